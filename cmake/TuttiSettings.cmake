@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Compiler settings and optional dependencies, found once for all folders.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON) # _GNU_SOURCE interfaces of Linux
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+set(TUTTI_SANITIZE "" CACHE STRING "address, undefined or thread")
+set(TUTTI_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wundef -Wno-sign-conversion)
+add_compile_definitions(_GNU_SOURCE)
+if(TUTTI_SANITIZE)
+  add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${TUTTI_SANITIZE})
+  if(TUTTI_SANITIZE STREQUAL undefined)
+    add_compile_options(-fno-sanitize-recover=all)
+  endif()
+endif()
+
+find_package(Threads REQUIRED)
+find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
+endif()

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COLL_H
+#define TUTTI_COLL_H
+
+/* Collectives and point-to-point calls.
+ *
+ * Every call takes `options` (NULL: defaults) and `work`. With work NULL the call blocks until it is complete; else it
+ * returns once it is started, and *work must be waited for or tested, and freed (tutti_work_free). Buffers are borrowed
+ * until completion, on success and on failure. Counts are elements, of any size up to SIZE_MAX bytes in all. In place
+ * means send == recv; for all_gather and gather send == recv + rank * count elements, for reduce_scatter and scatter
+ * recv == send + rank * count, and so with displacements for the v forms; any other overlap is TUTTI_ERR_ARGUMENT.
+ * Ranks call the collectives of one communicator in one order. Errors: ARGUMENT and UNSUPPORTED before anything is
+ * started; then PEER_DEAD, PEER_LEFT, TIMEOUT, MISMATCH, ABORTED, which also end the communicator (tutti_comm_state).
+ */
+
+#include <tutti/comm.h>
+
+struct tutti_work;
+
+struct tutti_call_options {
+    size_t size;           /* sizeof(struct tutti_call_options) */
+    uint64_t timeout_ns;   /* 0: the communicator's */
+    const char *algorithm; /* NULL: chosen; else a name of `tutti sched list`, with optional radix "tree:4"; borrowed */
+    const char *tag;       /* a label for traces and error texts; borrowed until completion */
+    const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call) ... */
+    double premul_value;   /* ... or, when premul is NULL, the factor by value */
+};
+#define TUTTI_CALL_OPTIONS_INIT                                                                                        \
+    {                                                                                                                  \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0                                                    \
+    }
+
+/* What a completed receive or probe found. */
+struct tutti_message {
+    int32_t source;
+    int32_t tag;
+    size_t bytes;
+};
+#define TUTTI_ANY_SOURCE (-1)
+#define TUTTI_ANY_TAG (-1) /* tags of messages are >= 0 */
+
+TUTTI_API enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                             enum tutti_op op, struct tutti_comm *comm,
+                                             const struct tutti_call_options *options, struct tutti_work **work);
+/* recv is significant at root only. */
+TUTTI_API enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                         enum tutti_op op, int32_t root, struct tutti_comm *comm,
+                                         const struct tutti_call_options *options, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype dtype, int32_t root,
+                                            struct tutti_comm *comm, const struct tutti_call_options *options,
+                                            struct tutti_work **work);
+/* recv holds size * count elements, rank r's at r * count. */
+TUTTI_API enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                             struct tutti_comm *comm, const struct tutti_call_options *options,
+                                             struct tutti_work **work);
+/* counts[r], displs[r] (elements, displs NULL: packed) are equal on all ranks; rank r sends counts[r]. */
+TUTTI_API enum tutti_status tutti_all_gather_v(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                               enum tutti_dtype dtype, struct tutti_comm *comm,
+                                               const struct tutti_call_options *options, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                         int32_t root, struct tutti_comm *comm,
+                                         const struct tutti_call_options *options, struct tutti_work **work);
+/* Each rank sends `count`; counts, displs and recv are significant at root only. */
+TUTTI_API enum tutti_status tutti_gather_v(const void *send, size_t count, void *recv, const size_t *counts,
+                                           const size_t *displs, enum tutti_dtype dtype, int32_t root,
+                                           struct tutti_comm *comm, const struct tutti_call_options *options,
+                                           struct tutti_work **work);
+/* send holds size * count elements at root. */
+TUTTI_API enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                          int32_t root, struct tutti_comm *comm,
+                                          const struct tutti_call_options *options, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_scatter_v(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                                            size_t count, enum tutti_dtype dtype, int32_t root, struct tutti_comm *comm,
+                                            const struct tutti_call_options *options, struct tutti_work **work);
+/* send holds size * count elements, recv count: the reduction of block `rank`. */
+TUTTI_API enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                                 enum tutti_op op, struct tutti_comm *comm,
+                                                 const struct tutti_call_options *options, struct tutti_work **work);
+/* counts are equal on all ranks; send is packed, recv holds counts[rank]. */
+TUTTI_API enum tutti_status tutti_reduce_scatter_v(const void *send, void *recv, const size_t *counts,
+                                                   enum tutti_dtype dtype, enum tutti_op op, struct tutti_comm *comm,
+                                                   const struct tutti_call_options *options, struct tutti_work **work);
+/* Block r of send (count elements) goes to block `rank` of rank r's recv. In place is allowed. */
+TUTTI_API enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                             struct tutti_comm *comm, const struct tutti_call_options *options,
+                                             struct tutti_work **work);
+/* Own row and column; displs NULL: packed. In place is not defined (ARGUMENT). */
+TUTTI_API enum tutti_status tutti_all_to_all_v(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                               void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                               enum tutti_dtype dtype, struct tutti_comm *comm,
+                                               const struct tutti_call_options *options, struct tutti_work **work);
+/* Rank r gets the reduction of ranks 0..r (scan) or 0..r-1 (exscan; rank 0's recv is left untouched). avg divides by
+ * the number of contributors. */
+TUTTI_API enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                       enum tutti_op op, struct tutti_comm *comm,
+                                       const struct tutti_call_options *options, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                                         enum tutti_op op, struct tutti_comm *comm,
+                                         const struct tutti_call_options *options, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
+                                          struct tutti_work **work);
+
+/* Point-to-point: matched by (source, tag) in the order of the calls. A send completes when its buffer may be reused.
+ * Sending to oneself is allowed (asynchronously, or inside a group). */
+TUTTI_API enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest,
+                                       int32_t tag, struct tutti_comm *comm, const struct tutti_call_options *options,
+                                       struct tutti_work **work);
+/* count is the capacity; message (may be NULL, else it lives until completion) tells what came. */
+TUTTI_API enum tutti_status tutti_recv(void *buffer, size_t count, enum tutti_dtype dtype, int32_t source, int32_t tag,
+                                       struct tutti_comm *comm, const struct tutti_call_options *options,
+                                       struct tutti_message *message, struct tutti_work **work);
+TUTTI_API enum tutti_status tutti_sendrecv(const void *send, size_t send_count, int32_t dest, int32_t send_tag,
+                                           void *recv, size_t recv_count, int32_t source, int32_t recv_tag,
+                                           enum tutti_dtype dtype, struct tutti_comm *comm,
+                                           const struct tutti_call_options *options, struct tutti_message *message,
+                                           struct tutti_work **work);
+/* TUTTI_OK and *message if a message waits to be received, TUTTI_AGAIN if none does (never blocks). */
+TUTTI_API enum tutti_status tutti_probe(int32_t source, int32_t tag, struct tutti_comm *comm,
+                                        struct tutti_message *message);
+
+/* Between start and end (per thread; they nest) calls are collected, on any number of communicators; the outermost end
+ * starts them all in one submission, so that their order inside the group can not deadlock. Calls with work NULL are
+ * complete when tutti_group_end returns if its own work is NULL. A call that fails inside the group fails the end. */
+TUTTI_API enum tutti_status tutti_group_start(void);
+TUTTI_API enum tutti_status tutti_group_end(struct tutti_work **work);
+
+/* Work. test never blocks: TUTTI_OK complete, TUTTI_PENDING, else the error. wait blocks at most timeout_ns (0: until
+ * the call's own deadline) and returns TUTTI_PENDING when that passes first. Any thread, any number of them. */
+TUTTI_API enum tutti_status tutti_work_test(struct tutti_work *work);
+TUTTI_API enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns);
+TUTTI_API void tutti_work_error(struct tutti_work *work, struct tutti_error *out);
+/* Nanoseconds from start to completion, 0 while pending. */
+TUTTI_API uint64_t tutti_work_duration_ns(const struct tutti_work *work);
+TUTTI_API uint64_t tutti_work_sequence(const struct tutti_work *work);
+/* Gives the handle back. Of a pending call: the call goes on, its buffers stay borrowed until it ends. */
+TUTTI_API void tutti_work_free(struct tutti_work *work);
+
+/* User-defined reduction: inout[i] = left[i] op right[i] is computed as f(left, right, out, count, dtype, arg), where
+ * out may equal left or right. Must be associative; says whether it commutes. It may be called from the progress
+ * thread. *out is an operation for all calls of this context until tutti_op_destroy (not while calls use it). */
+typedef void (*tutti_op_function)(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype,
+                                  void *arg);
+TUTTI_API enum tutti_status tutti_op_create(struct tutti_context *context, tutti_op_function function, void *arg,
+                                            bool commutes, enum tutti_op *out) TUTTI_MUST_USE;
+TUTTI_API enum tutti_status tutti_op_destroy(struct tutti_context *context, enum tutti_op op);
+
+/* Persistent collectives: recorded once, started many times. Between tutti_persistent_record and _end exactly one
+ * collective is called on this thread with work NULL; it is not run. start runs it (same rules as the call itself). */
+struct tutti_persistent;
+TUTTI_API enum tutti_status tutti_persistent_record(void);
+TUTTI_API enum tutti_status tutti_persistent_end(struct tutti_persistent **out) TUTTI_MUST_USE;
+TUTTI_API enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, struct tutti_work **work);
+TUTTI_API void tutti_persistent_destroy(struct tutti_persistent *persistent);
+
+#endif

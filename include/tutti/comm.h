@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_H
+#define TUTTI_COMM_H
+
+/* Contexts and communicators. A context is one rank's library state: options, transports, the progress engine. It has
+ * no global state, so that many contexts (ranks) live in one process. A communicator is an ordered set of ranks. All
+ * calls may be made from any thread. */
+
+#include <tutti/store.h>
+
+struct tutti_context;
+struct tutti_comm;
+
+#define TUTTI_TIMEOUT_DEFAULT 0 /* 30 minutes, or the option TUTTI_TIMEOUT */
+
+struct tutti_option {
+    const char *name, *value; /* "transport", "shm"; names without the TUTTI_ prefix, any case */
+};
+
+/* Reads the options (file, environment, then these, the last one wins). options may be NULL when n is 0.
+ * Errors: ARGUMENT (unknown option or value out of range; the text says what to write instead), MEMORY. */
+TUTTI_API enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n,
+                                                 struct tutti_context **out) TUTTI_MUST_USE;
+/* Destroy the communicators first; those still there are aborted. NULL is ignored. */
+TUTTI_API void tutti_context_destroy(struct tutti_context *context);
+
+struct tutti_comm_config {
+    size_t size;           /* sizeof(struct tutti_comm_config) */
+    int32_t rank, n_ranks; /* -1: from the environment (tutti run, torchrun, Open MPI, MPICH, Slurm) */
+    const struct tutti_store
+        *store;          /* where the members meet; borrowed until creation ends. NULL: from the environment */
+    const char *name;    /* names the meeting; members give the same. NULL: "world" */
+    const char *secret;  /* NULL: TUTTI_SECRET or TUTTI_SECRET_FILE, else unauthenticated */
+    uint64_t timeout_ns; /* default deadline of this communicator's calls, creation included */
+    bool nonblocking;    /* return at once; poll with tutti_comm_state */
+};
+#define TUTTI_COMM_CONFIG_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false                       \
+    }
+
+/* Makes a communicator among the n_ranks processes that call with the same store or job and name. Blocking, unless
+ * config->nonblocking. context NULL: makes a private one that goes with the communicator; config NULL: all defaults.
+ * Errors: ARGUMENT, BOOTSTRAP, TIMEOUT (who is missing), CONFIG (whose configuration differs), AUTH, SYSTEM, MEMORY. */
+TUTTI_API enum tutti_status tutti_comm_create(struct tutti_context *context, const struct tutti_comm_config *config,
+                                              struct tutti_comm **out) TUTTI_MUST_USE;
+
+#define TUTTI_UNDEFINED (-1) /* colour of a rank that joins no group */
+
+/* Collective over comm: ranks of one colour become one communicator, ordered by key, then by old rank. *out is NULL for
+ * TUTTI_UNDEFINED. O(log n) messages a rank. Blocking. */
+TUTTI_API enum tutti_status tutti_comm_split(struct tutti_comm *comm, int32_t colour, int32_t key,
+                                             struct tutti_comm **out) TUTTI_MUST_USE;
+/* Collective: a communicator of the same ranks with its own order and errors. */
+TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti_comm **out) TUTTI_MUST_USE;
+/* Called by the survivors alone, with the same list of ranks to leave out (dead ones may be left out of the list: they
+ * are found). Works on an aborted or failed communicator, which stays as it is. Errors as for create. */
+TUTTI_API enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
+                                              struct tutti_comm **out) TUTTI_MUST_USE;
+
+/* TUTTI_PENDING while a non-blocking create is under way, TUTTI_OK when usable, else the error that ended it (also the
+ * record of a communicator that failed or was aborted later; error may be NULL). */
+TUTTI_API enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error);
+
+/* Ends every call in flight on this communicator, on all ranks, with TUTTI_ERR_ABORTED and this reason (may be NULL).
+ * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. */
+TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
+/* Waits for the calls in flight here (until their deadlines), then frees. Not collective. NULL is ignored. */
+TUTTI_API void tutti_comm_destroy(struct tutti_comm *comm);
+
+TUTTI_API int32_t tutti_comm_rank(const struct tutti_comm *comm);
+TUTTI_API int32_t tutti_comm_size(const struct tutti_comm *comm);
+TUTTI_API uint64_t tutti_comm_id(const struct tutti_comm *comm); /* equal on all members */
+TUTTI_API struct tutti_context *tutti_comm_context(const struct tutti_comm *comm);
+TUTTI_API void tutti_comm_set_timeout(struct tutti_comm *comm, uint64_t timeout_ns);
+TUTTI_API uint64_t tutti_comm_timeout(const struct tutti_comm *comm);
+/* The number of collectives called so far on this communicator. */
+TUTTI_API uint64_t tutti_comm_sequence(const struct tutti_comm *comm);
+
+/* Memory that every rank of the host can map: collectives on it are zero-copy. Page-aligned, zeroed, private to this
+ * rank until used in a call. Free it before the communicator's whole family is destroyed. Not collective. */
+TUTTI_API enum tutti_status tutti_mem_alloc(struct tutti_comm *comm, size_t bytes, void **out) TUTTI_MUST_USE;
+TUTTI_API enum tutti_status tutti_mem_free(struct tutti_comm *comm, void *pointer);
+/* Prepares memory of the caller for transfers (local; a hint on CPUs). handle is opaque. */
+struct tutti_mem;
+TUTTI_API enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *pointer, size_t bytes,
+                                               struct tutti_mem **out) TUTTI_MUST_USE;
+TUTTI_API void tutti_mem_deregister(struct tutti_mem *mem);
+
+/* A window: collective creation over memory from tutti_mem_alloc; afterwards each rank can read and write the others'
+ * parts directly (ranks of one host). Sizes may differ by rank. */
+struct tutti_window;
+TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
+                                                struct tutti_window **out) TUTTI_MUST_USE;
+/* Address in this process of rank's part, NULL if it is on another host; its size in *bytes (may be NULL). */
+TUTTI_API void *tutti_window_peer(struct tutti_window *window, int32_t rank, size_t *bytes);
+TUTTI_API void tutti_window_destroy(struct tutti_window *window); /* not collective; the memory stays */
+
+/* The library's version: (major << 16) | (minor << 8) | patch, and as text. The soname is libtutti.so.MAJOR. */
+TUTTI_API uint32_t tutti_version(void);
+TUTTI_API const char *tutti_version_text(void);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_ALGO_ALGO_H
+#define TUTTI_ALGO_ALGO_H
+
+/* The one list of algorithms. An algorithm is one file that defines `const struct tutti_algorithm tutti_algorithm_NAME`
+ * and one line here. The library of algorithms may import nothing but tutti_emit_* (S10). table.c is not part of it. */
+
+#include <tutti/schedule.h>
+
+#include <stddef.h>
+
+#define TUTTI_ALGORITHMS(X)                                                                                            \
+    X(ring)                                                                                                            \
+    X(halving_doubling)                                                                                                \
+    X(tree)                                                                                                            \
+    X(double_tree)                                                                                                     \
+    X(bruck)                                                                                                           \
+    X(pairwise)                                                                                                        \
+    X(dissemination)                                                                                                   \
+    X(direct)                                                                                                          \
+    X(direct_two_shot)                                                                                                 \
+    X(hierarchical)
+
+#define TUTTI_ALGORITHM_DECLARE(name) extern const struct tutti_algorithm tutti_algorithm_##name;
+TUTTI_ALGORITHMS(TUTTI_ALGORITHM_DECLARE)
+#undef TUTTI_ALGORITHM_DECLARE
+
+extern const struct tutti_algorithm *const tutti_algorithms[];
+extern const size_t tutti_n_algorithms;
+/* "ring" or "tree:4" (radix to *radix, else 0); NULL if unknown. */
+const struct tutti_algorithm *tutti_algorithm_find(const char *name, uint32_t *radix);
+/* Installs the reference algorithms for calls (tutti_schedule_set_reference). Idempotent; any thread. */
+void tutti_algorithms_init(void);
+
+#endif

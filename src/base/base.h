@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BASE_BASE_H
+#define TUTTI_BASE_BASE_H
+
+/* What every file of the library may use: errors, log, clock, hashes, random numbers. */
+
+#include <tutti/status.h>
+#include <tutti/types.h>
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define TUTTI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define TUTTI_NO_STEP UINT32_MAX
+#define TUTTI_CACHE_LINE 64
+
+/* Passes an error on; for functions that return a status. */
+#define TUTTI_TRY(expr)                                                                                                \
+    do {                                                                                                               \
+        enum tutti_status try_status_ = (expr);                                                                        \
+        if (try_status_ < 0) return try_status_;                                                                       \
+    } while (0)
+#define TUTTI_TRY_GOTO(status, expr, label)                                                                            \
+    do {                                                                                                               \
+        (status) = (expr);                                                                                             \
+        if ((status) < 0) goto label;                                                                                  \
+    } while (0)
+
+/* ---- errors (error.c). The function that decides an error records it once, on its thread; callers pass it on. ---- */
+/* Fills the thread's record and returns status, so that `return tutti_fail(TUTTI_ERR_ARGUMENT, "count %zu ...", n)`. */
+enum tutti_status tutti_fail(enum tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
+/* The same with errno appended as text ("...: No such file or directory") and kept in the record. */
+enum tutti_status tutti_fail_errno(enum tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
+/* Copies a record into the thread's (for errors that were decided elsewhere: a work, a peer). Returns its status. */
+enum tutti_status tutti_fail_record(const struct tutti_error *error);
+void tutti_error_set(struct tutti_error *error, enum tutti_status status, const char *format, ...) TUTTI_PRINTF(3, 4);
+
+/* ---- log (log.c): TUTTI_LOG=error|warn|info|debug|trace (default warn), to stderr or TUTTI_LOG_FILE. One write a
+ * line. */
+enum tutti_log_level { TUTTI_LOG_ERROR, TUTTI_LOG_WARN, TUTTI_LOG_INFO, TUTTI_LOG_DEBUG, TUTTI_LOG_TRACE };
+extern _Atomic int tutti_log_threshold;
+void tutti_log_write(enum tutti_log_level level, const char *file, int line, const char *format, ...)
+    TUTTI_PRINTF(4, 5);
+#define tutti_log(level, ...)                                                                                          \
+    do {                                                                                                               \
+        if ((int)(level) <= tutti_log_threshold) tutti_log_write((level), __FILE__, __LINE__, __VA_ARGS__);            \
+    } while (0)
+
+/* ---- clock (clock.c): CLOCK_MONOTONIC, nanoseconds. ---- */
+#define TUTTI_NS_PER_S UINT64_C(1000000000)
+#define TUTTI_NS_PER_MS UINT64_C(1000000)
+#define TUTTI_NEVER UINT64_MAX
+uint64_t tutti_now_ns(void);
+void tutti_sleep_ns(uint64_t ns);
+/* now + timeout, TUTTI_NEVER on overflow. */
+uint64_t tutti_deadline_ns(uint64_t timeout_ns);
+static inline void tutti_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* ---- hash and random (hash.c) ---- */
+uint64_t tutti_hash64(const void *bytes, size_t n, uint64_t seed); /* stable across machines: used on the wire */
+static inline uint64_t tutti_mix64(uint64_t x)                     /* splitmix64 finaliser */
+{
+    x ^= x >> 30, x *= UINT64_C(0xbf58476d1ce4e5b9), x ^= x >> 27, x *= UINT64_C(0x94d049bb133111eb), x ^= x >> 31;
+    return x;
+}
+/* splitmix64: deterministic from the seed. */
+static inline uint64_t tutti_random64(uint64_t *state)
+{
+    return tutti_mix64(*state += UINT64_C(0x9e3779b97f4a7c15));
+}
+enum tutti_status tutti_random_bytes(void *out, size_t n); /* getrandom */
+
+/* ---- HMAC-SHA256 (hmac_openssl.c or hmac_none.c) ---- */
+#define TUTTI_HMAC_BYTES 32
+bool tutti_hmac_available(void);
+/* UNSUPPORTED (a sentence: how to get it) when built without OpenSSL. */
+enum tutti_status tutti_hmac(const void *key, size_t key_bytes, const void *message, size_t bytes,
+                             uint8_t out[TUTTI_HMAC_BYTES]);
+bool tutti_hmac_equal(const uint8_t *a, const uint8_t *b); /* constant time */
+
+/* ---- memory (mem.c): malloc that tests can make fail at the n-th call; zeroed. ---- */
+void *tutti_alloc(size_t bytes);                 /* NULL when out of memory */
+void *tutti_alloc_array(size_t n, size_t bytes); /* overflow-checked */
+void tutti_free(void *pointer);
+/* Zeroed, page-aligned, untouched pages cost nothing (MAP_NORESERVE). */
+void *tutti_map_lazy(size_t bytes);
+void tutti_unmap(void *pointer, size_t bytes);
+/* Test hook: the n-th next allocation on this thread fails (0: off). Returns allocations counted since the last call.
+ */
+uint64_t tutti_alloc_fail_at(uint64_t n);
+
+/* ---- cpus (cpus.c) ---- */
+uint32_t tutti_cpus_allowed(void); /* affinity and cgroup quota, at least 1; cached for a second */
+
+/* ---- futex (futex.c), on words that may be shared between processes ---- */
+/* Sleeps while *word == expected, at most until deadline (absolute, monotonic). Spurious returns are allowed. */
+void tutti_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
+void tutti_futex_wake(_Atomic uint32_t *word, uint32_t n_sleepers);
+/* Sleeps on up to 16 words at once (futex_waitv; where the kernel lacks it, naps of 1 ms). */
+void tutti_futex_wait_any(_Atomic uint32_t *const *words, const uint32_t *expected, uint32_t n, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BASE_CONFIG_H
+#define TUTTI_BASE_CONFIG_H
+
+/* Every option of the library is one row of one table: name, type, default, range, what it does. Values come from a
+ * file (TUTTI_CONFIG), the environment (TUTTI_<NAME>) and the API, the last one wins. Documentation is generated from
+ * the table. */
+
+#include "base/base.h"
+
+#include <tutti/comm.h>
+
+/* X(name, type, default, minimum, maximum, agreed, help)
+ * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text.
+ * agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */
+#define TUTTI_OPTIONS(X)                                                                                               \
+    X(transport, text, "auto", 0, 0, 1,                                                                                \
+      "auto, self (ranks are threads of one process) or shm (processes of one host)")                                  \
+    X(decorators, text, "", 0, 0, 0, "wrappers around the transport, outermost first: trace,fault,delay")              \
+    X(fault, text, "", 0, 0, 0, "faults to inject: seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=N")             \
+    X(delay, time, "0", 0, UINT64_C(60000000000), 0, "latency that the delay decorator adds to every packet")          \
+    X(timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                        \
+    X(timeout_create, time, "5m", 1, UINT64_MAX, 0, "deadline of creating a communicator, where no other is given")    \
+    X(compare_after, time, "5s", 1, UINT64_MAX, 0,                                                                     \
+      "waiting ranks compare their calls after this, or half the deadline")                                            \
+    X(algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                              \
+    X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
+    X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
+    X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \
+    X(eager, size, "2K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")                   \
+    X(staging, size, "4M", 65536, UINT64_C(1) << 30, 1, "bytes of staging of one rank, over all its peers")            \
+    X(heap, size, "64G", 1 << 20, UINT64_C(1) << 40, 1, "address space of a rank's tutti_mem_alloc heap (not memory)") \
+    X(zero_copy, size, "16K", 0, UINT64_MAX, 0, "messages from mapped memory of at least this size are read in place") \
+    X(spin, time, "20us", 0, UINT64_C(1000000000), 0,                                                                  \
+      "how long a waiting rank spins before it sleeps (0 when oversubscribed)")                                        \
+    X(simd, text, "auto", 0, 0, 0, "reduction kernels: auto, scalar, avx2, avx512, neon")                              \
+    X(log, text, "warn", 0, 0, 0, "error, warn, info, debug or trace")                                                 \
+    X(log_file, text, "", 0, 0, 0, "where the log goes; %r is the rank, %p the process id")                            \
+    X(store, text, "", 0, 0, 0, "where ranks meet: tcp://host:port or file:///path")                                   \
+    X(job, text, "", 0, 0, 0, "name of the job, so that jobs of one user do not meet")                                 \
+    X(secret, text, "", 0, 0, 0, "the job's secret, for HMAC; never printed")                                          \
+    X(secret_file, text, "", 0, 0, 0, "file that holds the secret")
+
+enum tutti_option_id {
+#define TUTTI_OPTION_ID(name, type, def, min, max, agreed, help) TUTTI_OPT_##name,
+    TUTTI_OPTIONS(TUTTI_OPTION_ID)
+#undef TUTTI_OPTION_ID
+        TUTTI_N_OPTIONS
+};
+enum tutti_option_origin { TUTTI_FROM_DEFAULT, TUTTI_FROM_FILE, TUTTI_FROM_ENVIRONMENT, TUTTI_FROM_CALL };
+
+struct tutti_config {
+    char *text[TUTTI_N_OPTIONS];      /* owned */
+    uint64_t number[TUTTI_N_OPTIONS]; /* size, u32, time, flag */
+    enum tutti_option_origin origin[TUTTI_N_OPTIONS];
+};
+struct tutti_option_info {
+    const char *name, *type, *fallback, *help;
+    uint64_t minimum, maximum;
+    bool agreed;
+};
+
+/* Reads file, environment, options. ARGUMENT: a sentence with the nearest known name or the range. */
+enum tutti_status tutti_config_init(struct tutti_config *config, const struct tutti_option *options, size_t n);
+void tutti_config_fini(struct tutti_config *config);
+const struct tutti_option_info *tutti_option_info(enum tutti_option_id id);
+uint64_t tutti_config_hash(const struct tutti_config *config); /* of the agreed options */
+/* Writes "name=value name=value" of the agreed options that are not default, for error sentences. */
+void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity);
+/* Parsers, used by the tools too: false when text is not of the form. */
+bool tutti_parse_size(const char *text, uint64_t *out);
+bool tutti_parse_time(const char *text, uint64_t *out_ns);
+/* Nearest of the n names to text ("did you mean"), NULL if none is near. */
+const char *tutti_nearest(const char *text, const char *const *names, size_t n);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_ENGINE_ENGINE_H
+#define TUTTI_ENGINE_ENGINE_H
+
+/* The engine runs sealed schedules over transports. One engine a context; one progress owner at a time: the thread that
+ * waits, else a helper thread that is started by the first call that nobody waits for. Nothing is allocated on the
+ * progress path.
+ *
+ * The wire protocol (S5, S8): a message is (communicator, epoch, seq, slice, fifo). A message of at most `eager` bytes
+ * is sent at once while the channel (communicator, peer, direction) has a credit; of TUTTI_CREDITS, the last one is
+ * kept for the oldest call in flight, and messages of one slice leave a channel in program order. The receiver holds
+ * what it is not ready for in a buffer that the communicator reserved, and gives the credit back when it consumes it. A
+ * longer message is sent only when the receiver, ready for it (its hazards are clear), has granted it; so it is
+ * consumed on arrival, and nothing that is in flight can block anything else. Duplicates are recognised by identity and
+ * dropped. A granted message in memory that the receiver can map is offered instead of copied; the receiver reads it in
+ * place. */
+
+#include "device/reduce.h"
+#include "sched/sched.h"
+#include "transport/transport.h"
+
+#include <tutti/coll.h>
+
+#define TUTTI_CREDITS 4
+
+struct tutti_engine;
+struct tutti_team; /* what the engine knows of a communicator */
+
+struct tutti_engine_config {
+    size_t slice_bytes, eager_bytes, zero_copy_bytes;
+    uint64_t spin_ns, compare_after_ns;
+    const char *simd;
+};
+enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out);
+void tutti_engine_destroy(struct tutti_engine *engine); /* no team and no transport left; joins the helper */
+/* The engine polls the transport from now on; detach first removes it (no team uses it any more), then the caller
+ * closes it. Any thread. */
+enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport);
+void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *transport);
+
+struct tutti_team_config {
+    struct tutti_transport *transport;
+    uint64_t id; /* equal on all members, unique among live teams of the world */
+    uint32_t epoch;
+    uint32_t size, slot;     /* of the communicator */
+    const uint32_t *members; /* slot -> member index of the transport; copied */
+    uint64_t timeout_ns;
+};
+enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
+                                    struct tutti_team **out);
+/* Waits for the calls in flight until their deadlines, publishes "left", frees. */
+void tutti_team_destroy(struct tutti_team *team);
+/* Ends all calls in flight here with this record; tell: raise it to the other members. First failure wins: later calls
+ * return it. Any thread; returns when no call of the team touches users' buffers any more. */
+void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell);
+/* OK, or the failure that ended the team. */
+enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error);
+
+/* ---- binding (bind.c): a sealed schedule, and where its chunks are ---- */
+struct tutti_bind {
+    const struct tutti_schedule *schedule; /* released to `cache` when the call ends */
+    struct tutti_cache *cache;
+    const void *input;                   /* NULL when this slot contributes nothing */
+    void *output;                        /* NULL when this slot needs no result */
+    size_t count;                        /* elements of a block (equal blocks); barrier: 0 */
+    const size_t *counts, *displs;       /* v forms: of the blocks of the larger side (see below); copied */
+    const size_t *in_counts, *in_displs; /* all_to_all_v: of IN; copied */
+    enum tutti_dtype dtype;
+    tutti_reduce_kernel reduce; /* NULL: kind does not reduce, or a user's operation */
+    tutti_op_function user;     /* user-defined operation */
+    void *user_arg;
+    tutti_divide_kernel divide; /* avg: applied to the result with `divisor`; else NULL */
+    uint32_t divisor;
+    tutti_scale_kernel scale; /* premul_sum: applied to the input into a private copy; else NULL */
+    const void *factor;       /* one element, copied */
+};
+/* Where blocks live, by kind (what the user passes):
+ *   all_reduce, reduce, scan, exscan: input and output are the one block (reduce: output at root).
+ *   broadcast: the buffer is both input (root) and output (others).
+ *   all_gather, gather: input is block `slot`, output all blocks (gather: at root).
+ *   scatter: input is all blocks (at root), output block `slot`.  reduce_scatter: input all blocks, output block
+ * `slot`. all_to_all: IN is all blocks of input by destination, DATA all blocks of output by source. DATA chunks that
+ * the user's output does not hold live in private memory of the call (mapped lazily). */
+
+/* What a call is, for signatures, sentences and traces. */
+struct tutti_call_info {
+    enum tutti_kind kind;
+    enum tutti_dtype dtype;
+    int32_t op;          /* enum tutti_op, -1 if none */
+    int32_t root;        /* -1 if none */
+    uint64_t count;      /* elements per block, or a hash of the table for v forms */
+    uint64_t signature;  /* hash of all that must be equal on all ranks, the schedule's hash included */
+    uint64_t timeout_ns; /* 0: the team's */
+    const char *tag;
+};
+
+/* ---- starting (any thread; order within a team is that of the calls) ---- */
+/* Starts a bound collective. *work as for public calls; a blocking caller waits on it at once. On failure nothing was
+ * started and the schedule was given back. helper: nobody may wait for it, so make sure that it progresses. */
+enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
+                                     const struct tutti_call_info *info, bool helper, struct tutti_work **work);
+enum tutti_status tutti_engine_send(struct tutti_team *team, const void *buffer, size_t bytes, uint32_t dest,
+                                    int32_t tag, uint64_t timeout_ns, bool helper, struct tutti_work **work);
+/* source, tag may be TUTTI_ANY_*. element_bytes: a message that is not a multiple of it is a mismatch. */
+enum tutti_status tutti_engine_recv(struct tutti_team *team, void *buffer, size_t bytes, int32_t source, int32_t tag,
+                                    uint64_t timeout_ns, struct tutti_message *message, bool helper,
+                                    struct tutti_work **work);
+enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out);
+
+/* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with
+ * the first error (groups, sendrecv). ---- */
+/* Takes over the children's handles. */
+enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
+                                  struct tutti_work **out);
+/* Waits until the call's own deadline, frees, and leaves the error record on this thread: what blocking calls do. */
+enum tutti_status tutti_work_finish(struct tutti_work *work);
+
+/* ---- numbers for `tutti info` and the tests ---- */
+struct tutti_engine_stats {
+    uint64_t calls_started, calls_completed, packets_sent, packets_received, bytes_sent, held, duplicates_dropped,
+        zero_copy_messages, sleeps;
+};
+void tutti_engine_stats(struct tutti_engine *engine, struct tutti_engine_stats *out);
+
+#endif

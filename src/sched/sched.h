@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_SCHED_SCHED_H
+#define TUTTI_SCHED_SCHED_H
+
+/* Kinds, shapes and sealed schedules: what the checker proves, the engine runs and the tools draw. Pure: no bytes, no
+ * pointers to users' memory. Thread: a sealed schedule is immutable and may be shared. */
+
+#include "base/base.h"
+
+#include <tutti/schedule.h>
+
+#define TUTTI_WINDOW 64 /* S9: step i is considered once step i - 64 is complete */
+
+/* ---- kinds (kind.c): what each slot holds before and must hold after (S2) ---- */
+enum tutti_content {
+    TUTTI_HOLDS_NOTHING,
+    TUTTI_HOLDS_OWN,    /* this slot's contribution to the block */
+    TUTTI_HOLDS_ORIGIN, /* the contribution of the one slot that has it (the block's owner, or the root) */
+    TUTTI_HOLDS_ALL,    /* the reduction over all slots */
+    TUTTI_HOLDS_PREFIX, /* the reduction over slots 0..slot */
+    TUTTI_HOLDS_BEFORE, /* the reduction over slots 0..slot-1 */
+};
+enum tutti_on_loss { TUTTI_ON_LOSS_SHRINK, TUTTI_ON_LOSS_FAIL };
+struct tutti_kind_info {
+    const char *name;
+    bool reduces; /* takes an operation */
+    bool rooted;
+    bool block_a_slot; /* size blocks; else one */
+    bool separate_in;  /* IN and DATA have different layouts (all_to_all) */
+    enum tutti_on_loss on_loss;
+};
+const struct tutti_kind_info *tutti_kind_info(enum tutti_kind kind);
+bool tutti_kind_parse(const char *name, enum tutti_kind *out);
+uint32_t tutti_kind_blocks(enum tutti_kind kind, uint32_t size);
+/* Of DATA (for all_to_all the input is IN[destination], all OWN, and DATA is empty before). */
+enum tutti_content tutti_kind_before(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
+enum tutti_content tutti_kind_after(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
+
+/* ---- shapes (shape.c) ---- */
+/* Parses "8,8,7,8;2,2" into levels; ARGUMENT with a sentence when sizes do not add up. */
+enum tutti_status tutti_shape_parse_levels(struct tutti_shape *shape, const char *text);
+void tutti_shape_levels_text(const struct tutti_shape *shape, char *out, size_t capacity);
+uint32_t tutti_level_groups(const struct tutti_level *level);
+/* Group of unit `index` at this level: its number, first unit and size. */
+void tutti_level_find(const struct tutti_level *level, uint32_t index, uint32_t *group, uint32_t *first,
+                      uint32_t *size);
+/* Equal but for the slot. */
+bool tutti_shape_same_world(const struct tutti_shape *a, const struct tutti_shape *b);
+
+/* ---- sealed schedules (emit.c, seal.c) ---- */
+enum tutti_step_op {
+    TUTTI_STEP_SEND,
+    TUTTI_STEP_RECV,
+    TUTTI_STEP_RECV_REDUCE,
+    TUTTI_STEP_COPY,
+    TUTTI_STEP_REDUCE,
+    TUTTI_STEP_CALL
+};
+enum tutti_step_flag {
+    TUTTI_STEP_LEFT = 1,      /* dst = in op dst */
+    TUTTI_STEP_SRC_INPUT = 2, /* the source chunks are read from the user's input (first touch) */
+    TUTTI_STEP_DST_INPUT = 4, /* the destination's old value is read from the user's input: dst = input op in */
+};
+struct tutti_step { /* 40 bytes, no pointer, no byte count */
+    uint64_t wait;  /* bit j: step i-1-j must be complete first */
+    uint8_t op;     /* enum tutti_step_op */
+    uint8_t flags;
+    uint8_t src_buffer, dst_buffer; /* enum tutti_buffer */
+    uint32_t peer;                  /* send, recv; CALL: index of the view */
+    uint32_t src, dst, n;           /* chunks */
+    uint32_t fifo;                  /* number of this message among those to (or from) the same peer, from 0 */
+    uint32_t round;                 /* for sentences and drawings */
+};
+struct tutti_schedule {
+    struct tutti_shape shape;
+    enum tutti_kind kind;
+    const struct tutti_algorithm *algorithm;
+    uint32_t n_chunks, n_scratch, n_rounds, n_steps;
+    uint32_t n_calls;
+    struct tutti_call {
+        enum tutti_kind kind;
+        struct tutti_view view;
+    } * calls;     /* unexpanded calls */
+    uint64_t hash; /* of the algorithm's name, kind, shape without slot (equal on all slots) */
+    struct tutti_step *steps;
+    char *defect; /* NULL, or a sentence: the algorithm emitted something impossible (peer or chunk out of range,
+                     reading what was never written, too many steps); such a schedule is never run */
+};
+
+/* Seals the steps of shape->slot. expand: replace calls by their reference schedules (engine, checker) or keep them
+ * (text). *out is destroyed with tutti_schedule_destroy. Errors: UNSUPPORTED (kind not offered, needs not met), MEMORY.
+ * A defective algorithm is not an error here: out->defect says it. */
+enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                      const struct tutti_shape *shape, bool expand, struct tutti_schedule **out);
+void tutti_schedule_destroy(struct tutti_schedule *schedule);
+/* Whether the algorithm offers the kind for this shape; reason (may be NULL) gets a sentence when not. */
+bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                          const struct tutti_shape *shape, char *reason, size_t capacity);
+
+/* The reference algorithm that expands a call of a kind: set once by src/algo's table (row 2) at load, so that row 1
+ * does not look up. */
+typedef const struct tutti_algorithm *(*tutti_reference_function)(enum tutti_kind kind, const struct tutti_shape *sub);
+void tutti_schedule_set_reference(tutti_reference_function function);
+
+/* ---- text form (text.c): one step a line; print and parse are inverse ---- */
+/* Writes the schedule to a growing string (*out is malloc'ed, free with tutti_free). */
+enum tutti_status tutti_schedule_print(const struct tutti_schedule *schedule, char **out);
+/* Parses what print wrote (untrusted input: bounds-checked). ARGUMENT with line and reason. */
+enum tutti_status tutti_schedule_parse(const char *text, size_t bytes, struct tutti_schedule **out);
+
+/* ---- cache (cache.c): (algorithm, kind, shape) -> sealed, shared, bounded (least recently used goes) ---- */
+struct tutti_cache;
+enum tutti_status tutti_cache_create(uint32_t capacity, struct tutti_cache **out);
+void tutti_cache_destroy(struct tutti_cache *cache);
+/* Borrowed until tutti_cache_release; thread-safe. */
+enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_algorithm *algorithm,
+                                  enum tutti_kind kind, const struct tutti_shape *shape,
+                                  const struct tutti_schedule **out);
+void tutti_cache_release(struct tutti_cache *cache, const struct tutti_schedule *schedule);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TRANSPORT_TRANSPORT_H
+#define TUTTI_TRANSPORT_TRANSPORT_H
+
+/* A transport moves packets between the n members of one world (one bootstrap) and tells who lives. It never blocks but
+ * in wait, never calls back, never allocates after open, and knows nothing of collectives.
+ *
+ * Thread: everything but wake, raise, publish and peek is for the progress owner alone; those may be called by any
+ * thread. Order: packets from one member to another arrive in the order of the sends, once (decorators may break both
+ * on purpose: the engine must survive it). Ownership: payloads are copied by send; an arrival's payload is the
+ * transport's until release. */
+
+#include "base/base.h"
+
+#define TUTTI_WIRE_VERSION 1
+
+enum tutti_packet_type {
+    TUTTI_PACKET_DATA = 1, /* a part of a message of a schedule; payload, or an offer (flags) */
+    TUTTI_PACKET_GRANT,    /* the receiver is ready for the message (seq, slice, fifo) */
+    TUTTI_PACKET_CREDIT,   /* eager credits given back (credits) */
+    TUTTI_PACKET_READ,     /* an offered message has been read: the sender may go on */
+    TUTTI_PACKET_P2P,      /* point-to-point: envelope, with payload when small */
+    TUTTI_PACKET_P2P_GRANT,
+    TUTTI_PACKET_P2P_DATA,
+    TUTTI_PACKET_P2P_READ,
+};
+enum tutti_packet_flag { TUTTI_PACKET_OFFER = 1, TUTTI_PACKET_EAGER = 2, TUTTI_PACKET_LAST = 4 };
+
+/* The computed identity and signature of every message (S5). 80 bytes, host byte order within a host; networks encode
+ * it field by field (packet.c: tutti_packet_encode/decode, bounds-checked, fuzzed). */
+struct tutti_packet {
+    uint8_t version, type, flags, credits;
+    uint32_t source; /* member index of the sender; set by the transport */
+    uint64_t comm;   /* communicator id */
+    uint32_t epoch;
+    uint32_t bytes;     /* payload of this packet */
+    uint64_t seq;       /* of the collective in its communicator; p2p: number of the message between this pair */
+    uint32_t slice;     /* p2p: the tag */
+    uint32_t fifo;      /* number of the message between this pair in this collective */
+    uint64_t signature; /* of the call: kind, dtype, op, root, count, algorithm */
+    uint64_t total;     /* bytes of the whole message */
+    uint64_t offset;    /* of this packet's payload in the message; offers: offset in the sender's heap (or address) */
+    uint64_t cookie;    /* p2p: the other side's handle, echoed */
+    uint64_t reserved;
+};
+#define TUTTI_PACKET_WIRE_BYTES 80
+void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PACKET_WIRE_BYTES]);
+/* PROTOCOL when version, type or sizes can not be. */
+enum tutti_status tutti_packet_decode(const uint8_t *bytes, size_t n, struct tutti_packet *out);
+
+struct tutti_arrival {
+    struct tutti_packet packet; /* a copy: the peer can not change it any more */
+    const void *payload;        /* packet.bytes bytes, 16-byte aligned, valid until release */
+};
+struct tutti_span {
+    const void *base;
+    size_t bytes;
+};
+
+/* What a rank is doing on a communicator, readable by all without its help: for mismatch and hang reports. */
+struct tutti_board {
+    uint64_t comm;
+    uint64_t seq;       /* last call started */
+    uint64_t completed; /* last call completed */
+    uint64_t signature;
+    uint64_t count;
+    uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
+    int32_t peer;           /* rank it waits for, -1 */
+    int32_t root;
+    uint8_t kind, dtype, op, state; /* enum tutti_board_state */
+};
+enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
+#define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
+
+/* A failure that one member tells to all. */
+struct tutti_failure {
+    uint64_t comm; /* 0: every communicator of this world that contains the culprit */
+    uint32_t epoch;
+    uint32_t culprit;         /* member index, UINT32_MAX if none */
+    struct tutti_error error; /* `collective` is not carried: NULL on arrival; the text says it */
+};
+
+enum tutti_life { TUTTI_LIFE_ALIVE, TUTTI_LIFE_LEFT, TUTTI_LIFE_DEAD };
+
+enum tutti_transport_caps {
+    TUTTI_CAP_ADDRESSES = 1, /* one address space: an offer's offset is an address (self) */
+    TUTTI_CAP_HEAP = 2,      /* members can map one another's heap (shm) */
+};
+
+struct tutti_transport;
+struct tutti_transport_ops {
+    size_t size; /* sizeof(struct tutti_transport_ops): calls are added at the end, optional ones last */
+    /* Marks this member as having left, unmaps, frees. No arrival may be unreleased. Frees `t`. */
+    void (*close)(struct tutti_transport *t);
+    /* Sends one packet: packet->bytes bytes gathered from n_spans spans. OK: copied, peer told. AGAIN: no room now.
+     * PEER_DEAD, PEER_LEFT: it can not arrive. At most t->max_payload bytes. Peer may be oneself. */
+    enum tutti_status (*send)(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                              const struct tutti_span *spans, uint32_t n_spans);
+    /* OK and the next arrival of any peer (fair between peers), AGAIN when there is none, PROTOCOL when a peer wrote
+     * nonsense (the text names it). Exactly one arrival may be unreleased. */
+    enum tutti_status (*poll)(struct tutti_transport *t, struct tutti_arrival *out);
+    void (*release)(struct tutti_transport *t);
+    /* Announces that this thread is about to sleep, returns true if there is still nothing to poll and no failure to
+     * read: then sleep on *t->doorbell while it equals *expected, and call sleep_end. Else do not sleep. Pairs always.
+     */
+    bool (*sleep_begin)(struct tutti_transport *t, uint32_t *expected);
+    void (*sleep_end)(struct tutti_transport *t);
+    /* Ends a sleep of this member's owner, from any thread of this process. */
+    void (*wake)(struct tutti_transport *t);
+    /* Alive, left cleanly or dead; a dead process of this host is seen within 0.5 s of its death. Cheap enough to call
+     * for each awaited peer ten times a second. */
+    enum tutti_life (*life)(struct tutti_transport *t, uint32_t peer);
+    void (*publish)(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
+    bool (*peek)(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
+    /* Tells every member (O(n), failure path), this one too. */
+    void (*raise)(struct tutti_transport *t, const struct tutti_failure *failure);
+    /* OK and the next failure not yet read by this member, AGAIN when there is none: one load when nothing happened. */
+    enum tutti_status (*failure)(struct tutti_transport *t, struct tutti_failure *out);
+    /* ---- optional: NULL without the capability ---- */
+    enum tutti_status (*heap_alloc)(struct tutti_transport *t, size_t bytes, void **out); /* any thread */
+    enum tutti_status (*heap_free)(struct tutti_transport *t, void *pointer);             /* any thread */
+    /* True and the offset to offer if [pointer, +bytes) can be read by the members of this host. Any thread. */
+    bool (*locate)(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset);
+    /* Address here of a peer's offer, NULL when out of range; stays valid until close. Any thread. */
+    void *(*map)(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes);
+};
+
+/* First member of every transport. */
+struct tutti_transport {
+    const struct tutti_transport_ops *ops;
+    const char *name;
+    uint32_t caps;
+    uint32_t n, me;     /* members of the world, this member */
+    size_t max_payload; /* a multiple of 64, at least 4096 */
+    _Atomic uint32_t *doorbell;
+};
+
+/* ---- segments (seg.c): the memory that members of one host share; the same layout for self and shm ---- */
+struct tutti_segment; /* this member's handle on it */
+struct tutti_segment_config {
+    uint32_t n;           /* members */
+    size_t staging_bytes; /* of one member over all its peers: rings are staging / n, within 16 KiB .. 1 MiB */
+    uint64_t heap_bytes;  /* address space of one member's heap */
+};
+/* By the leader. shared: a sealed memfd for other processes (shm); else plain memory for threads (self). */
+enum tutti_status tutti_segment_create(const struct tutti_segment_config *config, bool shared,
+                                       struct tutti_segment **out);
+/* The two file descriptors to pass on (shm): control and heap. Owned by the segment. */
+void tutti_segment_fds(const struct tutti_segment *segment, int *control_fd, int *heap_fd);
+/* From passed descriptors (owned by the segment on success): magic, version, layout and size are checked. PROTOCOL. */
+enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti_segment **out);
+/* Another handle on it in this process (self, and tests with shm inside one process). */
+enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out);
+void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */
+
+/* The table of fixed bytes a rank (bootstrap): each member writes its card once, then reads any. */
+#define TUTTI_CARD_BYTES 256
+void *tutti_segment_card(struct tutti_segment *segment, uint32_t member);
+/* Counts this member as arrived; wait returns OK when all n are, TIMEOUT at the deadline (arrived[member] tells who).
+ */
+void tutti_segment_arrive(struct tutti_segment *segment, uint32_t member);
+enum tutti_status tutti_segment_wait_all(struct tutti_segment *segment, uint64_t deadline_ns);
+bool tutti_segment_arrived(struct tutti_segment *segment, uint32_t member);
+
+/* Opens "self" or "shm" for member `me` (takes over the caller's handle on success). pid: of this process, for life().
+ */
+enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
+                                       struct tutti_transport **out);
+
+/* ---- decorators (trace.c, fault.c, delay.c): wrap `inner` (owned from then on) ---- */
+struct tutti_decorator_options {
+    const char *fault; /* "seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=100" */
+    uint64_t delay_ns;
+    uint32_t trace_events; /* trace: the last n packets are kept; dumped to the log at close and on failure */
+};
+/* list: "trace,fault", outermost first; empty: inner itself. ARGUMENT with a sentence. */
+enum tutti_status tutti_transport_decorate(struct tutti_transport *inner, const char *list,
+                                           const struct tutti_decorator_options *options, struct tutti_transport **out);
+
+#endif
