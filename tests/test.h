@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TESTS_TEST_H
+#define TUTTI_TESTS_TEST_H
+
+/* What every test program includes: cmocka (or the stand-in in tests/standin) with what it needs before it. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* The seed of random tests: TUTTI_TEST_SEED, else fixed; print it when a test fails. */
+static inline uint64_t test_seed(void)
+{
+    const char *text = getenv("TUTTI_TEST_SEED");
+    return text ? strtoull(text, NULL, 0) : UINT64_C(20261121);
+}
+
+/* TUTTI_TEST_LONG=1: the full product instead of pairs. */
+static inline int test_long(void)
+{
+    const char *text = getenv("TUTTI_TEST_LONG");
+    return text && text[0] == '1';
+}
+
+#endif
