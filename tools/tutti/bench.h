@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_BENCH_H
+#define TUTTI_TOOLS_BENCH_H
+
+/* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), how (bench_measure.c),
+ * and how it is shown (bench_show.c, bench_plot.c). */
+
+#include <tutti/tutti.h>
+
+#include <stdio.h>
+
+/* One collective with its arguments for one point. */
+struct bench_case {
+    const struct bench_op *op;
+    enum tutti_dtype dtype;
+    enum tutti_op reduction;
+    size_t bytes; /* as nccl-tests counts: of the larger side of one rank */
+    size_t count; /* elements of the call's `count` argument */
+    int32_t root, rank, n_ranks;
+    bool in_place;
+};
+
+struct bench_op {
+    const char *name;
+    bool reduces, rooted;
+    /* The call's count for a size in elements, and elements of the send and receive buffers. */
+    size_t (*count)(size_t elements, size_t n_ranks);
+    size_t (*send_elements)(const struct bench_case *c);
+    size_t (*recv_elements)(const struct bench_case *c);
+    /* Where the input begins when it lies inside the receive buffer (in place), in elements; SIZE_MAX: no such form. */
+    size_t (*in_place_at)(const struct bench_case *c);
+    double (*bus_factor)(size_t n_ranks);
+    enum tutti_status (*call)(const struct bench_case *c, const void *send, void *recv, struct tutti_comm *comm,
+                              const struct tutti_call_options *options);
+    /* Which input makes output element i: rank and index of the input, *from < 0: the reduction over *n_from ranks from
+     * 0 on; *n_from == 0: not checked. */
+    void (*origin)(const struct bench_case *c, size_t i, int32_t *from, size_t *index, size_t *n_from);
+};
+extern const struct bench_op bench_ops[];
+extern const size_t bench_n_ops;
+const struct bench_op *bench_op_find(const char *name);
+
+/* ---- data: small values that are exact in every type, by rank, index and round ---- */
+void bench_fill(const struct bench_case *c, void *buffer, size_t n, int32_t rank, uint32_t round);
+/* Number of elements of recv that are not what the operation gives. */
+size_t bench_wrong(const struct bench_case *c, const void *recv, uint32_t round);
+/* Factor of premul_sum. */
+#define BENCH_FACTOR 2.0
+
+/* ---- measuring ---- */
+struct bench_settings {
+    size_t min_bytes, max_bytes;
+    double factor;
+    uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
+    bool check, fresh, json, mapped, in_place_only, out_of_place_only;
+    const char *plot, *algorithm;
+};
+struct bench_time {
+    double median_us, min_us, max_us, algbw, busbw;
+    size_t wrong; /* SIZE_MAX: not checked */
+};
+struct bench_point {
+    struct bench_case c;
+    bool has[2];
+    struct bench_time time[2];              /* out of place, in place */
+    double probe_before_ns, probe_after_ns; /* one-way latency of a cache line between ranks 0 and 1; 0: not measured */
+};
+struct bench_run;
+enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_settings *settings,
+                                 struct bench_run **out);
+void bench_run_close(struct bench_run *run);
+enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
+
+/* ---- showing ---- */
+void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks);
+void bench_show_point(FILE *out, const struct bench_settings *settings, const struct bench_point *point, bool first);
+void bench_show_footer(FILE *out, const struct bench_settings *settings, const struct bench_point *points, size_t n);
+/* Time and bus bandwidth against size, as SVG. */
+int bench_plot(const char *path, const struct bench_point *points, size_t n);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_CMD_H
+#define TUTTI_TOOLS_CMD_H
+
+/* The subcommands of `tutti`, one file each, and the option parser they share. A subcommand returns the exit status: 0
+ * done, 1 it found something wrong, 2 it was not understood. argv[0] is the subcommand's name. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_EXIT_OK 0
+#define TUTTI_EXIT_WRONG 1
+#define TUTTI_EXIT_USAGE 2
+
+int tutti_cmd_run(int argc, char **argv);
+int tutti_cmd_bench(int argc, char **argv);
+int tutti_cmd_info(int argc, char **argv);
+int tutti_cmd_sched(int argc, char **argv);
+
+/* ---- options (args.c): --name value, --name=value, -n value, -nvalue; `--` ends them ---- */
+enum tutti_arg_type {
+    TUTTI_ARG_FLAG, /* bool */
+    TUTTI_ARG_TEXT, /* const char *: points into argv */
+    TUTTI_ARG_U32,  /* uint32_t */
+    TUTTI_ARG_SIZE, /* uint64_t, with K, M, G */
+    TUTTI_ARG_TIME, /* uint64_t nanoseconds; "5s", "20ms", a bare number is seconds */
+};
+struct tutti_arg {
+    const char *name; /* without dashes */
+    char letter;      /* 0: none */
+    enum tutti_arg_type type;
+    void *out;         /* keeps its value when the option is not given */
+    const char *value; /* what to call the value in the help: "FILE"; NULL for flags */
+    const char *help;
+};
+struct tutti_args {
+    const char *command; /* "tutti sched show" */
+    const char *usage;   /* what follows the command: "ALG [options]" */
+    const char *about;   /* a paragraph; may be NULL */
+    const struct tutti_arg *args;
+    size_t n_args;
+    bool stop_at_first; /* the first positional argument ends the options (tutti run PROGRAM ...) */
+};
+enum tutti_args_result { TUTTI_ARGS_OK, TUTTI_ARGS_HELP, TUTTI_ARGS_WRONG };
+
+/* Reads argv[1..argc); moves the positional arguments to argv[1..*n_positional], NULL after them. HELP: --help was
+ * printed to stdout. WRONG: a sentence with what to type instead was printed to stderr. */
+enum tutti_args_result tutti_args_parse(const struct tutti_args *spec, int argc, char **argv, int *n_positional);
+void tutti_args_help(const struct tutti_args *spec);
+/* Prints "COMMAND: text" and how to get help to stderr; returns TUTTI_EXIT_USAGE. */
+int tutti_args_fail(const struct tutti_args *spec, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
