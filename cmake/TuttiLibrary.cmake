@@ -1,2 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# libtutti.so from all folders.
+# libtutti.so from all folders: only the names of cmake/libtutti.map leave it. Install rules, tutti.pc and
+# tuttiConfig.cmake work from any prefix, also when the installed tree is moved.
+include(CMakePackageConfigHelpers)
+get_property(folders GLOBAL PROPERTY TUTTI_FOLDERS)
+if(NOT folders)
+  return()
+endif()
+
+set(map ${PROJECT_SOURCE_DIR}/cmake/libtutti.map)
+add_library(tutti SHARED)
+add_library(tutti::tutti ALIAS tutti)
+set_target_properties(tutti PROPERTIES LINKER_LANGUAGE C VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+  LINK_DEPENDS ${map})
+target_include_directories(tutti INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+foreach(folder ${folders})
+  target_link_libraries(tutti PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${folder}>)
+endforeach()
+target_link_options(tutti PRIVATE -Wl,--version-script=${map})
+if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ) # clang leaves the sanitizers' run time undefined in shared libraries
+  target_link_options(tutti PRIVATE -Wl,-z,defs)
+endif()
+
+install(TARGETS tutti EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+install(FILES ${PROJECT_SOURCE_DIR}/completions/tutti.bash RENAME tutti
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_SOURCE_DIR}/completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+
+# pkg-config and CMake: how far up the prefix is depends on where libdir is.
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
+  OUTPUT_VARIABLE TUTTI_PC_PREFIX)
+string(REGEX REPLACE "/$" "" TUTTI_PC_PREFIX "${TUTTI_PC_PREFIX}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
+  INSTALL_DESTINATION ${config_dir})
+# Before 1.0 a minor version may break: 0.1 does not stand in for 0.2.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+  DESTINATION ${config_dir})
+install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${config_dir})

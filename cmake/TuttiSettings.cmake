@@ -15,13 +15,24 @@ endif()
 
 set(TUTTI_SANITIZE "" CACHE STRING "address, undefined or thread")
 set(TUTTI_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wundef -Wno-sign-conversion)
-add_compile_definitions(_GNU_SOURCE)
+add_compile_definitions(_GNU_SOURCE TUTTI_VERSION_MAJOR=${PROJECT_VERSION_MAJOR}
+                        TUTTI_VERSION_MINOR=${PROJECT_VERSION_MINOR} TUTTI_VERSION_PATCH=${PROJECT_VERSION_PATCH})
+set(TUTTI_FUZZ OFF CACHE BOOL "Build tests/fuzz for libFuzzer (clang)")
+set(TUTTI_TIMEOUT_FACTOR 1) # of the tests' time limits
 if(TUTTI_SANITIZE)
+  set(TUTTI_TIMEOUT_FACTOR 5)
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${TUTTI_SANITIZE})
   if(TUTTI_SANITIZE STREQUAL undefined)
     add_compile_options(-fno-sanitize-recover=all)
   endif()
+endif()
+if(TUTTI_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+if(CMAKE_CROSSCOMPILING)
+  set(TUTTI_TIMEOUT_FACTOR 10) # under an emulator
 endif()
 
 find_package(Threads REQUIRED)
