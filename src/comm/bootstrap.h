@@ -26,7 +26,7 @@ struct tutti_bootstrap {
     const char *job, *secret;        /* secret may be NULL: unauthenticated */
     uint64_t deadline_ns;
     const struct tutti_config *config;
-    const volatile bool *cancel; /* may be NULL; set from another thread, the meeting ends with CANCELLED */
+    const _Atomic bool *cancel; /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
 /* The members of one bootstrap; communicators that split from one another share it. */
 struct tutti_world {

@@ -32,6 +32,8 @@ struct tutti_engine_config {
     const char *simd;
 };
 enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out);
+/* Spinning is decided once the world is known: 0 when its ranks outnumber their CPUs. Any thread. */
+void tutti_engine_set_spin(struct tutti_engine *engine, uint64_t spin_ns);
 void tutti_engine_destroy(struct tutti_engine *engine); /* no team and no transport left; joins the helper */
 /* The engine polls the transport from now on; detach first removes it (no team uses it any more), then the caller
  * closes it. Any thread. */

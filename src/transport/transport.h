@@ -5,9 +5,9 @@
 /* A transport moves packets between the n members of one world (one bootstrap) and tells who lives. It never blocks but
  * in wait, never calls back, never allocates after open, and knows nothing of collectives.
  *
- * Thread: everything but wake, raise, publish and peek is for the progress owner alone; those may be called by any
- * thread. Order: packets from one member to another arrive in the order of the sends, once (decorators may break both
- * on purpose: the engine must survive it). Ownership: payloads are copied by send; an arrival's payload is the
+ * Thread: everything but wake, life, raise, publish and peek is for the progress owner alone; those may be called by
+ * any thread. Order: packets from one member to another arrive in the order of the sends, once (decorators may break
+ * both on purpose: the engine must survive it). Ownership: payloads are copied by send; an arrival's payload is the
  * transport's until release. */
 
 #include "base/base.h"
@@ -71,6 +71,8 @@ struct tutti_board {
 };
 enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
 #define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
+#define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
+#define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)
 
 /* A failure that one member tells to all. */
 struct tutti_failure {
@@ -108,7 +110,7 @@ struct tutti_transport_ops {
     /* Ends a sleep of this member's owner, from any thread of this process. */
     void (*wake)(struct tutti_transport *t);
     /* Alive, left cleanly or dead; a dead process of this host is seen within 0.5 s of its death. Cheap enough to call
-     * for each awaited peer ten times a second. */
+     * for each awaited peer ten times a second. Any thread. What a dead or left member published stays readable. */
     enum tutti_life (*life)(struct tutti_transport *t, uint32_t peer);
     void (*publish)(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
     bool (*peek)(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
