@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# planted.sh ROOT CC: the checks of this folder refuse what they are there for: each fault is planted in a small tree
+# of its own, and the check must pass before it and fail, naming it, after it.
+set -eu
+root=${1:?usage: planted.sh ROOT CC} cc=${2:?usage: planted.sh ROOT CC}
+here=$root/tests/house
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+n_failed=0
+
+expect() { # pass|fail, text that must be printed, command...
+    want=$1 text=$2
+    shift 2
+    if "$@" >"$work/out" 2>&1; then got=pass; else got=fail; fi
+    if [ $got = "$want" ] && grep -q -- "$text" "$work/out"; then return 0; fi
+    echo "planted: '$*' should $want and print '$text'; it did $got and printed:"
+    cat "$work/out"
+    n_failed=$((n_failed + 1))
+}
+
+# ---- layers ----
+tree=$work/tree
+mkdir -p "$tree/src/base" "$tree/src/engine" "$tree/src/model" "$tree/include/tutti" "$tree/examples"
+echo '#include "base/a.h"' >"$tree/src/base/a.c"
+: >"$tree/src/base/a.h"
+printf '#include <tutti/a.h>\n#include <stdio.h>\n#include "base/a.h"\n' >"$tree/src/engine/e.c"
+: >"$tree/include/tutti/a.h"
+expect pass "0 refused" sh "$here/layers.sh" "$tree"
+plant() { # file, line, words of the refusal
+    cp "$tree/$1" "$work/saved" 2>/dev/null || : >"$work/saved"
+    echo "$2" >>"$tree/$1"
+    expect fail "$3" sh "$here/layers.sh" "$tree"
+    cp "$work/saved" "$tree/$1"
+}
+plant src/base/a.c '#include "engine/e.h"' 'may not include "engine/e.h"'
+plant src/base/a.c '  #  include <comm/c.h>' 'may not include "comm/c.h"'
+plant src/engine/e.c '#include "model/choose.h"' 'may not include "model/choose.h"'
+plant src/engine/e.c '#include "../comm/c.h"' 'climbs out'
+plant src/engine/e.c '#include "e.h"' 'includes name their folder'
+plant include/tutti/a.h '#include "base/a.h"' 'a public header'
+plant examples/x.c '#include "base/a.h"' 'an example may use only'
+mkdir "$tree/src/stray"
+plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
+rm -r "$tree/src/stray"
+expect pass "0 refused" sh "$here/layers.sh" "$tree"
+
+# ---- purity ----
+build() { # source text -> archive
+    echo "$1" >"$work/x.c"
+    rm -f "$work/x.a"
+    "$cc" -O1 -fPIC -fno-builtin -c "$work/x.c" -o "$work/x.o" && ar rcs "$work/x.a" "$work/x.o"
+}
+emit='void tutti_emit_send(void); static const int table[] = {1, 2};'
+build "$emit int f(int i); int f(int i) { tutti_emit_send(); return table[i]; }"
+expect pass "imports tutti_emit_send" sh "$here/purity.sh" "$work/x.a"
+build "$emit void *malloc(unsigned long); void *f(void); void *f(void) { tutti_emit_send(); return malloc(8); }"
+expect fail "imports malloc" sh "$here/purity.sh" "$work/x.a"
+build "$emit int f(void); int f(void) { static int calls; tutti_emit_send(); return table[calls++ & 1]; }"
+expect fail "has variables" sh "$here/purity.sh" "$work/x.a"
+build "$emit int f(void); int f(void) { static int calls = 7; tutti_emit_send(); return table[calls++ & 1]; }"
+expect fail "has variables" sh "$here/purity.sh" "$work/x.a"
+
+# ---- symbols ----
+mkdir "$tree/cmake"
+echo 'project(tutti VERSION 0.1.0 LANGUAGES C)' >"$tree/CMakeLists.txt"
+printf '#define TUTTI_API\nTUTTI_API int tutti_one(void);\nTUTTI_API void *\ntutti_two(int a);\n' >"$tree/include/tutti/a.h"
+printf 'TUTTI_0 {\nglobal:\n    tutti_one;\n    tutti_two;\nlocal:\n    *;\n};\n' >"$tree/cmake/libtutti.map"
+share() { # source text, version script -> library
+    echo "$1" >"$work/y.c"
+    "$cc" -shared -fPIC -Wl,-soname,"${3:-libtutti.so.0}" ${2:+-Wl,--version-script="$2"} "$work/y.c" -o "$work/y.so"
+}
+one='int tutti_one(void) { return 1; }' two='void *tutti_two(int a) { return a ? "" : 0; }'
+share "$one $two int stray(void) { return 2; }" "$tree/cmake/libtutti.map"
+expect pass "2 declared, 2 exported" sh "$here/symbols.sh" "$tree" "$work/y.so"
+share "$one $two int stray(void) { return 2; }" ""
+expect fail "stray is exported but not declared" sh "$here/symbols.sh" "$tree" "$work/y.so"
+share "$one" ""
+expect fail "tutti_two is declared but not exported" sh "$here/symbols.sh" "$tree" "$work/y.so"
+share "$one $two" "" libtutti.so.1
+expect fail "soname is 'libtutti.so.1'" sh "$here/symbols.sh" "$tree" "$work/y.so"
+share "$one $two" ""
+echo 'TUTTI_API int tutti_three(void);' >>"$tree/include/tutti/a.h"
+expect fail "tutti_three is declared but not in cmake/libtutti.map" sh "$here/symbols.sh" "$tree" "$work/y.so"
+
+[ $n_failed = 0 ] && echo "planted: every fault refused"
+exit $((n_failed > 0))
