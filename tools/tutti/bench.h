@@ -27,7 +27,7 @@ struct bench_op {
     size_t (*count)(size_t elements, size_t n_ranks);
     size_t (*send_elements)(const struct bench_case *c);
     size_t (*recv_elements)(const struct bench_case *c);
-    /* Where the input begins when it lies inside the receive buffer (in place), in elements; SIZE_MAX: no such form. */
+    /* In place: where the smaller buffer begins in the larger one, in elements; SIZE_MAX: no such form. */
     size_t (*in_place_at)(const struct bench_case *c);
     double (*bus_factor)(size_t n_ranks);
     enum tutti_status (*call)(const struct bench_case *c, const void *send, void *recv, struct tutti_comm *comm,

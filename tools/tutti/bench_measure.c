@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How `tutti bench` measures: rounds of back-to-back calls, each round's time the slowest rank's, the median over
+ * rounds; before and after each point the latency of a cache line between two ranks, since a shared machine changes
+ * under the benchmark. */
+
+#include "bench.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PROBE_HOPS 400
+#define PROBE_LIMIT_NS 5000000u
+
+struct bench_run {
+    struct tutti_comm *comm;
+    const struct bench_settings *settings;
+    struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank */
+    void *line;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_settings *settings, struct bench_run **out)
+{
+    struct bench_run *run = calloc(1, sizeof *run);
+    if (!run) return TUTTI_ERR_MEMORY;
+    run->comm = comm;
+    run->settings = settings;
+    enum tutti_status status = TUTTI_OK;
+    if (tutti_comm_size(comm) > 1) {
+        status = tutti_mem_alloc(comm, 4096, &run->line);
+        if (status == TUTTI_OK) status = tutti_window_create(comm, run->line, 4096, &run->window);
+    }
+    if (status < 0) {
+        bench_run_close(run);
+        return status;
+    }
+    *out = run;
+    return TUTTI_OK;
+}
+
+void bench_run_close(struct bench_run *run)
+{
+    tutti_window_destroy(run->window);
+    if (run->line) (void)tutti_mem_free(run->comm, run->line);
+    free(run);
+}
+
+/* Ranks 0 and 1 pass a number to and fro in rank 0's line. Gives up after 5 ms: with more ranks than cores the other
+ * may not run at all. */
+static double probe_ns(struct bench_run *run)
+{
+    int32_t rank = tutti_comm_rank(run->comm);
+    double result = 0;
+    if (!run->window) return 0;
+    _Atomic uint64_t *line = tutti_window_peer(run->window, 0, NULL);
+    if (line && rank == 0) atomic_store(line, 0);
+    if (tutti_barrier(run->comm, NULL, NULL) < 0) return 0;
+    if (line && rank < 2) {
+        uint64_t start = now_ns(), hop = 0;
+        for (; hop < PROBE_HOPS; hop++) {
+            if ((hop & 1) == (uint64_t)rank) {
+                atomic_store_explicit(line, hop + 1, memory_order_release);
+                continue;
+            }
+            uint32_t spins = 0;
+            while (atomic_load_explicit(line, memory_order_acquire) < hop + 1)
+                if ((++spins & 1023) == 0 && now_ns() - start > PROBE_LIMIT_NS) goto done;
+        }
+        result = (double)(now_ns() - start) / PROBE_HOPS;
+    }
+done:
+    return tutti_barrier(run->comm, NULL, NULL) < 0 ? 0 : result;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct buffers {
+    void *send, *recv; /* as passed */
+    void *base[2];     /* as allocated */
+};
+
+static enum tutti_status buffers_open(struct bench_run *run, const struct bench_case *c, struct buffers *b)
+{
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    size_t larger = n_send > n_recv ? n_send : n_recv;
+    size_t bytes[2] = {(c->in_place ? larger : n_send) * esize, c->in_place ? 0 : n_recv * esize};
+    memset(b, 0, sizeof *b);
+    for (int i = 0; i < 2; i++) {
+        size_t rounded = (bytes[i] + 4096) & ~(size_t)4095;
+        if (run->settings->mapped) {
+            enum tutti_status status = tutti_mem_alloc(run->comm, rounded, &b->base[i]);
+            if (status < 0) return status;
+        } else if (!(b->base[i] = aligned_alloc(4096, rounded))) {
+            return TUTTI_ERR_MEMORY;
+        }
+        memset(b->base[i], 0, rounded);
+    }
+    b->send = b->base[0];
+    b->recv = b->base[1];
+    if (c->in_place) {
+        size_t at = c->op->in_place_at(c);
+        if (at + c->count > larger) at = 0; /* this rank has no larger side */
+        char *inner = (char *)b->base[0] + at * esize;
+        b->send = n_send < n_recv ? inner : b->base[0];
+        b->recv = n_send < n_recv ? b->base[0] : n_send > n_recv && n_recv ? inner : b->base[0];
+    }
+    return TUTTI_OK;
+}
+
+static void buffers_close(struct bench_run *run, struct buffers *b)
+{
+    for (int i = 0; i < 2; i++) {
+        if (run->settings->mapped && b->base[i])
+            (void)tutti_mem_free(run->comm, b->base[i]);
+        else
+            free(b->base[i]);
+    }
+}
+
+/* What this rank contributes; in an in place gather it is one block inside the receive buffer. */
+static void fill_input(const struct bench_case *c, const struct buffers *b, uint32_t round)
+{
+    bench_fill(c, b->send, c->op->send_elements(c), c->rank, round);
+}
+
+static enum tutti_status check(struct bench_run *run, const struct bench_case *c, const struct buffers *b,
+                               const struct tutti_call_options *options, uint32_t round, size_t *wrong)
+{
+    size_t recv_bytes = c->op->recv_elements(c) * tutti_dtype_bytes(c->dtype);
+    if (!c->in_place) memset(b->recv, 0xa5, recv_bytes);
+    fill_input(c, b, round);
+    enum tutti_status status = c->op->call(c, b->send, b->recv, run->comm, options);
+    if (status < 0) return status;
+    uint64_t mine = bench_wrong(c, b->recv, round), all = 0;
+    status = tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, run->comm, NULL, NULL);
+    *wrong = all;
+    return status;
+}
+
+/* Seconds of one round: `iterations` calls back to back, or, fresh, each alone after its inputs were rewritten. */
+static enum tutti_status one_round(struct bench_run *run, const struct bench_case *c, const struct buffers *b,
+                                   const struct tutti_call_options *options, uint32_t iterations, double *us)
+{
+    uint64_t spent = 0, start = 0;
+    enum tutti_status status = tutti_barrier(run->comm, NULL, NULL);
+    start = now_ns();
+    for (uint32_t i = 0; i < iterations && status >= 0; i++) {
+        if (run->settings->fresh) {
+            fill_input(c, b, i);
+            status = tutti_barrier(run->comm, NULL, NULL);
+            start = now_ns();
+        }
+        if (status >= 0) status = c->op->call(c, b->send, b->recv, run->comm, options);
+        if (run->settings->fresh) spent += now_ns() - start;
+    }
+    if (!run->settings->fresh) spent = now_ns() - start;
+    if (status < 0) return status;
+    double mine = (double)spent / 1e3 / iterations;
+    return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, run->comm, NULL, NULL);
+}
+
+/* Fewer calls a round for large buffers, so that a point takes about as long at every size. */
+static uint32_t calls_for(const struct bench_settings *s, size_t bytes)
+{
+    size_t calls = s->iterations;
+    while (calls > 1 && calls * bytes > (size_t)256 << 20) calls /= 2;
+    return (uint32_t)calls;
+}
+
+static enum tutti_status measure_one(struct bench_run *run, const struct bench_case *c, struct bench_time *out)
+{
+    const struct bench_settings *s = run->settings;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.algorithm = s->algorithm;
+    options.premul_value = BENCH_FACTOR;
+    struct buffers b;
+    double *us = calloc(s->rounds, sizeof *us);
+    enum tutti_status status = buffers_open(run, c, &b);
+    if (!us) status = TUTTI_ERR_MEMORY;
+    out->wrong = SIZE_MAX;
+    if (status >= 0 && s->check) status = check(run, c, &b, &options, 1, &out->wrong);
+    if (status >= 0) fill_input(c, &b, 0);
+    uint32_t calls = calls_for(s, c->bytes);
+    double ignored;
+    if (status >= 0 && s->warmup)
+        status = one_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
+    for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = one_round(run, c, &b, &options, calls, &us[r]);
+    if (status >= 0) {
+        qsort(us, s->rounds, sizeof *us, compare_double);
+        out->min_us = us[0];
+        out->max_us = us[s->rounds - 1];
+        out->median_us = (us[(s->rounds - 1) / 2] + us[s->rounds / 2]) / 2;
+        out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
+        out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
+    }
+    buffers_close(run, &b);
+    free(us);
+    return status;
+}
+
+enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
+{
+    struct bench_case form = *c;
+    memset(out, 0, sizeof *out);
+    out->c = *c;
+    out->probe_before_ns = probe_ns(run);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        form.in_place = in_place;
+        if (in_place && (c->op->in_place_at(c) == SIZE_MAX || run->settings->out_of_place_only)) continue;
+        if (!in_place && run->settings->in_place_only) continue;
+        enum tutti_status status = measure_one(run, &form, &out->time[in_place]);
+        if (status < 0) return status;
+        out->has[in_place] = true;
+    }
+    out->probe_after_ns = probe_ns(run);
+    return TUTTI_OK;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The tables of `tutti bench`: the columns of nccl-tests, with the spread of the rounds and the probe, or JSON. */
+
+#include "bench.h"
+
+void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks)
+{
+    if (settings->json) {
+        fprintf(out,
+                "{\"version\":\"%s\",\"ranks\":%d,\"calls\":%u,\"rounds\":%u,\"fresh\":%s,\"mapped\":%s,\"points\":[",
+                tutti_version_text(), n_ranks, settings->iterations, settings->rounds,
+                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false");
+        return;
+    }
+    fprintf(out, "# tutti %s, %d ranks, median of %u rounds of up to %u calls%s%s\n", tutti_version_text(), n_ranks,
+            settings->rounds, settings->iterations, settings->fresh ? ", inputs rewritten before each call" : "",
+            settings->mapped ? ", memory from tutti_mem_alloc" : "");
+    fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "
+                 "cache line, before/after\n");
+    fprintf(out, "#\n# %-14s %53s %39s\n", "", "out of place", "in place");
+    fprintf(out, "# %-14s %11s %11s %8s %6s %4s %9s %6s %6s %6s %5s %9s %6s %6s %6s %5s %9s\n", "op", "bytes", "count",
+            "type", "redop", "root", "time", "spread", "algbw", "busbw", "wrong", "time", "spread", "algbw", "busbw",
+            "wrong", "probe");
+}
+
+static void text_time(FILE *out, const struct bench_time *t, bool has)
+{
+    char wrong[24] = "-";
+    if (!has) {
+        fprintf(out, " %9s %6s %6s %6s %5s", "-", "-", "-", "-", "-");
+        return;
+    }
+    if (t->wrong != SIZE_MAX) snprintf(wrong, sizeof wrong, "%zu", t->wrong);
+    double spread = t->median_us > 0 ? 100 * (t->max_us - t->min_us) / t->median_us : 0;
+    fprintf(out, " %9.2f %5.0f%% %6.2f %6.2f %5s", t->median_us, spread, t->algbw, t->busbw, wrong);
+}
+
+static void json_time(FILE *out, const char *name, const struct bench_time *t)
+{
+    fprintf(out, ",\"%s\":{\"time_us\":%.3f,\"min_us\":%.3f,\"max_us\":%.3f,\"algbw\":%.4f,\"busbw\":%.4f", name,
+            t->median_us, t->min_us, t->max_us, t->algbw, t->busbw);
+    if (t->wrong != SIZE_MAX) fprintf(out, ",\"wrong\":%zu", t->wrong);
+    fputc('}', out);
+}
+
+void bench_show_point(FILE *out, const struct bench_settings *settings, const struct bench_point *point, bool first)
+{
+    const struct bench_case *c = &point->c;
+    const char *redop = c->op->reduces ? tutti_op_name(c->reduction) : "none";
+    int root = c->op->rooted ? c->root : -1;
+    if (settings->json) {
+        fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"redop\":\"%s\",\"root\":%d",
+                first ? "" : ",", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype), redop, root);
+        if (point->has[0]) json_time(out, "out_of_place", &point->time[0]);
+        if (point->has[1]) json_time(out, "in_place", &point->time[1]);
+        fprintf(out, ",\"probe_ns\":[%.1f,%.1f]}", point->probe_before_ns, point->probe_after_ns);
+        return;
+    }
+    fprintf(out, "  %-14s %11zu %11zu %8s %6s %4d", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype), redop,
+            root);
+    text_time(out, &point->time[0], point->has[0]);
+    text_time(out, &point->time[1], point->has[1]);
+    fprintf(out, " %4.0f/%.0f\n", point->probe_before_ns, point->probe_after_ns);
+    fflush(out);
+}
+
+void bench_show_footer(FILE *out, const struct bench_settings *settings, const struct bench_point *points, size_t n)
+{
+    size_t wrong = 0;
+    double busbw = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (int form = 0; form < 2; form++) {
+            if (!points[i].has[form]) continue;
+            busbw += points[i].time[form].busbw / (double)(n * (points[i].has[0] + points[i].has[1]));
+            if (points[i].time[form].wrong != SIZE_MAX) wrong += points[i].time[form].wrong;
+        }
+    }
+    if (settings->json)
+        fprintf(out, "\n],\"wrong\":%zu,\"mean_busbw\":%.4f}\n", wrong, busbw);
+    else
+        fprintf(out, "# mean bus bandwidth: %.3f GB/s; wrong values: %zu%s\n", busbw, wrong,
+                settings->check ? "" : " (not checked: --check)");
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti bench`: inside `tutti run` (or another launcher) it is one rank; alone it starts its own ranks with it. */
+
+#include "bench.h"
+#include "cmd.h"
+
+#include "base/base.h"
+#include "base/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_NAMES 32
+
+struct request {
+    const char *ops, *types, *reductions, *only, *plot, *algorithm;
+    uint32_t n, iterations, warmup, rounds, root;
+    uint64_t min_bytes, max_bytes;
+    const char *factor;
+    bool check, fresh, json, mapped;
+    const struct bench_op *op[MAX_NAMES];
+    enum tutti_dtype dtype[MAX_NAMES];
+    enum tutti_op reduction[MAX_NAMES];
+    size_t n_op, n_dtype, n_reduction;
+    struct bench_settings settings;
+};
+
+#define REQUEST_INIT                                                                                                   \
+    {                                                                                                                  \
+        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .n = 2, .iterations = 100,       \
+        .warmup = 10, .rounds = 9, .min_bytes = 8, .max_bytes = 256u << 20, .factor = "2"                              \
+    }
+
+/* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
+typedef const char *(*name_function)(size_t i);
+static const char *op_at(size_t i)
+{
+    return i < bench_n_ops ? bench_ops[i].name : NULL;
+}
+static const char *dtype_at(size_t i)
+{
+    return i < TUTTI_N_DTYPES ? tutti_dtype_name((enum tutti_dtype)i) : NULL;
+}
+static const char *reduction_at(size_t i)
+{
+    return i < TUTTI_N_OPS ? tutti_op_name((enum tutti_op)i) : NULL;
+}
+
+static bool read_names(const struct tutti_args *spec, const char *what, const char *text, name_function at,
+                       size_t out[MAX_NAMES], size_t *n)
+{
+    char word[32];
+    *n = 0;
+    if (strcmp(text, "all") == 0) {
+        while (at(*n)) out[*n] = *n, ++*n;
+        return true;
+    }
+    for (const char *p = text; *p;) {
+        size_t length = strcspn(p, ","), i = 0;
+        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), p);
+        while (at(i) && strcmp(at(i), word) != 0) i++;
+        if (!at(i) || *n == MAX_NAMES) {
+            const char *names[MAX_NAMES];
+            size_t n_names = 0;
+            while (n_names < MAX_NAMES && at(n_names)) names[n_names] = at(n_names), n_names++;
+            const char *near = tutti_nearest(word, names, n_names);
+            tutti_args_fail(spec, "there is no %s '%s'%s%s%s", what, word, near ? "; did you mean '" : "",
+                            near ? near : "", near ? "'?" : "");
+            return false;
+        }
+        out[(*n)++] = i;
+        p += length + (p[length] == ',');
+    }
+    return true;
+}
+
+static int understand(const struct tutti_args *spec, struct request *r)
+{
+    size_t op[MAX_NAMES], dtype[MAX_NAMES], reduction[MAX_NAMES];
+    char *end;
+    double factor = strtod(r->factor, &end);
+    if (*end || !(factor > 1.0) || factor > 1e9)
+        return tutti_args_fail(spec, "--factor is '%s'; give a number greater than 1", r->factor);
+    if (!read_names(spec, "collective", r->ops, op_at, op, &r->n_op) ||
+        !read_names(spec, "type", r->types, dtype_at, dtype, &r->n_dtype) ||
+        !read_names(spec, "operation", r->reductions, reduction_at, reduction, &r->n_reduction))
+        return TUTTI_EXIT_USAGE;
+    for (size_t i = 0; i < r->n_op; i++) r->op[i] = &bench_ops[op[i]];
+    for (size_t i = 0; i < r->n_dtype; i++) r->dtype[i] = (enum tutti_dtype)dtype[i];
+    for (size_t i = 0; i < r->n_reduction; i++) r->reduction[i] = (enum tutti_op)reduction[i];
+    if (r->n < 1) return tutti_args_fail(spec, "-n is 0; give at least 1 rank");
+    if (r->iterations < 1 || r->rounds < 1) return tutti_args_fail(spec, "--calls and --rounds must be at least 1");
+    if (r->min_bytes > r->max_bytes) return tutti_args_fail(spec, "-b is larger than -e");
+    bool in = strcmp(r->only, "in") == 0, out = strcmp(r->only, "out") == 0;
+    if (!in && !out && strcmp(r->only, "both") != 0)
+        return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
+    r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
+                                          .max_bytes = r->max_bytes,
+                                          .factor = factor,
+                                          .iterations = r->iterations,
+                                          .warmup = r->warmup,
+                                          .rounds = r->rounds,
+                                          .check = r->check,
+                                          .fresh = r->fresh,
+                                          .json = r->json,
+                                          .mapped = r->mapped,
+                                          .in_place_only = in,
+                                          .out_of_place_only = out,
+                                          .plot = r->plot,
+                                          .algorithm = r->algorithm};
+    return TUTTI_EXIT_OK;
+}
+
+struct results {
+    struct bench_point *points;
+    size_t n, capacity;
+};
+
+static bool keep(struct results *results, const struct bench_point *point)
+{
+    if (results->n == results->capacity) {
+        size_t capacity = results->capacity ? 2 * results->capacity : 64;
+        struct bench_point *grown = realloc(results->points, capacity * sizeof *grown);
+        if (!grown) return false;
+        results->points = grown;
+        results->capacity = capacity;
+    }
+    results->points[results->n++] = *point;
+    return true;
+}
+
+/* All sizes of one collective, type and operation; undefined pairs are left out with a line. */
+static enum tutti_status sweep(struct bench_run *run, const struct request *r, struct bench_case c,
+                               struct results *results)
+{
+    const struct bench_settings *s = &r->settings;
+    size_t esize = tutti_dtype_bytes(c.dtype);
+    bool sized = c.op->count(1u << 20, 1) > 0;
+    for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes; bytes *= s->factor) {
+        struct bench_point point;
+        c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
+        c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
+        enum tutti_status status = bench_measure(run, &c, &point);
+        if (status == TUTTI_ERR_UNSUPPORTED) {
+            if (c.rank == 0 && !s->json) printf("# left out: %s\n", tutti_last_error()->text);
+            return TUTTI_OK;
+        }
+        if (status < 0) return status;
+        if (c.rank == 0) bench_show_point(stdout, s, &point, results->n == 0);
+        if (!keep(results, &point)) return TUTTI_ERR_MEMORY;
+        if (!sized) break;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status all_sweeps(struct bench_run *run, const struct request *r, struct tutti_comm *comm,
+                                    struct results *results)
+{
+    struct bench_case c = {.rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_size(comm)};
+    c.root = (int32_t)r->root;
+    for (size_t i = 0; i < r->n_op; i++) {
+        for (size_t d = 0; d < (r->op[i]->count(1u << 20, 1) ? r->n_dtype : 1); d++) {
+            for (size_t o = 0; o < (r->op[i]->reduces ? r->n_reduction : 1); o++) {
+                c.op = r->op[i], c.dtype = r->dtype[d], c.reduction = r->reduction[o];
+                enum tutti_status status = sweep(run, r, c, results);
+                if (status < 0) return status;
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+static size_t total_wrong(const struct results *results)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < results->n; i++)
+        for (int form = 0; form < 2; form++)
+            if (results->points[i].has[form] && results->points[i].time[form].wrong != SIZE_MAX)
+                wrong += results->points[i].time[form].wrong;
+    return wrong;
+}
+
+static int be_a_rank(const struct tutti_args *spec, struct request *r)
+{
+    struct tutti_comm *comm = NULL;
+    struct bench_run *run = NULL;
+    struct results results = {0};
+    enum tutti_status status = tutti_comm_create(NULL, NULL, &comm);
+    int exit_status = TUTTI_EXIT_WRONG;
+    if (status < 0) goto failed;
+    if (r->root >= (uint32_t)tutti_comm_size(comm)) {
+        exit_status = tutti_args_fail(spec, "--root is %u, but there are %d ranks", r->root, tutti_comm_size(comm));
+        goto done;
+    }
+    status = bench_run_open(comm, &r->settings, &run);
+    if (status < 0) goto failed;
+    if (tutti_comm_rank(comm) == 0) bench_show_header(stdout, &r->settings, tutti_comm_size(comm));
+    status = all_sweeps(run, r, comm, &results);
+    if (status < 0) goto failed;
+    exit_status = total_wrong(&results) ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+    if (tutti_comm_rank(comm) == 0) {
+        bench_show_footer(stdout, &r->settings, results.points, results.n);
+        if (r->plot && bench_plot(r->plot, results.points, results.n) != 0) {
+            fprintf(stderr, "tutti bench: can not write %s\n", r->plot);
+            exit_status = TUTTI_EXIT_WRONG;
+        }
+    }
+    goto done;
+failed:
+    fprintf(stderr, "tutti bench: %s\n", tutti_last_error()->text);
+done:
+    if (run) bench_run_close(run);
+    tutti_comm_destroy(comm);
+    free(results.points);
+    return exit_status;
+}
+
+/* Alone: `tutti run -n N -- tutti bench ...` in this process. */
+static int start_ranks(uint32_t n, int argc, char **argv)
+{
+    char self[4096], count[16];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0) {
+        fprintf(stderr, "tutti bench: /proc/self/exe can not be read; start it with tutti run -n %u -- tutti bench\n",
+                n);
+        return TUTTI_EXIT_WRONG;
+    }
+    self[length] = '\0';
+    snprintf(count, sizeof count, "%u", n);
+    char **run_argv = calloc((size_t)argc + 7, sizeof *run_argv);
+    if (!run_argv) return TUTTI_EXIT_WRONG;
+    static char run_name[] = "run", dash_n[] = "-n", dashes[] = "--", bench_name[] = "bench";
+    char *head[] = {run_name, dash_n, count, dashes, self, bench_name};
+    int n_head = (int)TUTTI_ARRAY_LEN(head);
+    memcpy(run_argv, head, sizeof head);
+    memcpy(run_argv + n_head, argv + 1, (size_t)(argc - 1) * sizeof *run_argv);
+    int status = tutti_cmd_run(n_head + argc - 1, run_argv);
+    free(run_argv);
+    return status;
+}
+
+static bool inside_a_job(void)
+{
+    static const char *const names[] = {"RANK", "TUTTI_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(names); i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
+int tutti_cmd_bench(int argc, char **argv)
+{
+    struct request r = REQUEST_INIT;
+    const struct tutti_arg args[] = {
+        {"ranks", 'n', TUTTI_ARG_U32, &r.n, "N", "number of ranks, when not inside tutti run (default 2)"},
+        {"begin", 'b', TUTTI_ARG_SIZE, &r.min_bytes, "BYTES", "smallest size (default 8)"},
+        {"end", 'e', TUTTI_ARG_SIZE, &r.max_bytes, "BYTES", "largest size (default 256M)"},
+        {"factor", 'f', TUTTI_ARG_TEXT, &r.factor, "F", "from one size to the next (default 2)"},
+        {"types", 0, TUTTI_ARG_TEXT, &r.types, "LIST", "types, separated by commas, or all (default float32)"},
+        {"ops", 0, TUTTI_ARG_TEXT, &r.reductions, "LIST", "operations of reductions, or all (default sum)"},
+        {"root", 0, TUTTI_ARG_U32, &r.root, "RANK", "root of rooted collectives (default 0)"},
+        {"calls", 0, TUTTI_ARG_U32, &r.iterations, "N", "calls in a round, fewer for large sizes (default 100)"},
+        {"rounds", 0, TUTTI_ARG_U32, &r.rounds, "N", "rounds; their median and spread are shown (default 9)"},
+        {"warmup", 0, TUTTI_ARG_U32, &r.warmup, "N", "calls before the first round (default 10)"},
+        {"place", 0, TUTTI_ARG_TEXT, &r.only, "WHICH", "in, out or both (default both)"},
+        {"algorithm", 0, TUTTI_ARG_TEXT, &r.algorithm, "NAME", "of tutti sched list, instead of the chosen one"},
+        {"check", 0, TUTTI_ARG_FLAG, &r.check, NULL, "compare every result; exit status 1 if a value is wrong"},
+        {"fresh", 0, TUTTI_ARG_FLAG, &r.fresh, NULL, "rewrite the inputs before each call"},
+        {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy)"},
+        {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
+        {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
+    };
+    const struct tutti_args spec = {
+        "tutti bench",
+        "[OP[,OP...]] [options]",
+        "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests.",
+        args,
+        TUTTI_ARRAY_LEN(args),
+        false};
+    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* the parser reorders argv */
+    if (!copy) return TUTTI_EXIT_WRONG;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    int n_positional = 0, status = TUTTI_EXIT_OK;
+    enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
+    if (parsed != TUTTI_ARGS_OK)
+        status = parsed == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    else if (n_positional > 1)
+        status = tutti_args_fail(&spec, "'%s' is one argument too many; separate collectives by commas", argv[2]);
+    else {
+        if (n_positional == 1) r.ops = argv[1];
+        status = understand(&spec, &r);
+        if (status == TUTTI_EXIT_OK) status = inside_a_job() ? be_a_rank(&spec, &r) : start_ranks(r.n, argc, copy);
+    }
+    free(copy);
+    return status;
+}
