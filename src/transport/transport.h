@@ -94,17 +94,19 @@ struct tutti_transport_ops {
     size_t size; /* sizeof(struct tutti_transport_ops): calls are added at the end, optional ones last */
     /* Marks this member as having left, unmaps, frees. No arrival may be unreleased. Frees `t`. */
     void (*close)(struct tutti_transport *t);
-    /* Sends one packet: packet->bytes bytes gathered from n_spans spans. OK: copied, peer told. AGAIN: no room now.
-     * PEER_DEAD, PEER_LEFT: it can not arrive. At most t->max_payload bytes. Peer may be oneself. */
+    /* Sends one packet: packet->bytes bytes gathered from n_spans spans. OK: copied, peer told. AGAIN: no room now; a
+     * sleep ends when there is. PEER_DEAD, PEER_LEFT: it can not arrive. PROTOCOL: the peer wrote nonsense into the
+     * ring. At most t->max_payload bytes. Peer may be oneself. version and source are filled in. */
     enum tutti_status (*send)(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
                               const struct tutti_span *spans, uint32_t n_spans);
     /* OK and the next arrival of any peer (fair between peers), AGAIN when there is none, PROTOCOL when a peer wrote
      * nonsense (the text names it). Exactly one arrival may be unreleased. */
     enum tutti_status (*poll)(struct tutti_transport *t, struct tutti_arrival *out);
     void (*release)(struct tutti_transport *t);
-    /* Announces that this thread is about to sleep, returns true if there is still nothing to poll and no failure to
-     * read: then sleep on *t->doorbell while it equals *expected, and call sleep_end. Else do not sleep. Pairs always.
-     */
+    /* Announces that this thread is about to sleep, returns true if there is still nothing to poll, no failure to read,
+     * no room where a send found none, and no wake since the last sleep: then sleep on *t->doorbell while it equals
+     * *expected. Else do not sleep. Call sleep_end in both cases. Sleep at most some 100 ms at a time: a peer may die
+     * between publishing a packet and ringing. */
     bool (*sleep_begin)(struct tutti_transport *t, uint32_t *expected);
     void (*sleep_end)(struct tutti_transport *t);
     /* Ends a sleep of this member's owner, from any thread of this process. */
@@ -125,6 +127,9 @@ struct tutti_transport_ops {
     bool (*locate)(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset);
     /* Address here of a peer's offer, NULL when out of range; stays valid until close. Any thread. */
     void *(*map)(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes);
+    /* May be NULL. When the next packet that waits for time alone (delay, fault) is due, TUTTI_NEVER if none: after
+     * sleep_begin, and before sleeping, ask and sleep no longer than that. Owner only. */
+    uint64_t (*next_event_ns)(struct tutti_transport *t);
 };
 
 /* First member of every transport. */
