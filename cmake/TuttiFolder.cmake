@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tutti_folder(NAME DEPENDS ...): src/NAME/*.c as one static library tutti_NAME that sees only the folders it links;
-# src/NAME/*_test.c are programs of their own, run by ctest as NAME.FILE.
+# src/NAME/*_test.c are programs of their own, run by ctest as NAME.FILE.  folder.cmake may set test_libraries for them.
 function(tutti_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})
@@ -26,7 +26,7 @@ function(tutti_folder name)
   if(TUTTI_BUILD_TESTS)
     foreach(test ${tests})
       get_filename_component(stem ${test} NAME_WE)
-      tutti_test(${name}.${stem} SOURCES ${test} LIBRARIES tutti_${name})
+      tutti_test(${name}.${stem} SOURCES ${test} LIBRARIES ${test_libraries} tutti_${name})
     endforeach()
   endif()
 endfunction()

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The version comes from the project's; the tests of this folder run many ranks (tests/ranks.h).
+target_compile_definitions(tutti_comm PRIVATE TUTTI_VERSION_MAJOR=${PROJECT_VERSION_MAJOR}
+                                              TUTTI_VERSION_MINOR=${PROJECT_VERSION_MINOR}
+                                              TUTTI_VERSION_PATCH=${PROJECT_VERSION_PATCH})
+if(TUTTI_BUILD_TESTS)
+  add_library(tutti_test_ranks STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/ranks.c)
+  target_compile_options(tutti_test_ranks PRIVATE ${TUTTI_WARNINGS})
+  target_include_directories(tutti_test_ranks PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(tutti_test_ranks PUBLIC tutti_comm)
+  set(test_libraries tutti_test_ranks)
+endif()
