@@ -8,15 +8,15 @@ if(NOT folders)
 endif()
 
 set(map ${PROJECT_SOURCE_DIR}/cmake/libtutti.map)
-add_library(tutti SHARED)
+list(TRANSFORM folders PREPEND "$<TARGET_OBJECTS:" OUTPUT_VARIABLE objects)
+list(TRANSFORM objects APPEND ">")
+add_library(tutti SHARED ${objects}) # whole folders, not only what something refers to
 add_library(tutti::tutti ALIAS tutti)
 set_target_properties(tutti PROPERTIES LINKER_LANGUAGE C VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS ${map})
 target_include_directories(tutti INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-foreach(folder ${folders})
-  target_link_libraries(tutti PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${folder}>)
-endforeach()
+target_link_libraries(tutti PRIVATE ${folders}) # for what the folders themselves link
 target_link_options(tutti PRIVATE -Wl,--version-script=${map})
 if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ) # clang leaves the sanitizers' run time undefined in shared libraries
   target_link_options(tutti PRIVATE -Wl,-z,defs)
