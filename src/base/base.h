@@ -44,6 +44,10 @@ enum tutti_log_level { TUTTI_LOG_ERROR, TUTTI_LOG_WARN, TUTTI_LOG_INFO, TUTTI_LO
 extern _Atomic int tutti_log_threshold;
 void tutti_log_write(enum tutti_log_level level, const char *file, int line, const char *format, ...)
     TUTTI_PRINTF(4, 5);
+/* The rank that this thread's lines show; -1: what the launcher's variables say. */
+void tutti_log_set_rank(int32_t rank);
+/* Sets level and file of the process, NULL: leave as it is. ARGUMENT, SYSTEM. */
+enum tutti_status tutti_log_configure(const char *level, const char *file);
 #define tutti_log(level, ...)                                                                                          \
     do {                                                                                                               \
         if ((int)(level) <= tutti_log_threshold) tutti_log_write((level), __FILE__, __LINE__, __VA_ARGS__);            \

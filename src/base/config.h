@@ -60,7 +60,8 @@ struct tutti_option_info {
     bool agreed;
 };
 
-/* Reads file, environment, options. ARGUMENT: a sentence with the nearest known name or the range. */
+/* Reads file, environment, options; the text of secret_file becomes secret. ARGUMENT: a sentence with the nearest known
+ * name or the range. */
 enum tutti_status tutti_config_init(struct tutti_config *config, const struct tutti_option *options, size_t n);
 void tutti_config_fini(struct tutti_config *config);
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id);

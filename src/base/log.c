@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The log: one line is one write(2), so that lines of many ranks do not mix. The level and the file are the process's,
+ * the rank is the thread's (ranks may be threads). TUTTI_LOG and TUTTI_LOG_FILE are read at the first line, so that
+ * what happens before any context exists is seen too. */
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 1024
+#define THRESHOLD_UNREAD INT_MAX /* every line is let through to tutti_log_write, which reads the environment */
+
+_Atomic int tutti_log_threshold = THRESHOLD_UNREAD;
+
+static _Atomic int log_fd = STDERR_FILENO;
+static _Thread_local int32_t thread_rank = -1;
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+static char file_open[PATH_MAX]; /* the pattern that log_fd was opened from; under file_lock */
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+/* -1 when text is no level. */
+static int level_parse(const char *text)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(level_names); i++)
+        if (strcasecmp(text, level_names[i]) == 0) return (int)i;
+    return -1;
+}
+
+void tutti_log_set_rank(int32_t rank)
+{
+    thread_rank = rank;
+}
+
+/* The thread's rank, else what a launcher says, else "". */
+static const char *rank_text(char buffer[16])
+{
+    static const char *const variables[] = {"TUTTI_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    if (thread_rank >= 0) {
+        snprintf(buffer, 16, "%d", (int)thread_rank);
+        return buffer;
+    }
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(variables); i++) {
+        const char *value = getenv(variables[i]);
+        if (value && value[0] && strlen(value) < 16) return value;
+    }
+    return "";
+}
+
+/* Replaces %r and %p. False when the result is too long. */
+static bool path_expand(const char *pattern, char *out, size_t capacity)
+{
+    char rank[16], pid[16];
+    size_t used = 0;
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    for (const char *p = pattern; *p; p++) {
+        char one[2] = {*p, '\0'};
+        const char *piece = one;
+        if (p[0] == '%' && p[1] == 'r')
+            piece = rank_text(rank), p++;
+        else if (p[0] == '%' && p[1] == 'p')
+            piece = pid, p++;
+        size_t n = strlen(piece);
+        if (used + n >= capacity) return false;
+        memcpy(out + used, piece, n);
+        used += n;
+    }
+    out[used] = '\0';
+    return true;
+}
+
+/* The old descriptor stays open: another thread may be writing to it. Files change once, if ever. */
+static enum tutti_status file_set(const char *pattern)
+{
+    char path[PATH_MAX];
+    enum tutti_status status = TUTTI_OK;
+    pthread_mutex_lock(&file_lock);
+    if (strcmp(pattern, file_open) != 0) {
+        int fd = -1;
+        if (strlen(pattern) < sizeof file_open && path_expand(pattern, path, sizeof path))
+            fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        else
+            errno = ENAMETOOLONG;
+        if (fd < 0)
+            status = TUTTI_ERR_SYSTEM;
+        else {
+            atomic_store(&log_fd, fd);
+            strcpy(file_open, pattern);
+        }
+    }
+    pthread_mutex_unlock(&file_lock);
+    return status;
+}
+
+enum tutti_status tutti_log_configure(const char *level, const char *file)
+{
+    int threshold = level ? level_parse(level) : -1;
+    if (level && threshold < 0)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "log level \"%s\": write error, warn, info, debug or trace", level);
+    if (file && file[0] && file_set(file) < 0)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "log file \"%s\" can not be opened", file);
+    if (level) atomic_store(&tutti_log_threshold, threshold);
+    return TUTTI_OK;
+}
+
+/* A wrong value is not an error here (tutti_config_init says it): the default holds. */
+static void threshold_read(void)
+{
+    const char *level = getenv("TUTTI_LOG"), *file = getenv("TUTTI_LOG_FILE");
+    int threshold = level ? level_parse(level) : -1, unread = THRESHOLD_UNREAD;
+    if (file && file[0]) file_set(file);
+    atomic_compare_exchange_strong(&tutti_log_threshold, &unread, threshold < 0 ? TUTTI_LOG_WARN : threshold);
+}
+
+void tutti_log_write(enum tutti_log_level level, const char *file, int line, const char *format, ...)
+{
+    int saved = errno;
+    char text[LINE_MAX_BYTES], rank[16];
+    if (tutti_log_threshold == THRESHOLD_UNREAD) threshold_read();
+    if ((int)level > tutti_log_threshold) goto out;
+
+    const char *base = strrchr(file, '/');
+    const char *who = rank_text(rank);
+    int head = snprintf(text, sizeof text, "tutti[%s%s%d] %s %s:%d ", who, who[0] ? " " : "", (int)getpid(),
+                        level_names[level], base ? base + 1 : file, line);
+    size_t used = head < 0 ? 0 : (size_t)head;
+    va_list args;
+    va_start(args, format);
+    int body = vsnprintf(text + used, sizeof text - used - 1, format, args);
+    va_end(args);
+    if (body > 0) used += (size_t)body;
+    if (used > sizeof text - 2) used = sizeof text - 2; /* cut, with room for the newline */
+    for (size_t i = 0; i < used; i++)
+        if (text[i] == '\n') text[i] = ' '; /* one line, whatever a peer sent */
+    text[used++] = '\n';
+    ssize_t ignored = write(log_fd, text, used);
+    (void)ignored; /* nowhere to tell it */
+out:
+    errno = saved;
+}

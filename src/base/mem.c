@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Allocation in one place, so that a test can make the n-th one fail and prove that nothing is left behind. The counter
+ * is per thread: a failing rank does not disturb the others of its process. */
+
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static _Thread_local uint64_t n_counted, fail_at;
+
+/* Counts one allocation; false when it is the one that must fail. */
+static bool alloc_allowed(void)
+{
+    n_counted++;
+    return fail_at == 0 || --fail_at != 0;
+}
+
+void *tutti_alloc(size_t bytes)
+{
+    return alloc_allowed() ? calloc(1, bytes ? bytes : 1) : NULL;
+}
+
+void *tutti_alloc_array(size_t n, size_t bytes)
+{
+    size_t total;
+    if (__builtin_mul_overflow(n, bytes, &total)) return NULL;
+    return tutti_alloc(total);
+}
+
+void tutti_free(void *pointer)
+{
+    free(pointer);
+}
+
+void *tutti_map_lazy(size_t bytes)
+{
+    if (!alloc_allowed()) return NULL;
+    void *p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void tutti_unmap(void *pointer, size_t bytes)
+{
+    if (pointer) munmap(pointer, bytes ? bytes : 1);
+}
+
+uint64_t tutti_alloc_fail_at(uint64_t n)
+{
+    uint64_t counted = n_counted;
+    n_counted = 0;
+    fail_at = n;
+    return counted;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Names of statuses, element types and operations: one table each, so that a value and its name can not drift apart. */
+
+#include "base/base.h"
+
+struct status_row {
+    enum tutti_status status;
+    enum tutti_scope scope;
+    const char *name, *text;
+};
+
+#define STATUS(id, scope, text)                                                                                        \
+    {                                                                                                                  \
+        TUTTI_##id, TUTTI_SCOPE_##scope, "TUTTI_" #id, text                                                            \
+    }
+static const struct status_row status_table[] = {
+    STATUS(OK, NONE, "success"),
+    STATUS(AGAIN, NONE, "nothing there or no room now; call again"),
+    STATUS(PENDING, NONE, "started, not complete"),
+    STATUS(ERR_ARGUMENT, CALL, "an argument is wrong"),
+    STATUS(ERR_UNSUPPORTED, CALL, "not defined, or not built"),
+    STATUS(ERR_MEMORY, CALL, "out of memory"),
+    STATUS(ERR_SYSTEM, CALL, "a system call failed"),
+    STATUS(ERR_CANCELLED, CALL, "the call was withdrawn before it completed"),
+    STATUS(ERR_TRUNCATED, CALL, "a message is longer than its buffer"),
+    STATUS(ERR_PEER_DEAD, PEER, "a peer's process died"),
+    STATUS(ERR_PEER_LEFT, PEER, "a peer destroyed its communicator while others wait"),
+    STATUS(ERR_TIMEOUT, COMM, "the deadline passed"),
+    STATUS(ERR_MISMATCH, COMM, "ranks made different calls"),
+    STATUS(ERR_ABORTED, COMM, "the communicator was aborted"),
+    STATUS(ERR_PROTOCOL, COMM, "a message that can not be"),
+    STATUS(ERR_CONFIG, CONTEXT, "ranks have different configurations or versions"),
+    STATUS(ERR_AUTH, CONTEXT, "a peer does not know the job's secret, or has another uid"),
+    STATUS(ERR_BOOTSTRAP, CONTEXT, "ranks did not find one another"),
+    STATUS(ERR_INTERNAL, CONTEXT, "a defect in tutti"),
+};
+#undef STATUS
+
+static const struct status_row *status_find(enum tutti_status status)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(status_table); i++)
+        if (status_table[i].status == status) return &status_table[i];
+    return NULL;
+}
+
+const char *tutti_status_name(enum tutti_status status)
+{
+    const struct status_row *row = status_find(status);
+    return row ? row->name : "TUTTI_?";
+}
+
+const char *tutti_status_text(enum tutti_status status)
+{
+    const struct status_row *row = status_find(status);
+    return row ? row->text : "unknown status";
+}
+
+enum tutti_scope tutti_status_scope(enum tutti_status status)
+{
+    const struct status_row *row = status_find(status);
+    return row ? row->scope : TUTTI_SCOPE_CONTEXT;
+}
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtype_table[TUTTI_N_DTYPES] = {
+    [TUTTI_INT8] = {"int8", 1},
+    [TUTTI_UINT8] = {"uint8", 1},
+    [TUTTI_INT16] = {"int16", 2},
+    [TUTTI_UINT16] = {"uint16", 2},
+    [TUTTI_INT32] = {"int32", 4},
+    [TUTTI_UINT32] = {"uint32", 4},
+    [TUTTI_INT64] = {"int64", 8},
+    [TUTTI_UINT64] = {"uint64", 8},
+    [TUTTI_BOOL] = {"bool", 1},
+    [TUTTI_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1},
+    [TUTTI_FLOAT8_E5M2] = {"float8_e5m2", 1},
+    [TUTTI_FLOAT16] = {"float16", 2},
+    [TUTTI_BFLOAT16] = {"bfloat16", 2},
+    [TUTTI_FLOAT32] = {"float32", 4},
+    [TUTTI_FLOAT64] = {"float64", 8},
+    [TUTTI_COMPLEX64] = {"complex64", 8},
+    [TUTTI_COMPLEX128] = {"complex128", 16},
+};
+
+const char *tutti_dtype_name(enum tutti_dtype dtype)
+{
+    return (unsigned)dtype < TUTTI_N_DTYPES ? dtype_table[dtype].name : "?";
+}
+
+size_t tutti_dtype_bytes(enum tutti_dtype dtype)
+{
+    return (unsigned)dtype < TUTTI_N_DTYPES ? dtype_table[dtype].bytes : 0;
+}
+
+static const char *const op_table[TUTTI_N_OPS] = {
+    [TUTTI_SUM] = "sum",   [TUTTI_PROD] = "prod", [TUTTI_MIN] = "min",
+    [TUTTI_MAX] = "max",   [TUTTI_AVG] = "avg",   [TUTTI_PREMUL_SUM] = "premul_sum",
+    [TUTTI_BAND] = "band", [TUTTI_BOR] = "bor",   [TUTTI_BXOR] = "bxor",
+};
+
+const char *tutti_op_name(enum tutti_op op)
+{
+    return (unsigned)op < TUTTI_N_OPS ? op_table[op] : "user";
+}
