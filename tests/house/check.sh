@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What `./dev check` adds to `./dev test`; read by ./dev, whose functions it uses. Every step is run, also after one that
+# failed; the table at the end says of each how it ended. A step whose tools are missing drops out, and says so.
+
+steps=() # "result|seconds|name"
+
+step() { # name, command...
+  local name=$1 begin=$SECONDS result=passed status=0
+  shift
+  say "$name"
+  ("$@") || status=$?
+  [ $status = 0 ] || result=FAILED
+  [ $status != 77 ] || result="dropped out"
+  steps+=("$result|$((SECONDS - begin))|$name")
+}
+
+needs() { # commands... : the step drops out (77) unless all are there
+  local tool
+  for tool in "$@"; do
+    have "command -v $tool" || { say "$tool is missing"; exit 77; }
+  done
+}
+
+preset_step() { # preset, ctest's arguments...
+  local preset=$1
+  shift
+  export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+  export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  build "$preset" || return 1
+  run_ctest "$preset" -LE long "$@"
+}
+
+clang_step() { needs clang && preset_step clang "$@"; }
+
+# ThreadSanitizer of gcc 12 dies at start where the kernel randomises addresses by more than 28 bits.
+tsan_step() {
+  if setarch -R true 2>/dev/null; then
+    export -f preset_step run_ctest build configure tree_of log_of have
+    jobs=$jobs setarch -R bash -c 'set -euo pipefail; preset_step tsan "$@"' tsan "$@"
+  else
+    preset_step tsan "$@"
+  fi
+}
+
+format_step() { needs clang-format && sources | xargs clang-format --dry-run -Werror; }
+
+tidy_step() {
+  needs clang-tidy clang
+  configure clang || return 1
+  sources | grep '\.c$' | while read -r file; do
+    ! grep -q "\"file\": \"$PWD/$file\"" build-clang/compile_commands.json || echo "$file"
+  done | xargs -P "$jobs" -n 2 nice clang-tidy -p build-clang --quiet --warnings-as-errors='*' 2>/dev/null
+}
+
+# The kernels for Arm, and what they stand on, run by an emulator.
+arm_step() {
+  needs aarch64-linux-gnu-gcc qemu-aarch64
+  build aarch64 && run_ctest aarch64 -LE long -R '^(base|sched|algo|device)\.'
+}
+
+fuzz_step() { # seconds for each target
+  needs clang
+  have have_fuzzer || { say "libFuzzer is missing"; exit 77; }
+  build fuzz || return 1
+  local target name failed=0 n=0
+  for target in build-fuzz/test/fuzz_*; do
+    name=${target##*/fuzz_}
+    mkdir -p "build-fuzz/corpus/$name"
+    say "fuzzing $name for $1 s"
+    "$target" -max_total_time="$1" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 -verbosity=0 \
+      -artifact_prefix="build-fuzz/$name-" "build-fuzz/corpus/$name" "tests/fuzz/corpus/$name" || failed=1
+    n=$((n + 1))
+  done
+  [ $n -gt 0 ] && return $failed
+}
+
+long_step() { TUTTI_TEST_LONG=1 run_ctest release; }
+
+check() {
+  local long=0 failed=0 result seconds name
+  case ${1:-} in
+    --long) long=1 ;;
+    '') ;;
+    *) say "check: unknown option '$1'; there is only --long"; return 2 ;;
+  esac
+  step "test (release)" test_verb
+  step "debug" preset_step debug
+  step "clang" clang_step
+  step "AddressSanitizer" preset_step asan
+  step "UndefinedBehaviorSanitizer" preset_step ubsan
+  step "ThreadSanitizer" tsan_step
+  step "format" format_step
+  step "clang-tidy" tidy_step
+  step "Arm kernels" arm_step
+  step "fuzzing" fuzz_step 30
+  [ $long = 0 ] || step "the full products" long_step
+  say "check:"
+  for result in "${steps[@]}"; do
+    IFS='|' read -r result seconds name <<<"$result"
+    printf '   %-12s %5d s  %s\n' "$result" "$seconds" "$name"
+    [ "$result" != FAILED ] || failed=$((failed + 1))
+  done
+  echo "${#steps[@]} steps, $failed failed"
+  return $((failed > 0))
+}
