@@ -70,7 +70,12 @@ struct tutti_step { /* 40 bytes, no pointer, no byte count */
     uint32_t src, dst, n;           /* chunks */
     uint32_t fifo;                  /* number of this message among those to (or from) the same peer, from 0 */
     uint32_t round;                 /* for sentences and drawings */
+    uint32_t extent; /* the n chunks are as large as DATA chunks extent, extent + 1, ...: the one rule for bytes, for
+                        SCRATCH too (the sealer infers it from where the chunks come from or go to). Reads of IN: as
+                        large as IN chunks src, src + 1, ... TUTTI_NO_EXTENT: never tied to DATA, so all are as large
+                        as the largest chunk (only where all are equal: NEEDS_EQUAL_BLOCKS). */
 };
+#define TUTTI_NO_EXTENT UINT32_MAX
 struct tutti_schedule {
     struct tutti_shape shape;
     enum tutti_kind kind;
