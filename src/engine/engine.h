@@ -64,7 +64,8 @@ struct tutti_bind {
     struct tutti_cache *cache;
     const void *input;                   /* NULL when this slot contributes nothing */
     void *output;                        /* NULL when this slot needs no result */
-    size_t count;                        /* elements of a block (equal blocks); barrier: 0 */
+    bool v;                              /* a v form, also on slots that know only their own block (counts NULL) */
+    size_t count;                        /* elements of a block (v with counts NULL: of the own one); barrier: 0 */
     const size_t *counts, *displs;       /* v forms: of the blocks of the larger side (see below); copied */
     const size_t *in_counts, *in_displs; /* all_to_all_v: of IN; copied */
     enum tutti_dtype dtype;
