@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The kernels and their table, for the vectors of cpu_vector.h. Included last by each cpu_<isa>.c, which has set
+ * VECTOR_BYTES and KERNEL_TABLE and defined widen_f16 and narrow_f16. A kernel is a step on one block, run over the
+ * buffer; the front of a last, partial block goes through the same step on a padded copy, so that the position of an
+ * element never changes its result. A step loads before it stores, hence dst may be left or right. */
+
+typedef void (*block_step)(unsigned char *dst, const unsigned char *left, const unsigned char *right);
+
+FORCE void run_blocks(void *dst, const void *left, const void *right, size_t bytes, block_step step)
+{
+    unsigned char *d = dst;
+    const unsigned char *l = left, *r = right;
+    size_t at = 0;
+    for (; bytes - at >= VECTOR_BYTES; at += VECTOR_BYTES) step(d + at, l + at, r + at);
+    if (at == bytes) return;
+    unsigned char a[VECTOR_BYTES] = {0}, b[VECTOR_BYTES] = {0};
+    memcpy(a, l + at, bytes - at);
+    memcpy(b, r + at, bytes - at);
+    step(a, a, b);
+    memcpy(d + at, a, bytes - at);
+}
+
+/* The same for one operand and a constant, which the step finds repeated over a whole block. */
+FORCE void run_blocks_constant(void *dst, const void *src, size_t bytes, const void *constant, size_t element_bytes,
+                               block_step step)
+{
+    unsigned char *d = dst, a[VECTOR_BYTES] = {0}, repeated[VECTOR_BYTES];
+    const unsigned char *s = src;
+    size_t at = 0;
+    for (size_t i = 0; i < VECTOR_BYTES; i += element_bytes) memcpy(repeated + i, constant, element_bytes);
+    for (; bytes - at >= VECTOR_BYTES; at += VECTOR_BYTES) step(d + at, s + at, repeated);
+    if (at == bytes) return;
+    memcpy(a, s + at, bytes - at);
+    step(a, a, repeated);
+    memcpy(d + at, a, bytes - at);
+}
+
+/* NAME_TYPE: what the step computes from a and b. */
+#define STEP(name, type, vector, load, store, expression)                                                              \
+    FORCE void step_##name##_##type(unsigned char *dst, const unsigned char *left, const unsigned char *right)         \
+    {                                                                                                                  \
+        const vector a = load(left), b = load(right);                                                                  \
+        store(dst, expression);                                                                                        \
+    }
+#define REDUCE(name, type, element_bytes)                                                                              \
+    static void name##_##type(void *dst, const void *left, const void *right, size_t n)                                \
+    {                                                                                                                  \
+        run_blocks(dst, left, right, n *(element_bytes), step_##name##_##type);                                        \
+    }
+#define SCALE(name, type, element_bytes, step)                                                                         \
+    static void name##_##type(void *dst, const void *src, size_t n, const void *factor)                                \
+    {                                                                                                                  \
+        run_blocks_constant(dst, src, n *(element_bytes), factor, element_bytes, step);                                \
+    }
+#define PLAIN(name, type, element_bytes, expression)                                                                   \
+    STEP(name, type, v_##type, load_##type, store_##type, expression)                                                  \
+    REDUCE(name, type, element_bytes)
+
+/* ---- integers: sums and products modulo 2^bits, alike for signed and unsigned ---- */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+#define INTEGER_DIVIDE(type, c_type, wide)                                                                             \
+    static void divide_##type(void *dst, const void *src, size_t n, uint32_t divisor)                                  \
+    {                                                                                                                  \
+        unsigned char *d = dst;                                                                                        \
+        const unsigned char *s = src;                                                                                  \
+        const wide by = (wide)divisor;                                                                                 \
+        INDEPENDENT for (size_t i = 0; i < n; i++)                                                                     \
+        {                                                                                                              \
+            c_type value;                                                                                              \
+            memcpy(&value, s + i * sizeof value, sizeof value);                                                        \
+            value = (c_type)((wide)value / by);                                                                        \
+            memcpy(d + i * sizeof value, &value, sizeof value);                                                        \
+        }                                                                                                              \
+    }
+#define INTEGER_KERNELS(s, u, element_bytes)                                                                           \
+    PLAIN(sum, u, element_bytes, a + b)                                                                                \
+    PLAIN(prod, u, element_bytes, a *b)                                                                                \
+    PLAIN(band, u, element_bytes, a &b)                                                                                \
+    PLAIN(bor, u, element_bytes, a | b)                                                                                \
+    PLAIN(bxor, u, element_bytes, a ^ b)                                                                               \
+    PLAIN(min, s, element_bytes, SELECT((v_##s)(a < b), a, b))                                                         \
+    PLAIN(max, s, element_bytes, SELECT((v_##s)(a > b), a, b))                                                         \
+    PLAIN(min, u, element_bytes, SELECT((v_##u)(a < b), a, b))                                                         \
+    PLAIN(max, u, element_bytes, SELECT((v_##u)(a > b), a, b))                                                         \
+    SCALE(scale, u, element_bytes, step_prod_##u)
+INTEGER_KERNELS(i8, u8, 1)
+INTEGER_KERNELS(i16, u16, 2)
+INTEGER_KERNELS(i32, u32, 4)
+INTEGER_KERNELS(i64, u64, 8)
+/* Up to 32 bits a double holds both exactly, and their quotient never rounds up to the next integer: its distance from
+ * one is at least 1 / divisor, far above a last place. Doubles divide in vectors, integers do not. */
+INTEGER_DIVIDE(i8, int8_t, double)
+INTEGER_DIVIDE(u8, uint8_t, double)
+INTEGER_DIVIDE(i16, int16_t, double)
+INTEGER_DIVIDE(u16, uint16_t, double)
+INTEGER_DIVIDE(i32, int32_t, double)
+INTEGER_DIVIDE(u32, uint32_t, double)
+INTEGER_DIVIDE(i64, int64_t, int64_t)
+INTEGER_DIVIDE(u64, uint64_t, uint64_t)
+
+/* ---- bool: a byte, of which anything but 0 counts as 1 ---- */
+#define TRUTH(v) ((v_u8)((v) != 0) & 1)
+STEP(bool_and, u8, v_u8, load_u8, store_u8, TRUTH(a) & TRUTH(b))
+STEP(bool_or, u8, v_u8, load_u8, store_u8, TRUTH(a | b))
+STEP(bool_xor, u8, v_u8, load_u8, store_u8, TRUTH(a) ^ TRUTH(b))
+REDUCE(bool_and, u8, 1)
+REDUCE(bool_or, u8, 1)
+REDUCE(bool_xor, u8, 1)
+
+/* ---- float32, float64 and their complex pairs ---- */
+#define FLOAT_KERNELS(type, c_type)                                                                                    \
+    PLAIN(sum, type, sizeof(c_type), canonical_##type(a + b))                                                          \
+    PLAIN(prod, type, sizeof(c_type), canonical_##type(a *b))                                                          \
+    SCALE(scale, type, sizeof(c_type), step_prod_##type)                                                               \
+    STEP(quotient, type, v_##type, load_##type, store_##type, canonical_##type(a / b))                                 \
+    static void divide_##type(void *dst, const void *src, size_t n, uint32_t divisor)                                  \
+    {                                                                                                                  \
+        const c_type by = (c_type)divisor;                                                                             \
+        run_blocks_constant(dst, src, n * sizeof by, &by, sizeof by, step_quotient_##type);                            \
+    }                                                                                                                  \
+    static void divide_complex_##type(void *dst, const void *src, size_t n, uint32_t divisor)                          \
+    {                                                                                                                  \
+        divide_##type(dst, src, 2 * n, divisor);                                                                       \
+    }                                                                                                                  \
+    static void sum_complex_##type(void *dst, const void *left, const void *right, size_t n)                           \
+    {                                                                                                                  \
+        sum_##type(dst, left, right, 2 * n);                                                                           \
+    }                                                                                                                  \
+    STEP(prod_complex, type, v_##type, load_##type, store_##type, canonical_##type(multiply_##type(a, b)))             \
+    REDUCE(prod_complex, type, 2 * sizeof(c_type))                                                                     \
+    SCALE(scale_complex, type, 2 * sizeof(c_type), step_prod_complex_##type)
+FLOAT_KERNELS(f32, float)
+FLOAT_KERNELS(f64, double)
+
+/* ---- 16- and 8-bit floats: computed in float32, rounded once ---- */
+#define CODE_STEP(name, type, expression)                                                                              \
+    FORCE void step_##name##_##type(unsigned char *dst, const unsigned char *left, const unsigned char *right)         \
+    {                                                                                                                  \
+        v_f32 x[PARTS_##type], y[PARTS_##type];                                                                        \
+        widen_##type(left, x);                                                                                         \
+        widen_##type(right, y);                                                                                        \
+        for (int k = 0; k < PARTS_##type; k++) {                                                                       \
+            const v_f32 a = x[k], b = y[k];                                                                            \
+            x[k] = expression;                                                                                         \
+        }                                                                                                              \
+        narrow_##type(dst, x);                                                                                         \
+    }
+#define CODE_REDUCE(name, type, expression)                                                                            \
+    CODE_STEP(name, type, expression)                                                                                  \
+    REDUCE(name, type, 4 / PARTS_##type)
+#define CODE_KERNELS(type)                                                                                             \
+    CODE_REDUCE(sum, type, a + b)                                                                                      \
+    CODE_REDUCE(prod, type, a *b)                                                                                      \
+    SCALE(scale, type, 4 / PARTS_##type, step_prod_##type)                                                             \
+    /* The divisor stays a float32: it need not be a number of the small format. */                                    \
+    FORCE void step_quotient_##type(unsigned char *dst, const unsigned char *src, const unsigned char *divisor)        \
+    {                                                                                                                  \
+        const v_f32 by = load_f32(divisor);                                                                            \
+        v_f32 x[PARTS_##type];                                                                                         \
+        widen_##type(src, x);                                                                                          \
+        for (int k = 0; k < PARTS_##type; k++) x[k] = x[k] / by;                                                       \
+        narrow_##type(dst, x);                                                                                         \
+    }                                                                                                                  \
+    static void divide_##type(void *dst, const void *src, size_t n, uint32_t divisor)                                  \
+    {                                                                                                                  \
+        const float by = (float)divisor;                                                                               \
+        run_blocks_constant(dst, src, n *(4 / PARTS_##type), &by, sizeof by, step_quotient_##type);                    \
+    }
+CODE_KERNELS(f16)
+CODE_KERNELS(bf16)
+CODE_KERNELS(e4m3fn)
+CODE_KERNELS(e5m2)
+
+/* ---- min and max of every float ---- */
+#define EXTREME_KERNELS(type, bits, element_bytes)                                                                     \
+    STEP(min, type, v_##bits, load_##bits, store_##bits, least_##type(a, b))                                           \
+    STEP(max, type, v_##bits, load_##bits, store_##bits, greatest_##type(a, b))                                        \
+    REDUCE(min, type, element_bytes)                                                                                   \
+    REDUCE(max, type, element_bytes)
+EXTREME_KERNELS(e4m3fn, i8, 1)
+EXTREME_KERNELS(e5m2, i8, 1)
+EXTREME_KERNELS(f16, i16, 2)
+EXTREME_KERNELS(bf16, i16, 2)
+EXTREME_KERNELS(f32, i32, 4)
+EXTREME_KERNELS(f64, i64, 8)
+
+/* ---- the table ---- */
+#define INTEGER_ROW(compared, u)                                                                                       \
+    {                                                                                                                  \
+        [TUTTI_SUM] = sum_##u, [TUTTI_PROD] = prod_##u, [TUTTI_MIN] = min_##compared, [TUTTI_MAX] = max_##compared,    \
+        [TUTTI_AVG] = sum_##u, [TUTTI_PREMUL_SUM] = sum_##u, [TUTTI_BAND] = band_##u, [TUTTI_BOR] = bor_##u,           \
+        [TUTTI_BXOR] = bxor_##u,                                                                                       \
+    }
+#define FLOAT_ROW(type)                                                                                                \
+    {                                                                                                                  \
+        [TUTTI_SUM] = sum_##type, [TUTTI_PROD] = prod_##type, [TUTTI_MIN] = min_##type, [TUTTI_MAX] = max_##type,      \
+        [TUTTI_AVG] = sum_##type, [TUTTI_PREMUL_SUM] = sum_##type,                                                     \
+    }
+#define COMPLEX_ROW(type)                                                                                              \
+    {                                                                                                                  \
+        [TUTTI_SUM] = sum_complex_##type, [TUTTI_PROD] = prod_complex_##type, [TUTTI_AVG] = sum_complex_##type,        \
+        [TUTTI_PREMUL_SUM] = sum_complex_##type,                                                                       \
+    }
+
+const struct tutti_cpu_kernels KERNEL_TABLE = {
+    .reduce = {[TUTTI_INT8] = INTEGER_ROW(i8, u8),
+               [TUTTI_UINT8] = INTEGER_ROW(u8, u8),
+               [TUTTI_INT16] = INTEGER_ROW(i16, u16),
+               [TUTTI_UINT16] = INTEGER_ROW(u16, u16),
+               [TUTTI_INT32] = INTEGER_ROW(i32, u32),
+               [TUTTI_UINT32] = INTEGER_ROW(u32, u32),
+               [TUTTI_INT64] = INTEGER_ROW(i64, u64),
+               [TUTTI_UINT64] = INTEGER_ROW(u64, u64),
+               [TUTTI_BOOL] = {[TUTTI_SUM] = bool_or_u8,
+                               [TUTTI_PROD] = bool_and_u8,
+                               [TUTTI_MIN] = bool_and_u8,
+                               [TUTTI_MAX] = bool_or_u8,
+                               [TUTTI_BAND] = bool_and_u8,
+                               [TUTTI_BOR] = bool_or_u8,
+                               [TUTTI_BXOR] = bool_xor_u8},
+               [TUTTI_FLOAT8_E4M3FN] = FLOAT_ROW(e4m3fn),
+               [TUTTI_FLOAT8_E5M2] = FLOAT_ROW(e5m2),
+               [TUTTI_FLOAT16] = FLOAT_ROW(f16),
+               [TUTTI_BFLOAT16] = FLOAT_ROW(bf16),
+               [TUTTI_FLOAT32] = FLOAT_ROW(f32),
+               [TUTTI_FLOAT64] = FLOAT_ROW(f64),
+               [TUTTI_COMPLEX64] = COMPLEX_ROW(f32),
+               [TUTTI_COMPLEX128] = COMPLEX_ROW(f64)},
+    .divide = {[TUTTI_INT8] = divide_i8,
+               [TUTTI_UINT8] = divide_u8,
+               [TUTTI_INT16] = divide_i16,
+               [TUTTI_UINT16] = divide_u16,
+               [TUTTI_INT32] = divide_i32,
+               [TUTTI_UINT32] = divide_u32,
+               [TUTTI_INT64] = divide_i64,
+               [TUTTI_UINT64] = divide_u64,
+               [TUTTI_FLOAT8_E4M3FN] = divide_e4m3fn,
+               [TUTTI_FLOAT8_E5M2] = divide_e5m2,
+               [TUTTI_FLOAT16] = divide_f16,
+               [TUTTI_BFLOAT16] = divide_bf16,
+               [TUTTI_FLOAT32] = divide_f32,
+               [TUTTI_FLOAT64] = divide_f64,
+               [TUTTI_COMPLEX64] = divide_complex_f32,
+               [TUTTI_COMPLEX128] = divide_complex_f64},
+    .scale = {[TUTTI_INT8] = scale_u8,
+              [TUTTI_UINT8] = scale_u8,
+              [TUTTI_INT16] = scale_u16,
+              [TUTTI_UINT16] = scale_u16,
+              [TUTTI_INT32] = scale_u32,
+              [TUTTI_UINT32] = scale_u32,
+              [TUTTI_INT64] = scale_u64,
+              [TUTTI_UINT64] = scale_u64,
+              [TUTTI_FLOAT8_E4M3FN] = scale_e4m3fn,
+              [TUTTI_FLOAT8_E5M2] = scale_e5m2,
+              [TUTTI_FLOAT16] = scale_f16,
+              [TUTTI_BFLOAT16] = scale_bf16,
+              [TUTTI_FLOAT32] = scale_f32,
+              [TUTTI_FLOAT64] = scale_f64,
+              [TUTTI_COMPLEX64] = scale_complex_f32,
+              [TUTTI_COMPLEX128] = scale_complex_f64},
+};

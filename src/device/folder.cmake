@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Each instruction set has one file and its flags; which one runs is decided on the machine that runs it. Optimised in
+# every build type, since the vectors of unoptimised code live in memory. No contraction: a fused multiply-add would
+# round otherwise than its neighbours on other machines.
+set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
+set_source_files_properties(${dir}/cpu_scalar.c ${dir}/cpu_neon.c ${dir}/factor.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(${dir}/cpu_avx2.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(${dir}/cpu_avx512.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+  set_property(SOURCE ${dir}/cpu_avx2.c APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mf16c)
+  set_property(SOURCE ${dir}/cpu_avx512.c APPEND PROPERTY COMPILE_OPTIONS
+               -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c)
+endif()
+
+if(TUTTI_BUILD_TESTS)
+  # The reference against which kernels and collectives are tested; shares no code with the library.
+  add_library(tutti_reference STATIC ${PROJECT_SOURCE_DIR}/tests/reference.c
+              ${PROJECT_SOURCE_DIR}/tests/reference_fill.c)
+  target_compile_options(tutti_reference PRIVATE ${TUTTI_WARNINGS} -ffp-contract=off)
+  target_include_directories(tutti_reference PUBLIC ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(tutti_reference PUBLIC m)
+  set(test_libraries tutti_reference)
+endif()
