@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A barrier moves no data that matters; what counts is cause: a rank may leave only after all have come. Each step has
+ * the set of ranks that must have come before it can complete: its own, those of the steps that it waits for (by its
+ * mask or by the window), and for a receive those of its send. A rank leaves when all its steps are complete. */
+
+#include "verify/world.h"
+
+#include <string.h>
+
+struct causes {
+    const struct tutti_world *world;
+    size_t words;     /* of a set */
+    uint64_t *sets;   /* by step of the world */
+    uint64_t *upto;   /* by step of the world: of it and all steps before it at its slot */
+    uint32_t *n_upto; /* by slot: how many of those are made */
+};
+
+static void unite(const struct causes *causes, uint64_t *into, const uint64_t *from)
+{
+    for (size_t w = 0; w < causes->words; w++) into[w] |= from[w];
+}
+
+static void include(uint64_t *set, uint32_t slot)
+{
+    set[slot / 64] |= UINT64_C(1) << (slot % 64);
+}
+
+static uint64_t *set_of(const struct causes *causes, uint64_t *sets, uint32_t slot, uint32_t index)
+{
+    return sets + ((size_t)causes->world->base[slot] + index) * causes->words;
+}
+
+/* Of all steps up to this one, which are complete. */
+static const uint64_t *set_upto(const struct causes *causes, uint32_t slot, uint32_t index)
+{
+    for (uint32_t *n = &causes->n_upto[slot]; *n <= index; ++*n) {
+        uint64_t *set = set_of(causes, causes->upto, slot, *n);
+        memcpy(set, set_of(causes, causes->sets, slot, *n), causes->words * sizeof *set);
+        if (*n > 0) unite(causes, set, set_of(causes, causes->upto, slot, *n - 1));
+    }
+    return set_of(causes, causes->upto, slot, index);
+}
+
+/* What a step knows when it starts. */
+static void start_set(const struct causes *causes, uint32_t slot, uint32_t index, uint64_t *set)
+{
+    include(set, slot);
+    for (uint64_t rest = tutti_world_step(causes->world, slot, index)->wait; rest; rest &= rest - 1) {
+        unite(causes, set, set_of(causes, causes->sets, slot, index - 1 - (uint32_t)__builtin_ctzll(rest)));
+    }
+    if (index >= TUTTI_WINDOW) unite(causes, set, set_upto(causes, slot, index - TUTTI_WINDOW));
+}
+
+/* Sets are made in an order in which causes come first: the order of completion, a send's own at its receive. */
+static void make_set(const struct causes *causes, uint32_t slot, uint32_t index)
+{
+    const struct tutti_world *world = causes->world;
+    uint64_t *set = set_of(causes, causes->sets, slot, index);
+    start_set(causes, slot, index, set);
+    if (!tutti_step_receives(tutti_world_step(world, slot, index))) return;
+    const uint32_t peer = tutti_world_step(world, slot, index)->peer;
+    const uint32_t send = world->match[world->base[slot] + index] - world->base[peer];
+    uint64_t *sent = set_of(causes, causes->sets, peer, send);
+    start_set(causes, peer, send, sent);
+    unite(causes, set, sent);
+}
+
+static void check_slot(const struct causes *causes, uint32_t slot)
+{
+    const struct tutti_world *world = causes->world;
+    const uint32_t n_steps = world->schedules[slot]->n_steps;
+    const uint64_t *set = n_steps ? set_upto(causes, slot, n_steps - 1) : NULL;
+    for (uint32_t s = 0; s < world->n; s++) {
+        if (s == slot || (set && (set[s / 64] >> (s % 64) & 1))) continue;
+        tutti_world_refuse(world, slot, TUTTI_NO_INDEX,
+                           "may leave the barrier before rank %u has come: no chain of messages leads from there", s);
+        return;
+    }
+}
+
+enum tutti_status tutti_world_check_barrier(struct tutti_world *world)
+{
+    struct causes causes = {.world = world, .words = (world->n + 63) / 64};
+    const size_t n_words = ((size_t)world->n_steps + 1) * causes.words;
+    enum tutti_status status = TUTTI_OK;
+    if (world->kind != TUTTI_BARRIER) return TUTTI_OK;
+    causes.sets = tutti_alloc_array(n_words, sizeof *causes.sets);
+    causes.upto = tutti_alloc_array(n_words, sizeof *causes.upto);
+    causes.n_upto = tutti_alloc_array(world->n, sizeof *causes.n_upto);
+    if (!causes.sets || !causes.upto || !causes.n_upto) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to check a barrier of %u ranks", world->n);
+        goto err_causes;
+    }
+    for (uint32_t i = 0; i < world->n_order; i++) {
+        const uint32_t slot = tutti_world_slot(world, world->order[i]);
+        make_set(&causes, slot, world->order[i] - world->base[slot]);
+    }
+    for (uint32_t s = 0; s < world->n && world->verdict->ok; s++) check_slot(&causes, s);
+err_causes:
+    tutti_free(causes.sets);
+    tutti_free(causes.upto);
+    tutti_free(causes.n_upto);
+    return status;
+}

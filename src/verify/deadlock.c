@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* No deadlock. The rules of the engine, as far as they decide who waits for whom:
+ *
+ *   start     A step may start when every step in its mask is complete and every step up to 64 before it is (window).
+ *   channel   The messages of one (sender, receiver) start in the order of the sender's program.
+ *   receive   A receive completes when it and its send have both started. A receive that has started is a grant.
+ *   send      A long message is complete when its receive has started (rendezvous). A short one takes the channel's
+ *             credit and is complete at once; the credit comes back when the receive starts, and until then the next
+ *             short message of the channel does not start.
+ *   local     Copies and reductions complete when they start.
+ *
+ * Modes: RENDEZVOUS takes all messages for long. CREDIT takes all for short, with one credit a channel; more credits
+ * only help. SINGLE is the worst of both: a channel carries one message at a time, and each waits for its receive.
+ *
+ * What SINGLE is for. Which messages are short depends on the user's sizes, and a second collective in flight may hold
+ * a credit at the worst moment, so that any subset of the messages has to go without. No other claim of the second
+ * collective on the first exists: a credit is taken unasked only for a receiver's oldest call or from those beyond it,
+ * and whatever moves by grant is consumed on arrival, so nothing of one call waits for a step of the other, in
+ * whatever order ranks issued them. So what has to be proved is that the collective completes for *every* assignment of
+ * its messages to short and long. It does if and only if SINGLE completes:
+ *   - Each assignment only takes constraints of SINGLE away, and constraints only delay (nothing is disabled by
+ *     progress), so what completes under SINGLE completes under all.
+ *   - If SINGLE does not complete, its constraints contain a cycle; take a shortest one. SINGLE's own constraints are
+ *     (a) a send completes after its receive starts, true of long messages, (b) a message starts after the receive of
+ *     the one before has started, true of short ones. Were one message to need both, being long for (a) and short for
+ *     (b), the cycle would pass its start and, later, its completion; but the start leads to the completion directly,
+ *     so the cycle would not be shortest. So one assignment has the whole cycle, and the collective hangs for it.
+ * deadlock_test.c tests this against an exhaustive search over assignments, and against two copies in flight that are
+ * issued in opposite orders under random scheduling.
+ *
+ * So the check runs SINGLE; when that stops, the other two tell which sentence to write. */
+
+#include "verify/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum step_state { IDLE, STARTED, COMPLETE };
+
+struct run {
+    struct tutti_world *world;
+    enum tutti_channel_mode mode;
+    uint8_t *state;   /* by step of the world: enum step_state */
+    uint32_t *oldest; /* by slot: first incomplete step */
+    uint64_t *idle;   /* by slot: bit j: step oldest + j is idle (within the window) */
+    uint64_t *open;   /* by slot: bit j: step oldest + j is not complete */
+    uint32_t *queue;  /* slots to look at, a ring of n */
+    bool *queued;
+    uint32_t head, n_queued;
+};
+
+static enum tutti_status run_init(struct run *run, struct tutti_world *world, enum tutti_channel_mode mode)
+{
+    *run = (struct run){.world = world, .mode = mode};
+    run->state = tutti_alloc_array((size_t)world->n_steps + 1, sizeof *run->state);
+    run->oldest = tutti_alloc_array(world->n, sizeof *run->oldest);
+    run->idle = tutti_alloc_array(world->n, sizeof *run->idle);
+    run->open = tutti_alloc_array(world->n, sizeof *run->open);
+    run->queue = tutti_alloc_array(world->n, sizeof *run->queue);
+    run->queued = tutti_alloc_array(world->n, sizeof *run->queued);
+    if (run->state && run->oldest && run->idle && run->open && run->queue && run->queued) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_MEMORY, "no memory to run %u steps", world->n_steps);
+}
+
+static void run_fini(struct run *run)
+{
+    tutti_free(run->state);
+    tutti_free(run->oldest);
+    tutti_free(run->idle);
+    tutti_free(run->open);
+    tutti_free(run->queue);
+    tutti_free(run->queued);
+}
+
+static void look_at(struct run *run, uint32_t slot)
+{
+    if (run->queued[slot]) return;
+    run->queued[slot] = true;
+    run->queue[(run->head + run->n_queued++) % run->world->n] = slot;
+}
+
+/* Moves a slot's window over its complete steps. */
+static void advance(struct run *run, uint32_t slot)
+{
+    const uint32_t n_steps = run->world->schedules[slot]->n_steps;
+    const uint32_t done = run->open[slot] ? (uint32_t)__builtin_ctzll(run->open[slot]) : TUTTI_WINDOW;
+    if (done == 0) return;
+    const uint32_t from = run->oldest[slot];
+    const uint32_t step = done < n_steps - from ? done : n_steps - from;
+    if (step == 0) return;
+    run->oldest[slot] = from + step;
+    run->open[slot] = step < TUTTI_WINDOW ? run->open[slot] >> step : 0;
+    run->idle[slot] = step < TUTTI_WINDOW ? run->idle[slot] >> step : 0;
+    for (uint32_t j = TUTTI_WINDOW - step; j < TUTTI_WINDOW && from + step + j < n_steps; j++) {
+        run->open[slot] |= UINT64_C(1) << j;
+        run->idle[slot] |= UINT64_C(1) << j;
+    }
+}
+
+static void complete(struct run *run, uint32_t slot, uint32_t index)
+{
+    struct tutti_world *world = run->world;
+    const uint32_t number = world->base[slot] + index;
+    run->state[number] = COMPLETE;
+    run->open[slot] &= ~(UINT64_C(1) << (index - run->oldest[slot]));
+    if (run->mode == TUTTI_CHANNEL_SINGLE && !tutti_step_sends(tutti_world_step(world, slot, index))) {
+        world->order[world->n_order++] = number;
+    }
+    advance(run, slot);
+    look_at(run, slot);
+}
+
+/* Whether the channel lets a send start. */
+static bool channel_free(const struct run *run, uint32_t number)
+{
+    const uint32_t previous = run->world->previous[number];
+    if (previous == TUTTI_NO_INDEX) return true;
+    switch (run->mode) {
+    case TUTTI_CHANNEL_SINGLE:
+        return run->state[previous] == COMPLETE;
+    case TUTTI_CHANNEL_CREDIT:
+        return run->state[previous] != IDLE && run->state[run->world->match[previous]] != IDLE;
+    default:
+        return run->state[previous] != IDLE;
+    }
+}
+
+/* The earliest incomplete step in the mask of a step within the window, or TUTTI_NO_INDEX. */
+static uint32_t awaited(const struct run *run, uint32_t slot, uint32_t index)
+{
+    const uint32_t ahead = index - run->oldest[slot]; /* steps in the window before this one */
+    uint64_t rest = tutti_world_step(run->world, slot, index)->wait;
+    if (ahead < TUTTI_WINDOW) rest &= (UINT64_C(1) << ahead) - 1;
+    while (rest) {
+        const uint32_t j = (uint32_t)(63 - __builtin_clzll(rest));
+        if (run->open[slot] >> (ahead - 1 - j) & 1) return index - 1 - j;
+        rest &= ~(UINT64_C(1) << j);
+    }
+    return TUTTI_NO_INDEX;
+}
+
+static void start(struct run *run, uint32_t slot, uint32_t index)
+{
+    const struct tutti_world *world = run->world;
+    const struct tutti_step *step = tutti_world_step(world, slot, index);
+    const uint32_t number = world->base[slot] + index, match = world->match[number];
+    run->state[number] = STARTED;
+    run->idle[slot] &= ~(UINT64_C(1) << (index - run->oldest[slot]));
+    if (match == TUTTI_NO_INDEX) {
+        complete(run, slot, index);
+        return;
+    }
+    const uint32_t other = match - world->base[step->peer];
+    if (tutti_step_sends(step)) {
+        const bool granted = run->state[match] == STARTED;
+        if (granted || run->mode == TUTTI_CHANNEL_CREDIT) complete(run, slot, index);
+        if (granted) complete(run, step->peer, other);
+    } else if (run->state[match] != IDLE) {
+        if (run->state[match] == STARTED) complete(run, step->peer, other);
+        complete(run, slot, index);
+    }
+    look_at(run, step->peer); /* its channel may be free */
+}
+
+/* Starts what may start at a slot. */
+static void visit(struct run *run, uint32_t slot)
+{
+    uint32_t index = run->oldest[slot];
+    while (index - run->oldest[slot] < TUTTI_WINDOW || index < run->oldest[slot]) {
+        if (index < run->oldest[slot]) index = run->oldest[slot];
+        const uint64_t rest = run->idle[slot] >> (index - run->oldest[slot]);
+        if (!rest) break;
+        index += (uint32_t)__builtin_ctzll(rest);
+        if (awaited(run, slot, index) == TUTTI_NO_INDEX && channel_free(run, run->world->base[slot] + index)) {
+            start(run, slot, index);
+        }
+        index++;
+    }
+}
+
+static bool run_all(struct run *run)
+{
+    const struct tutti_world *world = run->world;
+    if (run->mode == TUTTI_CHANNEL_SINGLE) run->world->n_order = 0;
+    for (uint32_t s = 0; s < world->n; s++) {
+        const uint32_t n = world->schedules[s]->n_steps;
+        run->open[s] = run->idle[s] = n >= TUTTI_WINDOW ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+        look_at(run, s);
+    }
+    while (run->n_queued) {
+        const uint32_t slot = run->queue[run->head];
+        run->head = (run->head + 1) % world->n;
+        run->n_queued--;
+        run->queued[slot] = false;
+        visit(run, slot);
+    }
+    for (uint32_t s = 0; s < world->n; s++) {
+        if (run->oldest[s] < world->schedules[s]->n_steps) return false;
+    }
+    return true;
+}
+
+/* ---- the sentence ---- */
+
+/* The step without which an incomplete step can not go on. */
+static uint32_t blocker(const struct run *run, uint32_t number)
+{
+    const struct tutti_world *world = run->world;
+    const uint32_t slot = tutti_world_slot(world, number), index = number - world->base[slot];
+    const uint32_t match = world->match[number], previous = world->previous[number];
+    if (run->state[number] == STARTED) return match;
+    if (index - run->oldest[slot] >= TUTTI_WINDOW) return world->base[slot] + run->oldest[slot];
+    const uint32_t step = awaited(run, slot, index);
+    if (step != TUTTI_NO_INDEX) return world->base[slot] + step;
+    if (run->state[previous] == IDLE) return previous;
+    return world->match[previous];
+}
+
+/* Appends "step 3 of rank 1 (sends chunk 0 to rank 2)". */
+static void cycle_append(const struct tutti_world *world, uint32_t number, char *out, size_t capacity)
+{
+    const uint32_t slot = tutti_world_slot(world, number), index = number - world->base[slot];
+    const size_t length = strlen(out);
+    char text[128];
+    tutti_step_text(tutti_world_step(world, slot, index), text, sizeof text);
+    if (length < capacity) {
+        snprintf(out + length, capacity - length, ", which waits for step %u of rank %u (%s)", index, slot, text);
+    }
+}
+
+static void report_cycle(const struct run *run)
+{
+    static const char *const when[TUTTI_N_CHANNEL_MODES] = {
+        [TUTTI_CHANNEL_SINGLE] = "when some messages find no credit, as beside a second collective",
+        [TUTTI_CHANNEL_RENDEZVOUS] = "when messages wait for their receives (long messages)",
+        [TUTTI_CHANNEL_CREDIT] = "when a channel has one credit (short messages)",
+    };
+    enum { SHOWN = 3 };
+    const struct tutti_world *world = run->world;
+    uint32_t s = 0, length = 1;
+    while (run->oldest[s] == world->schedules[s]->n_steps) s++;
+    uint32_t number = world->base[s] + run->oldest[s];
+    for (uint32_t i = 0; i < world->n_steps; i++) number = blocker(run, number); /* now on the cycle */
+    const uint32_t slot = tutti_world_slot(world, number);
+    char text[128], chain[384] = "";
+    tutti_step_text(tutti_world_step(world, slot, number - world->base[slot]), text, sizeof text);
+    for (uint32_t at = blocker(run, number); at != number; at = blocker(run, at), length++) {
+        if (length <= SHOWN) cycle_append(world, at, chain, sizeof chain);
+    }
+    if (length == 1) snprintf(chain, sizeof chain, ", which waits for itself");
+    tutti_world_refuse(world, slot, number - world->base[slot], "deadlock %s: %s%s%s (a circle of %u steps)",
+                       when[run->mode], text, chain, length > SHOWN + 1 ? ", and so on round" : "", length);
+}
+
+enum tutti_status tutti_world_run(struct tutti_world *world, enum tutti_channel_mode mode, bool report, bool *done)
+{
+    struct run run;
+    enum tutti_status status;
+    TUTTI_TRY_GOTO(status, run_init(&run, world, mode), err_run);
+    *done = run_all(&run);
+    if (!*done && report) report_cycle(&run);
+err_run:
+    run_fini(&run);
+    return status;
+}
+
+enum tutti_status tutti_world_check_deadlock(struct tutti_world *world)
+{
+    static const enum tutti_channel_mode modes[] = {TUTTI_CHANNEL_RENDEZVOUS, TUTTI_CHANNEL_CREDIT,
+                                                    TUTTI_CHANNEL_SINGLE};
+    bool done;
+    TUTTI_TRY(tutti_world_run(world, TUTTI_CHANNEL_SINGLE, false, &done));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(modes) && !done && world->verdict->ok; i++) {
+        bool simpler;
+        TUTTI_TRY(tutti_world_run(world, modes[i], true, &simpler));
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Computes the hazards of every step anew and refuses a mask that lacks one, so that a broken sealer is found, too.
+ *
+ * A hazard (read after write, write after read, write after write on one chunk) is covered when the later step waits
+ * for the earlier one, or waits for a step that does (so transitively), or when it lies out of the window: step i
+ * starts only when all steps up to i - 64 are complete. In place, input and DATA are the same memory, so that a read
+ * from the input counts as a read of DATA. IN is never written and has no hazards. */
+
+#include "verify/world.h"
+
+#include <string.h>
+
+/* Who touched a chunk: the last writer, and the readers since then as a mask relative to the last of them. */
+struct touch {
+    uint32_t writer;  /* step + 1; 0: none */
+    uint32_t reader;  /* step + 1 of the last reader since; 0: none */
+    uint64_t readers; /* bit j: step reader - 1 - j read it */
+};
+
+struct scan {
+    const struct tutti_world *world;
+    uint32_t slot;
+    struct touch *data, *scratch;
+    uint64_t closed[TUTTI_WINDOW]; /* of step i at i % 64: the mask with all it implies */
+};
+
+static struct touch *touch_of(struct scan *scan, uint8_t buffer, uint32_t chunk)
+{
+    if (buffer == TUTTI_IN) return NULL;
+    return buffer == TUTTI_DATA ? &scan->data[chunk] : &scan->scratch[chunk];
+}
+
+/* Mask of a step seen from step i: nothing when it is out of the window. */
+static uint64_t mask_of(uint32_t i, uint32_t step)
+{
+    return i - 1 - step < TUTTI_WINDOW ? UINT64_C(1) << (i - 1 - step) : 0;
+}
+
+static uint64_t readers_seen(const struct touch *touch, uint32_t i)
+{
+    if (!touch->reader) return 0;
+    const uint32_t last = touch->reader - 1; /* < i, or i itself, which does not hinder itself */
+    if (last == i) return touch->readers >> 1;
+    const uint32_t shift = i - 1 - last;
+    return shift < TUTTI_WINDOW ? touch->readers << shift : 0;
+}
+
+/* What step i must wait for to read n chunks; adds itself to the readers. */
+static uint64_t read_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint32_t chunk, uint32_t n)
+{
+    uint64_t needed = 0;
+    for (uint32_t c = chunk; c < chunk + n; c++) {
+        struct touch *touch = touch_of(scan, buffer, c);
+        if (!touch) return 0;
+        if (touch->writer) needed |= mask_of(i, touch->writer - 1);
+        const uint64_t before = readers_seen(touch, i);
+        /* relative to step i as the last reader: bit 0 is i itself */
+        touch->readers = before << 1 | 1;
+        touch->reader = i + 1;
+    }
+    return needed;
+}
+
+static uint64_t write_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint32_t chunk, uint32_t n)
+{
+    uint64_t needed = 0;
+    for (uint32_t c = chunk; c < chunk + n; c++) {
+        struct touch *touch = touch_of(scan, buffer, c);
+        if (!touch) return 0;
+        if (touch->writer) needed |= mask_of(i, touch->writer - 1);
+        needed |= readers_seen(touch, i);
+        *touch = (struct touch){.writer = i + 1};
+    }
+    return needed;
+}
+
+static uint64_t needed_by(struct scan *scan, uint32_t i)
+{
+    const struct tutti_step *step = tutti_world_step(scan->world, scan->slot, i);
+    uint64_t needed = 0;
+    if (tutti_step_reads_src(step)) needed |= read_chunks(scan, i, step->src_buffer, step->src, step->n);
+    if (tutti_step_reduces(step)) needed |= read_chunks(scan, i, step->dst_buffer, step->dst, step->n);
+    if (tutti_step_writes_dst(step)) needed |= write_chunks(scan, i, step->dst_buffer, step->dst, step->n);
+    return needed;
+}
+
+/* The mask with what it implies: a step that is complete had waited for its own. */
+static uint64_t close_mask(const struct scan *scan, uint32_t i, uint64_t wait)
+{
+    uint64_t closed = wait;
+    for (uint64_t rest = wait; rest; rest &= rest - 1) {
+        const uint32_t j = (uint32_t)__builtin_ctzll(rest);
+        if (j + 1 < TUTTI_WINDOW) closed |= scan->closed[(i - 1 - j) % TUTTI_WINDOW] << (j + 1);
+    }
+    return closed;
+}
+
+static void check_slot(struct scan *scan)
+{
+    const struct tutti_world *world = scan->world;
+    for (uint32_t i = 0; i < world->schedules[scan->slot]->n_steps; i++) {
+        const uint64_t closed = close_mask(scan, i, tutti_world_step(world, scan->slot, i)->wait);
+        const uint64_t by_window = UINT64_C(1) << (TUTTI_WINDOW - 1);
+        const uint64_t missing = needed_by(scan, i) & ~(closed | by_window);
+        scan->closed[i % TUTTI_WINDOW] = closed;
+        if (!missing) continue;
+        const uint32_t earlier = i - 1 - (uint32_t)__builtin_ctzll(missing);
+        char text[128], other[128];
+        tutti_step_text(tutti_world_step(world, scan->slot, i), text, sizeof text);
+        tutti_step_text(tutti_world_step(world, scan->slot, earlier), other, sizeof other);
+        tutti_world_refuse(world, scan->slot, i, "%s without waiting for step %u, which %s: its mask lacks a hazard",
+                           text, earlier, other);
+        return;
+    }
+}
+
+enum tutti_status tutti_world_check_hazards(struct tutti_world *world)
+{
+    uint32_t n_scratch = 0;
+    for (uint32_t s = 0; s < world->n; s++) {
+        if (world->schedules[s]->n_scratch > n_scratch) n_scratch = world->schedules[s]->n_scratch;
+    }
+    const size_t n_touch = (size_t)world->n_chunks + n_scratch;
+    struct touch *touches = tutti_alloc_array(n_touch, sizeof *touches);
+    if (!touches) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", n_touch);
+    for (uint32_t s = 0; s < world->n && world->verdict->ok; s++) {
+        memset(touches, 0, n_touch * sizeof *touches);
+        struct scan scan = {.world = world, .slot = s, .data = touches, .scratch = touches + world->n_chunks};
+        check_slot(&scan);
+    }
+    tutti_free(touches);
+    return TUTTI_OK;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs the world on abstract contents, in an order in which the engine may complete the steps. The hazards are proved
+ * by now, so that every other order gives the same contents.
+ *
+ * DATA and the user's input are one memory in the model, where a chunk knows whether it has been written: a step that
+ * reads the input must come before the first write (in place it would be gone), and one that does not must come after
+ * it (out of place there would be nothing). So both layouts are proved at once. */
+
+#include "verify/cell.h"
+
+#include <string.h>
+
+struct execution {
+    struct tutti_world *world;
+    struct tutti_cells cells;
+};
+
+static enum tutti_status execution_init(struct execution *run, struct tutti_world *world)
+{
+    size_t total = 0;
+    *run = (struct execution){.world = world};
+    run->cells.data = tutti_alloc_array(world->n, 2 * sizeof *run->cells.data);
+    if (!run->cells.data) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", world->n);
+    run->cells.scratch = run->cells.data + world->n;
+    for (uint32_t s = 0; s < world->n; s++) {
+        run->cells.data[s] = total;
+        run->cells.scratch[s] = total + world->n_chunks;
+        total += (size_t)world->n_chunks + world->schedules[s]->n_scratch;
+    }
+    run->cells.cells = tutti_alloc_array(total, sizeof *run->cells.cells);
+    if (!run->cells.cells) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", total);
+    return TUTTI_OK;
+}
+
+static void execution_fini(struct execution *run)
+{
+    tutti_free(run->cells.cells);
+    tutti_free(run->cells.data);
+}
+
+/* Puts the input where the kind says that a slot has one. */
+static void fill_input(struct execution *run, uint32_t slot)
+{
+    const struct tutti_world *world = run->world;
+    for (uint32_t c = 0; c < world->n_chunks; c++) {
+        struct tutti_cell *cell = tutti_cell_at(&run->cells, slot, TUTTI_DATA, c);
+        const enum tutti_content before =
+            tutti_kind_before(world->kind, &world->schedules[slot]->shape, c / world->per_block);
+        if (before == TUTTI_HOLDS_OWN) *cell = tutti_cell_leaf(slot, c);
+        if (before == TUTTI_HOLDS_ORIGIN) *cell = tutti_cell_origin(world, slot, c);
+        cell->state = before == TUTTI_HOLDS_NOTHING ? TUTTI_CELL_EMPTY : TUTTI_CELL_INPUT;
+        cell->length = tutti_length_of_data(world, slot, c);
+    }
+}
+
+/* The cell of DATA or SCRATCH that a step reads; NULL and a refusal when it has nothing that may be read. */
+static const struct tutti_cell *readable(struct execution *run, uint32_t slot, uint32_t index, uint8_t buffer,
+                                         uint32_t chunk, bool from_input)
+{
+    const struct tutti_cell *cell = tutti_cell_at(&run->cells, slot, buffer, chunk);
+    const enum tutti_cell_state expected = from_input ? TUTTI_CELL_INPUT : TUTTI_CELL_WRITTEN;
+    if (cell->state == expected) return cell;
+    char text[48];
+    tutti_chunks_text(buffer, chunk, 1, text, sizeof text);
+    if (buffer == TUTTI_SCRATCH) {
+        tutti_world_refuse(run->world, slot, index, "reads %s, which was never written", text);
+    } else if (cell->state == TUTTI_CELL_EMPTY) {
+        tutti_world_refuse(run->world, slot, index,
+                           "reads %s, of which this rank has no input and has received nothing", text);
+    } else if (from_input) {
+        tutti_world_refuse(run->world, slot, index, "reads %s from the user's input, which in place is overwritten",
+                           text);
+    } else {
+        tutti_world_refuse(run->world, slot, index,
+                           "reads %s as if it had been written, but only the user's input has it", text);
+    }
+    return NULL;
+}
+
+/* The i-th chunk that a step sends, copies or reduces. */
+static bool read_source(struct execution *run, uint32_t slot, uint32_t index, uint32_t i, struct tutti_cell *out)
+{
+    const struct tutti_world *world = run->world;
+    const struct tutti_step *step = tutti_world_step(world, slot, index);
+    const uint64_t length = tutti_length_of_step(world, slot, step, i);
+    char text[48];
+    if (step->src_buffer == TUTTI_IN) {
+        *out = tutti_cell_leaf(slot, step->src + i);
+        out->length = tutti_length_of_in(world, slot, step->src + i);
+    } else {
+        const struct tutti_cell *cell =
+            readable(run, slot, index, step->src_buffer, step->src + i, step->flags & TUTTI_STEP_SRC_INPUT);
+        if (!cell) return false;
+        *out = *cell;
+    }
+    if (out->length == length) return true;
+    tutti_chunks_text(step->src_buffer, step->src + i, 1, text, sizeof text);
+    tutti_world_refuse(world, slot, index,
+                       "reads %s in another size than it has when a count does not divide, or blocks differ", text);
+    return false;
+}
+
+/* Stores a chunk, or combines it with what is there. */
+static bool write_destination(struct execution *run, uint32_t slot, uint32_t index, uint32_t i,
+                              const struct tutti_cell *in)
+{
+    const struct tutti_step *step = tutti_world_step(run->world, slot, index);
+    struct tutti_cell *dst = tutti_cell_at(&run->cells, slot, step->dst_buffer, step->dst + i);
+    struct tutti_cell result = *in;
+    if (tutti_step_reduces(step)) {
+        const struct tutti_cell *old =
+            readable(run, slot, index, step->dst_buffer, step->dst + i, step->flags & TUTTI_STEP_DST_INPUT);
+        if (!old) return false;
+        result = step->flags & TUTTI_STEP_LEFT ? tutti_cell_combine(in, old) : tutti_cell_combine(old, in);
+    }
+    /* SCRATCH takes the size of what is stored there. */
+    if ((step->dst_buffer == TUTTI_DATA || tutti_step_reduces(step)) && dst->length != in->length) {
+        char text[48];
+        tutti_chunks_text(step->dst_buffer, step->dst + i, 1, text, sizeof text);
+        tutti_world_refuse(run->world, slot, index,
+                           "writes to %s what has another size when a count does not divide, or blocks differ", text);
+        return false;
+    }
+    result.state = TUTTI_CELL_WRITTEN;
+    result.writer = index;
+    result.length = in->length;
+    *dst = result;
+    return true;
+}
+
+/* Rooted v forms: only the root knows the counts of others. */
+static bool knows_counts(const struct tutti_world *world, uint32_t slot, const struct tutti_step *step, uint32_t i)
+{
+    if (!(world->needs & TUTTI_OWN_COUNTS_ONLY) || !world->info->rooted || !world->info->block_a_slot) return true;
+    if (slot == world->shape->root || step->extent == TUTTI_NO_EXTENT) return true;
+    return (step->extent + i) / world->per_block == slot;
+}
+
+static bool check_counts(const struct tutti_world *world, uint32_t slot, uint32_t index, uint32_t i)
+{
+    const struct tutti_step *step = tutti_world_step(world, slot, index);
+    if (knows_counts(world, slot, step, i)) return true;
+    char text[128];
+    tutti_step_text(step, text, sizeof text);
+    tutti_world_refuse(world, slot, index,
+                       "%s, but it cannot know the size of block %u: the algorithm claims to need own counts only",
+                       text, (step->extent + i) / world->per_block);
+    return false;
+}
+
+static bool transfer(struct execution *run, uint32_t slot, uint32_t index)
+{
+    const struct tutti_world *world = run->world;
+    const struct tutti_step *recv = tutti_world_step(world, slot, index);
+    const uint32_t send_index = world->match[world->base[slot] + index] - world->base[recv->peer];
+    for (uint32_t i = 0; i < recv->n; i++) {
+        struct tutti_cell in;
+        if (!check_counts(world, recv->peer, send_index, i) || !check_counts(world, slot, index, i)) return false;
+        if (!read_source(run, recv->peer, send_index, i, &in)) return false;
+        if (in.length != tutti_length_of_step(world, slot, recv, i)) {
+            char text[48];
+            tutti_chunks_text(recv->dst_buffer, recv->dst + i, 1, text, sizeof text);
+            tutti_world_refuse(world, slot, index,
+                               "expects %s from rank %u in another size than rank %u sends in its step %u: they differ "
+                               "when a count does not divide, or blocks differ",
+                               text, recv->peer, recv->peer, send_index);
+            return false;
+        }
+        if (!write_destination(run, slot, index, i, &in)) return false;
+    }
+    return true;
+}
+
+static bool local(struct execution *run, uint32_t slot, uint32_t index)
+{
+    const struct tutti_step *step = tutti_world_step(run->world, slot, index);
+    for (uint32_t i = 0; i < step->n; i++) {
+        struct tutti_cell in;
+        if (!check_counts(run->world, slot, index, i) || !read_source(run, slot, index, i, &in)) return false;
+        if (!write_destination(run, slot, index, i, &in)) return false;
+    }
+    return true;
+}
+
+enum tutti_status tutti_world_check_values(struct tutti_world *world)
+{
+    struct execution run;
+    enum tutti_status status;
+    bool going = true;
+    TUTTI_TRY_GOTO(status, execution_init(&run, world), err_run);
+    for (uint32_t s = 0; s < world->n; s++) fill_input(&run, s);
+    for (uint32_t i = 0; i < world->n_order && going; i++) {
+        const uint32_t slot = tutti_world_slot(world, world->order[i]), index = world->order[i] - world->base[slot];
+        going = tutti_step_receives(tutti_world_step(world, slot, index)) ? transfer(&run, slot, index)
+                                                                          : local(&run, slot, index);
+    }
+    if (going && world->kind != TUTTI_BARRIER) status = tutti_world_check_result(world, &run.cells);
+err_run:
+    execution_fini(&run);
+    return status;
+}

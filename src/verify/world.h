@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_VERIFY_WORLD_H
+#define TUTTI_VERIFY_WORLD_H
+
+/* The sealed schedules of all slots as one array of steps, and the checks that run over it one after another. Each
+ * check relies on those before it, in the order in which they are declared here. A check returns an error only when it
+ * could not be made (MEMORY); what it finds wrong it says in the verdict, and the first finding ends the check. */
+
+#include "verify/verify.h"
+
+#define TUTTI_NO_INDEX UINT32_MAX
+
+struct tutti_world {
+    const struct tutti_schedule *const *schedules; /* by slot */
+    uint32_t n;                                    /* slots */
+    enum tutti_kind kind;
+    const struct tutti_kind_info *info;
+    const struct tutti_shape *shape; /* of slot 0 */
+    uint32_t needs;                  /* enum tutti_needs, as the algorithm claims */
+    uint32_t n_chunks, per_block;    /* chunks of DATA, and of a block */
+    uint32_t n_steps;                /* of all slots */
+    uint32_t *base;                  /* n + 1: the number of a slot's first step in the world */
+    uint32_t *match;                 /* of a send the number of its receive and the reverse; else TUTTI_NO_INDEX */
+    uint32_t *previous;              /* of a send the one before it in its channel, or TUTTI_NO_INDEX */
+    uint32_t *order;                 /* an order in which the steps may complete, sends left out (they do so with
+                                        their receives) */
+    uint32_t n_order;
+    struct tutti_verdict *verdict;
+};
+
+/* ---- world.c ---- */
+/* A plain view of n >= 1 schedules; refuses schedules that do not belong together or that name their defect. */
+enum tutti_status tutti_world_init(struct tutti_world *world, const struct tutti_schedule *const *schedules, uint32_t n,
+                                   struct tutti_verdict *verdict);
+void tutti_world_fini(struct tutti_world *world);
+uint32_t tutti_world_slot(const struct tutti_world *world, uint32_t index); /* whose step it is */
+static inline const struct tutti_step *tutti_world_step(const struct tutti_world *world, uint32_t slot, uint32_t step)
+{
+    return &world->schedules[slot]->steps[step];
+}
+static inline bool tutti_step_sends(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_SEND;
+}
+static inline bool tutti_step_receives(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+}
+static inline bool tutti_step_reduces(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_REDUCE || step->op == TUTTI_STEP_RECV_REDUCE;
+}
+static inline bool tutti_step_reads_src(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
+}
+static inline bool tutti_step_writes_dst(const struct tutti_step *step)
+{
+    return step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_CALL;
+}
+
+/* ---- report.c: the sentence. Slot or step may be TUTTI_NO_INDEX. ---- */
+void tutti_world_refuse(const struct tutti_world *world, uint32_t slot, uint32_t step, const char *format, ...)
+    TUTTI_PRINTF(4, 5);
+/* "chunk 3" or "chunks 3 to 5" with the buffer where it is not DATA. */
+void tutti_chunks_text(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity);
+/* "sends chunk 3 to rank 1", "receives ...". */
+void tutti_step_text(const struct tutti_step *step, char *out, size_t capacity);
+
+/* ---- the checks, in order ---- */
+enum tutti_status tutti_world_check_steps(struct tutti_world *world);    /* steps.c: operands, ranges, numbering */
+enum tutti_status tutti_world_match(struct tutti_world *world);          /* match.c: sends with receives */
+enum tutti_status tutti_world_check_hazards(struct tutti_world *world);  /* hazard.c: masks lack nothing */
+enum tutti_status tutti_world_check_deadlock(struct tutti_world *world); /* deadlock.c: all complete; fills order */
+enum tutti_status tutti_world_check_values(struct tutti_world *world);   /* value.c: contents, lengths, result */
+enum tutti_status tutti_world_check_barrier(struct tutti_world *world);  /* barrier.c: all arrived before one leaves */
+
+/* How messages move, from the strictest (deadlock.c says what each means). */
+enum tutti_channel_mode {
+    TUTTI_CHANNEL_SINGLE,     /* one message at a time, and it waits for its receive */
+    TUTTI_CHANNEL_RENDEZVOUS, /* in order, each waits for its receive */
+    TUTTI_CHANNEL_CREDIT,     /* in order, through one place of staging */
+    TUTTI_N_CHANNEL_MODES
+};
+/* Runs the world under one mode: whether all steps complete; if not, report refuses with the cycle.
+ * SINGLE fills order. */
+enum tutti_status tutti_world_run(struct tutti_world *world, enum tutti_channel_mode mode, bool report, bool *done);
+
+#endif
