@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# setup.sh ROOT: `./dev setup` on machines that lack something. A machine is a directory of links to this machine's
+# tools without some of them, with an apt-get (and sudo, id) that only writes down what it was asked.
+set -euo pipefail
+root=${1:?usage: setup.sh ROOT}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+n_failed=0
+
+machine() { # tools that are missing...
+    local tool
+    rm -rf "$work/bin" "$work/asked"
+    mkdir "$work/bin"
+    : >"$work/asked"
+    find /bin/ /usr/bin/ -maxdepth 1 ! -type d -exec ln -sf -t "$work/bin" {} +
+    for tool in "$@" apt-get sudo; do rm -f "$work/bin/$tool"; done
+}
+fake() { # name, script
+    rm -f "$work/bin/$1"
+    printf '#!/bin/bash\n%s\n' "$2" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+setup() { PATH=$work/bin "$work/bin/bash" "$root/dev" setup >"$work/out" 2>&1; }
+claim() { # description, command...
+    local what=$1
+    shift
+    if "$@"; then return 0; fi
+    echo "setup: not so: $what"
+    cat "$work/out" "$work/asked"
+    n_failed=$((n_failed + 1))
+}
+says() { grep -q -- "$1" "$work/out"; }
+asked() { grep -q -- "$1" "$work/asked"; }
+not() { ! "$@"; }
+installs="echo \"apt-get \$*\" >>$work/asked; case \"\$*\" in *install*) ln -s /bin/true $work/bin/ninja;; esac"
+fails="echo \"apt-get \$*\" >>$work/asked; echo 'Could not resolve deb.debian.org'; exit 100"
+
+# This machine is the first: what the tests are run with must be there, or these claims mean nothing.
+for tool in cmake ninja; do command -v $tool >/dev/null || { echo "setup: $tool is not here; skipped"; exit 77; }; done
+
+machine
+fake apt-get "$installs"
+setup && status=0 || status=$?
+if says "missing on this machine"; then echo "setup: this machine lacks a package; skipped"; exit 77; fi
+claim "all there: does nothing" test $status = 0
+claim "all there: apt-get is not asked" not asked apt-get
+
+machine ninja
+fake apt-get "$installs"
+fake id 'echo 0'
+setup && status=0 || status=$?
+claim "ninja missing: ends well" test $status = 0
+claim "ninja missing: says what and why" says 'ninja-build  *runs the build'
+claim "ninja missing: installs it by name" asked 'install -y --no-install-recommends ninja-build$'
+claim "says what before it asks" test "$(grep -n 'missing on' "$work/out" | cut -d: -f1)" = 1
+
+machine ninja
+fake apt-get "$installs"
+fake id 'echo 1000'
+fake sudo "echo sudo >>$work/asked; \"\$@\""
+setup && status=0 || status=$?
+claim "through sudo: ends well" test $status = 0
+claim "through sudo: sudo is asked" asked sudo
+claim "through sudo: installs by name" asked 'install .* ninja-build$'
+
+machine ninja
+fake apt-get "$fails"
+fake id 'echo 0'
+setup && status=0 || status=$?
+claim "no network: goes on" test $status = 0
+claim "no network: says what drops out" says 'without ninja-build: make is used in its place'
+
+machine ninja pkg-config
+fake id 'echo 0'
+setup && status=0 || status=$?
+claim "no apt-get: goes on" test $status = 0
+claim "no apt-get: says so" says 'no apt-get here'
+claim "no apt-get: says what drops out" says 'without pkg-config: '
+
+machine ninja
+fake apt-get "$installs"
+fake id 'echo 1000'
+setup && status=0 || status=$?
+claim "neither root nor sudo: goes on" test $status = 0
+claim "neither root nor sudo: says so" says 'not root, and there is no sudo'
+
+machine cmake
+fake apt-get "$fails"
+fake id 'echo 0'
+setup && status=0 || status=$?
+claim "no cmake to be had: fails" test $status = 1
+claim "no cmake to be had: says so" says 'without cmake .* nothing can be built'
+
+[ $n_failed = 0 ] && echo "setup: every claim holds"
+exit $((n_failed > 0))
