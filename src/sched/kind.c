@@ -73,16 +73,26 @@ static enum tutti_content apply(enum rule rule, const struct tutti_shape *shape,
     bool root = shape->slot == shape->root;
 
     switch (rule) {
-    case OWN: return TUTTI_HOLDS_OWN;
-    case ORIGIN: return TUTTI_HOLDS_ORIGIN;
-    case ALL: return TUTTI_HOLDS_ALL;
-    case PREFIX: return TUTTI_HOLDS_PREFIX;
-    case BEFORE: return shape->slot > 0 ? TUTTI_HOLDS_BEFORE : TUTTI_HOLDS_NOTHING;
-    case OWN_BLOCK: return own ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
-    case ALL_BLOCK: return own ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
-    case AT_ROOT: return root ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
-    case ALL_AT_ROOT: return root ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
-    case NOTHING: break;
+    case OWN:
+        return TUTTI_HOLDS_OWN;
+    case ORIGIN:
+        return TUTTI_HOLDS_ORIGIN;
+    case ALL:
+        return TUTTI_HOLDS_ALL;
+    case PREFIX:
+        return TUTTI_HOLDS_PREFIX;
+    case BEFORE:
+        return shape->slot > 0 ? TUTTI_HOLDS_BEFORE : TUTTI_HOLDS_NOTHING;
+    case OWN_BLOCK:
+        return own ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
+    case ALL_BLOCK:
+        return own ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
+    case AT_ROOT:
+        return root ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
+    case ALL_AT_ROOT:
+        return root ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
+    case NOTHING:
+        break;
     }
     return TUTTI_HOLDS_NOTHING;
 }

@@ -3,7 +3,7 @@
 /* Shapes: the levels of a world as text ("8,8,7,8;2,2", runs also as "8x2,7,8") and back, and which group a unit is in.
  * Levels are runs, so all of this costs what the number of runs is, never the number of slots. */
 
-#include "sched/sched.h"
+#include "sched/emit.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -57,6 +57,19 @@ static uint64_t level_units(const struct tutti_level *level)
     return units;
 }
 
+bool tutti_shape_levels_valid(const struct tutti_shape *shape)
+{
+    uint64_t units = shape->size;
+
+    if (shape->n_levels > TUTTI_MAX_LEVELS) return false;
+    for (uint32_t l = 0; l < shape->n_levels; l++) {
+        const struct tutti_level *level = &shape->levels[l];
+        if (level->n_runs == 0 || level->n_runs > TUTTI_MAX_RUNS || level_units(level) != units) return false;
+        units = tutti_level_groups(level);
+    }
+    return true;
+}
+
 enum tutti_status tutti_shape_parse_levels(struct tutti_shape *shape, const char *text)
 {
     struct tutti_shape parsed = *shape;
@@ -102,9 +115,8 @@ void tutti_shape_levels_text(const struct tutti_shape *shape, char *out, size_t 
         for (uint32_t r = 0; r < level->n_runs; r++) {
             const struct tutti_run *run = &level->runs[r];
             const char *gap = r > 0 ? "," : l > 0 ? ";" : "";
-            int n = run->repeat > 1
-                        ? snprintf(out + used, capacity - used, "%s%ux%u", gap, run->size, run->repeat)
-                        : snprintf(out + used, capacity - used, "%s%u", gap, run->size);
+            int n = run->repeat > 1 ? snprintf(out + used, capacity - used, "%s%ux%u", gap, run->size, run->repeat)
+                                    : snprintf(out + used, capacity - used, "%s%u", gap, run->size);
             used += (size_t)n;
             if (used >= capacity) return;
         }
@@ -119,8 +131,7 @@ uint32_t tutti_level_groups(const struct tutti_level *level)
     return groups;
 }
 
-void tutti_level_find(const struct tutti_level *level, uint32_t index, uint32_t *group, uint32_t *first,
-                      uint32_t *size)
+void tutti_level_find(const struct tutti_level *level, uint32_t index, uint32_t *group, uint32_t *first, uint32_t *size)
 {
     uint32_t groups = 0, units = 0;
 

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The sealer turns the steps of an algorithm into a schedule. Each step passes once, in program order:
+ *   first touch  a DATA chunk that this slot has not written is read from the user's input; a step over chunks of both
+ *                sorts is made uniform by copying the untouched ones first (S2);
+ *   hazards      the step is compared with the 64 before it, no more, since all older ones are complete before it may
+ *                start (S9); so sealing costs O(64) a step and keeps O(64 + chunks) state (S7);
+ *   numbers      the k-th message to a peer meets the k-th that the peer expects;
+ * and at the end each required chunk that was never written gets its copy of the input. In place, input and output are
+ * one, so a read of the input has the hazards of a read of DATA. */
+
+#include "sched/emit.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic(tutti_reference_function) reference_function;
+
+void tutti_schedule_set_reference(tutti_reference_function function)
+{
+    atomic_store(&reference_function, function);
+}
+
+const struct tutti_algorithm *tutti_sealer_reference(enum tutti_kind kind, const struct tutti_shape *sub)
+{
+    tutti_reference_function function = atomic_load(&reference_function);
+
+    return function ? function(kind, sub) : NULL;
+}
+
+/* ---- what went wrong ---- */
+
+bool tutti_sealer_stopped(const struct tutti_emit *emit)
+{
+    return emit->status < 0 || emit->schedule->defect;
+}
+
+void tutti_sealer_defect(struct tutti_emit *emit, const char *format, ...)
+{
+    struct tutti_schedule *schedule = emit->schedule;
+    const struct tutti_shape *shape = &emit->shape;
+    char levels[64], text[400];
+    va_list args;
+
+    if (tutti_sealer_stopped(emit)) return;
+    tutti_shape_levels_text(shape, levels, sizeof(levels));
+    int n = snprintf(text, sizeof(text), "%s %s, size %u, root %u, radix %u%s%s: rank %u, round %u, step %u ",
+                     schedule->algorithm->name, tutti_kind_name(schedule->kind), shape->size, shape->root, shape->radix,
+                     levels[0] ? ", levels " : "", levels, shape->slot, emit->round, schedule->n_steps);
+    size_t used = n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
+    va_start(args, format);
+    vsnprintf(text + used, sizeof(text) - used, format, args);
+    va_end(args);
+    size_t bytes = strlen(text) + 1;
+    schedule->defect = tutti_alloc(bytes);
+    if (!schedule->defect)
+        emit->status =
+            tutti_fail(TUTTI_ERR_MEMORY, "no memory to say what is wrong with %s", schedule->algorithm->name);
+    else
+        memcpy(schedule->defect, text, bytes);
+}
+
+/* Doubles an array in place; false when out of memory. */
+static bool grow(struct tutti_emit *emit, void **array, uint32_t n, uint32_t *capacity, uint32_t least, size_t bytes)
+{
+    uint32_t room = *capacity ? 2 * *capacity : 64;
+    if (room < least) room = least;
+    void *grown = tutti_alloc_array(room, bytes);
+
+    if (!grown) {
+        emit->status =
+            tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", emit->schedule->algorithm->name,
+                       tutti_kind_name(emit->schedule->kind), emit->shape.size);
+        return false;
+    }
+    if (n > 0) memcpy(grown, *array, n * bytes);
+    tutti_free(*array);
+    *array = grown;
+    *capacity = room;
+    return true;
+}
+
+void tutti_sealer_grow_scratch(struct tutti_emit *emit, uint64_t n)
+{
+    struct tutti_schedule *schedule = emit->schedule;
+
+    if (n <= schedule->n_scratch || tutti_sealer_stopped(emit)) return;
+    if (n > TUTTI_MAX_CHUNKS) {
+        tutti_sealer_defect(emit, "wants %llu chunks of SCRATCH, at most %u are allowed", (unsigned long long)n,
+                            TUTTI_MAX_CHUNKS);
+        return;
+    }
+    void *written = emit->written;
+    if (n > emit->scratch_capacity &&
+        !grow(emit, &written, schedule->n_scratch, &emit->scratch_capacity, (uint32_t)n, sizeof(*emit->written)))
+        return;
+    emit->written = written;
+    schedule->n_scratch = (uint32_t)n;
+}
+
+/* ---- hazards ---- */
+
+struct span {
+    uint32_t buffer, first, n; /* n is 0: nothing */
+};
+
+static struct span span_read(const struct tutti_step *step)
+{
+    bool reads = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
+
+    return (struct span){step->src_buffer, step->src, reads && step->src_buffer != TUTTI_IN ? step->n : 0};
+}
+
+static struct span span_written(const struct tutti_step *step)
+{
+    return (struct span){step->dst_buffer, step->dst, step->op == TUTTI_STEP_SEND ? 0 : step->n};
+}
+
+static bool overlap(struct span a, struct span b)
+{
+    return a.n && b.n && a.buffer == b.buffer && a.first < b.first + b.n && b.first < a.first + a.n;
+}
+
+/* Steps that reduce read what they write, which is the hazard of the write already. */
+static uint64_t hazards(const struct tutti_step *steps, uint32_t i, const struct tutti_step *step)
+{
+    struct span read = span_read(step), written = span_written(step);
+    uint32_t n = i < TUTTI_WINDOW ? i : TUTTI_WINDOW;
+    uint64_t wait = 0;
+
+    for (uint32_t j = 0; j < n; j++) {
+        struct span before = span_written(&steps[i - 1 - j]);
+        if (overlap(written, before) || overlap(read, before) || overlap(written, span_read(&steps[i - 1 - j])))
+            wait |= UINT64_C(1) << j;
+    }
+    return wait;
+}
+
+static void mark(struct tutti_emit *emit, const struct tutti_step *step)
+{
+    struct span written = span_written(step);
+
+    if (written.n > 0)
+        memset((written.buffer == TUTTI_DATA ? emit->touched : emit->written) + written.first, 1, written.n);
+}
+
+/* The step as it is: number, hazards, size. */
+static void push(struct tutti_emit *emit, struct tutti_step *step)
+{
+    struct tutti_schedule *schedule = emit->schedule;
+    void *steps = schedule->steps;
+
+    if (tutti_sealer_stopped(emit)) return;
+    if (schedule->n_steps == TUTTI_MAX_STEPS) {
+        tutti_sealer_defect(emit, "is one too many: at most %u are allowed", TUTTI_MAX_STEPS);
+        return;
+    }
+    if (schedule->n_steps == emit->step_capacity &&
+        !grow(emit, &steps, schedule->n_steps, &emit->step_capacity, 0, sizeof(*step)))
+        return;
+    schedule->steps = steps;
+    step->round = emit->round;
+    if (step->op == TUTTI_STEP_SEND) step->fifo = emit->sent[step->peer]++;
+    if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) step->fifo = emit->received[step->peer]++;
+    step->wait = hazards(schedule->steps, schedule->n_steps, step);
+    if (step->op == TUTTI_STEP_CALL)
+        step->extent = step->dst;
+    else if ((emit->status = tutti_extents_add(&emit->extents, step)) < 0)
+        return;
+    schedule->steps[schedule->n_steps++] = *step;
+    mark(emit, step);
+}
+
+/* ---- first touch ---- */
+
+static bool block_is_empty(const struct tutti_emit *emit, uint32_t chunk)
+{
+    const struct tutti_schedule *schedule = emit->schedule;
+    uint32_t blocks = tutti_kind_blocks(schedule->kind, emit->shape.size);
+
+    return tutti_kind_before(schedule->kind, &emit->shape, chunk / (schedule->n_chunks / blocks)) ==
+           TUTTI_HOLDS_NOTHING;
+}
+
+/* Copies the untouched chunks of the range from the input. */
+static void copy_untouched(struct tutti_emit *emit, uint32_t chunk, uint32_t n)
+{
+    for (uint32_t end = chunk + n; chunk < end && !tutti_sealer_stopped(emit);) {
+        uint32_t first = chunk;
+        bool touched = emit->touched[chunk];
+        while (chunk < end && emit->touched[chunk] == touched) chunk++;
+        if (touched) continue;
+        struct tutti_step copy = {.op = TUTTI_STEP_COPY,
+                                  .flags = TUTTI_STEP_SRC_INPUT,
+                                  .src_buffer = TUTTI_DATA,
+                                  .dst_buffer = TUTTI_DATA,
+                                  .src = first,
+                                  .dst = first,
+                                  .n = chunk - first};
+        push(emit, &copy);
+    }
+}
+
+/* Readies n chunks of DATA to be read as one: flag is returned when all come from the input, 0 when all are written. */
+static uint8_t touch(struct tutti_emit *emit, uint32_t chunk, uint32_t n, enum tutti_step_flag flag)
+{
+    uint32_t untouched = 0;
+
+    for (uint32_t c = chunk; c < chunk + n; c++) {
+        if (emit->touched[c]) continue;
+        untouched++;
+        if (block_is_empty(emit, c)) {
+            tutti_sealer_defect(emit, "reads chunk %u of DATA, which holds nothing before it is written", c);
+            return 0;
+        }
+    }
+    if (untouched == n) return (uint8_t)flag;
+    if (untouched > 0) copy_untouched(emit, chunk, n);
+    return 0;
+}
+
+static void check_written(struct tutti_emit *emit, uint32_t chunk, uint32_t n)
+{
+    const uint8_t *hole = memchr(emit->written + chunk, 0, n);
+
+    if (hole)
+        tutti_sealer_defect(emit, "reads chunk %u of SCRATCH before it is written", (uint32_t)(hole - emit->written));
+}
+
+void tutti_sealer_add(struct tutti_emit *emit, struct tutti_step step)
+{
+    struct span read = span_read(&step);
+    bool combines = step.op == TUTTI_STEP_RECV_REDUCE || step.op == TUTTI_STEP_REDUCE;
+
+    if (read.n > 0 && read.buffer == TUTTI_SCRATCH) check_written(emit, step.src, step.n);
+    if (read.n > 0 && read.buffer == TUTTI_DATA) step.flags |= touch(emit, step.src, step.n, TUTTI_STEP_SRC_INPUT);
+    if (combines && step.dst_buffer == TUTTI_SCRATCH) check_written(emit, step.dst, step.n);
+    if (combines && step.dst_buffer == TUTTI_DATA) step.flags |= touch(emit, step.dst, step.n, TUTTI_STEP_DST_INPUT);
+    push(emit, &step);
+}
+
+void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view)
+{
+    struct tutti_schedule *schedule = emit->schedule;
+    void *calls = schedule->calls;
+    struct tutti_step step = {.op = TUTTI_STEP_CALL,
+                              .src_buffer = TUTTI_DATA,
+                              .dst_buffer = TUTTI_DATA,
+                              .peer = schedule->n_calls,
+                              .src = view->chunk,
+                              .dst = view->chunk,
+                              .n = view->n_chunks * view->width};
+
+    if (schedule->n_calls == emit->call_capacity &&
+        !grow(emit, &calls, schedule->n_calls, &emit->call_capacity, 0, sizeof(*schedule->calls)))
+        return;
+    schedule->calls = calls;
+    schedule->calls[schedule->n_calls++] = (struct tutti_call){kind, *view};
+    push(emit, &step);
+}
+
+/* A required chunk that was never written is what the input holds. */
+static void finish(struct tutti_emit *emit)
+{
+    const struct tutti_schedule *schedule = emit->schedule;
+    uint32_t blocks = tutti_kind_blocks(schedule->kind, emit->shape.size), width = schedule->n_chunks / blocks;
+
+    emit->round = schedule->n_rounds;
+    for (uint32_t b = 0; b < blocks && !tutti_sealer_stopped(emit); b++) {
+        if (tutti_kind_after(schedule->kind, &emit->shape, b) == TUTTI_HOLDS_NOTHING) continue;
+        const uint8_t *hole = memchr(emit->touched + b * width, 0, width);
+        if (!hole) continue;
+        if (block_is_empty(emit, b * width))
+            tutti_sealer_defect(emit, "is the last, but chunk %u of DATA was never written",
+                                (uint32_t)(hole - emit->touched));
+        else
+            copy_untouched(emit, b * width, width);
+    }
+}
+
+/* ---- the whole ---- */
+
+bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                          const struct tutti_shape *shape, char *reason, size_t capacity)
+{
+    const struct tutti_schedule_ops *ops = (uint32_t)kind < TUTTI_N_KINDS ? algorithm->kinds[kind] : NULL;
+    const char *why = NULL;
+
+    if (!ops || !ops->rounds || !ops->round)
+        why = "it does not offer it";
+    else if (shape->size == 0 || shape->slot >= shape->size || shape->root >= shape->size)
+        why = "the shape has no such slot or root";
+    else if (!tutti_shape_levels_valid(shape))
+        why = "the levels of the shape do not add up to its size";
+    else if ((ops->needs & TUTTI_NEEDS_POWER_OF_TWO) && (shape->size & (shape->size - 1)) != 0)
+        why = "the number of ranks must be a power of two";
+    else if ((ops->needs & TUTTI_NEEDS_LEVELS) && shape->n_levels == 0)
+        why = "it needs levels (hosts of several ranks): see the option levels";
+    else if (shape->radix == 1 && ops->default_radix > 1)
+        why = "the radix must be at least 2";
+    if (why && reason && capacity > 0)
+        snprintf(reason, capacity, "%s can not run %s with %u ranks: %s", algorithm->name, tutti_kind_name(kind),
+                 shape->size, why);
+    return !why;
+}
+
+static uint64_t hash_of(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *shape)
+{
+    char levels[512];
+    uint32_t facts[] = {(uint32_t)kind, shape->size, shape->root, shape->radix};
+
+    tutti_shape_levels_text(shape, levels, sizeof(levels));
+    uint64_t hash = tutti_hash64(algorithm->name, strlen(algorithm->name), TUTTI_WINDOW);
+    hash = tutti_hash64(levels, strlen(levels), hash);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(facts); i++) { /* as bytes in one order on all machines */
+        uint8_t bytes[4] = {(uint8_t)facts[i], (uint8_t)(facts[i] >> 8), (uint8_t)(facts[i] >> 16),
+                            (uint8_t)(facts[i] >> 24)};
+        hash = tutti_hash64(bytes, sizeof(bytes), hash);
+    }
+    return hash;
+}
+
+/* Chunks, scratch and rounds, checked; the state that depends on them. */
+static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *ops)
+{
+    struct tutti_schedule *schedule = emit->schedule;
+    const struct tutti_shape *shape = &emit->shape;
+    uint32_t blocks = tutti_kind_blocks(schedule->kind, shape->size);
+
+    schedule->n_chunks = ops->chunks ? ops->chunks(shape) : blocks;
+    schedule->n_rounds = ops->rounds(shape);
+    if (schedule->n_chunks == 0 || schedule->n_chunks % blocks != 0 || schedule->n_chunks > TUTTI_MAX_CHUNKS)
+        tutti_sealer_defect(emit, "can not be: %u chunks do not make %u blocks (at most %u chunks)", schedule->n_chunks,
+                            blocks, TUTTI_MAX_CHUNKS);
+    if (schedule->n_rounds > TUTTI_MAX_STEPS)
+        tutti_sealer_defect(emit, "can not be: %u rounds, at most %u are allowed", schedule->n_rounds, TUTTI_MAX_STEPS);
+    if (tutti_sealer_stopped(emit)) return;
+    emit->frame = (struct tutti_frame){.kind = schedule->kind,
+                                       .size = shape->size,
+                                       .slot = shape->slot,
+                                       .stride = 1,
+                                       .n_chunks = schedule->n_chunks,
+                                       .width = 1,
+                                       .n_scratch = ops->scratch ? ops->scratch(shape) : 0};
+    emit->touched = tutti_alloc(schedule->n_chunks);
+    emit->sent = tutti_alloc_array(shape->size, sizeof(*emit->sent));
+    emit->received = tutti_alloc_array(shape->size, sizeof(*emit->received));
+    if (!emit->touched || !emit->sent || !emit->received)
+        emit->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", schedule->algorithm->name,
+                                  tutti_kind_name(schedule->kind), shape->size);
+    tutti_sealer_grow_scratch(emit, emit->frame.n_scratch);
+}
+
+enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                      const struct tutti_shape *shape, bool expand, struct tutti_schedule **out)
+{
+    char reason[160];
+
+    if (!tutti_algorithm_fits(algorithm, kind, shape, reason, sizeof(reason)))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", reason);
+    struct tutti_sealed *sealed = tutti_alloc(sizeof(*sealed));
+    if (!sealed) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a schedule of %s", algorithm->name);
+    const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
+    struct tutti_schedule *schedule = &sealed->schedule;
+    struct tutti_emit emit = {.schedule = schedule, .shape = *shape, .expand = expand};
+
+    if (emit.shape.radix == 0) emit.shape.radix = ops->default_radix;
+    schedule->shape = *shape;
+    schedule->kind = kind;
+    schedule->algorithm = algorithm;
+    schedule->hash = hash_of(algorithm, kind, &emit.shape);
+    prepare(&emit, ops);
+    for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++)
+        ops->round(&emit.shape, emit.round, &emit);
+    if (!tutti_sealer_stopped(&emit)) finish(&emit);
+    if (!tutti_sealer_stopped(&emit)) tutti_extents_resolve(&emit.extents, schedule);
+    tutti_extents_fini(&emit.extents);
+    tutti_free(emit.touched);
+    tutti_free(emit.written);
+    tutti_free(emit.sent);
+    tutti_free(emit.received);
+    if (emit.status < 0) {
+        tutti_schedule_destroy(schedule);
+        return emit.status;
+    }
+    *out = schedule;
+    return TUTTI_OK;
+}
+
+void tutti_schedule_destroy(struct tutti_schedule *schedule)
+{
+    if (!schedule) return;
+    tutti_free(schedule->steps);
+    tutti_free(schedule->calls);
+    tutti_free(schedule->defect);
+    tutti_free(schedule);
+}
