@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define FORCE static inline __attribute__((always_inline))
+#define FORCE static inline __attribute__((always_inline, unused))
 #define VECTOR(type, name, bytes) typedef type name __attribute__((vector_size(bytes)))
 
 VECTOR(uint8_t, v_u8, VECTOR_BYTES);

@@ -3,6 +3,9 @@
 # every build type, since the vectors of unoptimised code live in memory. No contraction: a fused multiply-add would
 # round otherwise than its neighbours on other machines.
 set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
+if(CMAKE_C_COMPILER_ID MATCHES Clang)
+  list(APPEND kernel_flags -Wno-pass-failed) # sanitizers keep loops from being vectorised, which is no warning's matter
+endif()
 set_source_files_properties(${dir}/cpu_scalar.c ${dir}/cpu_neon.c ${dir}/factor.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 set_source_files_properties(${dir}/cpu_avx2.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 set_source_files_properties(${dir}/cpu_avx512.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
