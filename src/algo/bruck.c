@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Bruck: log_r p steps for any number of slots p, by powers of the radix r.
+ *
+ * all_gather: before the step of distance d a slot holds the d blocks from its own on. Those of the slots d, 2 d, ...
+ * (r - 1) d further on follow them. Blocks keep their place in DATA, so a run that passes the last slot goes on at slot
+ * 0 and is two messages.
+ *
+ * all_to_all: block i of SCRATCH is on its way to the slot i further on. The digits of i in base r are the hops that it
+ * makes: in the step of distance d and digit j, all blocks whose digit is j go j d slots on, packed into one message.
+ * At the end block i comes from the slot i back. Each block moves up to log_r p times and SCRATCH has one size for all:
+ * short, equal blocks.
+ *
+ * Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for all-to-all communications in multiport message-passing
+ * systems (IEEE TPDS 8, 1997). */
+
+#include "algo/algo.h"
+
+static uint32_t ahead(const struct tutti_shape *shape, uint64_t k)
+{
+    return (uint32_t)((shape->slot + k) % shape->size);
+}
+
+static uint32_t behind(const struct tutti_shape *shape, uint64_t k)
+{
+    return (uint32_t)((shape->slot + shape->size - k % shape->size) % shape->size);
+}
+
+static uint32_t n_distances(const struct tutti_shape *shape)
+{
+    uint32_t n = 0;
+
+    for (uint64_t d = 1; d < shape->size; d *= shape->radix) n++;
+    return n;
+}
+
+static uint64_t distance_of(const struct tutti_shape *shape, uint32_t round)
+{
+    uint64_t d = 1;
+
+    for (uint32_t r = 0; r < round; r++) d *= shape->radix;
+    return d;
+}
+
+/* A run of blocks that starts at `first` and may pass the last one. */
+static void send_run(const struct tutti_shape *shape, uint32_t peer, uint32_t first, uint32_t n,
+                     struct tutti_emit *emit)
+{
+    uint32_t fits = shape->size - first < n ? shape->size - first : n;
+
+    tutti_emit_send(emit, peer, TUTTI_DATA, first, fits);
+    if (n > fits) tutti_emit_send(emit, peer, TUTTI_DATA, 0, n - fits);
+}
+
+static void recv_run(const struct tutti_shape *shape, uint32_t peer, uint32_t first, uint32_t n,
+                     struct tutti_emit *emit)
+{
+    uint32_t fits = shape->size - first < n ? shape->size - first : n;
+
+    tutti_emit_recv(emit, peer, TUTTI_DATA, first, fits);
+    if (n > fits) tutti_emit_recv(emit, peer, TUTTI_DATA, 0, n - fits);
+}
+
+static void all_gather_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    uint64_t d = distance_of(shape, round);
+
+    for (uint64_t j = 1; j < shape->radix && j * d < shape->size; j++) {
+        uint32_t n = (uint32_t)(d < shape->size - j * d ? d : shape->size - j * d);
+        send_run(shape, behind(shape, j * d), shape->slot, n, emit);
+        recv_run(shape, ahead(shape, j * d), ahead(shape, j * d), n, emit);
+    }
+}
+
+/* SCRATCH: blocks on their way [0, p), then what leaves and what comes in, of at most p blocks each. */
+static uint32_t three_sizes(const struct tutti_shape *shape)
+{
+    return 3 * shape->size;
+}
+
+static void hop(const struct tutti_shape *shape, uint64_t d, uint64_t digit, struct tutti_emit *emit)
+{
+    uint32_t size = shape->size, n = 0, leaving = size, coming = 2 * size;
+
+    for (uint32_t i = 0; i < size; i++)
+        if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, leaving + n++, TUTTI_SCRATCH, i, 1);
+    if (n == 0) return;
+    tutti_emit_send(emit, ahead(shape, digit * d), TUTTI_SCRATCH, leaving, n);
+    tutti_emit_recv(emit, behind(shape, digit * d), TUTTI_SCRATCH, coming, n);
+    n = 0;
+    for (uint32_t i = 0; i < size; i++)
+        if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_SCRATCH, coming + n++, 1);
+}
+
+/* Round 0 turns the blocks, then come the hops, and the last round turns them back. */
+static uint32_t hops_and_turns(const struct tutti_shape *shape)
+{
+    return n_distances(shape) + 2;
+}
+
+static void all_to_all_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    uint32_t n_hops = n_distances(shape);
+
+    if (round == 0) {
+        for (uint32_t i = 0; i < shape->size; i++)
+            tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_IN, ahead(shape, i), 1);
+    } else if (round <= n_hops) {
+        for (uint64_t digit = 1; digit < shape->radix; digit++) hop(shape, distance_of(shape, round - 1), digit, emit);
+    } else {
+        for (uint32_t i = 0; i < shape->size; i++)
+            tutti_emit_copy(emit, TUTTI_DATA, behind(shape, i), TUTTI_SCRATCH, i, 1);
+    }
+}
+
+static const struct tutti_schedule_ops all_gather = {
+    .default_radix = 2, .rounds = n_distances, .round = all_gather_round};
+static const struct tutti_schedule_ops all_to_all = {.needs = TUTTI_NEEDS_EQUAL_BLOCKS,
+                                                     .default_radix = 2,
+                                                     .scratch = three_sizes,
+                                                     .rounds = hops_and_turns,
+                                                     .round = all_to_all_round};
+
+const struct tutti_algorithm tutti_algorithm_bruck = {
+    .name = "bruck",
+    .help = "log p steps for any p (bruck:4: fewer steps, more messages): short blocks",
+    .source = "Bruck et al., IEEE TPDS 8 (1997)",
+    .kinds = {[TUTTI_ALL_GATHER] = &all_gather, [TUTTI_ALL_TO_ALL] = &all_to_all},
+};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The table of algorithms, look-up by name, and which of them is the meaning of a call. */
+
+#include "algo/algo.h"
+
+#include "sched/sched.h"
+
+#include <string.h>
+
+#define TUTTI_ALGORITHM_ROW(name) &tutti_algorithm_##name,
+const struct tutti_algorithm *const tutti_algorithms[] = {TUTTI_ALGORITHMS(TUTTI_ALGORITHM_ROW)};
+#undef TUTTI_ALGORITHM_ROW
+const size_t tutti_n_algorithms = TUTTI_ARRAY_LEN(tutti_algorithms);
+
+/* What a call step means by itself. One chunk or one chunk a block, so that any view can be cut; all of them
+ * keep the operands' order, so a caller may, too. */
+static const struct tutti_algorithm *const references[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = &tutti_algorithm_tree,       [TUTTI_REDUCE] = &tutti_algorithm_tree,
+    [TUTTI_BROADCAST] = &tutti_algorithm_tree,        [TUTTI_ALL_GATHER] = &tutti_algorithm_ring,
+    [TUTTI_GATHER] = &tutti_algorithm_tree,           [TUTTI_SCATTER] = &tutti_algorithm_tree,
+    [TUTTI_REDUCE_SCATTER] = &tutti_algorithm_direct, [TUTTI_ALL_TO_ALL] = &tutti_algorithm_direct,
+    [TUTTI_BARRIER] = &tutti_algorithm_tree,          [TUTTI_SCAN] = &tutti_algorithm_direct,
+    [TUTTI_EXSCAN] = &tutti_algorithm_direct,
+};
+
+static const struct tutti_algorithm *reference(enum tutti_kind kind, const struct tutti_shape *sub)
+{
+    (void)sub; /* one for all sizes */
+    return references[kind];
+}
+
+__attribute__((constructor)) void tutti_algorithms_init(void)
+{
+    tutti_schedule_set_reference(reference);
+}
+
+/* The digits of a radix, 1 to 2^16; 0 when it is none of them. */
+static uint32_t parse_radix(const char *text)
+{
+    uint32_t radix = 0;
+
+    if (*text == '\0') return 0;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || radix > 65536) return 0;
+        radix = radix * 10 + (uint32_t)(*text - '0');
+    }
+    return radix <= 65536 ? radix : 0;
+}
+
+const struct tutti_algorithm *tutti_algorithm_find(const char *name, uint32_t *radix)
+{
+    const char *colon = strchr(name, ':');
+    size_t length = colon ? (size_t)(colon - name) : strlen(name);
+    uint32_t parsed = colon ? parse_radix(colon + 1) : 0;
+
+    if (colon && parsed == 0) return NULL;
+    for (size_t i = 0; i < tutti_n_algorithms; i++) {
+        const struct tutti_algorithm *algorithm = tutti_algorithms[i];
+        if (strlen(algorithm->name) != length || memcmp(algorithm->name, name, length) != 0) continue;
+        if (radix) *radix = parsed;
+        return algorithm;
+    }
+    return NULL;
+}
