@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tutti_folder(NAME DEPENDS ...): src/NAME/*.c as one static library tutti_NAME that sees only the folders it links;
-# src/NAME/*_test.c are programs of their own, run by ctest as NAME.FILE.  folder.cmake may set test_libraries for them.
+# src/NAME/*_test.c are programs of their own, run by ctest as NAME.FILE. folder.cmake may set test_libraries for them.
 function(tutti_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})

@@ -23,5 +23,7 @@ struct tutti_question {
  * when an override is unknown or does not fit; without override there is always an answer. */
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape);
+/* Whether every entry of an option "algorithm" names a collective and an algorithm that offers it. ARGUMENT. */
+enum tutti_status tutti_overrides_check(const char *text);
 
 #endif

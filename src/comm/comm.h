@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_COMM_H
+#define TUTTI_COMM_COMM_H
+
+/* What the files of this folder share: contexts, worlds, communicators and the one path of every call. Lifetimes: a
+ * communicator holds its world and its context; the last communicator of a family closes the world; a context's struct
+ * outlives its last communicator, so that handles stay valid until they are destroyed. */
+
+#include "base/config.h"
+#include "comm/bootstrap.h"
+#include "engine/engine.h"
+#include "model/choose.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <tutti/coll.h>
+
+/* ---- contexts (context.c) ---- */
+struct tutti_user_op {
+    tutti_op_function function; /* NULL: free */
+    void *arg;
+    bool commutes;
+};
+struct tutti_context {
+    struct tutti_config config;
+    struct tutti_engine *engine; /* NULL once the context was destroyed */
+    struct tutti_cache *cache;
+    pthread_mutex_t lock;     /* all below */
+    struct tutti_comm *comms; /* alive or shut, linked by next and previous */
+    struct tutti_user_op *ops;
+    size_t n_ops;
+    uint32_t refs; /* the user's handle, if there is one, and each communicator */
+};
+void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm);
+/* Takes the communicator off the list and drops its reference; the last one frees. */
+void tutti_context_delist(struct tutti_context *context, struct tutti_comm *comm);
+/* A copy of a user's operation; false if op is not one. */
+bool tutti_context_find_op(struct tutti_context *context, enum tutti_op op, struct tutti_user_op *out);
+/* Drops the user's reference alone: the context goes with its last communicator. */
+void tutti_context_release(struct tutti_context *context);
+
+/* ---- worlds (world.c): one bootstrap, shared by the communicators that come from one another ---- */
+struct tutti_mem_block; /* memory given out by tutti_mem_alloc (mem.c) */
+struct tutti_family {
+    struct tutti_world world;
+    struct tutti_engine *engine;
+    _Atomic uint32_t refs;
+    pthread_mutex_t lock;
+    struct tutti_mem_block *blocks;
+};
+enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,
+                                    struct tutti_family **out);
+struct tutti_family *tutti_family_hold(struct tutti_family *family);
+void tutti_family_drop(struct tutti_family *family);
+void tutti_mem_drop_all(struct tutti_family *family);
+
+/* ---- communicators (comm_create.c) ---- */
+enum tutti_comm_phase { TUTTI_COMM_CREATING, TUTTI_COMM_READY, TUTTI_COMM_FAILED, TUTTI_COMM_SHUT };
+
+/* Things that refer to a communicator and may outlive it: they are told when it goes. */
+struct tutti_attached {
+    struct tutti_attached *next, *previous;
+    pthread_mutex_t lock;                          /* comm; taken after the communicator's lock */
+    struct tutti_comm *comm;                       /* NULL once the communicator was destroyed */
+    void (*gone)(struct tutti_attached *attached); /* may be NULL; told, under lock, before comm becomes NULL */
+};
+
+struct tutti_comm {
+    struct tutti_context *context;
+    struct tutti_comm *next, *previous;
+    struct tutti_family *family;
+    struct tutti_team *team;
+    uint64_t id;
+    uint32_t epoch;
+    int32_t rank, size;
+    uint32_t *members; /* slot -> member of the world */
+    struct tutti_facts facts;
+    _Atomic uint64_t timeout_ns;
+    uint64_t create_timeout_ns;
+
+    _Atomic int phase;        /* enum tutti_comm_phase */
+    _Atomic uint32_t users;   /* calls that are inside, so that destroy waits for them */
+    _Atomic bool cancel;      /* of a creation under way */
+    struct tutti_error error; /* of FAILED and SHUT; written before the phase is */
+    bool has_thread;
+    pthread_t thread; /* of a non-blocking creation */
+
+    pthread_mutex_t lock; /* numbering and starting: the order of the calls */
+    _Atomic uint64_t sequence;
+    _Atomic uint64_t n_shrinks;
+    struct tutti_attached attached; /* head of a ring; under lock */
+};
+
+/* Allocates and enlists a communicator without a team, in phase CREATING. */
+enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out);
+/* Gives back one that was never handed out. */
+void tutti_comm_discard(struct tutti_comm *comm);
+/* The team and the facts of a communicator whose family, members, id and epoch are set; phase READY. */
+enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
+/* A communicator made from another: slots[i] is the parent's slot of the new slot i. */
+enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,
+                                       uint64_t id, uint32_t epoch, struct tutti_comm **out);
+
+/* Inside a call: keeps the communicator from going. ARGUMENT when it is NULL, still being created or destroyed. `call`
+ * is for the sentence. */
+enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call);
+void tutti_comm_leave(struct tutti_comm *comm);
+/* Ends team, world and attachments (comm_abort.c); the handle stays. error: what later calls are told. */
+void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error);
+
+void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached);
+void tutti_comm_detach(struct tutti_attached *attached);
+void tutti_comm_detach_all(struct tutti_comm *comm);
+/* Enters the communicator of an attachment; ARGUMENT when it is gone. */
+enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, const char *call, struct tutti_comm **out);
+
+/* Levels of the group that slots[] of the parent form, if they are as regular there; else none (comm_levels.c). */
+enum tutti_status tutti_levels_derive(const struct tutti_shape *parent, const uint32_t *slots, uint32_t n,
+                                      struct tutti_shape *child);
+
+/* ---- calls ---- */
+enum tutti_request_type { TUTTI_REQUEST_COLLECTIVE, TUTTI_REQUEST_SEND, TUTTI_REQUEST_RECV, TUTTI_REQUEST_SENDRECV };
+
+/* One call of the user, as data: filled by the public wrappers (coll.c, p2p.c), checked (check.c), then started at
+ * once, collected by a group or recorded. */
+struct tutti_request {
+    enum tutti_request_type type;
+    const char *name; /* "all_gather_v", static */
+    struct tutti_comm *comm;
+    enum tutti_kind kind;
+    bool v;
+    const void *send;
+    void *recv;
+    size_t count;                        /* of a block; gather_v, scatter_v: the own one; send: what is sent */
+    size_t recv_count;                   /* p2p: capacity */
+    const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
+    const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
+    enum tutti_dtype dtype;
+    int op; /* enum tutti_op or a handle; -1: none */
+    int32_t root;
+    int32_t dest, send_tag, source, recv_tag; /* p2p */
+    struct tutti_message *message;
+    struct tutti_call_options options;
+    uint8_t factor[16]; /* premul_sum: read at the call */
+    struct tutti_work **work;
+    bool internal; /* the library's own: the algorithm's overrides do not apply */
+    /* Filled by tutti_request_choose, checked requests only. */
+    const struct tutti_algorithm *algorithm;
+    struct tutti_shape shape;
+    struct tutti_user_op user;
+    /* Filled by tutti_request_prepare. */
+    const struct tutti_schedule *schedule;
+    size_t *tables; /* a copy that the request owns: of groups and persistent calls */
+};
+
+/* All argument checks (check.c); the sentences name argument, rank and collective. */
+enum tutti_status tutti_request_check(struct tutti_request *request);
+/* "all_reduce on rank 3: ..." */
+enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
+                                     ...) TUTTI_PRINTF(3, 4);
+/* What follows a checked request, in this order (request.c). */
+enum tutti_status tutti_request_choose(struct tutti_request *request);
+enum tutti_status tutti_request_prepare(struct tutti_request *request);
+/* *work is always written on success. helper: nobody waits at once. Takes over the prepared schedule. */
+enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
+void tutti_request_release(struct tutti_request *request); /* prepared but not started */
+/* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
+ * wait for the rest; the n parts that were started are waited for. Keeps the thread's error record. */
+void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
+/* Replaces the borrowed tables by a copy, so that the request outlives the call. */
+enum tutti_status tutti_request_own(struct tutti_request *request);
+void tutti_request_disown(struct tutti_request *request);
+
+/* The public wrappers end here: enter, check, then dispatch (submit.c). */
+enum tutti_status tutti_request_submit(struct tutti_request *request, const struct tutti_call_options *options);
+/* Runs a checked request, or hands it to the group or recording of this thread. */
+enum tutti_status tutti_request_dispatch(struct tutti_request *request);
+/* The same past groups and recording, blocking: collectives that the library itself needs. */
+enum tutti_status tutti_request_run(struct tutti_request *request, uint64_t *sequence);
+/* The call's options into the request; ARGUMENT when they are not a tutti_call_options. */
+enum tutti_status tutti_request_options(struct tutti_request *request, const struct tutti_call_options *options);
+
+/* Collective creations (agree.c). Gathers one record of each rank; all NULL (out of memory) or any other failure to
+ * take part is told to the others. */
+enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, const void *mine, size_t bytes,
+                                     void *all, uint64_t *sequence);
+/* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
+enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
+/* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
+bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
+
+/* Whether this thread collects calls (group.c) or records one (persistent.c). */
+bool tutti_group_active(void);
+enum tutti_status tutti_group_add(const struct tutti_request *request);
+void tutti_group_spoil(void); /* a call inside the group failed */
+bool tutti_record_active(void);
+enum tutti_status tutti_record_add(const struct tutti_request *request);
+void tutti_record_spoil(void);
+/* ARGUMENT for calls that can not be collected or recorded. */
+enum tutti_status tutti_call_alone(const char *call);
+
+#endif

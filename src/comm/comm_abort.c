@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a communicator ends: its state, abort, destruction, and the shutting down that a context's end does to it. */
+#include "comm/comm.h"
+
+#include <stdio.h>
+
+#define NAP_FIRST_NS (20 * UINT64_C(1000))
+#define NAP_LONGEST_NS TUTTI_NS_PER_MS
+
+enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error)
+{
+    if (!comm) {
+        enum tutti_status status = tutti_fail(TUTTI_ERR_ARGUMENT, "comm_state: comm is NULL");
+        if (error) *error = *tutti_last_error();
+        return status;
+    }
+    struct tutti_error found = {.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
+    atomic_fetch_add(&comm->users, 1);
+    int phase = atomic_load(&comm->phase);
+    if (phase == TUTTI_COMM_CREATING) {
+        found.status = TUTTI_PENDING;
+    } else if (phase == TUTTI_COMM_READY) {
+        tutti_team_state(comm->team, &found);
+    } else {
+        pthread_mutex_lock(&comm->lock);
+        found = comm->error;
+        pthread_mutex_unlock(&comm->lock);
+    }
+    tutti_comm_leave(comm);
+    if (error) *error = found;
+    return found.status;
+}
+
+static void record(struct tutti_comm *comm, const struct tutti_error *error)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (comm->error.status == TUTTI_OK) comm->error = *error;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
+{
+    if (!comm) return;
+    struct tutti_error error;
+    tutti_error_set(&error, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s", (int)comm->rank,
+                    reason && reason[0] ? ": " : "", reason && reason[0] ? reason : "");
+    atomic_fetch_add(&comm->users, 1);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_CREATING) {
+        record(comm, &error);
+        atomic_store(&comm->cancel, true);
+    }
+    /* Read again: the creation may have ended before it saw the flag. */
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) tutti_team_fail(comm->team, &error, true);
+    tutti_comm_leave(comm);
+}
+
+static void wait_for_users(struct tutti_comm *comm)
+{
+    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users); nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
+        tutti_sleep_ns(nap);
+}
+
+void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
+{
+    if (comm->has_thread) {
+        atomic_store(&comm->cancel, true);
+        pthread_join(comm->thread, NULL);
+        comm->has_thread = false;
+    }
+    record(comm, error);
+    if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return;
+    tutti_comm_detach_all(comm);
+    wait_for_users(comm);
+    if (comm->team) tutti_team_destroy(comm->team);
+    comm->team = NULL;
+    if (comm->family) tutti_family_drop(comm->family);
+    comm->family = NULL;
+}
+
+void tutti_comm_destroy(struct tutti_comm *comm)
+{
+    if (!comm) return;
+    struct tutti_error error;
+    tutti_error_set(&error, TUTTI_ERR_ARGUMENT, "the communicator was destroyed");
+    tutti_comm_shut(comm, &error);
+    tutti_comm_discard(comm);
+}

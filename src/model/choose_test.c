@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The choice is total, obeys the needs of what it chooses, is the same for equal questions, and says why not. */
+#include "algo/algo.h"
+#include "model/choose.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t bytes_tried[] = {0, 1, 8, 4096, 4097, 65536, 65537, 524289, UINT64_C(1) << 32};
+
+static void levels_of(struct tutti_shape *shape, uint32_t size)
+{
+    char text[64];
+    shape->size = size;
+    if (size < 4) return;
+    snprintf(text, sizeof(text), "%u,%u", size / 2, size - size / 2);
+    assert_int_equal(tutti_shape_parse_levels(shape, text), TUTTI_OK);
+}
+
+static void check_answer(const struct tutti_facts *facts, const struct tutti_question *question)
+{
+    const struct tutti_algorithm *algorithm = NULL, *again = NULL;
+    struct tutti_shape shape = {0}, shape_again = {0};
+    if (tutti_choose(facts, question, &algorithm, &shape) != TUTTI_OK)
+        fail_msg("%s of %u, %s: %s", tutti_kind_name(question->kind), facts->shape.size,
+                 facts->reproducible ? "reproducible" : "free", tutti_last_error()->text);
+    const struct tutti_schedule_ops *ops = algorithm->kinds[question->kind];
+    assert_non_null(ops);
+    assert_int_equal(shape.size, facts->shape.size);
+    assert_true(tutti_algorithm_fits(algorithm, question->kind, &shape, NULL, 0));
+    bool reduces = tutti_kind_info(question->kind)->reduces;
+    if (reduces && !question->commutative) assert_false(ops->needs & TUTTI_NEEDS_COMMUTATIVE);
+    if (reduces && facts->reproducible) assert_true(ops->needs & TUTTI_KEEPS_RANK_ORDER);
+    if (question->v) assert_false(ops->needs & TUTTI_NEEDS_EQUAL_BLOCKS);
+    if (question->v && !question->counts_shared) assert_true(ops->needs & TUTTI_OWN_COUNTS_ONLY);
+    assert_true(shape.n_levels == 0 || (ops->needs & TUTTI_NEEDS_LEVELS));
+    assert_int_equal(tutti_choose(facts, question, &again, &shape_again), TUTTI_OK);
+    assert_ptr_equal(algorithm, again);
+    assert_memory_equal(&shape, &shape_again, sizeof(shape));
+}
+
+static bool has_v(enum tutti_kind kind)
+{
+    return kind == TUTTI_ALL_GATHER || kind == TUTTI_GATHER || kind == TUTTI_SCATTER || kind == TUTTI_REDUCE_SCATTER ||
+           kind == TUTTI_ALL_TO_ALL;
+}
+
+static void each_question(const struct tutti_facts *facts, enum tutti_kind kind, uint64_t bytes)
+{
+    for (int commutative = 0; commutative < 2; commutative++)
+        for (int v = 0; v < (has_v(kind) ? 2 : 1); v++) {
+            struct tutti_question question = {.kind = kind, .bytes = v ? 0 : bytes, .commutative = commutative, .v = v};
+            bool shared = kind == TUTTI_ALL_GATHER || kind == TUTTI_REDUCE_SCATTER;
+            question.counts_shared = v && shared;
+            if (question.counts_shared) question.bytes = bytes;
+            check_answer(facts, &question);
+        }
+}
+
+static void total(void **state)
+{
+    (void)state;
+    for (uint32_t size = 1; size <= 1024; size = size < 20 ? size + 1 : size * 2 - 7)
+        for (int variant = 0; variant < 8; variant++) {
+            struct tutti_facts facts = {.shape = {.size = size}, .min_cpus = 2, .overrides = ""};
+            facts.n_host = variant & 1 ? size : 1;
+            facts.reproducible = variant & 2;
+            if (variant & 4) levels_of(&facts.shape, size);
+            for (int kind = 0; kind < TUTTI_N_KINDS; kind++)
+                for (size_t b = 0; b < TUTTI_ARRAY_LEN(bytes_tried); b++)
+                    each_question(&facts, (enum tutti_kind)kind, bytes_tried[b]);
+        }
+}
+
+static void expect_refusal(const struct tutti_facts *facts, const struct tutti_question *question,
+                           enum tutti_status status, const char *part)
+{
+    const struct tutti_algorithm *algorithm = NULL;
+    struct tutti_shape shape = {0};
+    assert_int_equal(tutti_choose(facts, question, &algorithm, &shape), status);
+    if (!strstr(tutti_last_error()->text, part)) fail_msg("\"%s\" lacks \"%s\"", tutti_last_error()->text, part);
+    assert_null(algorithm);
+}
+
+static void overrides(void **state)
+{
+    (void)state;
+    const struct tutti_algorithm *algorithm = NULL;
+    struct tutti_shape shape = {0};
+    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6};
+    facts.overrides = "all_reduce=ring,broadcast=tree:4";
+    struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = 8, .commutative = true};
+    assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+    assert_string_equal(algorithm->name, "ring");
+    question.algorithm = "tree:3"; /* the call's own goes first */
+    assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+    assert_string_equal(algorithm->name, "tree");
+    assert_int_equal(shape.radix, 3);
+    question = (struct tutti_question){.kind = TUTTI_BROADCAST, .commutative = true};
+    assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+    assert_string_equal(algorithm->name, "tree");
+    assert_int_equal(shape.radix, 4);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6};
+    struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .commutative = true, .algorithm = "rong"};
+    expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "rong");
+    question.algorithm = "pairwise";
+    expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "does not offer");
+    question.algorithm = "ring";
+    facts.reproducible = true;
+    expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "reproducible");
+    facts.reproducible = false;
+    question.commutative = false;
+    expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "commutes");
+    question.commutative = true;
+    question.algorithm = "hierarchical";
+    expect_refusal(&facts, &question, TUTTI_ERR_UNSUPPORTED, "hierarchical");
+    question = (struct tutti_question){.kind = TUTTI_GATHER, .v = true, .commutative = true, .algorithm = "tree"};
+    expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "");
+}
+
+static void option_checked(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_overrides_check(NULL), TUTTI_OK);
+    assert_int_equal(tutti_overrides_check(""), TUTTI_OK);
+    assert_int_equal(tutti_overrides_check("all_reduce=ring,broadcast=tree:4"), TUTTI_OK);
+    const char *wrong[] = {"ring",           "all_reduce=",       "all_reduce=rong",
+                           "al_reduce=ring", "all_reduce=ring,x", "barrier=pairwise"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wrong); i++)
+        assert_int_equal(tutti_overrides_check(wrong[i]), TUTTI_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(total),
+        cmocka_unit_test(overrides),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(option_checked),
+    };
+    tutti_algorithms_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
