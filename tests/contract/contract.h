@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TESTS_CONTRACT_H
+#define TUTTI_TESTS_CONTRACT_H
+
+/* The contract of the public calls, as data: a case is one value of each dimension; contract_run makes the call on one
+ * rank and compares every byte that it may and may not write. It knows nothing of transports or back ends, so every one
+ * of them must pass it. */
+
+#include "ranks.h"
+
+enum contract_dimension {
+    CALL,   /* contract_calls[] */
+    DTYPE,  /* enum tutti_dtype */
+    OP,     /* enum tutti_op */
+    SIZE,   /* contract_sizes[] */
+    RANKS,  /* 1 .. 17: value + 1 */
+    PLACE,  /* 0 out of place, 1 in place */
+    ALIGN,  /* 0 aligned, 1 every buffer begins one byte off */
+    FORM,   /* enum contract_form */
+    VALUES, /* 0 exact in every order, 1 random */
+    N_DIMENSIONS
+};
+enum contract_form { BLOCKING, ASYNCHRONOUS, IN_GROUP, N_FORMS };
+
+extern const uint32_t contract_domain[N_DIMENSIONS]; /* number of values */
+#define CONTRACT_N_SIZES 7
+extern const size_t contract_sizes[CONTRACT_N_SIZES]; /* elements of a block */
+
+struct contract_case {
+    uint32_t at[N_DIMENSIONS];
+    uint64_t seed;
+    const char *algorithm; /* NULL: chosen */
+};
+const char *contract_call_name(const struct contract_case *c);
+bool contract_call_reduces(uint32_t call);
+uint32_t contract_n_calls(void);
+
+/* One case on one rank; *right (may be NULL) tells when an override does not fit the call, which is no failure. */
+void contract_run(struct rank *rank, const struct contract_case *c, bool *refused);
+
+/* Cases that contain every pair of values of every two dimensions; malloc'ed. */
+struct contract_case *contract_pairs(uint64_t seed, size_t *n);
+/* Every combination for a number of ranks, thinned to every `stride`-th; malloc'ed. */
+struct contract_case *contract_product(uint32_t n_ranks, uint64_t seed, size_t *n);
+
+#endif

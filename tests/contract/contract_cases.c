@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The dimensions of the contract suite, and sets of cases: all pairs (greedy, deterministic by seed) and the product.
+ */
+
+#include "contract.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Zero, one, odd, a prime, just past a cache line, several packets, several slices and more than the staging of a pair.
+ */
+const size_t contract_sizes[CONTRACT_N_SIZES] = {0, 1, 3, 17, 257, 4099, 40009};
+const uint32_t contract_domain[N_DIMENSIONS] = {
+    [CALL] = 17, [DTYPE] = TUTTI_N_DTYPES, [OP] = TUTTI_N_OPS, [SIZE] = CONTRACT_N_SIZES, [RANKS] = 17, [PLACE] = 2,
+    [ALIGN] = 2, [FORM] = N_FORMS,         [VALUES] = 2};
+
+enum { MAX_VALUES = 17, CANDIDATES = 40 };
+
+struct pairs {
+    bool seen[N_DIMENSIONS][N_DIMENSIONS][MAX_VALUES][MAX_VALUES];
+    size_t n_left;
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static size_t gain(const struct pairs *pairs, const struct contract_case *c)
+{
+    size_t n = 0;
+    for (int a = 0; a < N_DIMENSIONS; a++)
+        for (int b = a + 1; b < N_DIMENSIONS; b++) n += !pairs->seen[a][b][c->at[a]][c->at[b]];
+    return n;
+}
+
+static void mark(struct pairs *pairs, const struct contract_case *c)
+{
+    pairs->n_left -= gain(pairs, c);
+    for (int a = 0; a < N_DIMENSIONS; a++)
+        for (int b = a + 1; b < N_DIMENSIONS; b++) pairs->seen[a][b][c->at[a]][c->at[b]] = true;
+}
+
+/* A random case that contains one pair not seen yet. */
+static void seed_case(const struct pairs *pairs, uint64_t *random, struct contract_case *c)
+{
+    for (int d = 0; d < N_DIMENSIONS; d++) c->at[d] = (uint32_t)(next_random(random) % contract_domain[d]);
+    size_t skip = next_random(random) % pairs->n_left;
+    for (int a = 0; a < N_DIMENSIONS; a++)
+        for (int b = a + 1; b < N_DIMENSIONS; b++)
+            for (uint32_t x = 0; x < contract_domain[a]; x++)
+                for (uint32_t y = 0; y < contract_domain[b]; y++)
+                    if (!pairs->seen[a][b][x][y] && skip-- == 0) c->at[a] = x, c->at[b] = y;
+}
+
+struct contract_case *contract_pairs(uint64_t seed, size_t *n)
+{
+    struct pairs *pairs = calloc(1, sizeof *pairs);
+    struct contract_case *cases = NULL;
+    size_t capacity = 0;
+    *n = 0;
+    if (!pairs) return NULL;
+    for (int a = 0; a < N_DIMENSIONS; a++)
+        for (int b = a + 1; b < N_DIMENSIONS; b++) pairs->n_left += (size_t)contract_domain[a] * contract_domain[b];
+    while (pairs->n_left > 0) {
+        struct contract_case best = {0}, candidate = {0};
+        for (int i = 0; i < CANDIDATES; i++) {
+            seed_case(pairs, &seed, &candidate);
+            if (i == 0 || gain(pairs, &candidate) > gain(pairs, &best)) best = candidate;
+        }
+        if (*n == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            struct contract_case *grown = realloc(cases, capacity * sizeof *cases);
+            if (!grown) break;
+            cases = grown;
+        }
+        best.seed = next_random(&seed);
+        mark(pairs, &best);
+        cases[(*n)++] = best;
+    }
+    free(pairs);
+    return cases;
+}
+
+struct contract_case *contract_product(uint32_t n_ranks, uint64_t seed, size_t *n)
+{
+    size_t total = 1;
+    for (int d = 0; d < N_DIMENSIONS; d++) total *= d == RANKS ? 1 : contract_domain[d];
+    struct contract_case *cases = calloc(total, sizeof *cases);
+    *n = 0;
+    for (size_t i = 0; cases && i < total; i++) {
+        struct contract_case *c = &cases[*n];
+        size_t rest = i;
+        for (int d = 0; d < N_DIMENSIONS; d++) {
+            if (d == RANKS) continue;
+            c->at[d] = (uint32_t)(rest % contract_domain[d]);
+            rest /= contract_domain[d];
+        }
+        if (!contract_call_reduces(c->at[CALL]) && c->at[OP] != 0) continue; /* the same case again */
+        c->at[RANKS] = n_ranks - 1;
+        c->seed = next_random(&seed);
+        ++*n;
+    }
+    return cases;
+}
