@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Reads the topology that Linux describes under /sys/devices/system and /proc. */
+
+#include "topo/topo.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_CPUS 8192
+#define TEXT_MAX 65536
+#define UNKNOWN UINT32_MAX
+
+/* The first bytes of a file as text, without the last newline. */
+static bool text_read(const char *root, const char *path, char *out, size_t capacity)
+{
+    char file[PATH_MAX];
+    if (snprintf(file, sizeof file, "%s%s", root, path) >= (int)sizeof file) return false;
+    const int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    size_t used = 0;
+    ssize_t n;
+    while (used < capacity - 1 && (n = read(fd, out + used, capacity - 1 - used)) > 0) used += (size_t)n;
+    close(fd);
+    out[used] = '\0';
+    if (used && out[used - 1] == '\n') out[used - 1] = '\0';
+    return used > 0;
+}
+
+static size_t list_read(const char *root, const char *path, char *text, uint32_t *ids)
+{
+    if (!text_read(root, path, text, TEXT_MAX)) return SIZE_MAX;
+    return tutti_topo_list_parse(text, ids, MAX_CPUS);
+}
+
+static bool number_read(const char *root, const char *path, int64_t *out)
+{
+    char text[64], *end;
+    if (!text_read(root, path, text, sizeof text)) return false;
+    *out = strtoll(text, &end, 10);
+    return end != text;
+}
+
+static struct tutti_topo_cpu *cpu_find(const struct tutti_topo *topo, uint32_t id)
+{
+    for (uint32_t i = 0; i < topo->n_cpus; i++)
+        if (topo->cpus[i].id == id) return &topo->cpus[i];
+    return NULL;
+}
+
+/* Cores and L3s go by their least CPU until groups_number. */
+static void cpu_read(const char *root, struct tutti_topo *topo, struct tutti_topo_cpu *cpu, char *text, uint32_t *ids)
+{
+    char path[128];
+    int64_t number;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu->id);
+    size_t n = list_read(root, path, text, ids);
+    cpu->core = n != SIZE_MAX && n > 0 ? ids[0] : cpu->id;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/physical_package_id", cpu->id);
+    cpu->package = number_read(root, path, &number) && number >= 0 ? (uint32_t)number : 0;
+    cpu->l3 = UNKNOWN;
+    for (unsigned index = 0; index < 16; index++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index%u/level", cpu->id, index);
+        if (!number_read(root, path, &number)) break;
+        if (number != 3) continue;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index%u/shared_cpu_list", cpu->id, index);
+        n = list_read(root, path, text, ids);
+        if (n != SIZE_MAX && n > 0) cpu->l3 = ids[0];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index%u/size", cpu->id, index);
+        if (topo->l3_bytes == 0 && number_read(root, path, &number) && number > 0) {
+            topo->l3_bytes = (uint64_t)number * 1024; /* "32768K" */
+        }
+        break;
+    }
+}
+
+static void nodes_read(const char *root, struct tutti_topo *topo, char *text, uint32_t *ids)
+{
+    static const char nodes[] = "/sys/devices/system/node/online";
+    const size_t n_nodes = list_read(root, nodes, text, ids);
+    if (n_nodes == SIZE_MAX) return;
+    for (uint32_t node = 0, last = n_nodes ? ids[n_nodes - 1] : 0; node <= last; node++) {
+        char path[128];
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", node);
+        const size_t n = list_read(root, path, text, ids);
+        for (size_t i = 0; n != SIZE_MAX && i < n; i++) {
+            struct tutti_topo_cpu *cpu = cpu_find(topo, ids[i]);
+            if (cpu) cpu->node = node;
+        }
+    }
+}
+
+/* Which CPUs this process may use. */
+static void allowed_read(const char *root, struct tutti_topo *topo, char *text, uint32_t *ids)
+{
+    static const char key[] = "Cpus_allowed_list:";
+    size_t n = SIZE_MAX;
+    if (text_read(root, "/proc/self/status", text, TEXT_MAX)) {
+        char *line = strstr(text, key);
+        if (line) {
+            line += sizeof key - 1;
+            line[strcspn(line, "\n")] = '\0';
+            n = tutti_topo_list_parse(line, ids, MAX_CPUS);
+        }
+    }
+    for (uint32_t i = 0; i < topo->n_cpus; i++) topo->cpus[i].allowed = n == SIZE_MAX;
+    for (size_t i = 0; n != SIZE_MAX && i < n; i++) {
+        struct tutti_topo_cpu *cpu = cpu_find(topo, ids[i]);
+        if (cpu) cpu->allowed = true;
+    }
+    topo->n_allowed = 0;
+    for (uint32_t i = 0; i < topo->n_cpus; i++) topo->n_allowed += topo->cpus[i].allowed;
+}
+
+static void identity_read(const char *root, struct tutti_topo *topo, char *text)
+{
+    static const char *const keys[] = {"model name", "Hardware", "cpu model"};
+    text_read(root, "/proc/sys/kernel/hostname", topo->host, sizeof topo->host);
+    text_read(root, "/proc/sys/kernel/random/boot_id", topo->boot_id, sizeof topo->boot_id);
+    if (!text_read(root, "/proc/cpuinfo", text, TEXT_MAX)) return;
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(keys) && !topo->model[0]; k++) {
+        const char *line = strstr(text, keys[k]), *value = line ? strchr(line, ':') : NULL;
+        if (!value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        snprintf(topo->model, sizeof topo->model, "%.*s", (int)strcspn(value, "\n"), value);
+    }
+}
+
+static uint32_t *group_of(const struct tutti_topo *topo, uint32_t i, size_t offset)
+{
+    return (uint32_t *)(void *)((unsigned char *)&topo->cpus[i] + offset);
+}
+
+/* Renumbers one kind of group from 0, in order of the least CPU; returns how many there are. */
+static uint32_t groups_number(struct tutti_topo *topo, size_t offset, uint32_t *old)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < topo->n_cpus; i++) old[i] = *group_of(topo, i, offset);
+    for (uint32_t i = 0; i < topo->n_cpus; i++) {
+        uint32_t first = 0;
+        while (old[first] != old[i]) first++;
+        *group_of(topo, i, offset) = first == i ? n++ : *group_of(topo, first, offset);
+    }
+    return n;
+}
+
+enum tutti_status tutti_topo_init(struct tutti_topo *topo, const char *root)
+{
+    enum tutti_status status = TUTTI_OK;
+    *topo = (struct tutti_topo){.cpus = NULL};
+    char *text = tutti_alloc(TEXT_MAX);
+    uint32_t *ids = tutti_alloc_array(MAX_CPUS, sizeof *ids);
+    if (!text || !ids) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of this host");
+        goto out;
+    }
+    const size_t n = list_read(root, "/sys/devices/system/cpu/online", text, ids);
+    if (n == SIZE_MAX || n == 0) {
+        status =
+            tutti_fail(TUTTI_ERR_SYSTEM, "%s/sys/devices/system/cpu/online does not list the CPUs of this host", root);
+        goto out;
+    }
+    topo->cpus = tutti_alloc_array(n, sizeof *topo->cpus);
+    if (!topo->cpus) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of %zu CPUs", n);
+        goto out;
+    }
+    topo->n_cpus = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) topo->cpus[i].id = ids[i];
+    for (size_t i = 0; i < n; i++) cpu_read(root, topo, &topo->cpus[i], text, ids);
+    nodes_read(root, topo, text, ids);
+    allowed_read(root, topo, text, ids);
+    identity_read(root, topo, text);
+    topo->n_cores = groups_number(topo, offsetof(struct tutti_topo_cpu, core), ids);
+    topo->n_l3 = groups_number(topo, offsetof(struct tutti_topo_cpu, l3), ids);
+    topo->n_nodes = groups_number(topo, offsetof(struct tutti_topo_cpu, node), ids);
+    topo->n_packages = groups_number(topo, offsetof(struct tutti_topo_cpu, package), ids);
+out:
+    tutti_free(ids);
+    tutti_free(text);
+    return status;
+}
+
+void tutti_topo_fini(struct tutti_topo *topo)
+{
+    tutti_free(topo->cpus);
+    *topo = (struct tutti_topo){.cpus = NULL};
+}
+
+static int order_compare(const void *left, const void *right, void *context)
+{
+    const struct tutti_topo *topo = context;
+    const struct tutti_topo_cpu *a = &topo->cpus[*(const uint32_t *)left], *b = &topo->cpus[*(const uint32_t *)right];
+    const uint32_t x[] = {a->package, a->node, a->l3, a->core, a->id},
+                   y[] = {b->package, b->node, b->l3, b->core, b->id};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(x); i++)
+        if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+size_t tutti_topo_order(const struct tutti_topo *topo, uint32_t *indices)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < topo->n_cpus; i++)
+        if (topo->cpus[i].allowed) indices[n++] = i;
+    qsort_r(indices, n, sizeof *indices, order_compare, (void *)topo);
+    return n;
+}
