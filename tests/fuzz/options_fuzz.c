@@ -1,22 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* The option parser: the input is a configuration file (TUTTI_CONFIG), and its lines are options of the API, too. A
- * configuration that is accepted hashes equally twice and describes itself; one that is not leaves a sentence. */
+ * configuration that is accepted hashes equally twice and describes itself; one that is not leaves a sentence. Options
+ * name files (log_file, secret_file): while the library runs, no file but the input can be opened. */
 
 #include "base/config.h"
 #include "fuzz.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define MAX_OPTIONS 16
+#define INPUT "/proc/self/fd/"
+
+static bool in_library;
+
+static bool refused(const char *path)
+{
+    if (!in_library || strncmp(path, INPUT, strlen(INPUT)) == 0) return false;
+    errno = EACCES;
+    return true;
+}
+
+/* The linker's --wrap sends every open and fopen of the program here. */
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    unsigned mode = (flags & O_CREAT) ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    return refused(path) ? -1 : __real_open(path, flags, mode);
+}
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    return refused(path) ? NULL : __real_fopen(path, mode);
+}
 
 static void check(const struct tutti_option *options, size_t n)
 {
     struct tutti_config config;
     char text[256];
     memset(&config, 0, sizeof config);
-    if (tutti_config_init(&config, options, n) != TUTTI_OK) {
+    in_library = true;
+    enum tutti_status status = tutti_config_init(&config, options, n);
+    in_library = false;
+    if (status != TUTTI_OK) {
         FUZZ_CHECK(tutti_last_error()->text[0] != '\0');
         return;
     }
@@ -33,7 +67,7 @@ static void as_file(const uint8_t *bytes, size_t n)
     int fd = memfd_create("fuzz", 0);
     FUZZ_CHECK(fd >= 0);
     FUZZ_CHECK(write(fd, bytes, n) == (ssize_t)n);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof path, INPUT "%d", fd);
     setenv("TUTTI_CONFIG", path, 1);
     check(NULL, 0);
     unsetenv("TUTTI_CONFIG");
