@@ -8,6 +8,7 @@ struct delay {
     struct tutti_delay_queue queue;
     uint64_t delay_ns;
     uint32_t source; /* of the unreleased arrival */
+    bool arrival_open;
 };
 
 static struct delay *delay_of(struct tutti_transport *t)
@@ -50,12 +51,15 @@ static enum tutti_status delay_poll(struct tutti_transport *t, struct tutti_arri
     if (!is_due(delay)) return TUTTI_AGAIN;
     tutti_delay_queue_peek(&delay->queue, out);
     delay->source = out->packet.source;
+    delay->arrival_open = true;
     return TUTTI_OK;
 }
 
 static void delay_release(struct tutti_transport *t)
 {
-    tutti_delay_queue_pop(&delay_of(t)->queue, delay_of(t)->source);
+    struct delay *delay = delay_of(t);
+    if (delay->arrival_open) tutti_delay_queue_pop(&delay->queue, delay->source);
+    delay->arrival_open = false;
 }
 
 static bool delay_sleep_begin(struct tutti_transport *t, uint32_t *expected)

@@ -38,6 +38,7 @@ static void record(struct trace *trace, bool sent, uint32_t peer, const struct t
 static void dump(struct trace *trace, enum tutti_log_level level, const char *why)
 {
     const struct tutti_transport *t = &trace->decorator.base;
+    if (trace->n_recorded == trace->n_dumped) return;
     tutti_log(level, "trace of member %u of %u, %s: the last %" PRIu64 " packets, %" PRIu64 " older ones are lost",
               t->me, t->n, why, trace->n_recorded - trace->n_dumped, trace->n_lost);
     for (; trace->n_dumped < trace->n_recorded; trace->n_dumped++) {
@@ -56,7 +57,7 @@ static void dump(struct trace *trace, enum tutti_log_level level, const char *wh
 static void trace_close(struct tutti_transport *t)
 {
     struct trace *trace = trace_of(t);
-    if (trace->n_recorded > trace->n_dumped) dump(trace, TUTTI_LOG_INFO, "at close");
+    dump(trace, TUTTI_LOG_INFO, "at close");
     tutti_decorator_close_inner(&trace->decorator);
     tutti_free(trace->events);
     tutti_free(trace);

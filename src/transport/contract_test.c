@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The contract of transport.h, asked of every transport and every decorator inside one process. What needs several
+ * processes is in process_test.c. */
+
+#include "contract.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static const struct backend backends[] = {
+    {"self", "self", "", false, 0},
+    {"shm", "shm", "", false, 0},
+    {"shm, own mappings", "shm", "", true, 0},
+    {"trace", "self", "trace", false, 0},
+    {"fault", "self", "fault", false, 0},
+    {"delay", "self", "delay", false, 0},
+    {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 20000},
+};
+
+/* ---- payloads ---- */
+
+/* Member 0 sends, member 1 receives, the rings are kept full. */
+static void stream(struct world *world, const uint32_t *sizes, uint32_t n)
+{
+    struct tutti_transport *from = world->members[0], *to = world->members[1];
+    uint32_t n_sent = 0;
+    for (uint32_t n_received = 0; n_received < n; n_received++) {
+        enum tutti_status status = TUTTI_OK;
+        while (n_sent < n && (status = test_send(from, 1, sizes[n_sent], n_sent)) == TUTTI_OK) n_sent++;
+        assert_true(status == TUTTI_OK || status == TUTTI_AGAIN);
+        struct tutti_arrival arrival;
+        assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
+        assert_true(test_arrival_is(&arrival, 0, sizes[n_received], n_received));
+        to->ops->release(to);
+    }
+    test_expect_nothing(to);
+}
+
+static void every_size_in_order(void **state)
+{
+    struct world world = test_world_make(*state, 3, 0, false);
+    const uint32_t max = (uint32_t)world.members[0]->max_payload;
+    assert_int_equal(max, 4096);
+    uint32_t *sizes = malloc((max + 1) * sizeof(*sizes));
+    for (uint32_t i = 0; i <= max; i++) sizes[i] = i;
+    stream(&world, sizes, max + 1);
+    free(sizes);
+    test_world_free(&world);
+}
+
+static void large_sizes_in_order(void **state)
+{
+    struct world world = test_world_make(*state, 2, 2 << 20, false);
+    const uint32_t max = (uint32_t)world.members[0]->max_payload;
+    assert_int_equal(max, 256 << 10);
+    uint32_t sizes[60] = {0, max, 1, max - 1, max, 63, 64, 65, max - 63, 4097};
+    uint64_t random = test_seed();
+    for (size_t i = 10; i < TUTTI_ARRAY_LEN(sizes); i++) sizes[i] = (uint32_t)(tutti_random64(&random) % (max + 1));
+    stream(&world, sizes, TUTTI_ARRAY_LEN(sizes));
+    test_world_free(&world);
+}
+
+static void spans_are_gathered(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *from = world.members[0], *to = world.members[1];
+    uint64_t random = test_seed();
+    unsigned char payload[3000];
+    for (uint64_t seq = 0; seq < 200; seq++) {
+        struct tutti_span spans[17];
+        uint32_t at = 0, n_spans = (uint32_t)(tutti_random64(&random) % 18);
+        test_payload(payload, sizeof(payload), seq);
+        for (uint32_t i = 0; i < n_spans; i++) {
+            size_t bytes = tutti_random64(&random) % 4 == 0 ? 0 : tutti_random64(&random) % 170;
+            spans[i] = (struct tutti_span){bytes > 0 ? payload + at : NULL, bytes};
+            at += (uint32_t)bytes;
+        }
+        const struct tutti_packet packet = test_packet(at, seq);
+        assert_int_equal(from->ops->send(from, 1, &packet, spans, n_spans), TUTTI_OK);
+        struct tutti_arrival arrival;
+        assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
+        assert_int_equal(arrival.packet.bytes, at);
+        if (at > 0) assert_memory_equal(arrival.payload, payload, at);
+        to->ops->release(to);
+    }
+    test_world_free(&world);
+}
+
+static void bad_sends_are_refused(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *t = world.members[0];
+    static char payload[8192];
+    struct tutti_packet packet = test_packet(4096 + 1, 0);
+    struct tutti_span span = {payload, 4096 + 1};
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* too long */
+    packet.bytes = 100;
+    span.bytes = 99;
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* spans do not add up */
+    span.bytes = 100;
+    assert_int_equal(t->ops->send(t, 2, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* nobody there */
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_OK);
+    test_world_free(&world);
+}
+
+static void oneself_can_be_sent_to(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *t = world.members[1];
+    for (uint64_t seq = 0; seq < 300; seq++) {
+        struct tutti_arrival arrival;
+        assert_int_equal(test_send(t, 1, (uint32_t)seq * 13, seq), TUTTI_OK);
+        assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+        assert_true(test_arrival_is(&arrival, 1, (uint32_t)seq * 13, seq));
+        t->ops->release(t);
+    }
+    test_world_free(&world);
+}
+
+/* ---- many peers ---- */
+
+static void peers_take_turns(void **state)
+{
+    enum { N = 70, EACH = 10 }; /* more than one word of the bitmap */
+    struct world world = test_world_make(*state, N, 0, false);
+    struct tutti_transport *to = world.members[5];
+    uint32_t n_from[N] = {0};
+    for (uint32_t i = 0; i < N; i++)
+        for (uint32_t k = 0; k < EACH * (i == 3 ? 5 : 1); k++) /* a greedy one among them */
+            assert_int_equal(test_send(world.members[i], 5, 100, k), TUTTI_OK);
+    for (uint32_t lap = 0; lap < EACH; lap++) {
+        for (uint32_t k = 0; k < N; k++) {
+            struct tutti_arrival arrival;
+            assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
+            const uint32_t source = arrival.packet.source;
+            assert_in_range(source, 0, N - 1);
+            assert_true(test_arrival_is(&arrival, source, 100, n_from[source]));
+            assert_in_range(++n_from[source], lap > 0 ? lap - 1 : 0, lap + 2); /* nobody is a lap ahead */
+            to->ops->release(to);
+        }
+    }
+    test_world_free(&world);
+}
+
+/* RSS of this process, in bytes. */
+static size_t resident_bytes(void)
+{
+    unsigned long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &size, &resident), 2);
+    fclose(f);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_thousand_members(void **state)
+{
+    enum { N = 1000, PEERS = 10 };
+    const size_t before = resident_bytes();
+    struct world world = test_world_make(*state, N, 4 << 20, false);
+    const size_t opened = resident_bytes();
+    assert_true(opened < before + ((size_t)100 << 20)); /* nobody has met anybody yet */
+    for (uint32_t i = 0; i < N; i++)
+        for (uint32_t k = 0; k < PEERS; k++)
+            assert_int_equal(test_send(world.members[i], (i + (1U << k)) % N, 200, i + k), TUTTI_OK);
+    for (uint32_t i = 0; i < N; i++) {
+        struct tutti_transport *t = world.members[i];
+        bool seen[PEERS] = {false};
+        for (uint32_t n = 0; n < PEERS; n++) {
+            struct tutti_arrival arrival;
+            assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+            uint32_t k = 0;
+            while (k < PEERS && (arrival.packet.source + (1U << k)) % N != i) k++;
+            assert_true(k < PEERS && !seen[k]);
+            seen[k] = true;
+            assert_true(test_arrival_is(&arrival, arrival.packet.source, 200, arrival.packet.source + k));
+            t->ops->release(t);
+        }
+        test_expect_nothing(t);
+    }
+    test_world_free(&world);
+}
+
+/* ---- full rings, sleeping, waking ---- */
+
+static void full_then_told_of_room(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *from = world.members[0], *to = world.members[1];
+    for (int round = 0; round < 20; round++) {
+        uint64_t n_sent = 0;
+        uint32_t expected;
+        while (test_send(from, 1, 1000, n_sent) == TUTTI_OK) n_sent++;
+        assert_in_range(n_sent, 10, 16);
+        assert_int_equal(test_send(from, 1, 1000, n_sent), TUTTI_AGAIN);
+        assert_true(from->ops->sleep_begin(from, &expected)); /* nothing to do but wait */
+        from->ops->sleep_end(from);
+        for (uint64_t seq = 0; seq < n_sent; seq++) {
+            struct tutti_arrival arrival;
+            assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
+            assert_true(test_arrival_is(&arrival, 0, 1000, seq));
+            to->ops->release(to);
+        }
+        assert_false(from->ops->sleep_begin(from, &expected)); /* there is room: send, do not sleep */
+        from->ops->sleep_end(from);
+        assert_true(from->ops->sleep_begin(from, &expected)); /* told once */
+        from->ops->sleep_end(from);
+    }
+    test_world_free(&world);
+}
+
+static void no_sleep_with_work_left(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *t = world.members[1];
+    struct tutti_arrival arrival;
+    uint32_t expected;
+    assert_true(t->ops->sleep_begin(t, &expected));
+    assert_int_equal(*t->doorbell, expected);
+    assert_int_equal(test_send(world.members[0], 1, 10, 0), TUTTI_OK);
+    assert_int_not_equal(*t->doorbell, expected); /* rung, for it said that it sleeps */
+    t->ops->sleep_end(t);
+    assert_false(t->ops->sleep_begin(t, &expected));
+    t->ops->sleep_end(t);
+    assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+    t->ops->release(t);
+    test_expect_nothing(t);
+    t->ops->wake(t); /* before the sleep, and not lost */
+    assert_false(t->ops->sleep_begin(t, &expected));
+    t->ops->sleep_end(t);
+    assert_true(t->ops->sleep_begin(t, &expected));
+    t->ops->sleep_end(t);
+    test_world_free(&world);
+}
+
+static void *wake_later(void *arg)
+{
+    struct tutti_transport *t = arg;
+    tutti_sleep_ns(30 * TUTTI_NS_PER_MS);
+    t->ops->wake(t);
+    return NULL;
+}
+
+static void woken_by_another_thread(void **state)
+{
+    struct world world = test_world_make(*state, 1, 0, false);
+    for (int i = 0; i < 5; i++) {
+        pthread_t waker;
+        assert_int_equal(pthread_create(&waker, NULL, wake_later, world.members[0]), 0);
+        assert_true(test_sleep(world.members[0], tutti_deadline_ns(TEST_DEADLINE_NS)));
+        pthread_join(waker, NULL);
+        test_sleep(world.members[0], 0); /* the kernel may have ended the sleep early: drop the wake that is left */
+    }
+    test_world_free(&world);
+}
+
+/* Two threads that sleep whenever they find nothing, after a random number of looks: a lost wake-up is a timeout. */
+struct pinger {
+    struct tutti_transport *t;
+    uint32_t peer, n_rounds;
+    bool starts;
+    const char *failed;
+};
+
+static bool pinger_wait(struct pinger *p, uint64_t *random, uint64_t seq)
+{
+    struct tutti_arrival arrival;
+    for (uint32_t looks = (uint32_t)(tutti_random64(random) % 64);; looks--) {
+        enum tutti_status status = p->t->ops->poll(p->t, &arrival);
+        if (status == TUTTI_OK) break;
+        if (status < 0) p->failed = "poll failed";
+        if (looks == 0 && !test_sleep(p->t, tutti_deadline_ns(TEST_DEADLINE_NS))) p->failed = "a wake-up was lost";
+        if (p->failed) return false;
+        if (looks == 0) looks = 1;
+    }
+    bool right = arrival.packet.seq == seq && arrival.packet.source == p->peer;
+    p->t->ops->release(p->t);
+    if (!right) p->failed = "another packet came";
+    return right;
+}
+
+static void *ping_pong(void *arg)
+{
+    struct pinger *p = arg;
+    uint64_t random = test_seed() + p->peer;
+    for (uint64_t seq = 0; seq < p->n_rounds; seq++) {
+        if (p->starts && test_send(p->t, p->peer, 8, seq) != TUTTI_OK) p->failed = "send failed";
+        if (!pinger_wait(p, &random, seq)) return NULL;
+        if (!p->starts && test_send(p->t, p->peer, 8, seq) != TUTTI_OK) p->failed = "send failed";
+    }
+    return NULL;
+}
+
+static void ping_pong_loses_no_wake_up(void **state)
+{
+    const struct backend *backend = *state;
+    struct world world = test_world_make(backend, 2, 0, false);
+    const uint32_t n_rounds = backend->decorators[0] ? 5000 : 100000;
+    struct pinger a = {world.members[0], 1, n_rounds, true, NULL}, b = {world.members[1], 0, n_rounds, false, NULL};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, ping_pong, &b), 0);
+    ping_pong(&a);
+    pthread_join(thread, NULL);
+    if (a.failed || b.failed) fail_msg("%s, %s", a.failed ? a.failed : "-", b.failed ? b.failed : "-");
+    test_world_free(&world);
+}
+
+/* ---- life ---- */
+
+static void leaving_is_seen(void **state)
+{
+    struct world world = test_world_make(*state, 3, 0, true);
+    test_member_open(&world, 0);
+    struct tutti_transport *t = world.members[0];
+    assert_int_equal(t->ops->life(t, 0), TUTTI_LIFE_ALIVE);
+    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_ALIVE); /* not there yet */
+    assert_int_equal(test_send(t, 1, 33, 0), TUTTI_OK);     /* can be sent to already */
+    test_member_open(&world, 1);
+    struct tutti_arrival arrival;
+    assert_int_equal(test_wait(world.members[1], &arrival), TUTTI_OK);
+    assert_true(test_arrival_is(&arrival, 0, 33, 0));
+    world.members[1]->ops->release(world.members[1]);
+    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_ALIVE);
+
+    assert_int_equal(test_send(world.members[1], 0, 44, 1), TUTTI_OK);
+    test_member_close(&world, 1);
+    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_LEFT);
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_ERR_PEER_LEFT);
+    assert_int_equal(test_wait(t, &arrival), TUTTI_OK); /* what it sent before still comes */
+    assert_true(test_arrival_is(&arrival, 1, 44, 1));
+    t->ops->release(t);
+
+    struct tutti_segment *handle = test_handle(&world);
+    struct tutti_transport *again;
+    assert_int_equal(tutti_transport_open(world.backend->transport, handle, 1, &again), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_transport_open(world.backend->transport, handle, 3, &again), TUTTI_ERR_ARGUMENT);
+    tutti_segment_release(handle); /* a failed open leaves it to the caller */
+    test_world_free(&world);
+}
+
+/* ---- memory ---- */
+
+static void memory_is_read_in_place(void **state)
+{
+    struct world world = test_world_make(*state, 3, 0, false);
+    struct tutti_transport *owner = world.members[1], *reader = world.members[2];
+    assert_true(owner->caps & TUTTI_CAP_HEAP);
+    void *a, *b;
+    uint64_t offset;
+    assert_int_equal(owner->ops->heap_alloc(owner, 100000, &a), TUTTI_OK);
+    assert_int_equal(owner->ops->heap_alloc(owner, 1, &b), TUTTI_OK);
+    assert_int_equal((uintptr_t)a % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
+    for (size_t i = 0; i < 100000; i++) assert_int_equal(((unsigned char *)a)[i], 0);
+    test_payload(a, 100000, 9);
+    assert_true(owner->ops->locate(owner, (char *)a + 777, 90000, &offset));
+    const void *there = reader->ops->map(reader, 1, offset, 90000);
+    assert_non_null(there);
+    assert_memory_equal(there, (char *)a + 777, 90000);
+    ((char *)a)[777] = 42; /* one memory, not a copy */
+    assert_int_equal(*(const char *)there, 42);
+    assert_ptr_equal(reader->ops->map(reader, 1, offset, 90000), there);
+    assert_null(reader->ops->map(reader, 3, offset, 90000));
+    assert_null(reader->ops->map(reader, 1, UINT64_MAX - 5, 90000));
+    assert_int_equal(owner->ops->heap_free(owner, (char *)a + 4096), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(owner->ops->heap_free(owner, a), TUTTI_OK);
+    assert_int_equal(owner->ops->heap_free(owner, a), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(owner->ops->heap_free(owner, b), TUTTI_OK);
+    assert_int_equal(owner->ops->heap_alloc(owner, 0, &a), TUTTI_ERR_ARGUMENT);
+    test_world_free(&world);
+}
+
+#define ON_ALL(test)                                                                                                   \
+    {#test " (self)", test, NULL, NULL, (void *)&backends[0]},                                                         \
+        {#test " (shm)", test, NULL, NULL, (void *)&backends[1]},                                                      \
+        {#test " (shm, own mappings)", test, NULL, NULL, (void *)&backends[2]},                                        \
+        {#test " (trace)", test, NULL, NULL, (void *)&backends[3]},                                                    \
+        {#test " (fault)", test, NULL, NULL, (void *)&backends[4]},                                                    \
+        {#test " (delay)", test, NULL, NULL, (void *)&backends[5]},                                                    \
+    {                                                                                                                  \
+#test " (trace,fault,delay over shm)", test, NULL, NULL, (void *)&backends[6]                                  \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_ALL(every_size_in_order),
+        ON_ALL(large_sizes_in_order),
+        ON_ALL(spans_are_gathered),
+        ON_ALL(bad_sends_are_refused),
+        ON_ALL(oneself_can_be_sent_to),
+        ON_ALL(peers_take_turns),
+        {"a_thousand_members (self)", a_thousand_members, NULL, NULL, (void *)&backends[0]},
+        {"a_thousand_members (shm)", a_thousand_members, NULL, NULL, (void *)&backends[1]},
+        ON_ALL(full_then_told_of_room),
+        ON_ALL(no_sleep_with_work_left),
+        ON_ALL(woken_by_another_thread),
+        ON_ALL(ping_pong_loses_no_wake_up),
+        ON_ALL(leaving_is_seen),
+        ON_ALL(memory_is_read_in_place),
+    };
+    return cmocka_run_group_tests_name("transport.contract", tests, NULL, NULL);
+}
