@@ -50,6 +50,7 @@ static void check(const struct tutti_option *options, size_t n)
     in_library = true;
     enum tutti_status status = tutti_config_init(&config, options, n);
     in_library = false;
+    tutti_log_threshold = TUTTI_LOG_ERROR; /* whatever the input asked for */
     if (status != TUTTI_OK) {
         FUZZ_CHECK(tutti_last_error()->text[0] != '\0');
         return;
