@@ -14,7 +14,8 @@
 /* A schedule with what it owns besides its arrays. */
 struct tutti_sealed {
     struct tutti_schedule schedule;  /* first */
-    struct tutti_algorithm stand_in; /* of a parsed schedule: only its name is known */
+    struct tutti_algorithm stand_in; /* of a parsed schedule: name and needs are known, not how it is made */
+    struct tutti_schedule_ops ops;   /* of stand_in: needs alone */
     char name[48];
 };
 

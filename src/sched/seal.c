@@ -307,7 +307,7 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
 
 static uint64_t hash_of(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *shape)
 {
-    char levels[512];
+    char levels[640];
     uint32_t facts[] = {(uint32_t)kind, shape->size, shape->root, shape->radix};
 
     tutti_shape_levels_text(shape, levels, sizeof(levels));
