@@ -12,12 +12,8 @@
  * Modes: RENDEZVOUS takes all messages for long. CREDIT takes all for short, with one credit a channel; more credits
  * only help. SINGLE is the worst of both: a channel carries one message at a time, and each waits for its receive.
  *
- * What SINGLE is for. Which messages are short depends on the user's sizes, and a second collective in flight may hold
- * a credit at the worst moment, so that any subset of the messages has to go without. No other claim of the second
- * collective on the first exists: a credit is taken unasked only for a receiver's oldest call or from those beyond it,
- * and whatever moves by grant is consumed on arrival, so nothing of one call waits for a step of the other, in
- * whatever order ranks issued them. So what has to be proved is that the collective completes for *every* assignment of
- * its messages to short and long. It does if and only if SINGLE completes:
+ * What SINGLE is for. Which messages are short depends on the user's sizes, so the collective has to complete for
+ * *every* assignment of its messages to short and long. It does if and only if SINGLE completes:
  *   - Each assignment only takes constraints of SINGLE away, and constraints only delay (nothing is disabled by
  *     progress), so what completes under SINGLE completes under all.
  *   - If SINGLE does not complete, its constraints contain a cycle; take a shortest one. SINGLE's own constraints are
@@ -25,8 +21,17 @@
  *     the one before has started, true of short ones. Were one message to need both, being long for (a) and short for
  *     (b), the cycle would pass its start and, later, its completion; but the start leads to the completion directly,
  *     so the cycle would not be shortest. So one assignment has the whole cycle, and the collective hangs for it.
- * deadlock_test.c tests this against an exhaustive search over assignments, and against two copies in flight that are
- * issued in opposite orders under random scheduling.
+ *
+ * The second collective. Let two be in flight, even ranks having issued A then B, odd ranks B then A.
+ *   - On two communicators each has its own channels and credits, so each runs as if alone. On one communicator the
+ *     order of calls is the same everywhere (anything else is a mismatch, and reported); the last credit of a channel
+ *     is kept for the oldest call in flight, so that the oldest never waits for a younger one and completes; then the
+ *     next is the oldest. Neither can starve the other.
+ *   - Were there but one credit for both, used by whoever comes first, with messages that find it taken moving by
+ *     grant (which are consumed on arrival and so hold nothing), then the other collective could turn any of our
+ *     messages from short to long, at any time. That is one more assignment, and SINGLE covers it.
+ * deadlock_test.c tests all of this: SINGLE against an exhaustive search over assignments, and two copies issued in
+ * opposite orders that share one credit a channel, under random scheduling.
  *
  * So the check runs SINGLE; when that stops, the other two tell which sentence to write. */
 

@@ -148,6 +148,21 @@ static bool check_counts(const struct tutti_world *world, uint32_t slot, uint32_
     return false;
 }
 
+/* The i-th chunks of a receive and of its send are as long for some counts only. */
+static void refuse_sizes(const struct tutti_world *world, uint32_t slot, uint32_t index, uint32_t i)
+{
+    const struct tutti_step *recv = tutti_world_step(world, slot, index);
+    const uint32_t send_index = world->match[world->base[slot] + index] - world->base[recv->peer];
+    const struct tutti_step *send = tutti_world_step(world, recv->peer, send_index);
+    char to[48], from[48];
+    tutti_chunks_text(recv->dst_buffer, recv->dst + i, 1, to, sizeof to);
+    tutti_chunks_text(send->src_buffer, send->src + i, 1, from, sizeof from);
+    tutti_world_refuse(world, slot, index,
+                       "receives %s from rank %u, whose step %u sends %s, of another size when a count does not "
+                       "divide, or blocks differ",
+                       to, recv->peer, send_index, from);
+}
+
 static bool transfer(struct execution *run, uint32_t slot, uint32_t index)
 {
     const struct tutti_world *world = run->world;
@@ -158,12 +173,7 @@ static bool transfer(struct execution *run, uint32_t slot, uint32_t index)
         if (!check_counts(world, recv->peer, send_index, i) || !check_counts(world, slot, index, i)) return false;
         if (!read_source(run, recv->peer, send_index, i, &in)) return false;
         if (in.length != tutti_length_of_step(world, slot, recv, i)) {
-            char text[48];
-            tutti_chunks_text(recv->dst_buffer, recv->dst + i, 1, text, sizeof text);
-            tutti_world_refuse(world, slot, index,
-                               "expects %s from rank %u in another size than rank %u sends in its step %u: they differ "
-                               "when a count does not divide, or blocks differ",
-                               text, recv->peer, recv->peer, send_index);
+            refuse_sizes(world, slot, index, i);
             return false;
         }
         if (!write_destination(run, slot, index, i, &in)) return false;

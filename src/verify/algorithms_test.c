@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every algorithm of the table, proved for every kind it offers: sizes 1..64, or 1..257 when TUTTI_TEST_LONG=1. */
+
+#include "algo/algo.h"
+#include "verify/sweep.h"
+
+#include "test.h"
+
+static void prove(void **state)
+{
+    const struct tutti_algorithm *algorithm = *state;
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        if (!algorithm->kinds[kind]) continue;
+        struct tutti_sweep sweep;
+        const enum tutti_status status =
+            tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, test_long() ? 257 : 64, false, &sweep);
+        if (status < 0) fail_msg("%s", tutti_last_error()->text);
+        if (!sweep.first.ok) fail_msg("%s", sweep.first.text);
+        assert_true(sweep.n_worlds > 0);
+        print_message("%s %s: %u worlds\n", algorithm->name, tutti_kind_name((enum tutti_kind)kind), sweep.n_worlds);
+    }
+}
+
+int main(void)
+{
+    enum { MAX_TESTS = 64 };
+    struct CMUnitTest tests[MAX_TESTS];
+    size_t n = 0;
+    tutti_algorithms_init();
+    for (size_t i = 0; i < tutti_n_algorithms && n < MAX_TESTS; i++) {
+        tests[n++] = (struct CMUnitTest){.name = tutti_algorithms[i]->name,
+                                         .test_func = prove,
+                                         .initial_state = (void *)(uintptr_t)tutti_algorithms[i]};
+    }
+    return _cmocka_run_group_tests("algorithms", tests, n, NULL, NULL);
+}

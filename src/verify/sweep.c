@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which worlds an algorithm is proved on. A proof holds for one shape; so small sizes are tried with every root and
+ * radix, larger ones with those at the ends and in the middle, and levels in the forms that clusters have: even groups,
+ * a short one among them (8,8,7,8), one group, groups of one, groups of groups, and some by chance. */
+
+#include "verify/sweep.h"
+
+enum {
+    SMALL = 8, /* sizes up to this one: all roots and radices */
+    MAX_VALUES = 16,
+    MAX_LEVELLED = 16
+};
+
+struct values {
+    uint32_t n, of[MAX_VALUES];
+};
+
+static void values_add(struct values *values, uint32_t value)
+{
+    for (uint32_t i = 0; i < values->n; i++) {
+        if (values->of[i] == value) return;
+    }
+    if (values->n < MAX_VALUES) values->of[values->n++] = value;
+}
+
+static struct values roots_of(enum tutti_kind kind, uint32_t size)
+{
+    struct values roots = {0};
+    values_add(&roots, 0);
+    if (!tutti_kind_info(kind)->rooted) return roots;
+    for (uint32_t root = 1; root < size && size <= SMALL; root++) values_add(&roots, root);
+    values_add(&roots, size > 1 ? 1 : 0);
+    values_add(&roots, size / 2);
+    values_add(&roots, size - 1);
+    return roots;
+}
+
+static struct values radices_of(const struct tutti_schedule_ops *ops, uint32_t size)
+{
+    struct values radices = {0};
+    values_add(&radices, 0); /* the algorithm's own */
+    if (!ops->default_radix) return radices;
+    for (uint32_t radix = 2; radix <= size && size <= SMALL; radix++) values_add(&radices, radix);
+    for (uint32_t radix = 2; radix <= 5; radix++) values_add(&radices, radix);
+    values_add(&radices, 8);
+    values_add(&radices, size > 1 ? size : 2);
+    return radices;
+}
+
+/* ---- levels ---- */
+
+static bool level_add(struct tutti_level *level, uint32_t size)
+{
+    struct tutti_run *last = level->n_runs ? &level->runs[level->n_runs - 1] : NULL;
+    if (last && last->size == size) {
+        last->repeat++;
+        return true;
+    }
+    if (level->n_runs == TUTTI_MAX_RUNS) return false;
+    level->runs[level->n_runs++] = (struct tutti_run){.size = size, .repeat = 1};
+    return true;
+}
+
+/* Groups of `width` units with the short one at group number `at` (or last). */
+static bool level_even(struct tutti_level *level, uint32_t units, uint32_t width, uint32_t at)
+{
+    *level = (struct tutti_level){0};
+    const uint32_t groups = (units + width - 1) / width, rest = units - (groups - 1) * width;
+    for (uint32_t g = 0; g < groups; g++) {
+        const uint32_t shorter = at < groups ? at : groups - 1;
+        if (!level_add(level, g == shorter ? rest : width)) return false;
+    }
+    return true;
+}
+
+/* Groups of sizes by chance, in at most seven runs and a rest. */
+static bool level_random(struct tutti_level *level, uint32_t units, uint64_t *state)
+{
+    *level = (struct tutti_level){0};
+    while (units > 0 && level->n_runs < TUTTI_MAX_RUNS - 1) {
+        const uint32_t most = units < 9 ? units : 9, size = 1 + (uint32_t)(tutti_random64(state) % most);
+        const uint32_t repeat = 1 + (uint32_t)(tutti_random64(state) % 3);
+        for (uint32_t i = 0; i < repeat && units >= size; i++, units -= size) level_add(level, size);
+    }
+    return units == 0 || level_add(level, units);
+}
+
+static uint32_t root_of(uint32_t x) /* ceil of the square root */
+{
+    uint32_t r = 1;
+    while (r * r < x) r++;
+    return r;
+}
+
+/* Groups of level 0, then groups of these, as far as n_levels says. */
+static bool levels_even(struct tutti_shape *shape, uint32_t n_levels, uint32_t width, uint32_t at)
+{
+    uint32_t units = shape->size;
+    for (uint32_t l = 0; l < n_levels; l++) {
+        if (!level_even(&shape->levels[l], units, width, at)) return false;
+        units = tutti_level_groups(&shape->levels[l]);
+    }
+    shape->n_levels = n_levels;
+    return true;
+}
+
+/* Fills out with copies of the flat shape that have levels. */
+static size_t levelled(const struct tutti_shape *flat, struct tutti_shape *out, size_t capacity)
+{
+    const struct {
+        uint32_t n_levels, width, at;
+    } forms[] = {
+        {1, 8, UINT32_MAX}, {1, root_of(flat->size), 2}, {1, flat->size, 0},
+        {1, 1, 0},          {1, flat->size / 2 + 1, 0},  {2, 2, 1},
+        {2, 3, 0},          {3, 2, UINT32_MAX},
+    };
+    enum { BY_CHANCE = 3 };
+    uint64_t state = flat->size;
+    size_t n = 0;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(forms) && n < capacity; i++) {
+        out[n] = *flat;
+        if (levels_even(&out[n], forms[i].n_levels, forms[i].width, forms[i].at)) n++;
+    }
+    for (uint32_t i = 0; i < BY_CHANCE && n < capacity; i++) {
+        out[n] = *flat;
+        bool fits = level_random(&out[n].levels[0], flat->size, &state);
+        out[n].n_levels = 1;
+        if (fits && i > 0) {
+            fits = level_random(&out[n].levels[1], tutti_level_groups(&out[n].levels[0]), &state);
+            out[n].n_levels = 2;
+        }
+        if (fits) n++;
+    }
+    return n;
+}
+
+size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size,
+                          struct tutti_shape *out, size_t capacity)
+{
+    const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
+    if (!ops || size == 0) return 0;
+    const struct values roots = roots_of(kind, size), radices = radices_of(ops, size);
+    /* An algorithm that does not need levels rarely looks at them: small worlds show whether it does so well. */
+    const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= 2 * SMALL;
+    size_t n = 0;
+    for (uint32_t i = 0; i < roots.n * radices.n; i++) {
+        struct tutti_shape shapes[1 + MAX_LEVELLED];
+        shapes[0] =
+            (struct tutti_shape){.size = size, .root = roots.of[i / radices.n], .radix = radices.of[i % radices.n]};
+        const size_t n_shapes = 1 + (levels ? levelled(&shapes[0], &shapes[1], MAX_LEVELLED) : 0);
+        for (size_t k = 0; k < n_shapes && n < capacity; k++) {
+            if (tutti_algorithm_fits(algorithm, kind, &shapes[k], NULL, 0)) out[n++] = shapes[k];
+        }
+    }
+    return n;
+}
+
+enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t first,
+                                     uint32_t last, bool all, struct tutti_sweep *out)
+{
+    enum tutti_status status = TUTTI_OK;
+    struct tutti_shape *shapes = tutti_alloc_array(TUTTI_SWEEP_SHAPES, sizeof *shapes);
+    if (!shapes) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the shapes to check");
+    *out = (struct tutti_sweep){.first.ok = true};
+    for (uint32_t size = first; size <= last; size++) {
+        const size_t n = tutti_sweep_shapes(algorithm, kind, size, shapes, TUTTI_SWEEP_SHAPES);
+        for (size_t i = 0; i < n && (all || out->first.ok); i++) {
+            struct tutti_verdict verdict;
+            TUTTI_TRY_GOTO(status, tutti_verify(algorithm, kind, &shapes[i], &verdict), err_shapes);
+            out->n_worlds++;
+            if (verdict.ok) continue;
+            if (out->first.ok) out->first = verdict;
+            out->n_refused++;
+        }
+    }
+err_shapes:
+    tutti_free(shapes);
+    return status;
+}
