@@ -76,6 +76,12 @@ static const char *value_set(const struct tutti_arg *arg, const char *text)
             return NULL;
         }
         return "give a time such as 20ms, 5s or 30m";
+    case TUTTI_ARG_LIST: {
+        struct tutti_arg_list *list = arg->out;
+        if (list->n == TUTTI_ARRAY_LEN(list->values)) return "it was given too often, 64 times at most";
+        list->values[list->n++] = text;
+        return NULL;
+    }
     }
     return "is of no known type";
 }

@@ -25,6 +25,11 @@ enum tutti_arg_type {
     TUTTI_ARG_U32,  /* uint32_t */
     TUTTI_ARG_SIZE, /* uint64_t, with K, M, G */
     TUTTI_ARG_TIME, /* uint64_t nanoseconds; "5s", "20ms", a bare number is seconds */
+    TUTTI_ARG_LIST, /* struct tutti_arg_list: every value of an option that may be given again and again */
+};
+struct tutti_arg_list {
+    const char *values[64]; /* point into argv */
+    size_t n;
 };
 struct tutti_arg {
     const char *name; /* without dashes */
