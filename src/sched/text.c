@@ -386,7 +386,9 @@ static void parse_defect(struct parser *parser)
     const char *start = parser->at < parser->end ? parser->at + 1 : parser->at; /* the space */
     const char *end = memchr(parser->at, '\n', (size_t)(parser->end - parser->at));
 
-    if (!end || end <= start || parser->sealed->schedule.defect) {
+    bool printable = end && end > start;
+    for (const char *at = start; printable && at < end; at++) printable = (unsigned char)*at >= ' ';
+    if (!printable || parser->sealed->schedule.defect) {
         wrong(parser, "a defect is one sentence");
         return;
     }
