@@ -106,6 +106,14 @@ uint64_t tutti_alloc_fail_at(uint64_t n);
 /* ---- cpus (cpus.c) ---- */
 uint32_t tutti_cpus_allowed(void); /* affinity and cgroup quota, at least 1; cached for a second */
 
+/* ---- processes (process.c) ---- */
+struct tutti_process {
+    bool running;   /* neither a zombie nor gone */
+    uint64_t start; /* clock ticks after boot: tells it from a later process of the same number */
+};
+bool tutti_process_read(int32_t pid, struct tutti_process *out); /* false when there is none, or no /proc */
+bool tutti_process_alive(int32_t pid, uint64_t start);           /* start 0: whatever its age */
+
 /* ---- futex (futex.c), on words that may be shared between processes ---- */
 /* Sleeps while *word == expected, at most until deadline (absolute, monotonic). Spurious returns are allowed. */
 void tutti_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);

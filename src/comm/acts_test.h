@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_ACTS_TEST_H
+#define TUTTI_COMM_ACTS_TEST_H
+
+/* Ranks that open a world, as threads, processes or both, and what came of it: for the tests of the bootstrap. */
+
+#include "test.h"
+
+#include "comm/meeting.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_RANKS 256
+
+/* What a rank does, and what came of it. In memory that threads and processes share. */
+struct act {
+    int32_t rank, n_ranks;
+    const char *name, *secret;
+    struct tutti_option option;
+    uint64_t delay_ms, timeout_ms;
+    bool keep; /* dies or waits with the world open: no goodbye */
+    /* outcome */
+    enum tutti_status status;
+    char text[TUTTI_ERROR_TEXT];
+    uint64_t nonce, took_ns;
+    uint32_t n, me, n_host, min_cpus;
+    char transport[16];
+    bool authenticated, heard;
+    pid_t pid;
+};
+static struct act *acts;
+static char unique[64];
+
+static inline int acts_setup(void **state)
+{
+    static unsigned serial;
+    (void)state;
+    acts = mmap(NULL, MAX_RANKS * sizeof *acts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (acts == MAP_FAILED) return -1;
+    snprintf(unique, sizeof unique, "bootstrap-test-%d-%u", (int)getpid(), serial++);
+    return 0;
+}
+
+static inline int acts_teardown(void **state)
+{
+    (void)state;
+    return munmap(acts, MAX_RANKS * sizeof *acts);
+}
+
+/* Sends one packet to the right neighbour, and hears from the left one. */
+static inline bool greet(struct tutti_transport *t)
+{
+    struct tutti_packet packet = {.type = TUTTI_PACKET_DATA, .comm = 1, .seq = t->me};
+    struct tutti_arrival arrival;
+    uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
+    bool sent = false, heard = false;
+    while (!(sent && heard) && tutti_now_ns() < deadline) {
+        if (!sent) sent = t->ops->send(t, (t->me + 1) % t->n, &packet, NULL, 0) == TUTTI_OK;
+        if (!heard && t->ops->poll(t, &arrival) == TUTTI_OK) {
+            heard = arrival.packet.source == (t->me + t->n - 1) % t->n && arrival.packet.seq == arrival.packet.source;
+            t->ops->release(t);
+        }
+        if (!(sent && heard)) tutti_sleep_ns(100000);
+    }
+    return sent && heard;
+}
+
+static inline void act_run(struct act *act)
+{
+    struct tutti_config config;
+    struct tutti_world world;
+    tutti_sleep_ns(act->delay_ms * TUTTI_NS_PER_MS);
+    uint64_t start = tutti_now_ns();
+    act->pid = getpid();
+    act->status = tutti_config_init(&config, &act->option, act->option.name != NULL);
+    if (act->status < 0) return;
+    const struct tutti_bootstrap bootstrap = {
+        .rank = act->rank,
+        .n_ranks = act->n_ranks,
+        .name = act->name ? act->name : unique,
+        .job = "bootstrap-test",
+        .secret = act->secret,
+        .deadline_ns = tutti_deadline_ns((act->timeout_ms ? act->timeout_ms : 30000) * TUTTI_NS_PER_MS),
+        .config = &config,
+    };
+    act->status = tutti_world_open(&bootstrap, &world);
+    act->took_ns = tutti_now_ns() - start;
+    if (act->status < 0)
+        snprintf(act->text, sizeof act->text, "%s", tutti_last_error()->text);
+    else {
+        act->nonce = world.nonce;
+        act->n = world.n, act->me = world.me, act->n_host = world.n_host, act->min_cpus = world.min_cpus;
+        act->authenticated = world.authenticated;
+        snprintf(act->transport, sizeof act->transport, "%s", world.transport->name);
+        act->heard = greet(world.transport);
+        if (!act->keep) tutti_world_close(&world);
+    }
+    tutti_config_fini(&config);
+}
+
+static inline void *act_thread(void *arg)
+{
+    act_run(arg);
+    return NULL;
+}
+
+static inline void run_threads(size_t from, size_t n)
+{
+    pthread_t threads[MAX_RANKS];
+    pthread_attr_t small;
+    assert_int_equal(pthread_attr_init(&small), 0);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(pthread_create(&threads[i], &small, act_thread, &acts[from + i]), 0);
+    for (size_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_attr_destroy(&small);
+}
+
+/* A process that runs n acts as threads (one: in its main thread). */
+static inline pid_t spawn(size_t from, size_t n)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    if (n == 1)
+        act_run(&acts[from]);
+    else
+        run_threads(from, n);
+    _exit(0);
+}
+
+static inline void reap(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("process %d ended with status %x", (int)pid, status);
+}
+
+static inline void run_processes(size_t n)
+{
+    pid_t pids[MAX_RANKS];
+    for (size_t i = 0; i < n; i++) pids[i] = spawn(i, 1);
+    for (size_t i = 0; i < n; i++) reap(pids[i]);
+}
+
+static inline void plan(size_t n)
+{
+    memset(acts, 0, MAX_RANKS * sizeof *acts);
+    for (size_t i = 0; i < n; i++) acts[i].rank = (int32_t)i, acts[i].n_ranks = (int32_t)n;
+}
+
+static inline void expect_world(size_t n, const char *transport, bool authenticated)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (acts[i].status != TUTTI_OK) fail_msg("rank %zu: %s", i, acts[i].text);
+        assert_int_equal(acts[i].n, n);
+        assert_int_equal(acts[i].me, i);
+        assert_int_equal(acts[i].n_host, n);
+        assert_true(acts[i].min_cpus >= 1);
+        assert_true(acts[i].nonce == acts[0].nonce && acts[i].nonce != 0);
+        assert_string_equal(acts[i].transport, transport);
+        assert_int_equal(acts[i].authenticated, authenticated);
+        assert_true(acts[i].heard);
+    }
+}
+
+static inline void expect_error(size_t i, enum tutti_status status, const char *part)
+{
+    if (acts[i].status != status || !strstr(acts[i].text, part))
+        fail_msg("act %zu: %s \"%s\" instead of %s \"...%s...\"", i, tutti_status_name(acts[i].status), acts[i].text,
+                 tutti_status_name(status), part);
+}
+
+#endif
