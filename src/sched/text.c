@@ -184,11 +184,12 @@ static uint64_t digits(struct parser *parser, uint32_t base, uint64_t limit)
 
     if (*at == '\0') wrong(parser, "expected a number");
     for (; *at && parser->status == TUTTI_OK; at++) {
-        const char *all = "0123456789abcdef", *digit = memchr(all, *at, base);
-        if (!digit || value > (limit - (uint64_t)(digit - all)) / base)
+        const char *all = "0123456789abcdef", *found = memchr(all, *at, base);
+        uint64_t digit = found ? (uint64_t)(found - all) : 0;
+        if (!found || digit > limit || value > (limit - digit) / base)
             wrong(parser, "\"%.40s\" is not a number of at most %" PRIu64, parser->word, limit);
         else
-            value = value * base + (uint64_t)(digit - all);
+            value = value * base + digit;
     }
     return parser->status < 0 ? 0 : value;
 }
@@ -374,8 +375,8 @@ static void parse_step(struct parser *parser)
         step.extent = (uint32_t)digits(parser, 10, TUTTI_MAX_CHUNKS);
     }
     parse_flags(parser, &step);
-    end_line(parser);
     check_step(parser, &step);
+    end_line(parser);
     schedule->steps = more(parser, schedule->steps, schedule->n_steps, &parser->step_capacity, sizeof(step));
     if (parser->status == TUTTI_OK) schedule->steps[schedule->n_steps++] = step;
 }
