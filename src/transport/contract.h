@@ -15,6 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define TEST_TSAN 1
+#elif defined(__has_feature)
+#define TEST_TSAN __has_feature(thread_sanitizer)
+#else
+#define TEST_TSAN 0
+#endif
+
 #define TEST_DEADLINE_NS (30 * TUTTI_NS_PER_S)
 
 struct backend {

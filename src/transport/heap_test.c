@@ -82,7 +82,8 @@ static void random_allocations(void **state)
             a->pointer = NULL;
             continue;
         }
-        a->bytes = 8 + tutti_random64(&random) % (tutti_random64(&random) % 16 == 0 ? 4 << 20 : 20000);
+        const bool large = tutti_random64(&random) % 16 == 0;
+        a->bytes = 16 + tutti_random64(&random) % (large ? 4 << 20 : 20000);
         a->mark = tutti_random64(&random);
         void *p;
         assert_int_equal(tutti_heap_alloc(&own, a->bytes, &p), TUTTI_OK);

@@ -47,13 +47,14 @@ void tutti_host_fini(struct tutti_host *host)
 
 /* ---- doorbells ---- */
 
-/* The word changes before the flag falls: a sleeper that has not yet reached the kernel does not fall asleep. */
+/* The flag falls before the word changes. The other way round, a slow ringer could take the flag of the next sleep,
+ * whose sleeper has already seen the changed word: it would sleep with its flag down, and nobody would ring again. */
 void tutti_doorbell_ring(struct tutti_doorbell *doorbell)
 {
     if (atomic_load_explicit(&doorbell->sleeping, memory_order_seq_cst) == 0) return;
+    if (atomic_exchange_explicit(&doorbell->sleeping, 0, memory_order_seq_cst) == 0) return;
     atomic_fetch_add_explicit(&doorbell->ring, 1, memory_order_seq_cst);
-    if (atomic_exchange_explicit(&doorbell->sleeping, 0, memory_order_seq_cst) != 0)
-        tutti_futex_wake(&doorbell->ring, 1);
+    tutti_futex_wake(&doorbell->ring, 1);
 }
 
 static bool anything_to_do(struct tutti_host *host)
