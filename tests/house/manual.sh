@@ -1,0 +1,34 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# manual.sh ROOT TUTTI: the manual pages name every public function, every option of the library and every option of
+# the command, and none that does not exist.
+set -euo pipefail
+root=${1:?usage: manual.sh ROOT TUTTI} tutti=${2:?usage: manual.sh ROOT TUTTI}
+export LC_ALL=C
+n_failed=0
+
+same() { # what, one list, other list
+    local line
+    while read -r line; do
+        [ -z "$line" ] && continue
+        echo "manual: $1: ${line//	/}"
+        n_failed=$((n_failed + 1))
+    done < <(comm -3 <(sort -u <<<"$2") <(sort -u <<<"$3"))
+    [ -n "$2" ] || { echo "manual: $1: found none"; n_failed=$((n_failed + 1)); }
+}
+
+declared=$(sed -nE 's/^ *(tutti_[a-z0-9_]+);$/\1/p' "$root/cmake/libtutti.map") # which the test house.symbols compares
+same "function in one of tutti.3 and the headers" "$(grep -oE 'tutti_[a-z0-9_]+' <(grep '^\.It Fn' "$root/man/tutti.3"))" "$declared"
+
+options=$(sed -nE 's/^    X\(([a-z_]+), .*/TUTTI_\1/p' "$root/src/base/config.h" | tr a-z A-Z)
+same "variable in one of tutti.1 and src/base/config.h" \
+    "$(sed -n '/^\.Ss Options of the library/,/^\.S[sh] /s/^\.It Ev \(TUTTI_[A-Z_]*\).*/\1/p' "$root/man/tutti.1")" "$options"
+
+for command in run bench info "sched list" "sched show" "sched check"; do
+    given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
+    told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root/man/tutti.1" |
+        sed -nE '/^\.It Fl/s/.*Fl \\-([a-z\\-]+).*/--\1/p' | tr -d '\\')
+    [ -z "$given$told" ] || same "option in one of tutti.1 and 'tutti $command --help'" "$told" "$given"
+done
+[ $n_failed = 0 ] && echo "manual: nothing missing, nothing too much"
+exit $((n_failed > 0))
