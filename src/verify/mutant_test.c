@@ -4,7 +4,7 @@
 
 #include "verify/planted_algorithms.h"
 
-enum { MAX_ACTIONS = 64, MAX_WORDS = 4 };
+enum { MAX_WORDS = 4 };
 
 struct mutant;
 static const struct mutant *planted; /* NULL: no fault */
@@ -38,7 +38,6 @@ struct mutant {
     int32_t rounds;             /* more (or fewer) */
     const char *words[MAX_WORDS];
 };
-static const struct base *base;
 static uint32_t n_asked;
 
 static bool hits(int32_t at, uint32_t value)
@@ -94,14 +93,14 @@ static void plant(const struct tutti_shape *s, struct planted_action *a)
     }
 }
 
-static void round_planted(const struct tutti_shape *shape, uint32_t k, struct tutti_emit *emit)
+static void round_mutant(const struct tutti_shape *shape, uint32_t k, struct tutti_emit *emit)
 {
-    struct planted_action actions[MAX_ACTIONS];
+    struct planted_action actions[PLANTED_ACTIONS];
     struct tutti_shape s = *shape;
-    const enum fault fault = planted ? planted->fault : NO_FAULT;
+    const enum fault fault = planted->fault;
     if (fault == ROOT_ZERO) s.root = 0;
     const uint32_t n = base->actions(&s, k, actions);
-    assert_true(n <= MAX_ACTIONS);
+    assert_true(n <= PLANTED_ACTIONS);
     n_asked++;
     for (uint32_t i = 0; i < n; i++) {
         const bool here = planted && hits(planted->slot, s.slot) && hits(planted->round, k) && hits(planted->action, i);
@@ -127,7 +126,7 @@ static struct tutti_verdict verify_planted(const struct mutant *mutant, enum bas
                                            .chunks = base->chunks,
                                            .scratch = base->scratch,
                                            .rounds = rounds_planted,
-                                           .round = round_planted};
+                                           .round = mutant ? round_mutant : planted_round};
     struct tutti_algorithm algorithm = {.name = base->name};
     algorithm.kinds[base->kind] = &ops;
     const struct tutti_shape shape = {.size = base->size, .root = base->root};

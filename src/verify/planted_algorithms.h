@@ -6,6 +6,8 @@
 
 #include "verify/planted.h"
 
+enum { PLANTED_ACTIONS = 64 }; /* of a round, at most */
+
 /* ---- the correct algorithms, as actions of a slot in a round ---- */
 typedef uint32_t (*actions_function)(const struct tutti_shape *s, uint32_t k, struct planted_action *out);
 
@@ -273,5 +275,15 @@ static const struct base {
     [RELAY_SCATTER] = {"relay", TUTTI_SCATTER, TUTTI_NEEDS_EQUAL_BLOCKS, 3, 0, NULL, one, one, relay_scatter},
     [DISSEMINATION_BARRIER] = {"dissemination", TUTTI_BARRIER, 0, 8, 0, NULL, one, log_of, dissemination_barrier},
 };
+
+static const struct base *base; /* whose rounds are asked for */
+
+static inline void planted_round(const struct tutti_shape *s, uint32_t k, struct tutti_emit *emit)
+{
+    struct planted_action actions[PLANTED_ACTIONS];
+    const uint32_t n = base->actions(s, k, actions);
+    assert_true(n <= PLANTED_ACTIONS);
+    for (uint32_t i = 0; i < n; i++) planted_emit(emit, &actions[i]);
+}
 
 #endif
