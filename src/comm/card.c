@@ -120,8 +120,7 @@ static enum tutti_status missing_fail(struct tutti_segment *segment, uint32_t n,
         here[rank] = tutti_segment_arrived(segment, rank);
     uint32_t shown = n < TUTTI_ARRAY_LEN(here) ? n : (uint32_t)TUTTI_ARRAY_LEN(here);
     tutti_meeting_missing_text(here, shown, missing, sizeof missing);
-    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.3g s", missing,
-                      (double)(tutti_now_ns() - request->started_ns) / 1e9);
+    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.7g s", missing, tutti_meeting_patience_s(request));
 }
 
 static enum tutti_status arrivals_wait(struct tutti_segment *segment, const struct tutti_meeting_request *request)

@@ -38,6 +38,12 @@ struct tutti_meeting_request {
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel; /* may be NULL */
 };
+/* The time that a rank gives the others, for sentences: printed with %g, "0.5", "30". */
+static inline double tutti_meeting_patience_s(const struct tutti_meeting_request *request)
+{
+    if (request->deadline_ns <= request->started_ns) return 0;
+    return (double)((request->deadline_ns - request->started_ns + TUTTI_NS_PER_MS / 2) / TUTTI_NS_PER_MS) / 1e3;
+}
 struct tutti_meeting_result {
     struct tutti_segment *segment; /* owned by the caller */
     uint64_t nonce;                /* equal on all members */
@@ -88,7 +94,7 @@ struct tutti_meeting_verdict { /* ACK too */
 };
 struct tutti_meeting_ask {
     struct tutti_meeting_head head;
-    uint64_t waited_ns;
+    double patience_s; /* of who asks */
 };
 union tutti_meeting_message {
     struct tutti_meeting_head head;
@@ -174,8 +180,8 @@ struct tutti_meeting {
     char refusal[200];          /* the last one, for the sentence of a timeout */
     /* under the registry's lock: */
     struct tutti_meeting_ticket *tickets;
-    uint64_t asked_ns; /* a ticket's owner has waited so long and asks who is missing */
-    bool withdrawn;    /* some ticket is */
+    double asked_s; /* a ticket's owner has waited so long and asks who is missing; 0: none does */
+    bool withdrawn; /* some ticket is */
     struct tutti_meeting *next;
 };
 /* meeting_lead.c */
@@ -205,8 +211,8 @@ enum tutti_status tutti_meeting_enter(const char *place, const struct tutti_meet
                                       struct tutti_meeting **lead, bool *elsewhere, struct tutti_meeting_result *out);
 /* Frees the place. Tickets that nobody looked at are told to elect again. */
 void tutti_meeting_registry_remove(struct tutti_meeting *meeting);
-/* Tickets handed in since the last call, as a list; *asked_ns and *withdrawn as in the meeting, which forgets them. */
-struct tutti_meeting_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting, uint64_t *asked_ns,
+/* Tickets handed in since the last call, as a list; *asked_s and *withdrawn as in the meeting, which forgets them. */
+struct tutti_meeting_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting, double *asked_s,
                                                         bool *withdrawn);
 /* Tells the ticket's owner; the ticket is not the leader's any more. False when the owner has withdrawn. */
 bool tutti_meeting_ticket_done(struct tutti_meeting_ticket *ticket, const struct tutti_error *error,

@@ -18,8 +18,8 @@ enum tutti_status tutti_meeting_patience(const struct tutti_meeting_request *req
         return tutti_fail(TUTTI_ERR_CANCELLED, "rank %d withdrew while it waited for %s", (int)request->rank,
                           waiting_for);
     if (now >= request->deadline_ns)
-        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %d waited %.3g s for %s", (int)request->rank,
-                          (double)(now - request->started_ns) / 1e9, waiting_for);
+        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %d waited %.7g s for %s", (int)request->rank,
+                          tutti_meeting_patience_s(request), waiting_for);
     return TUTTI_OK;
 }
 
@@ -36,8 +36,8 @@ static enum tutti_status message_wait(int fd, const struct tutti_meeting_request
     if (status == TUTTI_ERR_CANCELLED)
         return tutti_fail(status, "rank %d withdrew while the ranks were meeting", (int)request->rank);
     if (status == TUTTI_ERR_TIMEOUT)
-        return tutti_fail(status, "rank %d waited %.3g s, and the rank that leads the meeting does not answer",
-                          (int)request->rank, (double)(tutti_now_ns() - request->started_ns) / 1e9);
+        return tutti_fail(status, "rank %d waited %.7g s, and the rank that leads the meeting does not answer",
+                          (int)request->rank, tutti_meeting_patience_s(request));
     if (status != TUTTI_OK) return status;
     status = tutti_meeting_check(request, message, n);
     message->verdict.text[sizeof message->verdict.text - 1] = '\0';
@@ -94,7 +94,7 @@ static enum tutti_status verdict_wait(int fd, const struct tutti_meeting_request
     enum tutti_status status = message_wait(fd, request, request->deadline_ns, answer, fds);
     if (status != TUTTI_ERR_TIMEOUT) return status;
     tutti_meeting_head_fill(request, TUTTI_MEETING_ASK, &ask.head);
-    ask.waited_ns = tutti_now_ns() - request->started_ns;
+    ask.patience_s = tutti_meeting_patience_s(request);
     status = tutti_meeting_send(fd, &ask, NULL);
     return status != TUTTI_OK ? status : message_wait(fd, request, tutti_deadline_ns(GRACE_NS), answer, fds);
 }

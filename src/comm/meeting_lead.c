@@ -86,7 +86,7 @@ static void meeting_fail(struct tutti_meeting *m, bool told)
     m->told = told;
 }
 
-static void meeting_timeout(struct tutti_meeting *m, uint64_t waited_ns)
+static void meeting_timeout(struct tutti_meeting *m, double patience_s)
 {
     char missing[160];
     bool here[1024];
@@ -94,7 +94,7 @@ static void meeting_timeout(struct tutti_meeting *m, uint64_t waited_ns)
     for (uint32_t i = 0; i < n && i < TUTTI_ARRAY_LEN(here); i++) here[i] = m->seats[i].taken;
     uint32_t shown = n < TUTTI_ARRAY_LEN(here) ? n : (uint32_t)TUTTI_ARRAY_LEN(here);
     tutti_meeting_missing_text(here, shown, missing, sizeof missing);
-    tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.3g s%s%s", missing, (double)waited_ns / 1e9,
+    tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.7g s%s%s", missing, patience_s,
                m->refusal[0] ? "; refused: " : "", m->refusal);
     meeting_fail(m, true);
 }
@@ -237,7 +237,7 @@ static enum tutti_status peer_message(struct tutti_meeting *m, struct tutti_meet
     if (type == TUTTI_MEETING_HELLO && peer->state == TUTTI_PEER_FRESH) return peer_hello(m, peer, &message.hello);
     if (type == TUTTI_MEETING_PROOF && peer->state == TUTTI_PEER_CHALLENGED) return peer_proof(m, peer, &message.proof);
     if (type == TUTTI_MEETING_ASK && peer->state == TUTTI_PEER_SEATED) {
-        meeting_timeout(m, message.ask.waited_ns);
+        meeting_timeout(m, message.ask.patience_s);
         return TUTTI_OK;
     }
     return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of type %u out of turn", type);
@@ -320,11 +320,11 @@ static void ticket_seat(struct tutti_meeting *m, struct tutti_meeting_ticket *ti
 
 static void tickets_serve(struct tutti_meeting *m)
 {
-    uint64_t asked_ns;
+    double asked_s;
     bool withdrawn;
     eventfd_t ignored;
     eventfd_read(m->wake_fd, &ignored);
-    struct tutti_meeting_ticket *ticket = tutti_meeting_tickets_take(m, &asked_ns, &withdrawn);
+    struct tutti_meeting_ticket *ticket = tutti_meeting_tickets_take(m, &asked_s, &withdrawn);
     for (int32_t i = 0; withdrawn && i < m->request->n_ranks; i++)
         if (m->seats[i].ticket) seat_vacate(m, &m->seats[i]);
     while (ticket) {
@@ -332,7 +332,7 @@ static void tickets_serve(struct tutti_meeting *m)
         ticket_seat(m, ticket);
         ticket = next;
     }
-    if (asked_ns > 0 && m->n_seated < (uint32_t)m->request->n_ranks) meeting_timeout(m, asked_ns);
+    if (asked_s > 0 && m->n_seated < (uint32_t)m->request->n_ranks) meeting_timeout(m, asked_s);
 }
 
 /* ---- the loop ---- */
@@ -376,7 +376,7 @@ enum tutti_status tutti_meeting_lead(struct tutti_meeting *m, void (*before_verd
             tutti_fail(TUTTI_ERR_CANCELLED, "rank %d withdrew while the ranks were meeting", (int)mine->rank);
             meeting_fail(m, false);
         } else if (now >= mine->deadline_ns) {
-            meeting_timeout(m, now - mine->started_ns);
+            meeting_timeout(m, tutti_meeting_patience_s(mine));
         } else {
             strangers_expire(m, now);
             lead_step(m, now);

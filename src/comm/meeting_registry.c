@@ -49,8 +49,8 @@ static void ticket_ask(const char *place, const struct tutti_meeting_request *re
 {
     pthread_mutex_lock(&registry_lock);
     struct tutti_meeting *meeting = registry_find(place);
-    if (meeting && meeting->asked_ns == 0) {
-        meeting->asked_ns = tutti_now_ns() - request->started_ns;
+    if (meeting && meeting->asked_s <= 0) {
+        meeting->asked_s = tutti_meeting_patience_s(request);
         leader_wake(meeting);
     }
     pthread_mutex_unlock(&registry_lock);
@@ -148,15 +148,14 @@ enum tutti_status tutti_meeting_enter(const char *place, const struct tutti_meet
 
 /* ---- the leader's side ---- */
 
-struct tutti_meeting_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting, uint64_t *asked_ns,
-                                                        bool *withdrawn)
+struct tutti_meeting_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting, double *asked_s, bool *withdrawn)
 {
     pthread_mutex_lock(&registry_lock);
     struct tutti_meeting_ticket *list = meeting->tickets;
-    *asked_ns = meeting->asked_ns;
+    *asked_s = meeting->asked_s;
     *withdrawn = meeting->withdrawn;
     meeting->tickets = NULL;
-    meeting->asked_ns = 0;
+    meeting->asked_s = 0;
     meeting->withdrawn = false;
     pthread_mutex_unlock(&registry_lock);
     return list;
