@@ -145,10 +145,6 @@ static enum tutti_status join_all(struct group *ended, struct tutti_work **works
 
 static enum tutti_status run_all(struct group *ended, struct tutti_work **work)
 {
-    if (work && !one_context(ended))
-        return tutti_fail(TUTTI_ERR_ARGUMENT,
-                          "group_end: one work for calls of several contexts: end the group with work NULL, or give "
-                          "each call its own");
     struct tutti_work **works = tutti_alloc_array(ended->n, sizeof(struct tutti_work *));
     if (!works) return tutti_fail(TUTTI_ERR_MEMORY, "group_end: out of memory for %zu works", ended->n);
     enum tutti_status status = prepare_all(ended);

@@ -72,11 +72,9 @@ static const struct rule rules[] = {
     {TUTTI_BARRIER, CROWDED, ALL_SIZES, ANY, &tutti_algorithm_tree},
     {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_dissemination},
 
-    {TUTTI_SCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_halving_doubling},
     {TUTTI_SCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination},
     {TUTTI_SCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
 
-    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_halving_doubling},
     {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination},
     {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
 };
