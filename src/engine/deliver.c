@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Arrivals: identity -> slice -> step. What a receive waits for goes straight into place; an eager message that came
+ * early is held; what was there before is dropped. Signatures are compared at each arrival that belongs to a call. */
+
+#include "engine/core.h"
+
+#include <string.h>
+
+/* Whether two messages are the same by identity. */
+static bool same_message(const struct tutti_packet *a, const struct tutti_packet *b)
+{
+    return a->seq == b->seq && a->slice == b->slice && a->fifo == b->fifo;
+}
+
+static unsigned char *hold_at(const struct tutti_team *team, uint32_t peer, uint32_t i)
+{
+    return team->hold + ((size_t)peer * TUTTI_CREDITS + i) * team->hold_stride;
+}
+
+struct tutti_slice *tutti_slice_find(struct tutti_team *team, uint64_t seq, uint32_t index)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight->work.seq == seq && team->order[i]->index == index) return team->order[i];
+    return NULL;
+}
+
+/* A flight in progress, NULL: not started or complete. */
+static struct tutti_flight *flight_find(struct tutti_team *team, uint64_t seq)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
+    for (struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
+        if (f->work.seq == seq) return f;
+    return NULL;
+}
+
+static size_t step_bytes(const struct tutti_slice *slice, const struct tutti_step *step)
+{
+    struct tutti_place place = step->op == TUTTI_STEP_SEND ? tutti_place_src(step) : tutti_place_dst(step);
+    return tutti_layout_bytes(&slice->flight->layout, &place, slice->index);
+}
+
+static bool is_message(const struct tutti_step *step, bool sending, uint32_t peer)
+{
+    bool send = step->op == TUTTI_STEP_SEND;
+    bool recv = step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+    return step->peer == peer && (sending ? send : recv);
+}
+
+/* The step of the fifo-th message to or from a peer, from the window on; TUTTI_NO_STEP: before it, thus complete. */
+static uint32_t step_find(const struct tutti_slice *slice, bool sending, uint32_t peer, uint32_t fifo)
+{
+    const struct tutti_schedule *schedule = slice->flight->bind.schedule;
+
+    for (uint32_t i = slice->base; i < schedule->n_steps; i++) {
+        if (!is_message(&schedule->steps[i], sending, peer)) continue;
+        if (schedule->steps[i].fifo == fifo) return i;
+        if (schedule->steps[i].fifo > fifo) break;
+    }
+    return TUTTI_NO_STEP;
+}
+
+static bool in_mask(const struct tutti_slice *slice, uint64_t mask, uint32_t step)
+{
+    return step - slice->base < TUTTI_WINDOW && (mask & tutti_slice_bit(step - slice->base)) != 0;
+}
+
+static void break_protocol(struct tutti_team *team, uint32_t peer, const struct tutti_flight *flight, const char *what)
+{
+    char text[TUTTI_ERROR_TEXT];
+
+    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", team->id, team->slot,
+             peer, what);
+    tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, flight, TUTTI_NO_STEP, text);
+}
+
+static void consumed(struct tutti_team *team, uint32_t peer)
+{
+    team->channels[peer].consumed++;
+    team->owing = true;
+    tutti_team_list(team, peer);
+}
+
+/* ---- held packets ---- */
+
+static void hold(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+    uint32_t room = TUTTI_CREDITS;
+
+    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+        if (!channel->used[i])
+            room = i;
+        else if (same_message(&channel->held[i], packet)) {
+            team->engine->stats.duplicates_dropped++;
+            return;
+        }
+    }
+    if (room == TUTTI_CREDITS || packet->bytes > team->eager) {
+        break_protocol(team, peer, NULL, "a message that it had no credit for");
+        return;
+    }
+    channel->used[room] = true;
+    channel->held[room] = *packet;
+    channel->n_held++;
+    memcpy(hold_at(team, peer, room), payload, packet->bytes);
+    team->engine->stats.held++;
+    team->owing = true;
+    tutti_team_list(team, peer);
+}
+
+bool tutti_held_take(struct tutti_team *team, struct tutti_slice *slice, uint32_t index, bool *failed)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    struct tutti_channel *channel = &team->channels[step->peer];
+    struct tutti_packet wanted = {.seq = slice->flight->work.seq, .slice = slice->index, .fifo = step->fifo};
+
+    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+        if (!channel->used[i] || !same_message(&channel->held[i], &wanted)) continue;
+        size_t total = step_bytes(slice, step);
+        if (channel->held[i].total != total) {
+            *failed = true;
+            tutti_report_sizes(team, slice, index, channel->held[i].total, total);
+            return false;
+        }
+        tutti_step_apply(slice, step, 0, total, hold_at(team, step->peer, i));
+        channel->used[i] = false;
+        channel->n_held--;
+        consumed(team, step->peer);
+        return true;
+    }
+    return false;
+}
+
+bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight)
+{
+    for (uint32_t at = team->listed; at; at = team->channels[at - 1].next_listed) {
+        const struct tutti_channel *channel = &team->channels[at - 1];
+        bool differs = false;
+        for (uint32_t i = 0; i < TUTTI_CREDITS; i++)
+            differs |= channel->used[i] && channel->held[i].seq == flight->work.seq &&
+                       channel->held[i].signature != flight->info.signature;
+        for (uint32_t i = 0; i < channel->n_grants; i++)
+            differs |=
+                channel->grants[i].seq == flight->work.seq && channel->grants[i].signature != flight->info.signature;
+        if (!differs) continue;
+        tutti_report_mismatch(team, flight, at - 1);
+        return false;
+    }
+    return true;
+}
+
+/* ---- where a message belongs ---- */
+
+enum belongs { EARLY, ACTIVE, LATE, REFUSED };
+
+/* Compares the packet with what is in progress here. ACTIVE: *out is its slice. REFUSED: the team broke. */
+static enum belongs place(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
+                          struct tutti_slice **out)
+{
+    struct tutti_flight *flight = NULL;
+
+    if (packet->seq > team->started) return EARLY;
+    *out = tutti_slice_find(team, packet->seq, packet->slice);
+    flight = *out ? (*out)->flight : flight_find(team, packet->seq);
+    if (!flight) return LATE;
+    if (packet->signature != flight->info.signature) {
+        tutti_report_mismatch(team, flight, peer);
+        return REFUSED;
+    }
+    if (*out) return ACTIVE;
+    if (packet->slice >= flight->layout.n_slices) {
+        break_protocol(team, peer, flight, "a slice that the call does not have");
+        return REFUSED;
+    }
+    return packet->slice >= flight->next_slice ? EARLY : LATE;
+}
+
+/* ---- messages of schedules ---- */
+
+static void eager(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_slice *slice = NULL;
+    enum belongs belongs = place(team, peer, packet, &slice);
+    uint32_t index = TUTTI_NO_STEP;
+
+    if (belongs == REFUSED) return;
+    if (packet->bytes != packet->total || packet->offset != 0) {
+        break_protocol(team, peer, NULL, "a part of a message that must come whole");
+        return;
+    }
+    if (belongs == ACTIVE) {
+        index = step_find(slice, false, peer, packet->fifo);
+        if (index == TUTTI_NO_STEP) {
+            belongs = LATE;
+        } else {
+            const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+            size_t total = step_bytes(slice, step);
+            if (total != packet->total) {
+                tutti_report_sizes(team, slice, index, packet->total, total);
+                return;
+            }
+            if (in_mask(slice, slice->busy, index)) {
+                tutti_step_apply(slice, step, 0, total, payload);
+                tutti_slice_complete(slice, index);
+                consumed(team, peer);
+                return;
+            }
+            belongs = in_mask(slice, slice->done, index) ? LATE : EARLY;
+        }
+    }
+    if (belongs == LATE)
+        team->engine->stats.duplicates_dropped++;
+    else
+        hold(team, peer, packet, payload);
+}
+
+static struct tutti_incoming *incoming_find(struct tutti_channel *channel, const struct tutti_packet *packet)
+{
+    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+        struct tutti_incoming *in = &channel->incoming[i];
+        if (!in->slice || in->slice->flight->work.seq != packet->seq || in->slice->index != packet->slice) continue;
+        if (in->slice->flight->bind.schedule->steps[in->step].fifo == packet->fifo) return in;
+    }
+    return NULL;
+}
+
+static void incoming_free(struct tutti_team *team, struct tutti_channel *channel, struct tutti_incoming *in)
+{
+    in->slice = NULL;
+    channel->n_incoming--;
+    team->retry = true; /* another message may be granted */
+}
+
+static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+    struct tutti_incoming *in = incoming_find(channel, packet);
+    bool broken = false;
+
+    if (!in) {
+        team->engine->stats.duplicates_dropped++;
+        return;
+    }
+    struct tutti_slice *slice = in->slice;
+    uint32_t index = in->step;
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    size_t total = step_bytes(slice, step);
+    if (packet->total != total) {
+        tutti_report_sizes(team, slice, index, packet->total, total);
+        return;
+    }
+    if (packet->flags & TUTTI_PACKET_OFFER) {
+        const void *from = tutti_offer_map(team, peer, packet->offset, total);
+        if (!from) {
+            break_protocol(team, peer, slice->flight, "an offer of memory that it can not read");
+            return;
+        }
+        tutti_step_apply(slice, step, 0, total, from);
+        incoming_free(team, channel, in);
+        slice->ack |= tutti_slice_bit(index - slice->base);
+        slice->dirty = true;
+        return;
+    }
+    if (tutti_inflow_add(&in->inflow, total, packet->offset, packet->bytes, &broken)) {
+        tutti_step_apply(slice, step, packet->offset, packet->bytes, payload);
+        if (in->inflow.received < total) return;
+        incoming_free(team, channel, in);
+        tutti_slice_complete(slice, index);
+    } else if (broken) {
+        break_protocol(team, peer, slice->flight, "a part of a message that is out of range or far out of order");
+    } else {
+        team->engine->stats.duplicates_dropped++;
+    }
+}
+
+static void data(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    (packet->flags & TUTTI_PACKET_EAGER ? eager : granted)(team, peer, packet, payload);
+}
+
+static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+    struct tutti_slice *slice = NULL;
+    enum belongs belongs = place(team, peer, packet, &slice);
+    bool known = belongs == LATE;
+
+    (void)payload;
+    if (belongs == REFUSED) return;
+    if (belongs == ACTIVE) {
+        uint32_t index = step_find(slice, true, peer, packet->fifo);
+        known = index == TUTTI_NO_STEP || in_mask(slice, slice->done | slice->busy, index) ||
+                (channel->out_slice == slice && channel->out_step == index);
+        if (index != TUTTI_NO_STEP) {
+            size_t total = step_bytes(slice, &slice->flight->bind.schedule->steps[index]);
+            if (total != packet->total) {
+                tutti_report_sizes(team, slice, index, total, packet->total);
+                return;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < channel->n_grants; i++)
+        known |= channel->grants[i].seq == packet->seq && channel->grants[i].slice == packet->slice &&
+                 channel->grants[i].fifo == packet->fifo;
+    if (known) {
+        team->engine->stats.duplicates_dropped++;
+        return;
+    }
+    if (channel->n_grants == TUTTI_CREDITS) {
+        break_protocol(team, peer, NULL, "more grants than there are credits");
+        return;
+    }
+    channel->grants[channel->n_grants++] =
+        (struct tutti_grant){packet->seq, packet->signature, packet->total, packet->slice, packet->fifo};
+    tutti_team_list(team, peer);
+    if (slice) slice->dirty = true;
+}
+
+static void credit(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    (void)payload;
+    tutti_letters_credit(&team->channels[peer], packet);
+    team->retry = true;
+}
+
+static void read_done(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_slice *slice = tutti_slice_find(team, packet->seq, packet->slice);
+    uint32_t index = slice ? step_find(slice, true, peer, packet->fifo) : TUTTI_NO_STEP;
+
+    (void)payload;
+    if (index != TUTTI_NO_STEP && in_mask(slice, slice->busy, index))
+        tutti_slice_complete(slice, index);
+    else
+        team->engine->stats.duplicates_dropped++;
+}
+
+typedef void (*packet_handler)(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
+                               const void *payload);
+static const packet_handler handlers[] = {
+    [TUTTI_PACKET_DATA] = data,
+    [TUTTI_PACKET_GRANT] = grant,
+    [TUTTI_PACKET_CREDIT] = credit,
+    [TUTTI_PACKET_READ] = read_done,
+    [TUTTI_PACKET_P2P] = tutti_letters_deliver,
+    [TUTTI_PACKET_P2P_GRANT] = tutti_letters_deliver,
+    [TUTTI_PACKET_P2P_DATA] = tutti_letters_deliver,
+    [TUTTI_PACKET_P2P_READ] = tutti_letters_deliver,
+};
+
+void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+    /* Cumulative, so that a lost, doubled or late packet does no harm. */
+    uint8_t more = (uint8_t)(packet->credits - channel->returned);
+
+    if (more > 0 && more <= (uint8_t)(channel->sent - channel->returned)) {
+        channel->returned = packet->credits;
+        team->retry = true;
+    }
+    if (packet->type < TUTTI_ARRAY_LEN(handlers) && handlers[packet->type])
+        handlers[packet->type](team, peer, packet, payload);
+    else
+        break_protocol(team, peer, NULL, "a packet of an unknown type");
+}
+
+void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_arrival *arrival)
+{
+    const struct tutti_packet *packet = &arrival->packet;
+    struct tutti_team *team = tutti_team_find(port, packet->comm, packet->epoch);
+
+    engine->stats.packets_received++;
+    if (!team) {
+        tutti_stray_keep(engine, port, packet, arrival->payload);
+        return;
+    }
+    if (team->failed) return;
+    uint32_t peer = packet->source < port->transport->n ? team->slots[packet->source] : TUTTI_NO_SLOT;
+    if (peer == TUTTI_NO_SLOT) {
+        tutti_log(TUTTI_LOG_WARN, "member %u is not of communicator %" PRIx64 ": its packet is dropped", packet->source,
+                  team->id);
+        return;
+    }
+    tutti_team_deliver(team, peer, packet, arrival->payload);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The engine's own life, and the transports that it polls. */
+
+#include "engine/core.h"
+
+#define STRAYS_LEAST 2048
+#define STRAYS_A_MEMBER 8
+
+enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out)
+{
+    struct tutti_engine *engine = tutti_alloc(sizeof(*engine));
+
+    if (!engine) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the engine");
+    engine->stage = tutti_alloc(config->eager_bytes);
+    if (!engine->stage) {
+        tutti_free(engine);
+        return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the engine");
+    }
+    engine->config = *config;
+    engine->config.simd = NULL; /* borrowed, and not needed here */
+    atomic_init(&engine->spin_ns, config->spin_ns);
+    atomic_init(&engine->refs, 1);
+    engine->submitted_end = &engine->submitted;
+    engine->next_watch_ns = TUTTI_NEVER;
+    pthread_mutex_init(&engine->lock, NULL);
+    *out = engine;
+    return TUTTI_OK;
+}
+
+void tutti_engine_unref(struct tutti_engine *engine)
+{
+    if (atomic_fetch_sub(&engine->refs, 1) != 1) return;
+    for (uint32_t i = 0; i < TUTTI_N_WORK_TYPES; i++) {
+        while (engine->pool[i]) {
+            struct tutti_work *work = engine->pool[i];
+            engine->pool[i] = work->next;
+            tutti_free(work);
+        }
+    }
+    pthread_mutex_destroy(&engine->lock);
+    tutti_free(engine->stage);
+    tutti_free(engine);
+}
+
+void tutti_engine_destroy(struct tutti_engine *engine)
+{
+    if (!engine) return;
+    tutti_helper_stop(engine);
+    tutti_engine_unref(engine); /* handles of works that are still held keep the rest */
+}
+
+void tutti_engine_set_spin(struct tutti_engine *engine, uint64_t spin_ns)
+{
+    atomic_store(&engine->spin_ns, spin_ns);
+}
+
+static enum tutti_status strays_create(struct tutti_engine *engine, struct tutti_port *port)
+{
+    size_t eager = engine->config.eager_bytes;
+
+    if (eager > port->transport->max_payload) eager = port->transport->max_payload;
+    port->stray_stride = (sizeof(struct tutti_stray) + eager + 63) & ~(size_t)63;
+    port->stray_room = port->transport->n * STRAYS_A_MEMBER;
+    if (port->stray_room < STRAYS_LEAST) port->stray_room = STRAYS_LEAST;
+    port->stray_bytes = port->stray_stride * port->stray_room;
+    port->strays = tutti_map_lazy(port->stray_bytes);
+    return port->strays ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "out of address space for a transport");
+}
+
+enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport)
+{
+    struct tutti_port *port = tutti_alloc(sizeof(*port));
+
+    if (!port) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a transport");
+    port->transport = transport;
+    enum tutti_status status = strays_create(engine, port);
+    if (status < 0) {
+        tutti_free(port);
+        return status;
+    }
+    tutti_owner_enter(engine);
+    pthread_mutex_lock(&engine->lock);
+    port->next = engine->ports;
+    engine->ports = port;
+    pthread_mutex_unlock(&engine->lock);
+    tutti_owner_leave(engine);
+    return TUTTI_OK;
+}
+
+void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *transport)
+{
+    tutti_owner_enter(engine);
+    pthread_mutex_lock(&engine->lock);
+    struct tutti_port **at = &engine->ports;
+    while (*at && (*at)->transport != transport) at = &(*at)->next;
+    struct tutti_port *port = *at;
+    if (port) *at = port->next;
+    pthread_mutex_unlock(&engine->lock);
+    tutti_owner_leave(engine);
+    if (!port) return;
+    tutti_unmap(port->strays, port->stray_bytes);
+    tutti_free(port);
+}
+
+void tutti_engine_stats(struct tutti_engine *engine, struct tutti_engine_stats *out)
+{
+    tutti_owner_enter(engine);
+    *out = engine->stats;
+    tutti_owner_leave(engine);
+}

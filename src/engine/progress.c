@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Who makes progress. One thread owns the engine at a time. A waiting caller takes the ownership if it is free; others
+ * sleep until their call is complete, or until the owner leaves and hands over. The helper owns while there is work
+ * that nobody waits for, and gives way to whoever wants to own. The owner spins a little, then sleeps in the
+ * transport's doorbell; who submits work or wants the ownership ends that sleep. */
+
+#include "engine/core.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+#define POLLS_A_PASS 64
+#define SLEEP_WORDS 16
+#define HELPER_STACK (512 * 1024)
+
+/* ---- ownership ---- */
+
+bool tutti_owner_try(struct tutti_engine *engine)
+{
+    uint32_t free_word = 0;
+    return atomic_load(&engine->want) == 0 && atomic_compare_exchange_strong(&engine->owned, &free_word, 1);
+}
+
+void tutti_owner_kick(struct tutti_engine *engine)
+{
+    if (atomic_load(&engine->sleeping) == 0) return;
+    pthread_mutex_lock(&engine->lock);
+    for (struct tutti_port *port = engine->ports; port; port = port->next) port->transport->ops->wake(port->transport);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void tutti_owner_enter(struct tutti_engine *engine)
+{
+    uint32_t free_word = 0;
+
+    atomic_fetch_add(&engine->want, 1);
+    while (!atomic_compare_exchange_strong(&engine->owned, &free_word, 1)) {
+        tutti_owner_kick(engine);
+        tutti_futex_wait(&engine->owned, 1, tutti_deadline_ns(TUTTI_TICK_NS));
+        free_word = 0;
+    }
+    atomic_fetch_sub(&engine->want, 1);
+}
+
+static void helper_wake(struct tutti_engine *engine)
+{
+    atomic_fetch_add(&engine->helper_word, 1);
+    tutti_futex_wake(&engine->helper_word, 1);
+}
+
+/* Somebody must own while there is work: a waiting caller, else the helper. */
+static void hand_over(struct tutti_engine *engine)
+{
+    bool found = false;
+
+    if (atomic_load(&engine->want) > 0 || atomic_load(&engine->owned)) return;
+    if (atomic_load(&engine->n_waiters) > 0) {
+        pthread_mutex_lock(&engine->lock);
+        if (engine->waiters) {
+            found = true;
+            atomic_store(&engine->waiters->word, 1);
+            tutti_futex_wake(&engine->waiters->word, 1);
+        }
+        pthread_mutex_unlock(&engine->lock);
+    }
+    if (!found && atomic_load(&engine->n_inflight) > 0 && atomic_load(&engine->helper_runs)) helper_wake(engine);
+}
+
+void tutti_owner_leave(struct tutti_engine *engine)
+{
+    atomic_store(&engine->owned, 0);
+    if (atomic_load(&engine->want) > 0) tutti_futex_wake(&engine->owned, UINT32_MAX);
+    hand_over(engine);
+}
+
+/* ---- one pass ---- */
+
+static bool absorb(struct tutti_engine *engine)
+{
+    if (!atomic_load(&engine->has_submitted)) return false;
+    pthread_mutex_lock(&engine->lock);
+    struct tutti_work *work = engine->submitted;
+    engine->submitted = NULL;
+    engine->submitted_end = &engine->submitted;
+    atomic_store(&engine->has_submitted, false);
+    pthread_mutex_unlock(&engine->lock);
+    while (work) {
+        struct tutti_work *next = work->next;
+        work->next = NULL;
+        engine->stats.calls_started++;
+        tutti_team_absorb(work->team, work);
+        work = next;
+    }
+    return true;
+}
+
+/* A peer wrote nonsense: every team of the port ends. */
+static void port_broken(struct tutti_port *port)
+{
+    struct tutti_error error = *tutti_last_error();
+
+    for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
+        for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
+            if (!team->failed) tutti_team_break(team, error.status, -1, NULL, TUTTI_NO_STEP, error.text);
+}
+
+static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
+{
+    struct tutti_transport *t = port->transport;
+    struct tutti_arrival arrival;
+    bool any = tutti_port_failures(engine, port);
+
+    for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
+        enum tutti_status status = t->ops->poll(t, &arrival);
+        if (status == TUTTI_AGAIN) break;
+        any = true;
+        if (status < 0) {
+            port_broken(port);
+            break;
+        }
+        tutti_port_deliver(engine, port, &arrival);
+        t->ops->release(t);
+    }
+    return any;
+}
+
+bool tutti_engine_progress(struct tutti_engine *engine)
+{
+    bool any = absorb(engine);
+
+    engine->pass++;
+    for (struct tutti_port *port = engine->ports; port; port = port->next) any |= port_poll(engine, port);
+    for (struct tutti_team *team = engine->busy, *next; team; team = next) {
+        next = team->next;
+        any |= tutti_team_run(team);
+    }
+    if (engine->busy) {
+        uint64_t now = tutti_now_ns();
+        if (now >= engine->next_watch_ns) tutti_engine_watch(engine, now);
+    }
+    return any;
+}
+
+/* ---- sleeping as owner ---- */
+
+static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
+{
+    struct tutti_transport *slept[SLEEP_WORDS];
+    _Atomic uint32_t *words[SLEEP_WORDS];
+    uint32_t expected[SLEEP_WORDS], n = 0;
+    uint64_t deadline = tutti_deadline_ns(TUTTI_TICK_NS);
+    bool quiet = true;
+
+    if (until_ns < deadline) deadline = until_ns;
+    if (engine->next_watch_ns < deadline) deadline = engine->next_watch_ns;
+    atomic_store(&engine->sleeping, 1);
+    for (struct tutti_port *port = engine->ports; port && n < SLEEP_WORDS; port = port->next) {
+        struct tutti_transport *t = port->transport;
+        if (port->n_work == 0 && engine->ports->next) continue;
+        quiet &= t->ops->sleep_begin(t, &expected[n]);
+        slept[n] = t, words[n++] = t->doorbell;
+        if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns) {
+            uint64_t event = t->ops->next_event_ns(t);
+            if (event < deadline) deadline = event;
+        }
+    }
+    /* After sleep_begin, so that a kick from now on is seen by the futex. */
+    if (quiet && atomic_load(&engine->want) == 0 && !atomic_load(&engine->has_submitted) &&
+        !atomic_load(&engine->stop)) {
+        engine->stats.sleeps++;
+        if (n == 1)
+            tutti_futex_wait(words[0], expected[0], deadline);
+        else if (n > 1)
+            tutti_futex_wait_any(words, expected, n, deadline);
+        else
+            tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
+    for (uint32_t i = 0; i < n; i++) slept[i]->ops->sleep_end(slept[i]);
+    atomic_store(&engine->sleeping, 0);
+}
+
+/* Owns until ready, somebody else wants to, or the time is over. */
+static void own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
+{
+    uint64_t spin = atomic_load_explicit(&engine->spin_ns, memory_order_relaxed), idle_ns = 0;
+    bool yielded = false;
+
+    for (;;) {
+        bool any = tutti_engine_progress(engine);
+        if (ready(arg) || atomic_load(&engine->want) > 0) return;
+        if (any) {
+            idle_ns = 0, yielded = false;
+            continue;
+        }
+        uint64_t now = tutti_now_ns();
+        if (now >= until_ns) return;
+        if (idle_ns == 0) idle_ns = now;
+        if (now - idle_ns < spin) {
+            for (int i = 0; i < 8; i++) tutti_cpu_relax();
+        } else if (spin == 0 && !yielded) {
+            sched_yield();
+            yielded = true;
+        } else {
+            owner_sleep(engine, until_ns);
+            idle_ns = 0;
+        }
+    }
+}
+
+/* ---- waiting ---- */
+
+static void waiter_sleep(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg,
+                         struct tutti_work *work, uint64_t until_ns)
+{
+    struct tutti_waiter me = {.work = work};
+    uint64_t deadline = tutti_deadline_ns(work ? TUTTI_NS_PER_S : 10 * TUTTI_NS_PER_MS);
+
+    if (until_ns < deadline) deadline = until_ns;
+    pthread_mutex_lock(&engine->lock);
+    me.next = engine->waiters;
+    if (me.next) me.next->previous = &me;
+    engine->waiters = &me;
+    pthread_mutex_unlock(&engine->lock);
+    atomic_fetch_add(&engine->n_waiters, 1);
+    if (work) atomic_fetch_add(&work->waiting, 1);
+    /* Who completes or leaves looks at the counts after doing so. */
+    if (!ready(arg) && (atomic_load(&engine->owned) || atomic_load(&engine->want) > 0))
+        tutti_futex_wait(&me.word, 0, deadline);
+    if (work) atomic_fetch_sub(&work->waiting, 1);
+    atomic_fetch_sub(&engine->n_waiters, 1);
+    pthread_mutex_lock(&engine->lock);
+    if (me.next) me.next->previous = me.previous;
+    *(me.previous ? &me.previous->next : &engine->waiters) = me.next;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg,
+                       struct tutti_work *work, uint64_t until_ns)
+{
+    while (!ready(arg)) {
+        if (until_ns != TUTTI_NEVER && tutti_now_ns() >= until_ns) break;
+        bool mine = tutti_owner_try(engine);
+        if (!mine && atomic_load(&engine->helper_owns)) {
+            tutti_owner_enter(engine);
+            mine = true;
+        }
+        if (mine) {
+            if (!ready(arg)) own(engine, ready, arg, until_ns);
+            tutti_owner_leave(engine);
+        } else {
+            waiter_sleep(engine, ready, arg, work, until_ns);
+        }
+    }
+    hand_over(engine); /* it may have been meant for this thread */
+}
+
+/* ---- the helper ---- */
+
+static bool helper_free(const void *arg)
+{
+    const struct tutti_engine *engine = arg;
+    return atomic_load(&engine->n_inflight) == 0 || atomic_load(&engine->n_waiters) > 0 || atomic_load(&engine->stop);
+}
+
+static void *helper_main(void *arg)
+{
+    struct tutti_engine *engine = arg;
+
+    for (;;) {
+        uint32_t word = atomic_load(&engine->helper_word);
+        if (atomic_load(&engine->stop)) return NULL;
+        if (!helper_free(engine) && tutti_owner_try(engine)) {
+            atomic_store(&engine->helper_owns, true);
+            own(engine, helper_free, engine, TUTTI_NEVER);
+            atomic_store(&engine->helper_owns, false);
+            tutti_owner_leave(engine);
+            continue;
+        }
+        /* Who leaves the ownership wakes; the timeout is a second line only. */
+        tutti_futex_wait(&engine->helper_word, word, tutti_deadline_ns(TUTTI_NS_PER_S));
+    }
+}
+
+enum tutti_status tutti_helper_start(struct tutti_engine *engine)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int failed = 0;
+
+    if (atomic_load(&engine->helper_runs)) return TUTTI_OK;
+    pthread_mutex_lock(&engine->lock);
+    if (!atomic_load(&engine->helper_runs)) {
+        pthread_attr_init(&attributes);
+        pthread_attr_setstacksize(&attributes, HELPER_STACK);
+        sigfillset(&all); /* signals stay with the threads of the application */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        failed = pthread_create(&engine->helper, &attributes, helper_main, engine);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        if (!failed) atomic_store(&engine->helper_runs, true);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (failed) return tutti_fail(TUTTI_ERR_SYSTEM, "the helper thread can not be started: %s", strerror(failed));
+    return TUTTI_OK;
+}
+
+void tutti_helper_stop(struct tutti_engine *engine)
+{
+    atomic_store(&engine->stop, true);
+    if (!atomic_load(&engine->helper_runs)) return;
+    helper_wake(engine);
+    tutti_owner_kick(engine);
+    pthread_join(engine->helper, NULL);
+    atomic_store(&engine->helper_runs, false);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Sentences for failures that are found here. They say who called what, who waits for whom, and where the chain of
+ * waiting ranks ends: all from the boards, which every rank can read without the other's help. */
+
+#include "engine/core.h"
+
+#include <string.h>
+
+#define NAMED 6 /* ranks that a list names one by one */
+
+bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
+{
+    struct tutti_transport *t = team->port->transport;
+
+    if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), out)) return false;
+    return out->comm == team->id && out->state != TUTTI_BOARD_EMPTY;
+}
+
+const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight == flight) return team->order[i];
+    return NULL;
+}
+
+/* ---- different calls ---- */
+
+void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer)
+{
+    struct tutti_board mine = {0}, theirs;
+    char my_call[128], their_call[160], text[TUTTI_ERROR_TEXT];
+
+    tutti_board_fill(&mine, flight);
+    tutti_say_board(&mine, my_call, sizeof(my_call));
+    snprintf(their_call, sizeof(their_call), "a different collective, count, type, operation or root");
+    if (tutti_team_peek(team, peer, &theirs) && theirs.seq == flight->work.seq) {
+        tutti_say_board(&theirs, their_call, sizeof(their_call));
+        if (strcmp(my_call, their_call) == 0)
+            tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
+    }
+    snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
+             tutti_kind_name(flight->info.kind), flight->work.seq, team->id, peer, their_call, team->slot, my_call);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);
+}
+
+void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index, uint64_t sent,
+                        uint64_t expected)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    bool sending = step->op == TUTTI_STEP_SEND;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT];
+
+    tutti_say_flight(slice->flight, call, sizeof(call));
+    snprintf(text, sizeof(text), "%s: rank %u sends %" PRIu64 " bytes to rank %u, which expects %" PRIu64, call,
+             sending ? team->slot : step->peer, sent, sending ? step->peer : team->slot, expected);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
+}
+
+/* ---- waiting in vain ---- */
+
+static void say_duration(char *out, size_t capacity, uint64_t ns)
+{
+    if (ns >= TUTTI_NS_PER_S)
+        tutti_say(out, capacity, "%.1f s", (double)ns / 1e9);
+    else
+        tutti_say(out, capacity, "%.0f ms", (double)ns / 1e6);
+}
+
+/* "rank 2 has not called it (its last call is all_gather #16, complete)" */
+static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char *out, size_t capacity)
+{
+    struct tutti_transport *t = team->port->transport;
+    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    struct tutti_board board;
+
+    if (life == TUTTI_LIFE_DEAD) {
+        tutti_say(out, capacity, "rank %u is dead", peer);
+    } else if (!tutti_team_peek(team, peer, &board)) {
+        tutti_say(out, capacity, "rank %u%s", peer,
+                  life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
+    } else if (board.seq < seq) {
+        tutti_say(out, capacity, "rank %u has %s ", peer, board.state == TUTTI_BOARD_LEFT ? "left without" : "not");
+        tutti_say(out, capacity, board.state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
+        if (board.seq == 0)
+            tutti_say(out, capacity, " (it has called nothing yet)");
+        else
+            tutti_say(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
+                      board.kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board.kind) : "?", board.seq,
+                      board.completed >= board.seq ? "complete" : "in progress");
+    } else if (board.completed >= seq) {
+        tutti_say(out, capacity, "rank %u has completed it", peer);
+    } else {
+        tutti_say(out, capacity, "rank %u is in it", peer);
+        if (board.seq == seq && board.n_steps > 0)
+            tutti_say(out, capacity, ", at step %u of %u", board.step + 1, board.n_steps);
+        if (board.seq == seq && board.peer >= 0) tutti_say(out, capacity, ", waiting for rank %d", board.peer);
+    }
+}
+
+/* The rank that the chain of waiting ranks ends with. */
+static uint32_t chain_end(struct tutti_team *team, uint64_t seq, uint32_t peer)
+{
+    struct tutti_board board;
+
+    for (uint32_t hops = 0; hops < team->size; hops++) {
+        if (!tutti_team_peek(team, peer, &board) || board.state != TUTTI_BOARD_IN_USE) return peer;
+        if (board.seq != seq || board.completed >= seq || board.peer < 0) return peer;
+        if ((uint32_t)board.peer >= team->size || (uint32_t)board.peer == team->slot) return peer;
+        peer = (uint32_t)board.peer;
+    }
+    return peer; /* a circle */
+}
+
+/* "; nor have ranks 5, 7" */
+static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, char *out, size_t capacity)
+{
+    struct tutti_board board;
+    uint32_t n = 0, more = 0;
+
+    for (uint32_t i = 0; i < team->size; i++) {
+        if (i == named || i == team->slot || !tutti_team_peek(team, i, &board) || board.seq >= seq) continue;
+        if (n++ >= NAMED)
+            more++;
+        else
+            tutti_say(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", i);
+    }
+    if (more > 0) tutti_say(out, capacity, " and %u more", more);
+}
+
+void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
+    const struct tutti_step *step = slice ? &flight->bind.schedule->steps[slice->base] : NULL;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+    int32_t peer = -1;
+
+    tutti_say_flight(flight, call, sizeof(call));
+    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
+    say_duration(text, sizeof(text), flight->work.timeout_ns);
+    if (!step) {
+        tutti_say(text, sizeof(text), " behind the calls before it");
+    } else {
+        tutti_say(text, sizeof(text), " at step %u of %u", slice->base + 1, flight->bind.schedule->n_steps);
+        if (step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) {
+            peer = (int32_t)step->peer;
+            tutti_say(text, sizeof(text), ", waiting %s rank %d; ",
+                      step->op == TUTTI_STEP_SEND ? "to be asked for a message by" : "for a message from", peer);
+            uint32_t end = chain_end(team, flight->work.seq, step->peer);
+            if (end != step->peer)
+                tutti_say(text, sizeof(text), "that one waits in turn, in the end for rank %u; ", end);
+            say_state(team, flight->work.seq, end, text, sizeof(text));
+            say_missing(team, flight->work.seq, end, text, sizeof(text));
+            peer = (int32_t)end;
+        }
+    }
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, peer, flight, slice ? slice->base : TUTTI_NO_STEP, text);
+}
+
+void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter)
+{
+    static const char *const waiting[2][4] = {
+        {"its message never came", "its message was not asked for", "its message came in part", "it was read"},
+        {"no room to announce it", "it was announced, and never asked for", "it was sent in part", "it was not read"},
+    };
+    bool send = letter->work.type == TUTTI_WORK_SEND;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say_letter(letter, call, sizeof(call));
+    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
+    say_duration(text, sizeof(text), letter->work.timeout_ns);
+    tutti_say(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
+}
+
+void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
+                       const struct tutti_flight *flight, uint32_t step)
+{
+    bool dead = life == TUTTI_LIFE_DEAD;
+    char text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say(text, sizeof(text), "rank %u %s while rank %u waited for it in %s", peer,
+              dead ? "died (its process is gone)" : "left the communicator", team->slot, where);
+    if (flight && step != TUTTI_NO_STEP)
+        tutti_say(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);
+    tutti_team_break(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, (int32_t)peer, flight, step, text);
+}

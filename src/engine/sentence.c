@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What a call is, as text. The board of a rank carries the same fields, so that its call reads alike on all others. */
+
+#include "engine/core.h"
+
+#include <string.h>
+
+#define NO_OP 255
+#define USER_OP 254
+
+void tutti_say(char *out, size_t capacity, const char *format, ...)
+{
+    size_t used = strnlen(out, capacity);
+    va_list args;
+
+    if (used + 1 >= capacity) return;
+    va_start(args, format);
+    vsnprintf(out + used, capacity - used, format, args);
+    va_end(args);
+}
+
+void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight)
+{
+    const struct tutti_call_info *info = &flight->info;
+
+    board->seq = flight->work.seq;
+    board->signature = info->signature;
+    /* The count of a v form is a hash of its table: the top bit, which no count has, says so. */
+    board->count = flight->bind.v ? info->count | UINT64_C(1) << 63 : info->count;
+    board->step = 0, board->n_steps = flight->bind.schedule->n_steps;
+    board->peer = -1;
+    board->root = info->root;
+    board->kind = (uint8_t)info->kind;
+    board->dtype = (uint8_t)info->dtype;
+    board->op = info->op < 0 ? NO_OP : info->op < TUTTI_N_OPS ? (uint8_t)info->op : USER_OP;
+}
+
+/* "float32, 1024 elements, sum, root 0"; empty for a barrier. */
+static void say_arguments(const struct tutti_board *b, char *out, size_t capacity)
+{
+    out[0] = '\0';
+    if (b->kind == TUTTI_BARRIER) return;
+    tutti_say(out, capacity, "%s, ", tutti_dtype_name((enum tutti_dtype)b->dtype));
+    if (b->count >> 63)
+        tutti_say(out, capacity, "unequal blocks");
+    else
+        tutti_say(out, capacity, "%" PRIu64 " element%s", b->count, b->count == 1 ? "" : "s");
+    if (b->op == USER_OP)
+        tutti_say(out, capacity, ", user operation");
+    else if (b->op != NO_OP)
+        tutti_say(out, capacity, ", %s", tutti_op_name((enum tutti_op)b->op));
+    if (b->root >= 0) tutti_say(out, capacity, ", root %d", b->root);
+}
+
+static const char *kind_name(const struct tutti_board *b)
+{
+    return b->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)b->kind) : "something unknown";
+}
+
+void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity)
+{
+    char arguments[128];
+
+    say_arguments(board, arguments, sizeof(arguments));
+    snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
+}
+
+void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity)
+{
+    struct tutti_board board = {0};
+    char arguments[192];
+
+    tutti_board_fill(&board, flight);
+    say_arguments(&board, arguments, sizeof(arguments));
+    if (flight->work.tag)
+        tutti_say(arguments, sizeof(arguments), "%stag '%.40s'", arguments[0] ? ", " : "", flight->work.tag);
+    snprintf(out, capacity, "%s #%" PRIu64, kind_name(&board), flight->work.seq);
+    if (arguments[0]) tutti_say(out, capacity, " (%s)", arguments);
+    if (flight->work.team) tutti_say(out, capacity, " on communicator %" PRIx64, flight->work.team->id);
+}
+
+void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity)
+{
+    bool send = letter->work.type == TUTTI_WORK_SEND;
+    char peer[32] = "any rank", tag[32] = "any tag";
+
+    if (letter->peer >= 0) snprintf(peer, sizeof(peer), "rank %d", letter->peer);
+    if (letter->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", letter->tag);
+    snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, letter->bytes);
+    if (letter->work.tag) tutti_say(out, capacity, ", tag '%.40s'", letter->work.tag);
+    tutti_say(out, capacity, ")");
+    if (letter->work.team) tutti_say(out, capacity, " on communicator %" PRIx64, letter->work.team->id);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Teams: what the engine knows of a communicator, from creation to destruction, and the one pass over its work. The
+ * memory that grows with the number of members is mapped lazily, so a rank pays for the peers that it talks to. */
+
+#include "engine/core.h"
+
+#include <string.h>
+
+#define SHARE_MOST 1024 /* envelopes of one peer that may wait for a receive */
+#define SHARE_LEAST 64
+#define ENVELOPES 65536 /* of all peers together, but for SHARE_LEAST */
+
+static uint32_t bucket_of(uint64_t id, uint32_t epoch)
+{
+    return (uint32_t)(tutti_mix64(id ^ epoch) % TUTTI_TEAM_BUCKETS);
+}
+
+struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_t epoch)
+{
+    struct tutti_team *team = port->buckets[bucket_of(id, epoch)];
+
+    while (team && (team->id != id || team->epoch != epoch)) team = team->hash_next;
+    return team;
+}
+
+/* ---- creation and destruction ---- */
+
+static enum tutti_status tables_create(struct tutti_team *team, const struct tutti_team_config *config)
+{
+    uint32_t n = config->transport->n;
+
+    team->members = tutti_alloc_array(team->size, sizeof(*team->members));
+    team->slots = tutti_alloc_array(n, sizeof(*team->slots));
+    if (!team->members || !team->slots) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for %u members", team->size);
+    memset(team->slots, 0xff, n * sizeof(*team->slots));
+    for (uint32_t i = 0; i < team->size; i++) {
+        if (config->members[i] >= n || team->slots[config->members[i]] != TUTTI_NO_SLOT)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u of slot %u is not one of %u, or there twice",
+                              config->members[i], i, n);
+        team->members[i] = config->members[i];
+        team->slots[config->members[i]] = i;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status map_create(struct tutti_team *team)
+{
+    uint32_t share = ENVELOPES / team->size;
+
+    team->envelope_share = share > SHARE_MOST ? SHARE_MOST : share < SHARE_LEAST ? SHARE_LEAST : share;
+    size_t channels = (team->size * sizeof(struct tutti_channel) + 63) & ~(size_t)63;
+    size_t holds = (size_t)team->size * TUTTI_CREDITS * team->hold_stride;
+    size_t envelopes = ((size_t)team->size * team->envelope_share + 1) * sizeof(struct tutti_envelope);
+    team->map_bytes = channels + 2 * holds + envelopes;
+    team->map = tutti_map_lazy(team->map_bytes);
+    if (!team->map) return tutti_fail(TUTTI_ERR_MEMORY, "out of address space for a communicator of %u", team->size);
+    team->channels = (struct tutti_channel *)(void *)team->map;
+    team->hold = team->map + channels;
+    team->p2p_hold = team->hold + holds;
+    team->envelopes = (struct tutti_envelope *)(void *)(team->p2p_hold + holds);
+    return TUTTI_OK;
+}
+
+static void team_free(struct tutti_team *team)
+{
+    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(team->spare); i++) tutti_unmap(team->spare[i].base, team->spare[i].bytes);
+    tutti_unmap(team->map, team->map_bytes);
+    tutti_free(team->slots);
+    tutti_free(team->members);
+    tutti_free(team);
+}
+
+static struct tutti_port *port_find(struct tutti_engine *engine, const struct tutti_transport *transport)
+{
+    struct tutti_port *port = engine->ports;
+    while (port && port->transport != transport) port = port->next;
+    return port;
+}
+
+static void strays_deliver(struct tutti_team *team);
+
+static enum tutti_status team_enter(struct tutti_team *team, const struct tutti_team_config *config)
+{
+    struct tutti_engine *engine = team->engine;
+    enum tutti_status status = TUTTI_OK;
+
+    tutti_owner_enter(engine);
+    team->port = port_find(engine, config->transport);
+    if (!team->port) {
+        status = tutti_fail(TUTTI_ERR_INTERNAL, "a communicator over a transport that is not attached");
+    } else if (tutti_team_find(team->port, team->id, team->epoch)) {
+        status = tutti_fail(TUTTI_ERR_INTERNAL, "communicator %" PRIx64 " exists already", team->id);
+    } else {
+        struct tutti_team **bucket = &team->port->buckets[bucket_of(team->id, team->epoch)];
+        team->hash_next = *bucket;
+        *bucket = team;
+        tutti_team_publish(team);
+        strays_deliver(team);
+    }
+    tutti_owner_leave(engine);
+    return status;
+}
+
+enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
+                                    struct tutti_team **out)
+{
+    struct tutti_team *team = tutti_alloc(sizeof(*team));
+    enum tutti_status status;
+
+    if (!team) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a communicator");
+    team->engine = engine;
+    team->id = config->id, team->epoch = config->epoch;
+    team->size = config->size, team->slot = config->slot;
+    team->timeout_ns = config->timeout_ns;
+    team->eager = engine->config.eager_bytes;
+    if (team->eager > config->transport->max_payload) team->eager = config->transport->max_payload;
+    team->hold_stride = (team->eager + 63) & ~(size_t)63;
+    team->pending_end = &team->pending;
+    team->sends_end = &team->sends, team->recvs_end = &team->recvs;
+    team->board = (struct tutti_board){.comm = team->id, .peer = -1, .root = -1, .state = TUTTI_BOARD_IN_USE};
+    TUTTI_TRY_GOTO(status, tables_create(team, config), err_team);
+    TUTTI_TRY_GOTO(status, map_create(team), err_team);
+    TUTTI_TRY_GOTO(status, team_enter(team, config), err_team);
+    *out = team;
+    return TUTTI_OK;
+err_team:
+    team_free(team);
+    return status;
+}
+
+static bool team_idle(const void *arg)
+{
+    return atomic_load(&((const struct tutti_team *)arg)->n_open) == 0;
+}
+
+void tutti_team_destroy(struct tutti_team *team)
+{
+    struct tutti_engine *engine = team->engine;
+
+    tutti_engine_wait(engine, team_idle, team, NULL, TUTTI_NEVER);
+    tutti_owner_enter(engine);
+    struct tutti_team **at = &team->port->buckets[bucket_of(team->id, team->epoch)];
+    while (*at != team) at = &(*at)->hash_next;
+    *at = team->hash_next;
+    engine->gone[engine->n_gone++ % TUTTI_ARRAY_LEN(engine->gone)] = tutti_mix64(team->id) ^ team->epoch;
+    team->board.state = TUTTI_BOARD_LEFT;
+    tutti_team_publish(team);
+    tutti_owner_leave(engine);
+    team_free(team);
+}
+
+void tutti_team_publish(struct tutti_team *team)
+{
+    struct tutti_transport *t = team->port->transport;
+    t->ops->publish(t, (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &team->board);
+}
+
+/* ---- packets for teams that do not exist here yet ---- */
+
+void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet,
+                      const void *payload)
+{
+    uint64_t gone = tutti_mix64(packet->comm) ^ packet->epoch;
+    struct tutti_stray *oldest = NULL;
+
+    /* Answers to what was never sent can only be late. */
+    if (packet->type == TUTTI_PACKET_CREDIT || packet->type == TUTTI_PACKET_READ) return;
+    if (packet->bytes + sizeof(struct tutti_stray) > port->stray_stride) return;
+    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(engine->gone); i++)
+        if (engine->gone[i] == gone) return;
+    for (uint32_t i = 0; i < port->stray_room; i++) {
+        struct tutti_stray *stray = (struct tutti_stray *)(void *)(port->strays + i * port->stray_stride);
+        if (!oldest || stray->used < oldest->used) oldest = stray;
+        if (!stray->used) break;
+    }
+    if (!oldest) return;
+    if (oldest->used) {
+        tutti_log(TUTTI_LOG_WARN,
+                  "too many packets for communicators that do not exist here: one of %" PRIx64 " is lost",
+                  oldest->packet.comm);
+    } else {
+        port->n_strays++;
+    }
+    oldest->used = ++port->stray_clock;
+    oldest->packet = *packet;
+    if (packet->bytes > 0) memcpy(oldest->payload, payload, packet->bytes);
+}
+
+/* What came before the team, in the order in which it came. */
+static void strays_deliver(struct tutti_team *team)
+{
+    struct tutti_port *port = team->port;
+
+    while (port->n_strays > 0 && !team->failed) {
+        struct tutti_stray *next = NULL;
+        for (uint32_t i = 0; i < port->stray_room; i++) {
+            struct tutti_stray *stray = (struct tutti_stray *)(void *)(port->strays + i * port->stray_stride);
+            if (!stray->used || stray->packet.comm != team->id || stray->packet.epoch != team->epoch) continue;
+            if (!next || stray->used < next->used) next = stray;
+        }
+        if (!next) return;
+        next->used = 0;
+        port->n_strays--;
+        uint32_t peer = next->packet.source < port->transport->n ? team->slots[next->packet.source] : TUTTI_NO_SLOT;
+        if (peer != TUTTI_NO_SLOT) tutti_team_deliver(team, peer, &next->packet, next->payload);
+    }
+}
+
+/* ---- work ---- */
+
+void tutti_team_work_begin(struct tutti_team *team)
+{
+    struct tutti_engine *engine = team->engine;
+
+    if (team->n_work++ > 0) return;
+    team->port->n_work++;
+    team->next = engine->busy;
+    team->previous = NULL;
+    if (engine->busy) engine->busy->previous = team;
+    engine->busy = team;
+}
+
+void tutti_team_work_end(struct tutti_team *team)
+{
+    if (--team->n_work > 0) return;
+    team->port->n_work--;
+    if (team->next) team->next->previous = team->previous;
+    *(team->previous ? &team->previous->next : &team->engine->busy) = team->next;
+}
+
+void tutti_team_list(struct tutti_team *team, uint32_t slot)
+{
+    struct tutti_channel *channel = &team->channels[slot];
+
+    if (channel->listed) return;
+    channel->listed = true;
+    channel->next_listed = team->listed;
+    team->listed = slot + 1;
+}

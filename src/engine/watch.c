@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
+ * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
+
+#include "engine/core.h"
+
+/* A peer that is gone may have sent before: what it sent arrives first. */
+#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+#define COMPARE_AGAIN_NS TUTTI_NS_PER_S
+/* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
+#define STAGGER_NS TUTTI_NS_PER_MS
+#define STAGGER_SLOTS 16
+
+void tutti_engine_watch_by(struct tutti_engine *engine, uint64_t when_ns)
+{
+    if (when_ns < engine->next_watch_ns) engine->next_watch_ns = when_ns;
+}
+
+/* ---- deadlines ---- */
+
+static uint64_t deadline_of(const struct tutti_team *team, const struct tutti_work *work)
+{
+    uint64_t deadline = work->deadline_ns + team->slot % STAGGER_SLOTS * STAGGER_NS;
+    return deadline < work->deadline_ns ? TUTTI_NEVER : deadline;
+}
+
+/* Whether it is over; else the engine looks again by then. */
+static bool is_over(struct tutti_team *team, const struct tutti_work *work, uint64_t now)
+{
+    uint64_t deadline = deadline_of(team, work);
+
+    tutti_engine_watch_by(team->engine, deadline);
+    return deadline <= now;
+}
+
+static void watch_deadlines(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_flight *before = NULL;
+
+    for (uint32_t i = 0; i < team->n_active; i++) {
+        const struct tutti_flight *flight = team->order[i]->flight;
+        if (flight != before && is_over(team, &flight->work, now)) {
+            tutti_report_timeout(team, flight);
+            return;
+        }
+        before = flight;
+    }
+    for (const struct tutti_flight *flight = team->pending; flight; flight = flight->next) {
+        if (!is_over(team, &flight->work, now)) continue;
+        tutti_report_timeout(team, flight);
+        return;
+    }
+    const struct tutti_letter *lists[2] = {team->sends, team->recvs};
+    for (int l = 0; l < 2; l++) {
+        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
+            if (!is_over(team, &letter->work, now)) continue;
+            tutti_report_letter_timeout(team, letter);
+            return;
+        }
+    }
+}
+
+/* ---- peers ---- */
+
+static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_transport *t = team->port->transport;
+    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    struct tutti_board board;
+
+    if (life == TUTTI_LIFE_ALIVE && tutti_team_peek(team, peer, &board) && board.state == TUTTI_BOARD_LEFT)
+        life = TUTTI_LIFE_LEFT;
+    return life;
+}
+
+/* Whether an awaited peer is gone for good; looks at each one once a tick. */
+static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum tutti_life *life)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+
+    if (channel->seen_tick == team->engine->tick || peer == team->slot) return false;
+    channel->seen_tick = team->engine->tick;
+    *life = life_of(team, peer);
+    if (*life == TUTTI_LIFE_ALIVE) {
+        channel->gone_ns = 0;
+        return false;
+    }
+    if (channel->gone_ns == 0) channel->gone_ns = now;
+    tutti_engine_watch_by(team->engine, channel->gone_ns + GONE_GRACE_NS);
+    return now - channel->gone_ns >= GONE_GRACE_NS;
+}
+
+/* The peers that the steps of a slice wait for. */
+static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice, uint64_t now)
+{
+    const struct tutti_schedule *schedule = slice->flight->bind.schedule;
+    uint32_t left = schedule->n_steps - slice->base;
+    enum tutti_life life;
+
+    for (uint32_t k = 0; k < left && k < TUTTI_WINDOW; k++) {
+        const struct tutti_step *step = &schedule->steps[slice->base + k];
+        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
+        if (!is_gone(team, step->peer, now, &life)) continue;
+        char where[TUTTI_CALL_TEXT];
+        tutti_say_flight(slice->flight, where, sizeof(where));
+        tutti_report_lost(team, step->peer, life, where, slice->flight, slice->base + k);
+        return;
+    }
+}
+
+/* A receive from any rank waits for all: one that died may be the sender; it is in vain once all have left. */
+static void watch_any(struct tutti_team *team, const struct tutti_letter *letter, uint64_t now)
+{
+    enum tutti_life life;
+    uint32_t n_left = 0, last = 0;
+
+    for (uint32_t i = 0; i < team->size; i++) {
+        team->channels[i].seen_tick = 0;
+        if (!is_gone(team, i, now, &life)) continue;
+        n_left++, last = i;
+        if (life == TUTTI_LIFE_DEAD || n_left + 1 == team->size) {
+            char where[TUTTI_CALL_TEXT];
+            tutti_say_letter(letter, where, sizeof(where));
+            tutti_report_lost(team, last, life, where, NULL, TUTTI_NO_STEP);
+            return;
+        }
+    }
+}
+
+static void watch_letters(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_letter *lists[2] = {team->sends, team->recvs}, *any = NULL;
+    enum tutti_life life;
+
+    for (int l = 0; l < 2; l++) {
+        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
+            if (letter->peer < 0) any = any ? any : letter;
+            if (letter->peer < 0 || !is_gone(team, (uint32_t)letter->peer, now, &life)) continue;
+            char where[TUTTI_CALL_TEXT];
+            tutti_say_letter(letter, where, sizeof(where));
+            tutti_report_lost(team, (uint32_t)letter->peer, life, where, NULL, TUTTI_NO_STEP);
+            return;
+        }
+    }
+    if (any) watch_any(team, any, now);
+}
+
+/* ---- what others called ---- */
+
+/* Publishes where the oldest call is. */
+static void watch_board(struct tutti_team *team)
+{
+    const struct tutti_slice *slice = team->n_active > 0 ? team->order[0] : NULL;
+    struct tutti_board *board = &team->board;
+
+    if (!slice || slice->flight->work.seq != board->seq || tutti_slice_over(slice)) return;
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
+    bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+    int32_t peer = message ? (int32_t)step->peer : -1;
+    if (board->step == slice->base && board->peer == peer) return;
+    board->step = slice->base, board->peer = peer;
+    tutti_team_publish(team);
+}
+
+static const struct tutti_flight *flight_of(const struct tutti_team *team, uint64_t seq)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
+    for (const struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
+        if (f->work.seq == seq) return f;
+    return NULL;
+}
+
+/* A call that differs is a failure now; one that is merely missing is one at the deadline only. */
+static void watch_calls(struct tutti_team *team, uint64_t now)
+{
+    struct tutti_flight *oldest = team->n_active > 0 ? team->order[0]->flight : NULL;
+    struct tutti_board board;
+    uint32_t n_missing = 0, missing = 0;
+
+    if (!oldest) return;
+    if (now < oldest->compare_ns) {
+        tutti_engine_watch_by(team->engine, oldest->compare_ns);
+        return;
+    }
+    oldest->compare_ns = now + COMPARE_AGAIN_NS;
+    for (uint32_t i = 0; i < team->size; i++) {
+        if (i == team->slot || !tutti_team_peek(team, i, &board)) continue;
+        if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
+        if (board.seq < oldest->work.seq) continue;
+        const struct tutti_flight *flight = flight_of(team, board.seq);
+        if (!flight || flight->info.signature == board.signature) continue;
+        tutti_report_mismatch(team, flight, i);
+        return;
+    }
+    if (n_missing == 0 || oldest->told_missing) return;
+    char call[TUTTI_CALL_TEXT];
+    oldest->told_missing = true;
+    tutti_say_flight(oldest, call, sizeof(call));
+    tutti_log(TUTTI_LOG_INFO, "%s: rank %u and %u others have not called it yet, rank %u waits", call, missing,
+              n_missing - 1, team->slot);
+}
+
+void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
+{
+    engine->tick++;
+    engine->next_watch_ns = now_ns + TUTTI_TICK_NS;
+    for (struct tutti_team *team = engine->busy, *next; team; team = next) {
+        next = team->next;
+        if (!team->failed) watch_board(team);
+        for (uint32_t i = 0; i < team->n_active && !team->failed; i++) watch_slice(team, team->order[i], now_ns);
+        if (!team->failed) watch_letters(team, now_ns);
+        if (!team->failed) watch_calls(team, now_ns);
+        if (!team->failed) watch_deadlines(team, now_ns);
+    }
+}
