@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Every kind over threads, with the simplest algorithms, against values computed here: sizes from nothing to many
+ * slices, in and out of place, with and without credit to spare, copied and offered. Data is random by seed and known
+ * to all ranks as a function of (rank, block, index). */
+
+#include "engine/test_rig.h"
+
+static uint64_t seed;
+
+static int32_t value(uint32_t rank, uint32_t block, size_t i)
+{
+    return (int32_t)(tutti_mix64(seed + rank * 1000003 + block * 10007 + i) & 0xffffff);
+}
+
+/* Composition of x -> a x + b, packed as a << 32 | b: associative, does not commute. */
+static void compose(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype, void *arg)
+{
+    const uint64_t *l = left, *r = right;
+    uint64_t *o = out;
+    (void)dtype, (void)arg;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t la = (uint32_t)(l[i] >> 32), lb = (uint32_t)l[i], ra = (uint32_t)(r[i] >> 32), rb = (uint32_t)r[i];
+        o[i] = (uint64_t)(la * ra) << 32 | (uint32_t)(ra * lb + rb);
+    }
+}
+
+static uint64_t affine(uint32_t rank, uint32_t block, size_t i)
+{
+    return tutti_mix64(seed + rank * 7919 + block * 104729 + i) | UINT64_C(1) << 32;
+}
+
+/* The fold over ranks first..last of a block's element. */
+static uint64_t affine_fold(uint32_t first, uint32_t last, uint32_t block, size_t i)
+{
+    uint64_t all = affine(first, block, i), next;
+    for (uint32_t r = first + 1; r <= last; r++) {
+        next = affine(r, block, i);
+        compose(&all, &next, &all, 1, TUTTI_UINT64, NULL);
+    }
+    return all;
+}
+
+struct sweep {
+    enum tutti_kind kind;
+    size_t count;
+    bool in_place, user;
+};
+
+static bool blocks_in(enum tutti_kind kind)
+{
+    return kind == TUTTI_SCATTER || kind == TUTTI_REDUCE_SCATTER || kind == TUTTI_ALL_TO_ALL;
+}
+static bool blocks_out(enum tutti_kind kind)
+{
+    return kind == TUTTI_GATHER || kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL;
+}
+
+/* What a rank's input holds: one block, or one for each rank. */
+static uint64_t input_of(const struct sweep *s, uint32_t rank, uint32_t block, size_t i)
+{
+    if (s->user) return affine(rank, block, i);
+    return (uint64_t)(uint32_t)value(rank, block, i);
+}
+
+/* What block `block` of rank's output must hold; false: untouched. */
+static bool expected(const struct sweep *s, uint32_t rank, uint32_t n, uint32_t root, uint32_t block, size_t i,
+                     uint64_t *out)
+{
+    uint32_t first = 0, last = n - 1, b = 0;
+    switch (s->kind) {
+    case TUTTI_ALL_REDUCE:
+        break;
+    case TUTTI_REDUCE:
+        if (rank != root) return false;
+        break;
+    case TUTTI_REDUCE_SCATTER:
+        b = rank;
+        break;
+    case TUTTI_SCAN:
+        last = rank;
+        break;
+    case TUTTI_EXSCAN:
+        if (rank == 0) return false;
+        last = rank - 1;
+        break;
+    case TUTTI_BROADCAST:
+        *out = input_of(s, root, 0, i);
+        return true;
+    case TUTTI_GATHER:
+        if (rank != root) return false;
+        *out = input_of(s, block, 0, i);
+        return true;
+    case TUTTI_ALL_GATHER:
+        *out = input_of(s, block, 0, i);
+        return true;
+    case TUTTI_SCATTER:
+        *out = input_of(s, root, rank, i);
+        return true;
+    case TUTTI_ALL_TO_ALL:
+        *out = input_of(s, block, rank, i);
+        return true;
+    default:
+        return false;
+    }
+    if (s->user) {
+        *out = affine_fold(first, last, b, i);
+    } else {
+        uint32_t sum = 0;
+        for (uint32_t r = first; r <= last; r++) sum += (uint32_t)value(r, b, i);
+        *out = sum;
+    }
+    return true;
+}
+
+static void put(void *buffer, bool wide, size_t i, uint64_t x)
+{
+    if (wide)
+        ((uint64_t *)buffer)[i] = x;
+    else
+        ((uint32_t *)buffer)[i] = (uint32_t)x;
+}
+static uint64_t get(const void *buffer, bool wide, size_t i)
+{
+    return wide ? ((const uint64_t *)buffer)[i] : ((const uint32_t *)buffer)[i];
+}
+
+#define UNTOUCHED UINT64_C(0x5a5a5a5a)
+
+/* One call of a kind on this rank, checked. Guard elements around the output must stay. */
+static void run_one(struct rig_rank *rank, const struct sweep *s, uint32_t root)
+{
+    uint32_t n = rank->n, in_blocks = blocks_in(s->kind) ? n : 1, out_blocks = blocks_out(s->kind) ? n : 1;
+    size_t element = s->user ? 8 : 4, room = (s->count * n + 8) * element;
+    unsigned char *in = malloc(room), *out = malloc(room), *base = out;
+    struct rig_call call = {.kind = s->kind,
+                            .dtype = s->user ? TUTTI_UINT64 : TUTTI_INT32,
+                            .op = s->user ? 20 : TUTTI_SUM,
+                            .root = root,
+                            .count = s->count,
+                            .user = s->user ? compose : NULL};
+
+    for (size_t i = 0; i < s->count * n + 8; i++) put(in, s->user, i, 0), put(out, s->user, i, UNTOUCHED);
+    unsigned char *from = in, *to = out + 4 * element; /* unaligned to lines, with guards */
+    if (s->in_place) {                                 /* the smaller side is the own block of the larger one */
+        from = to;
+        if (blocks_out(s->kind) && !blocks_in(s->kind)) from = to + rank->me * s->count * element;
+        if (blocks_in(s->kind) && !blocks_out(s->kind)) to = from + rank->me * s->count * element;
+    }
+    for (uint32_t b = 0; b < in_blocks; b++)
+        for (size_t i = 0; i < s->count; i++)
+            put(from, s->user, b * s->count + i, input_of(s, rank->me, in_blocks == 1 ? 0 : b, i));
+    call.input = from, call.output = to;
+    if (s->kind == TUTTI_BROADCAST) {
+        if (rank->me != root) memset(from, 0, s->count * element), call.input = NULL;
+        call.output = from, to = from;
+    }
+    if (s->kind == TUTTI_SCATTER && rank->me != root) call.input = NULL;
+    RIG_OK(rank, rig_call(rank, rank->team, &call));
+    for (uint32_t b = 0; b < out_blocks; b++) {
+        for (size_t i = 0; i < s->count; i++) {
+            uint64_t want = 0, got = get(to, s->user, b * s->count + i);
+            if (!expected(s, rank->me, n, root, b, i, &want)) {
+                if (s->in_place) continue;
+                want = UNTOUCHED;
+            }
+            RIG_CHECK(rank, got == want, "%s of %zu, %s place%s, root %u: block %u [%zu] is %" PRIx64 ", not %" PRIx64,
+                      tutti_kind_name(s->kind), s->count, s->in_place ? "in" : "out of", s->user ? ", user" : "", root,
+                      b, i, got, want);
+        }
+    }
+    for (size_t i = 0; i < 4; i++)
+        RIG_CHECK(rank, get(base, s->user, i) == UNTOUCHED && get(base, s->user, s->count * n + 4 + i) == UNTOUCHED,
+                  "%s of %zu wrote outside", tutti_kind_name(s->kind), s->count);
+    free(in);
+    free(base);
+}
+
+static void every_kind(struct rig_rank *rank)
+{
+    static const size_t counts[] = {0, 1, 2, 3, 7, 61, 1000, 6000, 40000};
+
+    for (size_t c = 0; c < TUTTI_ARRAY_LEN(counts); c++) {
+        for (int kind = 0; kind < TUTTI_N_KINDS && !rank->wrong[0]; kind++) {
+            for (int mode = 0; mode < 4; mode++) {
+                struct sweep s = {(enum tutti_kind)kind, counts[c], mode & 1, mode & 2};
+                if (s.count == 40000 && (mode || rank->n > 4)) continue;
+                run_one(rank, &s, (uint32_t)(c + (size_t)mode) % rank->n);
+            }
+        }
+    }
+}
+
+static void run_kinds(uint32_t n, size_t slice, size_t eager, size_t zero_copy)
+{
+    struct rig rig = {.n = n,
+                      .slice_bytes = slice,
+                      .eager_bytes = eager,
+                      .zero_copy_bytes = zero_copy,
+                      .staging_bytes = 1 << 16,
+                      .main = every_kind};
+    rig_run(&rig);
+}
+
+static void test_kinds_copied(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) run_kinds(n, 1 << 17, 2048, SIZE_MAX);
+}
+
+static void test_kinds_sliced(void **state)
+{
+    (void)state;
+    run_kinds(3, 4096, 64, SIZE_MAX);
+    run_kinds(4, 4096, 4096, SIZE_MAX);
+}
+
+static void test_kinds_offered(void **state)
+{
+    (void)state;
+    run_kinds(2, 8192, 64, 1);
+    run_kinds(4, 1 << 17, 2048, 4096);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds_copied),
+        cmocka_unit_test(test_kinds_sliced),
+        cmocka_unit_test(test_kinds_offered),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
