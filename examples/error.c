@@ -6,8 +6,6 @@
 
 #include "example.h"
 
-#include <inttypes.h>
-
 /* What a program decides by is the scope of the status: how much was lost. */
 static int is_survivable(enum tutti_status status)
 {
@@ -22,14 +20,13 @@ int main(void)
     int32_t value[2] = {1, 1}, sum[2] = {0, 0};
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = UINT64_C(10000000000);
-    options.tag = "step 1"; /* found again in the sentence */
+    options.tag = "step 1"; /* for traces */
 
     size_t count = size > 1 && rank == size - 1 ? 2 : 1; /* the mistake */
     enum tutti_status status = tutti_all_reduce(value, sum, count, TUTTI_INT32, TUTTI_SUM, world, &options, NULL);
     if (status < 0) {
         struct tutti_error error = *tutti_last_error(); /* a copy: the record lives until this thread's next call */
-        printf("rank %d: %s in %s number %" PRIu64 ": %s\n", rank, tutti_status_name(status), error.collective,
-               error.seq, error.text);
+        printf("rank %d: %s: %s\n", rank, tutti_status_name(status), error.text);
         if (!is_survivable(status)) return 1;
         CHECK(tutti_comm_shrink(world, NULL, 0, &again));
         tutti_comm_destroy(world);

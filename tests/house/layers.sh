@@ -14,13 +14,13 @@ BEGIN {
     n = split(table, entries, " ")
     for (i = 1; i <= n; i++) { split(entries[i], pair, ":"); row[pair[1]] = pair[2] }
 }
+function exists(path,    line, found) { found = (getline line <path) >= 0; close(path); return found }
 function refuse(why) { print FILENAME ":" FNR ": " why; n_refused++ }
 FNR == 1 {
     n_files++
     split(FILENAME, path, "/")
     top = path[1]
     folder = top == "src" ? path[2] : ""
-    is_test = FILENAME ~ /_test\.c$/
     if (top == "src" && !(folder in row)) refuse("src/" folder " has no row in the table of layers (tests/house/layers.sh)")
 }
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -38,8 +38,8 @@ FNR == 1 {
         if (other != folder && row[other] >= row[folder])
             refuse("src/" folder " (row " row[folder] ") may not include \"" name "\" (row " row[other] ")")
     }
-    else if (quoted && other == "" && !(is_test && name in helper))
-        refuse("write \"" folder "/" name "\": includes name their folder")
+    else if (quoted && other == "" && !(name in helper) && !exists("src/" folder "/" name))
+        refuse("\"" name "\" is neither in src/" folder " nor in tests/")
 }
 END {
     if (n_files == 0) { print "layers: no sources found"; exit 1 }

@@ -37,7 +37,7 @@ plant src/base/a.c '#include "engine/e.h"' 'may not include "engine/e.h"'
 plant src/base/a.c '  #  include <comm/c.h>' 'may not include "comm/c.h"'
 plant src/engine/e.c '#include "model/choose.h"' 'may not include "model/choose.h"'
 plant src/engine/e.c '#include "../comm/c.h"' 'climbs out'
-plant src/engine/e.c '#include "e.h"' 'includes name their folder'
+plant src/engine/e.c '#include "a.h"' 'neither in src/engine nor in tests'
 plant include/tutti/a.h '#include "base/a.h"' 'a public header'
 plant examples/x.c '#include "base/a.h"' 'an example may use only'
 mkdir "$tree/src/stray"
