@@ -49,8 +49,8 @@ static void boards_are_readable(void **state)
     assert_false(t->ops->peek(t, 1, 6, &board));
     assert_false(t->ops->peek(t, 2, 5, &board));
     assert_false(t->ops->peek(t, 3, 5, &board));
-    assert_false(t->ops->peek(t, 1, TUTTI_BOARD_SLOTS, &board));
-    t->ops->publish(t, TUTTI_BOARD_SLOTS, &expected); /* ignored */
+    assert_false(t->ops->peek(t, 1, TUTTI_BOARD_ALL, &board));
+    t->ops->publish(t, TUTTI_BOARD_ALL, &expected); /* ignored */
     test_member_close(&world, 1);
     assert_true(t->ops->peek(t, 1, 5, &board)); /* stays when its writer has left */
     test_world_free(&world);

@@ -43,7 +43,7 @@ static void publishing_unlock(struct tutti_host *host)
 void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board)
 {
     struct tutti_host *host = tutti_host_of(t);
-    if (slot >= TUTTI_BOARD_SLOTS) return;
+    if (slot >= TUTTI_BOARD_ALL) return;
     struct tutti_board_row *row = tutti_segment_board(host->segment, t->me, slot);
     publishing_lock(host);
     uint64_t next = atomic_load_explicit(&row->sequence, memory_order_relaxed) + 1;
@@ -55,7 +55,7 @@ void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct t
 bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out)
 {
     struct tutti_host *host = tutti_host_of(t);
-    if (peer >= t->n || slot >= TUTTI_BOARD_SLOTS) return false;
+    if (peer >= t->n || slot >= TUTTI_BOARD_ALL) return false;
     struct tutti_board_row *row = tutti_segment_board(host->segment, peer, slot);
     for (int i = 0; i < PEEK_TRIES; i++) {
         uint64_t sequence = atomic_load_explicit(&row->sequence, memory_order_acquire);

@@ -40,7 +40,7 @@ struct tutti_segment_layout tutti_segment_layout(uint32_t n, uint32_t ring_bytes
     l.members = l.cards + (uint64_t)n * TUTTI_CARD_BYTES;
     l.doorbells = l.members + n * sizeof(struct tutti_member);
     l.boards = l.doorbells + n * l.doorbell_stride;
-    l.failures = l.boards + (uint64_t)n * TUTTI_BOARD_SLOTS * sizeof(struct tutti_board_row);
+    l.failures = l.boards + (uint64_t)n * TUTTI_BOARD_ALL * sizeof(struct tutti_board_row);
     l.rings = align_up(l.failures + n * sizeof(struct tutti_failure_row), TUTTI_SEGMENT_HEADER_BYTES);
     l.total = align_up(l.rings + (uint64_t)n * n * l.ring_stride, UINT64_C(65536)); /* whole pages of any machine */
     return l;

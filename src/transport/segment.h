@@ -109,7 +109,7 @@ static inline struct tutti_doorbell *tutti_segment_doorbell(const struct tutti_s
 }
 static inline struct tutti_board_row *tutti_segment_board(const struct tutti_segment *s, uint32_t member, uint32_t slot)
 {
-    return (struct tutti_board_row *)(void *)(s->base + s->layout.boards) + member * TUTTI_BOARD_SLOTS + slot;
+    return (struct tutti_board_row *)(void *)(s->base + s->layout.boards) + member * TUTTI_BOARD_ALL + slot;
 }
 static inline struct tutti_failure_row *tutti_segment_failures(const struct tutti_segment *s, uint32_t member)
 {

@@ -37,7 +37,7 @@ static void layouts_do_not_overlap(void **state)
                                       (uint64_t)n * TUTTI_CARD_BYTES,
                                       n * sizeof(struct tutti_member),
                                       n * (offsetof(struct tutti_doorbell, ready) + (n + 63) / 64 * 8),
-                                      (uint64_t)n * TUTTI_BOARD_SLOTS * sizeof(struct tutti_board_row),
+                                      (uint64_t)n * TUTTI_BOARD_ALL * sizeof(struct tutti_board_row),
                                       n * sizeof(struct tutti_failure_row),
                                       (uint64_t)n * n * (sizeof(struct tutti_ring_shared) + ring)};
             for (size_t k = 0; k + 1 < TUTTI_ARRAY_LEN(starts); k++) {
