@@ -30,38 +30,30 @@ struct group {
 static struct group group_of(const struct tutti_shape *shape, uint32_t level, uint32_t unit)
 {
     const struct tutti_level *runs = &shape->levels[level];
-    struct group group = {0, 0, 0};
+    uint32_t index = 0, first = 0;
 
     for (uint32_t r = 0; r < runs->n_runs; r++) {
         uint32_t size = runs->runs[r].size, repeat = runs->runs[r].repeat;
-        uint32_t within = (unit - group.first) / size;
-        group.n = size;
-        if (within < repeat) {
-            group.index += within;
-            group.first += within * size;
-            return group;
-        }
-        group.index += repeat;
-        group.first += repeat * size;
+        uint32_t within = (unit - first) / size;
+        if (within < repeat) return (struct group){index + within, first + within * size, size};
+        index += repeat;
+        first += repeat * size;
     }
-    return group;
+    return (struct group){index, first, 1}; /* levels that add up do not get here */
 }
 
 static struct group group_at(const struct tutti_shape *shape, uint32_t level, uint32_t index)
 {
     const struct tutti_level *runs = &shape->levels[level];
-    struct group group = {index, 0, 0};
+    uint32_t before = 0, first = 0;
 
     for (uint32_t r = 0; r < runs->n_runs; r++) {
-        group.n = runs->runs[r].size;
-        if (index < runs->runs[r].repeat) {
-            group.first += index * group.n;
-            return group;
-        }
-        index -= runs->runs[r].repeat;
-        group.first += runs->runs[r].repeat * group.n;
+        uint32_t size = runs->runs[r].size, repeat = runs->runs[r].repeat;
+        if (index - before < repeat) return (struct group){index, first + (index - before) * size, size};
+        before += repeat;
+        first += repeat * size;
     }
-    return group;
+    return (struct group){index, first, 1};
 }
 
 static uint32_t n_units(const struct tutti_shape *shape, uint32_t level)
@@ -144,19 +136,16 @@ struct run {
 /* The run that starts at `unit`. */
 static struct run run_at(const struct stage *stage, uint32_t unit)
 {
-    struct run run = {.unit = unit, .n = 1, .first = member_of(stage->shape, stage->root, stage->level, unit)};
-    uint32_t end = stage->first + stage->n, width = run.first.n;
+    struct member first = member_of(stage->shape, stage->root, stage->level, unit);
+    uint32_t end = stage->first + stage->n, n = 1;
 
-    while (unit + run.n < end) {
-        struct member member = member_of(stage->shape, stage->root, stage->level, unit + run.n);
-        if (member.n != width || member.lead != run.first.lead + run.n * width) break;
-        run.n++;
+    for (; unit + n < end; n++) {
+        struct member member = member_of(stage->shape, stage->root, stage->level, unit + n);
+        if (member.n != first.n || member.lead != first.lead + n * first.n) break;
     }
-    run.head = run.first.lead;
-    if (stage->lead >= run.first.lead && (stage->lead - run.head) % width == 0 &&
-        (stage->lead - run.head) / width < run.n)
-        run.head = stage->lead;
-    return run;
+    /* The lead of the group is one of the run if its slot is. */
+    bool has_lead = stage->lead >= first.first && stage->lead < first.first + n * first.n;
+    return (struct run){unit, n, first, has_lead ? stage->lead : first.lead};
 }
 
 /* ---- what travels ---- */
@@ -180,14 +169,16 @@ static uint32_t cargo_n(const struct cargo *cargo, uint32_t n_slots)
 
 static void call_run(const struct run *run, const struct cargo *cargo, enum tutti_kind kind, struct tutti_emit *emit)
 {
-    struct tutti_view view = {.base = run->first.lead, .stride = run->first.n, .size = run->n};
+    bool blocks = cargo->content == BLOCKS;
+    struct tutti_view view = {.base = run->first.lead,
+                              .stride = run->first.n,
+                              .size = run->n,
+                              .chunk = cargo_chunk(cargo, &run->first),
+                              .n_chunks = blocks ? run->n : 1,
+                              .width = blocks ? run->first.n : cargo->n,
+                              .root = (run->head - run->first.lead) / run->first.n};
 
-    if (run->n == 1) return;
-    view.root = (run->head - run->first.lead) / run->first.n;
-    view.chunk = cargo_chunk(cargo, &run->first);
-    view.n_chunks = cargo->content == BLOCKS ? run->n : 1;
-    view.width = cargo->content == BLOCKS ? run->first.n : cargo->n;
-    tutti_emit_call(emit, kind, &view);
+    if (run->n > 1) tutti_emit_call(emit, kind, &view);
 }
 
 static const enum tutti_kind up_kinds[] = {[PART] = TUTTI_REDUCE, [BLOCKS] = TUTTI_GATHER, [TOKEN] = TUTTI_BARRIER};
@@ -259,6 +250,8 @@ static void down(const struct tutti_shape *shape, uint32_t root, uint32_t level,
     if (!stage_find(shape, root, level, &stage)) return;
     struct run run = own_run(&stage);
     uint32_t end = stage.first + stage.n;
+    /* The barrier of the uppermost leads has told all of them on the way up. */
+    if (cargo->content == TOKEN && level == shape->n_levels && run.n == stage.n) return;
     if (shape->slot == stage.lead) {
         for (uint32_t unit = stage.first; unit < end;) {
             struct run other = run_at(&stage, unit);
