@@ -17,6 +17,7 @@
 #define SEED 1
 #define BUCKET 4096 /* values: 16 KiB */
 #define MIN_ACCURACY 95.0
+#define SHOW_NS UINT64_C(50000000) /* between two drawings of the progress bar */
 
 struct job {
     struct tutti_comm *comm;
@@ -25,25 +26,37 @@ struct job {
     const char *file;
     struct digits train, held_out;
     uint32_t *order;
+    uint64_t shown_ns; /* when the progress bar was drawn last */
 };
 
 /* ---- what is shown (by rank 0) ---- */
-static void show_progress(const struct job *job, size_t epoch, size_t done, size_t of)
+/* Under tutti run the ranks write to pipes; the launcher says whether what it writes to is a terminal. */
+static bool is_terminal(void)
+{
+    return isatty(STDOUT_FILENO) || getenv("TUTTI_RUN_TERMINAL");
+}
+
+static void show_progress(struct job *job, size_t epoch, size_t done)
 {
     enum { WIDTH = 40 };
     static const char full[WIDTH + 1] = "########################################";
-    if (job->rank != 0 || !isatty(STDOUT_FILENO)) return;
-    int filled = (int)(WIDTH * (epoch * of + done) / (job->epochs * of));
-    printf("\repoch %2zu/%zu [%.*s%*s]", epoch + (done < of), job->epochs, filled, full, WIDTH - filled, "");
+    size_t of = job->train.n, epochs = job->epochs;
+    uint64_t now = digits_now_ns();
+    bool last = done == of;
+    if (job->rank != 0 || !is_terminal() || (!last && now - job->shown_ns < SHOW_NS)) return;
+    int filled = (int)(WIDTH * (epoch * of + done) / (epochs * of));
+    printf("\repoch %2zu/%zu [%.*s%*s]", epoch + 1, epochs, filled, full, WIDTH - filled, "");
     fflush(stdout);
+    job->shown_ns = now;
 }
 
 static void show_epoch(const struct job *job, size_t epoch, double loss, uint64_t epoch_ns)
 {
     if (job->rank != 0) return;
     double rate = (double)job->train.n * 1e9 / (double)epoch_ns;
-    if (isatty(STDOUT_FILENO))
-        printf(" loss %.4f, %6.0f images/s%s", loss, rate, epoch + 1 == job->epochs ? "\n" : "");
+    bool last = epoch + 1 == job->epochs;
+    if (is_terminal())
+        printf(" loss %.4f, %6.0f images/s%s", loss, rate, last ? "\n" : "");
     else
         printf("epoch %2zu/%zu loss %.4f, %.0f images/s\n", epoch + 1, job->epochs, loss, rate);
     fflush(stdout);
@@ -75,7 +88,7 @@ static double train(struct job *job, struct model *model, struct reducer *reduce
             loss += batch_gradient(job, model, first, n, part, parts, reducer);
             if (reducer) CHECK(reducer_wait(reducer));
             model_step(model, DIGITS_RATE, DIGITS_MOMENTUM);
-            if (reducer) show_progress(job, epoch, first + n, job->train.n);
+            if (reducer) show_progress(job, epoch, first + n);
         }
         if (!reducer) continue;
         CHECK(tutti_all_reduce(&loss, &loss, 1, TUTTI_FLOAT64, TUTTI_SUM, job->comm, NULL, NULL));
@@ -91,7 +104,7 @@ static void report_speed(const struct job *job, const struct reducer *reducer, u
     double seconds = (double)train_ns / 1e9, waited = (double)reducer->waited_ns / (double)train_ns;
     printf("%zu images in %.2f s on %d ranks: %.0f images/s\n", job->epochs * job->train.n, seconds, job->size,
            (double)(job->epochs * job->train.n) / seconds);
-    printf("communication %.1f %% of the time", 100 * waited);
+    printf("communication %.1f %% of the time, waiting for slower ranks included", 100 * waited);
     if (reducer->flying_ns > reducer->waited_ns)
         printf("; %.0f %% of what was in flight was hidden behind the backward pass",
                100 * (1 - (double)reducer->waited_ns / (double)reducer->flying_ns));
