@@ -89,10 +89,7 @@ static void test_offered(void **state)
 static void test_disordered(void **state)
 {
     (void)state;
-    struct rig rig = {.n = 2,
-                      .main = ordered,
-                      .decorators = "fault",
-                      .fault = "seed=3,duplicate=0.2,delay=0.05:1ms"};
+    struct rig rig = {.n = 2, .main = ordered, .decorators = "fault", .fault = "seed=3,duplicate=0.2,delay=0.05:1ms"};
     rig_run(&rig);
 }
 
@@ -223,7 +220,8 @@ static void probed(struct rig_rank *rank)
         recv_now(rank, data, 9000, 0, 4);
         check(rank, data, 0, 4, 9000);
         recv_now(rank, &x, 4, 0, 3);
-        RIG_CHECK(rank, tutti_engine_probe(rank->team, TUTTI_ANY_SOURCE, TUTTI_ANY_TAG, &m) == TUTTI_AGAIN, "left over");
+        RIG_CHECK(rank, tutti_engine_probe(rank->team, TUTTI_ANY_SOURCE, TUTTI_ANY_TAG, &m) == TUTTI_AGAIN,
+                  "left over");
     }
     free(data);
 }
@@ -259,9 +257,9 @@ static void test_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),     cmocka_unit_test(test_offered),   cmocka_unit_test(test_disordered),
-        cmocka_unit_test(test_reversed),  cmocka_unit_test(test_posted),    cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_probe),     cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_order),    cmocka_unit_test(test_offered), cmocka_unit_test(test_disordered),
+        cmocka_unit_test(test_reversed), cmocka_unit_test(test_posted),  cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_probe),    cmocka_unit_test(test_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

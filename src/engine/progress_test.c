@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Progress: many calls in flight, communicators used in opposite orders, messages that come before their call, the
+ * helper, several threads that wait, transports that disorder, nothing allocated, many ranks on few processors. */
+
+#include "engine/test_rig.h"
+
+static struct rig_call sum_call(int32_t *data, size_t count, struct tutti_cache *cache)
+{
+    return (struct rig_call){.kind = TUTTI_ALL_REDUCE,
+                             .dtype = TUTTI_INT32,
+                             .op = TUTTI_SUM,
+                             .count = count,
+                             .input = data,
+                             .output = data,
+                             .cache = cache};
+}
+
+static int32_t total(uint32_t n)
+{
+    return (int32_t)(n * (n + 1) / 2);
+}
+
+/* ---- a thousand calls in flight ---- */
+#define N_CALLS 1000
+static void thousand(struct rig_rank *rank)
+{
+    struct tutti_cache *cache;
+    struct tutti_work **works = calloc(N_CALLS, sizeof(struct tutti_work *));
+    int32_t *data = calloc(N_CALLS * 300, sizeof(*data));
+
+    RIG_OK(rank, tutti_cache_create(8, &cache));
+    for (uint32_t i = 0; i < N_CALLS; i++) {
+        size_t count = i % 50 == 49 ? 20000 : 1 + i % 300;
+        int32_t *at = count > 300 ? calloc(count, sizeof(*data)) : data + i * 300;
+        struct rig_call call = sum_call(at, count, cache);
+        for (size_t k = 0; k < count; k++) at[k] = (int32_t)(rank->me + 1);
+        RIG_OK(rank, rig_start(rank, rank->team, &call, i % 2, &works[i]));
+        if (count <= 300) continue;
+        RIG_OK(rank, tutti_work_wait(works[i], 0));
+        for (size_t k = 0; k < count; k++) RIG_CHECK(rank, at[k] == total(rank->n), "large call %u [%zu]", i, k);
+        free(at);
+    }
+    for (uint32_t i = N_CALLS; i-- > 0;) RIG_OK(rank, tutti_work_finish(works[i]));
+    for (uint32_t i = 0; i < N_CALLS; i++)
+        for (size_t k = 0; k < 1 + i % 300 && i % 50 != 49; k++)
+            RIG_CHECK(rank, data[i * 300 + k] == total(rank->n), "call %u [%zu] is %d", i, k, data[i * 300 + k]);
+    struct tutti_engine_stats stats;
+    tutti_engine_stats(rank->engine, &stats);
+    RIG_CHECK(rank, stats.calls_started == N_CALLS && stats.calls_completed == N_CALLS, "%" PRIu64 " of %" PRIu64,
+              stats.calls_completed, stats.calls_started);
+    tutti_cache_destroy(cache);
+    free(works);
+    free(data);
+}
+
+static void test_thousand(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = thousand};
+    rig_run(&rig);
+}
+
+/* ---- two communicators, opposite orders ---- */
+static void opposite(struct rig_rank *rank)
+{
+    struct tutti_team *teams[2] = {rank->team, rig_team(rank, RIG_TEAM + 64, 0)};
+    int32_t *data[2][8];
+    struct tutti_work *works[2][8];
+    struct tutti_cache *cache;
+
+    RIG_OK(rank, tutti_cache_create(8, &cache));
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t t = rank->me % 2 ? i / 8 : 1 - i / 8, c = i % 8;
+        data[t][c] = calloc(9000, sizeof(int32_t));
+        for (size_t k = 0; k < 9000; k++) data[t][c][k] = (int32_t)(rank->me + 1);
+        struct rig_call call = sum_call(data[t][c], c % 2 ? 9000 : 9, cache);
+        RIG_OK(rank, rig_start(rank, teams[t], &call, true, &works[t][c]));
+    }
+    for (uint32_t t = 0; t < 2; t++) {
+        for (uint32_t c = 0; c < 8; c++) {
+            RIG_OK(rank, tutti_work_finish(works[t][c]));
+            RIG_CHECK(rank, data[t][c][8] == total(rank->n), "team %u call %u", t, c);
+            free(data[t][c]);
+        }
+    }
+    tutti_cache_destroy(cache);
+    tutti_team_destroy(teams[1]);
+}
+
+static void test_opposite(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 4, .main = opposite, .slice_bytes = 4096};
+    rig_run(&rig);
+}
+
+/* ---- a root that is far ahead is held back by credits, not by errors ---- */
+static void ahead(struct rig_rank *rank)
+{
+    enum { N = 100 };
+    int32_t data[N][4] = {{0}};
+    struct tutti_work *works[N];
+    struct tutti_cache *cache;
+    struct tutti_engine_stats stats;
+
+    RIG_OK(rank, tutti_cache_create(8, &cache));
+    if (rank->me == 1) tutti_sleep_ns(50 * TUTTI_NS_PER_MS);
+    for (int32_t i = 0; i < N; i++) {
+        for (int32_t k = 0; k < 4 && rank->me == 0; k++) data[i][k] = i * 4 + k;
+        struct rig_call call = {.kind = TUTTI_BROADCAST,
+                                .dtype = TUTTI_INT32,
+                                .op = -1,
+                                .count = 4,
+                                .input = rank->me == 0 ? data[i] : NULL,
+                                .output = data[i],
+                                .cache = cache};
+        RIG_OK(rank, rig_start(rank, rank->team, &call, true, &works[i]));
+        if (rank->me == 1 && i == 0) tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
+    }
+    for (int32_t i = 0; i < N; i++) {
+        RIG_OK(rank, tutti_work_finish(works[i]));
+        for (int32_t k = 0; k < 4; k++) RIG_CHECK(rank, data[i][k] == i * 4 + k, "broadcast %d [%d]", i, k);
+    }
+    tutti_engine_stats(rank->engine, &stats);
+    if (rank->me == 1) RIG_CHECK(rank, stats.held > 0, "nothing was held");
+    tutti_cache_destroy(cache);
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = ahead};
+    rig_run(&rig);
+}
+
+/* ---- a peer creates the communicator and calls before this rank has created it ---- */
+static void stray(struct rig_rank *rank)
+{
+    int32_t data[3000];
+    struct tutti_team *team = NULL;
+
+    for (uint64_t round = 1; round <= 3; round++) {
+        for (size_t i = 0; i < 3000; i++) data[i] = (int32_t)(rank->me + 1);
+        struct rig_call call = sum_call(data, round == 2 ? 3000 : 30, NULL);
+        if (rank->me == round % rank->n) tutti_sleep_ns(30 * TUTTI_NS_PER_MS);
+        team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
+        RIG_OK(rank, rig_call(rank, team, &call));
+        for (size_t i = 0; i < call.count; i++) RIG_CHECK(rank, data[i] == total(rank->n), "[%zu] is %d", i, data[i]);
+        tutti_team_destroy(team);
+    }
+}
+
+static void test_stray(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = stray, .no_team = true};
+    rig_run(&rig);
+}
+
+/* ---- the helper progresses what nobody waits for ---- */
+static void unwatched(struct rig_rank *rank)
+{
+    static int32_t data[4][50000];
+    struct tutti_work *work;
+    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+
+    for (int round = 0; round < 5; round++) {
+        for (size_t i = 0; i < 50000; i++) data[rank->me][i] = (int32_t)(rank->me + 1);
+        struct rig_call call = sum_call(data[rank->me], 50000, NULL);
+        RIG_OK(rank, rig_start(rank, rank->team, &call, true, &work));
+        while (tutti_work_test(work) == TUTTI_PENDING && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS / 5);
+        RIG_OK(rank, tutti_work_finish(work));
+        for (size_t i = 0; i < 50000; i++) RIG_CHECK(rank, data[rank->me][i] == total(rank->n), "[%zu]", i);
+        tutti_schedule_destroy(call.schedule);
+        /* and a blocking call, for which the helper gives way */
+        int32_t one = (int32_t)(rank->me + 1);
+        call = sum_call(&one, 1, NULL);
+        RIG_OK(rank, rig_call(rank, rank->team, &call));
+        RIG_CHECK(rank, one == total(rank->n), "sum is %d", one);
+    }
+}
+
+static void test_helper(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 4, .main = unwatched};
+    rig_run(&rig);
+}
+
+/* ---- several threads of a rank wait at once, each on a communicator of its own ---- */
+struct waiter_arg {
+    struct rig_rank *rank;
+    struct tutti_team *team;
+};
+
+static void *waiter_main(void *arg)
+{
+    struct waiter_arg *w = arg;
+
+    for (int i = 0; i < 200; i++) {
+        int32_t x[100];
+        for (int k = 0; k < 100; k++) x[k] = (int32_t)(w->rank->me + 1);
+        struct rig_call call = sum_call(x, 100, NULL);
+        RIG_OK(w->rank, rig_call(w->rank, w->team, &call));
+        for (int k = 0; k < 100; k++) RIG_CHECK(w->rank, x[k] == total(w->rank->n), "call %d", i);
+    }
+    return NULL;
+}
+
+static void waiters(struct rig_rank *rank)
+{
+    enum { N = 4 };
+    pthread_t threads[N];
+    struct waiter_arg args[N];
+
+    for (uint32_t i = 0; i < N; i++) args[i] = (struct waiter_arg){rank, rig_team(rank, RIG_TEAM + 1 + i, 0)};
+    for (uint32_t i = 0; i < N; i++) pthread_create(&threads[i], NULL, waiter_main, &args[i]);
+    for (uint32_t i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    for (uint32_t i = 0; i < N; i++) tutti_team_destroy(args[i].team);
+}
+
+static void test_waiters(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = waiters, .spin_ns = 20000};
+    rig_run(&rig);
+}
+
+/* ---- a transport that repeats and delays ---- */
+static void disordered(struct rig_rank *rank)
+{
+    struct tutti_cache *cache;
+    int32_t *data = calloc(30000, sizeof(*data));
+
+    RIG_OK(rank, tutti_cache_create(8, &cache));
+    for (int round = 0; round < 60 && !rank->wrong[0]; round++) {
+        size_t count = round % 3 == 0 ? 30000 : round % 3 == 1 ? 2000 : 20;
+        for (size_t i = 0; i < count; i++) data[i] = (int32_t)(rank->me + 1);
+        struct rig_call call = sum_call(data, count, cache);
+        RIG_OK(rank, rig_call(rank, rank->team, &call));
+        for (size_t i = 0; i < count; i++)
+            RIG_CHECK(rank, data[i] == total(rank->n), "round %d [%zu] is %d", round, i, data[i]);
+    }
+    tutti_cache_destroy(cache);
+    free(data);
+}
+
+static void test_disordered(void **state)
+{
+    (void)state;
+    for (int seed = 1; seed <= 4; seed++) {
+        char fault[64];
+        snprintf(fault, sizeof(fault), "seed=%d,duplicate=0.1,delay=0.05:1ms", seed);
+        struct rig rig = {.n = 3,
+                          .main = disordered,
+                          .decorators = "fault",
+                          .fault = fault,
+                          .slice_bytes = seed % 2 ? 1 << 17 : 4096,
+                          .zero_copy_bytes = seed == 3 ? 4096 : SIZE_MAX};
+        rig_run(&rig);
+    }
+}
+
+/* ---- steady state allocates nothing, neither the start nor the progress ---- */
+static void frugal(struct rig_rank *rank)
+{
+    enum tutti_kind kinds[] = {TUTTI_ALL_REDUCE, TUTTI_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_EXSCAN};
+    int32_t in[4000] = {0}, out[4000];
+    struct tutti_cache *cache;
+
+    RIG_OK(rank, tutti_cache_create(16, &cache));
+    for (int round = 0; round < 40; round++) {
+        struct rig_call call = {.kind = kinds[round % 5],
+                                .dtype = TUTTI_INT32,
+                                .op = kinds[round % 5] == TUTTI_ALL_TO_ALL ? -1 : TUTTI_SUM,
+                                .count = round % 2 ? 1000 : 10,
+                                .input = in,
+                                .output = out,
+                                .cache = cache};
+        if (round == 20) tutti_alloc_fail_at(0);
+        RIG_OK(rank, rig_call(rank, rank->team, &call));
+    }
+    RIG_CHECK(rank, tutti_alloc_fail_at(0) == 0, "something was allocated");
+    tutti_cache_destroy(cache);
+}
+
+static void test_frugal(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = frugal};
+    rig_run(&rig);
+}
+
+/* ---- a binomial tree over many ranks ---- */
+static uint32_t tree_rounds(const struct tutti_shape *s)
+{
+    uint32_t k = 0;
+    while ((UINT32_C(1) << k) < s->size) k++;
+    return 2 * k;
+}
+static void tree_round(const struct tutti_shape *s, uint32_t round, struct tutti_emit *e)
+{
+    uint32_t half = tree_rounds(s) / 2, k = round < half ? round : 2 * half - 1 - round, bit = UINT32_C(1) << k;
+    bool up = round < half;
+
+    if (s->slot & (bit - 1)) return;
+    if (s->slot & bit) {
+        if (up)
+            tutti_emit_send(e, s->slot - bit, TUTTI_DATA, 0, 1);
+        else
+            tutti_emit_recv(e, s->slot - bit, TUTTI_DATA, 0, 1);
+    } else if (s->slot + bit < s->size) {
+        if (up)
+            tutti_emit_recv_reduce(e, s->slot + bit, TUTTI_DATA, 0, 1, TUTTI_RIGHT);
+        else
+            tutti_emit_send(e, s->slot + bit, TUTTI_DATA, 0, 1);
+    }
+}
+static const struct tutti_schedule_ops tree_ops = {.rounds = tree_rounds, .round = tree_round};
+static const struct tutti_algorithm tree = {.name = "test tree", .kinds = {&tree_ops}};
+
+static void many(struct rig_rank *rank)
+{
+    uint32_t n_calls = *(const uint32_t *)rank->rig->arg;
+    struct tutti_cache *cache;
+
+    RIG_OK(rank, tutti_cache_create(2, &cache));
+    for (uint32_t i = 0; i < n_calls; i++) {
+        int64_t x = rank->me + 1;
+        struct rig_call call = {.kind = TUTTI_ALL_REDUCE,
+                                .dtype = TUTTI_INT64,
+                                .op = TUTTI_SUM,
+                                .count = 1,
+                                .input = &x,
+                                .output = &x,
+                                .algorithm = &tree,
+                                .cache = cache};
+        RIG_OK(rank, rig_call(rank, rank->team, &call));
+        RIG_CHECK(rank, x == (int64_t)rank->n * (rank->n + 1) / 2, "sum is %" PRId64, x);
+    }
+    tutti_cache_destroy(cache);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    uint32_t n_calls = 200;
+    struct rig rig = {.n = 64, .main = many, .arg = &n_calls};
+    uint64_t start = tutti_now_ns();
+    rig_run(&rig);
+    print_message("64 ranks: %.3f ms a call\n", (double)(tutti_now_ns() - start) / 1e6 / n_calls);
+    n_calls = 3;
+    rig.n = 1000;
+    rig.staging_bytes = 1 << 16;
+    start = tutti_now_ns();
+    rig_run(&rig);
+    print_message("1000 ranks: %.3f ms in all\n", (double)(tutti_now_ns() - start) / 1e6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_thousand),   cmocka_unit_test(test_opposite), cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_stray),      cmocka_unit_test(test_helper),   cmocka_unit_test(test_waiters),
+        cmocka_unit_test(test_disordered), cmocka_unit_test(test_frugal),   cmocka_unit_test(test_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
