@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* tutti run: variables, output, exit statuses, signals, binding, and that no process outlives it, whoever is killed. */
+
+#include "base/base.h"
+#include "launched.h"
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static size_t count_of(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+#define expect_in(text, what)                                                                                          \
+    do {                                                                                                               \
+        if (!strstr(text, what)) fail_msg("\"%s\" is not in: %s", what, text);                                         \
+    } while (0)
+
+/* ---- what a rank finds ---- */
+static void test_variables(void **state)
+{
+    (void)state;
+    struct launched l;
+    char want[128];
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "3", "--", "sh", "-c",
+                                             "echo $RANK.$WORLD_SIZE.$LOCAL_RANK.$LOCAL_WORLD_SIZE.$GROUP_RANK."
+                                             "$TUTTI_RANK.$TUTTI_WORLD_SIZE.$MASTER_ADDR")),
+                     0);
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(want, sizeof want, "%d.3.%d.3.0.%d.3.127.0.0.1\n", rank, rank, rank);
+        expect_in(l.out_text, want);
+    }
+    assert_string_equal(l.err_text, "");
+    launched_free(&l);
+}
+
+static void test_master_port_is_free(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "1", "sh", "-c", "echo port=$MASTER_PORT=; read line"));
+    launched_expect(&l, "=\n");
+    const int port = atoi(strstr(l.out_text, "port=") + 5);
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(port > 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    close(fd);
+    assert_int_equal(launched_wait(&l), 1); /* read found the end of input */
+    launched_free(&l);
+}
+
+static void test_secret_is_fresh(void **state)
+{
+    (void)state;
+    struct launched first, second;
+    const char *const *args = LAUNCH("-n", "2", "sh", "-c", "echo \"<$TUTTI_SECRET>$TUTTI_JOB\"");
+    assert_int_equal(launched_run(&first, args), 0);
+    assert_int_equal(launched_run(&second, args), 0);
+    const char *line_end = strchr(first.out_text, '\n');
+    assert_non_null(line_end);
+    const size_t length = (size_t)(line_end - first.out_text);
+    assert_memory_equal(first.out_text, line_end + 1, length); /* both ranks have the same */
+    assert_string_not_equal(first.out_text, second.out_text);
+    assert_int_equal(strcspn(first.out_text + 1, ">"), tutti_hmac_available() ? 64 : 0);
+    assert_memory_not_equal(strchr(first.out_text, '>'), strchr(second.out_text, '>'), 20);
+    launched_free(&first);
+    launched_free(&second);
+}
+
+static void test_env(void **state)
+{
+    (void)state;
+    struct launched l;
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* as if inside torchrun: rank 0 would not serve its own store */
+    assert_int_equal(
+        launched_run(&l, LAUNCH("-n", "1", "--env", "A=1", "--env=B=x=y", "--env", "MASTER_ADDR=::1", "--env", "A=2",
+                                "sh", "-c", "echo $A,$B,$MASTER_ADDR,${TORCHELASTIC_USE_AGENT_STORE-unset}")),
+        0);
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    assert_string_equal(l.out_text, "2,x=y,::1,unset\n");
+    launched_free(&l);
+}
+
+static void test_input_goes_to_rank_0(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "3", "--tag-output", "sh", "-c", "cat; echo end"));
+    assert_int_equal(write(l.in, "one\ntwo\n", 8), 8);
+    assert_int_equal(launched_wait(&l), 0);
+    expect_in(l.out_text, "[0] one\n[0] two\n[0] end\n");
+    assert_int_equal(count_of(l.out_text, "end\n"), 3);
+    assert_int_equal(count_of(l.out_text, "one"), 1);
+    launched_free(&l);
+}
+
+/* ---- output ---- */
+static void test_tags(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(
+        launched_run(&l, LAUNCH("-n", "2", "--tag-output", "sh", "-c", "echo a; echo b >&2; printf 'c\\r'; printf d")),
+        0);
+    for (int rank = 0; rank < 2; rank++) {
+        char line[64];
+        snprintf(line, sizeof line, "[%d] a\n", rank);
+        expect_in(l.out_text, line);
+        snprintf(line, sizeof line, "[%d] d\n", rank);
+        expect_in(l.out_text, line);
+        snprintf(line, sizeof line, "[%d] c\r", rank);
+        expect_in(l.out_text, line);
+        snprintf(line, sizeof line, "[%d] b\n", rank);
+        expect_in(l.err_text, line);
+    }
+    assert_int_equal(l.out_bytes, 2 * strlen("[0] a\n[0] c\r[0] d\n"));
+    launched_free(&l);
+}
+
+/* Lines of different ranks never mix, however they come: here in two writes each. */
+static void test_lines_stay_whole(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(
+        launched_run(&l, LAUNCH("-n", "8", "sh", "-c",
+                                "i=0; while [ $i -lt 200 ]; do printf '<%s%s%s%s' $RANK $RANK $RANK $RANK; "
+                                "printf '%s%s>\\n' $RANK $RANK; i=$((i+1)); done")),
+        0);
+    assert_int_equal(l.out_bytes, 8 * 200 * strlen("<000000>\n"));
+    for (size_t i = 0; i < l.out_bytes; i += 9) {
+        const char *line = l.out_text + i;
+        if (line[0] != '<' || line[7] != '>' || line[8] != '\n') fail_msg("a line is torn: %.9s", line);
+        for (int k = 2; k < 7; k++) assert_int_equal(line[k], line[1]);
+    }
+    launched_free(&l);
+}
+
+static void test_much_output(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "4", "sh", "-c", "yes 0123456789abcde | head -c 4000000"));
+    tutti_sleep_ns(300 * TUTTI_NS_PER_MS); /* a slow reader: everything is full */
+    assert_int_equal(launched_wait(&l), 0);
+    assert_int_equal(l.out_bytes, 4 * 4000000);
+    assert_int_equal(count_of(l.out_text, "0123456789abcde\n"), 4 * 250000);
+    launched_free(&l);
+    /* One line, longer than any buffer. */
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "--tag-output", "sh", "-c",
+                                             "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end")),
+                     0);
+    assert_int_equal(l.out_bytes, strlen("[0] ") + 300000 + strlen("\n[0] end\n"));
+    expect_in(l.out_text, "xx\n[0] end\n");
+    launched_free(&l);
+}
+
+static void test_prompt_is_shown(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "1", "sh", "-c", "printf 'name? '; read name; echo hello $name"));
+    launched_expect(&l, "name? ");
+    assert_int_equal(write(l.in, "bob\n", 4), 4);
+    assert_int_equal(launched_wait(&l), 0);
+    assert_string_equal(l.out_text, "name? hello bob\n");
+    launched_free(&l);
+}
+
+static void test_reader_goes_away(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "2", "yes"));
+    launched_expect(&l, "y\n");
+    close(l.out);
+    l.out = -1;
+    assert_int_equal(launched_wait(&l), 128 + SIGPIPE);
+    launched_free(&l);
+}
+
+/* ---- ends ---- */
+static void test_exit_statuses(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "true")), 0);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "3", "sh", "-c", "[ $RANK != 1 ] && sleep 30; exit 7")), 7);
+    expect_in(l.err_text, "rank 1 (pid ");
+    expect_in(l.err_text, ") ended with exit status 7; ending the others");
+    assert_int_equal(count_of(l.err_text, "tutti run:"), 1);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "no-such-program-here")), 127);
+    expect_in(l.err_text, "there is no program 'no-such-program-here' in PATH");
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "/etc/passwd")), 126);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "./no/such/file")), 127);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("true")), 2);
+    expect_in(l.err_text, "tutti run -n 4 true");
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "--env", "X", "true")), 2);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "--tag-outptu", "true")), 2);
+    expect_in(l.err_text, "--tag-output");
+    launched_free(&l);
+}
+
+static void test_killed_rank(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "4", "sh", "-c", "echo pid$RANK=$$=; [ $RANK = 0 ] && echo ready; exec sleep 60"));
+    for (int rank = 0; rank < 4; rank++) {
+        char key[16];
+        snprintf(key, sizeof key, "pid%d=", rank);
+        launched_expect(&l, key);
+    }
+    const pid_t pid = atoi(strstr(l.out_text, "pid2=") + 5);
+    char want[128];
+    snprintf(want, sizeof want, "rank 2 (pid %d) was killed by signal 9 (SIGKILL); ending the others", (int)pid);
+    const uint64_t start = tutti_now_ns();
+    kill(pid, SIGKILL);
+    assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+    assert_true(tutti_now_ns() - start < 4 * TUTTI_NS_PER_S); /* SIGTERM sufficed */
+    expect_in(l.err_text, want);
+    launched_free(&l);
+}
+
+static void test_others_get_sigterm_then_sigkill(void **state)
+{
+    (void)state;
+    struct launched l;
+    const uint64_t start = tutti_now_ns();
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "3", "--grace", "500ms", "sh", "-c",
+                                             "trap 'echo term $RANK; [ $RANK = 1 ] && exit 0' TERM; "
+                                             "[ $RANK = 0 ] && sleep 0.3 && exit 5; "
+                                             "while :; do sleep 0.05; done")),
+                     5);
+    const uint64_t took = tutti_now_ns() - start;
+    expect_in(l.out_text, "term 1\n");
+    expect_in(l.out_text, "term 2\n");
+    expect_in(l.err_text, "1 rank did not end within 0.5 s of SIGTERM; killing");
+    assert_true(took >= 800 * TUTTI_NS_PER_MS);
+    launched_free(&l);
+}
+
+static void test_stopped_rank_is_ended(void **state)
+{
+    (void)state;
+    struct launched l;
+    const uint64_t start = tutti_now_ns();
+    assert_int_equal(
+        launched_run(&l, LAUNCH("-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -STOP $$; sleep 0.2; exit 4")), 4);
+    assert_true(tutti_now_ns() - start < 4 * TUTTI_NS_PER_S);
+    launched_free(&l);
+}
+
+static void test_keep_going(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "3", "--keep-going", "sh", "-c",
+                                             "[ $RANK = 1 ] && kill -9 $$; sleep 0.3; echo done $RANK")),
+                     137);
+    expect_in(l.out_text, "done 0\n");
+    expect_in(l.out_text, "done 2\n");
+    expect_in(l.err_text, "was killed by signal 9 (SIGKILL); the others go on");
+    launched_free(&l);
+}
+
+static void test_timeout(void **state)
+{
+    (void)state;
+    struct launched l;
+    const uint64_t start = tutti_now_ns();
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "--timeout", "300ms", "sleep", "60")), 124);
+    assert_true(tutti_now_ns() - start < 4 * TUTTI_NS_PER_S);
+    expect_in(l.err_text, "2 of 2 ranks did not end within 0.3 s (--timeout); ending them");
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "--timeout", "20s", "true")), 0);
+    launched_free(&l);
+}
+
+/* ---- signals ---- */
+static void test_signals_are_passed_on(void **state)
+{
+    (void)state;
+    static const struct {
+        int signal;
+        const char *name;
+    } signals[] = {{SIGUSR1, "USR1"},   {SIGUSR2, "USR2"}, {SIGHUP, "HUP"},
+                   {SIGWINCH, "WINCH"}, {SIGQUIT, "QUIT"}, {SIGINT, "INT"}};
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "2", "sh", "-c",
+                              "for s in USR1 USR2 HUP WINCH QUIT INT; do trap \"echo got $s\" $s; done; "
+                              "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.02; done"));
+    while (count_of(l.out_text, "ready\n") < 2) launched_expect(&l, "ready\n"), launched_expect(&l, "ready\nready\n");
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(signals); i++) {
+        char want[32];
+        snprintf(want, sizeof want, "got %s\ngot %s\n", signals[i].name, signals[i].name);
+        kill(l.pid, signals[i].signal);
+        launched_expect(&l, want);
+    }
+    kill(-l.pid, SIGTERM); /* to the whole group, as a shell does: it arrives once */
+    assert_int_equal(launched_wait(&l), 0);
+    assert_int_equal(count_of(l.out_text, "bye\n"), 2);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(signals); i++) {
+        char want[32];
+        snprintf(want, sizeof want, "got %s\n", signals[i].name);
+        assert_int_equal(count_of(l.out_text, want), 2);
+    }
+    launched_free(&l);
+}
+
+static void test_interrupt_ends_all(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "3", "sh", "-c", "echo ready; exec sleep 60"));
+    launched_expect(&l, "ready\nready\nready\n");
+    kill(l.pid, SIGINT);
+    assert_int_equal(launched_wait(&l), 128 + SIGINT);
+    launched_free(&l);
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[256] = {0};
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return '?';
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    const char *at = n ? strrchr(text, ')') : NULL;
+    return at && at[1] ? at[2] : '?';
+}
+
+static void test_stop_and_continue(void **state)
+{
+    (void)state;
+    struct launched l;
+    int status;
+    launched_start(&l, LAUNCH("-n", "1", "sh", "-c", "echo pid=$$=; read line; echo read $line"));
+    launched_expect(&l, "=\n");
+    const pid_t rank = atoi(strstr(l.out_text, "pid=") + 4);
+    kill(l.pid, SIGTSTP);
+    assert_int_equal(waitpid(l.pid, &status, WUNTRACED), l.pid);
+    assert_true(WIFSTOPPED(status)); /* so a shell knows */
+    const uint64_t deadline = tutti_deadline_ns(5 * TUTTI_NS_PER_S);
+    while (state_of(rank) != 'T' && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    assert_int_equal(state_of(rank), 'T');
+    kill(l.pid, SIGCONT);
+    assert_int_equal(write(l.in, "on\n", 3), 3);
+    assert_int_equal(launched_wait(&l), 0);
+    expect_in(l.out_text, "read on\n");
+    launched_free(&l);
+}
+
+/* ---- no orphan ---- */
+/* Ranks with children of their own, one of them in a session of its own and deaf to SIGTERM and SIGHUP. */
+#define FAMILY                                                                                                         \
+    "sleep 60 & (trap '' TERM HUP INT; exec setsid sh -c 'trap \"\" TERM HUP INT; sleep 60; sleep 60') & "             \
+    "echo ready; "
+
+static void family_start(struct launched *l)
+{
+    launched_start(l, LAUNCH("-n", "3", "sh", "-c", FAMILY "wait; sleep 60"));
+    launched_expect(l, "ready\nready\nready\n");
+    while (launched_count(l, 0) < 2 + 3 * 4)
+        tutti_sleep_ns(TUTTI_NS_PER_MS); /* guard, supervisor; sh, sleep, sh, sleep */
+}
+
+static void test_killed_launcher_leaves_nobody(void **state)
+{
+    (void)state;
+    struct launched l;
+    family_start(&l);
+    kill(l.pid, SIGKILL);
+    assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+    launched_free(&l);
+}
+
+static void test_killed_group_leaves_nobody(void **state)
+{
+    (void)state;
+    struct launched l;
+    family_start(&l);
+    kill(-l.pid, SIGKILL);
+    assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+    launched_free(&l);
+}
+
+static void test_killed_supervisor_leaves_nobody(void **state)
+{
+    (void)state;
+    struct launched l;
+    family_start(&l);
+    kill(launched_supervisor(&l), SIGKILL);
+    assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+    expect_in(l.err_text, "its supervisor was killed by signal 9 (SIGKILL); ended all ranks");
+    launched_free(&l);
+}
+
+/* From the first instant on: killed at random moments of its start. */
+static void test_killed_while_starting(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int i = 0; i < 25; i++) {
+        struct launched l;
+        launched_start(&l, LAUNCH("-n", "8", "sh", "-c", "sleep 60 & sleep 60"));
+        tutti_sleep_ns(tutti_random64(&seed) % (20 * TUTTI_NS_PER_MS));
+        kill(l.pid, SIGKILL);
+        assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+        launched_free(&l);
+    }
+}
+
+static void test_what_ranks_leave_behind_is_ended(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "sh", "-c", FAMILY "sleep 0.1")), 0);
+    expect_in(l.err_text, "the ranks left ");
+    launched_free(&l);
+}
+
+/* Children that the process had before it became `tutti run` are none of its business. */
+static void test_earlier_children_are_spared(void **state)
+{
+    (void)state;
+    int status;
+    char script[512];
+    snprintf(script, sizeof script, "sleep 60 & echo $! > /tmp/tutti-spared-%d; exec %s run -n 1 true", (int)getpid(),
+             launched_command);
+    assert_int_equal(status = system(script), 0);
+    snprintf(script, sizeof script, "/tmp/tutti-spared-%d", (int)getpid());
+    FILE *f = fopen(script, "r");
+    int pid = 0;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d", &pid), 1);
+    fclose(f);
+    unlink(script);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+}
+
+/* ---- binding and numbers ---- */
+static void test_cores(void **state)
+{
+    (void)state;
+    struct launched l;
+    cpu_set_t allowed;
+    char list[32], want[64];
+    const char *show = "grep Cpus_allowed_list /proc/self/status | tr -d '\\t'";
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed)) first++;
+    snprintf(list, sizeof list, "%d", first);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "2", "--cores", list, "sh", "-c", show)), 0);
+    snprintf(want, sizeof want, "Cpus_allowed_list:%d\nCpus_allowed_list:%d\n", first, first);
+    assert_string_equal(l.out_text, want);
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "--cores", "60000", "true")), 2);
+    expect_in(l.err_text, "CPU 60000 does not exist or is offline; there are ");
+    launched_free(&l);
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "--cores", "many", "true")), 2);
+    expect_in(l.err_text, "write spread, none, or a list such as 0-3,8");
+    launched_free(&l);
+    /* As many ranks as CPUs: each has one of its own. */
+    snprintf(list, sizeof list, "%d", CPU_COUNT(&allowed));
+    assert_int_equal(launched_run(&l, LAUNCH("-n", list, "--cores", "spread", "sh", "-c", show)), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        snprintf(want, sizeof want, "list:%d\n", cpu);
+        assert_int_equal(count_of(l.out_text, want), CPU_ISSET(cpu, &allowed) ? 1 : 0);
+    }
+    launched_free(&l);
+}
+
+static void test_many_ranks(void **state)
+{
+    (void)state;
+    struct launched l;
+    assert_int_equal(launched_run(&l, LAUNCH("-n", "64", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")), 0);
+    assert_int_equal(count_of(l.out_text, " of 64\n"), 64);
+    for (int rank = 0; rank < 64; rank++) {
+        char want[64];
+        snprintf(want, sizeof want, "rank %d of 64\n", rank);
+        assert_int_equal(count_of(l.out_text, want), 1);
+    }
+    launched_free(&l);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_master_port_is_free),
+        cmocka_unit_test(test_secret_is_fresh),
+        cmocka_unit_test(test_env),
+        cmocka_unit_test(test_input_goes_to_rank_0),
+        cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_lines_stay_whole),
+        cmocka_unit_test(test_much_output),
+        cmocka_unit_test(test_prompt_is_shown),
+        cmocka_unit_test(test_reader_goes_away),
+        cmocka_unit_test(test_exit_statuses),
+        cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_others_get_sigterm_then_sigkill),
+        cmocka_unit_test(test_stopped_rank_is_ended),
+        cmocka_unit_test(test_keep_going),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_signals_are_passed_on),
+        cmocka_unit_test(test_interrupt_ends_all),
+        cmocka_unit_test(test_stop_and_continue),
+        cmocka_unit_test(test_killed_launcher_leaves_nobody),
+        cmocka_unit_test(test_killed_group_leaves_nobody),
+        cmocka_unit_test(test_killed_supervisor_leaves_nobody),
+        cmocka_unit_test(test_killed_while_starting),
+        cmocka_unit_test(test_what_ranks_leave_behind_is_ended),
+        cmocka_unit_test(test_earlier_children_are_spared),
+        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_many_ranks),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s TUTTI\n", argv[0]);
+        return 2;
+    }
+    launched_command = argv[1];
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
