@@ -484,6 +484,41 @@ static void test_large_worlds_seal_fast(void **state)
     }
 }
 
+/* A thousand ranks: sound for a few slots, and what they send one another is what they expect. */
+static void test_thousand_ranks_seal(void **state)
+{
+    const uint32_t slots[] = {0, 1, 333, 512, 999};
+    enum { N = TUTTI_ARRAY_LEN(slots) };
+
+    (void)state;
+    for (size_t a = 0; a < tutti_n_algorithms; a++) {
+        for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
+            if (!tutti_algorithms[a]->kinds[k]) continue;
+            struct tutti_shape shape = {.size = 1000, .root = tutti_kind_info((enum tutti_kind)k)->rooted ? 333 : 0};
+            uint64_t sent[N][N] = {{0}}, expected[N][N] = {{0}}; /* chunks, from and to */
+            if (tutti_algorithms[a]->kinds[k]->needs & TUTTI_NEEDS_LEVELS)
+                assert_int_equal(tutti_shape_parse_levels(&shape, "8x62,7x4,8x59,4;6x21"), TUTTI_OK);
+            for (size_t i = 0; i < N; i++) {
+                struct tutti_schedule *schedule = NULL;
+                shape.slot = slots[i];
+                assert_int_equal(tutti_schedule_seal(tutti_algorithms[a], (enum tutti_kind)k, &shape, true, &schedule),
+                                 TUTTI_OK);
+                if (schedule->defect) fail_msg("%s", schedule->defect);
+                for (uint32_t s = 0; s < schedule->n_steps; s++) {
+                    const struct tutti_step *step = &schedule->steps[s];
+                    for (size_t j = 0; j < N && step->op <= TUTTI_STEP_RECV_REDUCE; j++)
+                        if (step->peer == slots[j] && step->op == TUTTI_STEP_SEND)
+                            sent[i][j] += step->n;
+                        else if (step->peer == slots[j])
+                            expected[j][i] += step->n;
+                }
+                tutti_schedule_destroy(schedule);
+            }
+            assert_memory_equal(sent, expected, sizeof(sent));
+        }
+    }
+}
+
 static void test_find(void **state)
 {
     uint32_t radix = 77;
@@ -514,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_double_tree_is_balanced),
         cmocka_unit_test(test_hierarchy_keeps_traffic_inside),
         cmocka_unit_test(test_large_worlds_seal_fast),
+        cmocka_unit_test(test_thousand_ranks_seal),
         cmocka_unit_test(test_find),
     };
     tutti_algorithms_init();
