@@ -62,7 +62,8 @@ struct reducer {
     size_t n_buckets, n_started;
     struct tutti_work **works;
     enum tutti_status status;      /* of the first call that could not be started */
-    uint64_t waited_ns, flying_ns; /* what the rank waited for, and what the calls took, since init */
+    uint64_t started_ns;           /* the first call of this step */
+    uint64_t waited_ns, flying_ns; /* since init: time waited, and time in which calls were in flight */
 };
 bool reducer_init(struct reducer *reducer, struct tutti_comm *comm, float *gradient, size_t n, size_t bucket);
 void reducer_free(struct reducer *reducer);

@@ -38,6 +38,7 @@ void reducer_ready(void *arg, size_t n)
         size_t count = reducer->n - first < reducer->bucket ? reducer->n - first : reducer->bucket;
         if (first + count > n) return;
         float *values = reducer->gradient + first;
+        if (reducer->n_started == 0) reducer->started_ns = digits_now_ns();
         reducer->status = tutti_all_reduce(values, values, count, TUTTI_FLOAT32, TUTTI_AVG, reducer->comm, NULL,
                                            &reducer->works[reducer->n_started]);
         if (reducer->status == TUTTI_OK) reducer->n_started++;
@@ -51,11 +52,12 @@ enum tutti_status reducer_wait(struct reducer *reducer)
     uint64_t begin = digits_now_ns();
     for (size_t i = 0; i < reducer->n_started; i++) {
         enum tutti_status ended = tutti_work_wait(reducer->works[i], 0);
-        reducer->flying_ns += tutti_work_duration_ns(reducer->works[i]);
         tutti_work_free(reducer->works[i]);
         if (status == TUTTI_OK) status = ended;
     }
+    uint64_t end = digits_now_ns();
+    reducer->waited_ns += end - begin;
+    if (reducer->n_started > 0) reducer->flying_ns += end - reducer->started_ns;
     reducer->n_started = 0;
-    reducer->waited_ns += digits_now_ns() - begin;
     return status;
 }

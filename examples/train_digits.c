@@ -102,13 +102,13 @@ static void report_speed(const struct job *job, const struct reducer *reducer, u
 {
     if (job->rank != 0) return;
     double seconds = (double)train_ns / 1e9, waited = (double)reducer->waited_ns / (double)train_ns;
-    printf("%zu images in %.2f s on %d ranks: %.0f images/s\n", job->epochs * job->train.n, seconds, job->size,
-           (double)(job->epochs * job->train.n) / seconds);
-    printf("communication %.1f %% of the time, waiting for slower ranks included", 100 * waited);
-    if (reducer->flying_ns > reducer->waited_ns)
-        printf("; %.0f %% of what was in flight was hidden behind the backward pass",
-               100 * (1 - (double)reducer->waited_ns / (double)reducer->flying_ns));
-    printf("\n");
+    printf("%zu images in %.2f s on %d rank%s: %.0f images/s\n", job->epochs * job->train.n, seconds, job->size,
+           job->size > 1 ? "s" : "", (double)(job->epochs * job->train.n) / seconds);
+    if (job->size > 1)
+        printf("communication %.1f %% of the time, waiting for slower ranks included; of the time in which reductions "
+               "were "
+               "in flight %.0f %% lay behind the backward pass\n",
+               100 * waited, 100 * (1 - (double)reducer->waited_ns / (double)reducer->flying_ns));
 }
 
 /* ---- the claims; each returns whether it holds, equally on all ranks ---- */
