@@ -50,7 +50,7 @@ struct tutti_flight {
     uint32_t next_slice, n_finished;
     uint64_t compare_ns; /* when the boards are compared next */
     bool told_missing;
-    unsigned char factor[16];
+    uint64_t packed_call, packed_count; /* what packets say of the call */
 };
 
 enum tutti_letter_state {
@@ -100,6 +100,7 @@ static inline uint64_t tutti_slice_bit(uint32_t k)
 struct tutti_grant {
     uint64_t seq, signature, total;
     uint32_t slice, fifo;
+    uint64_t count, call; /* what the peer called, for sentences */
 };
 struct tutti_incoming {        /* a message that this rank granted */
     struct tutti_slice *slice; /* NULL: free */
@@ -346,6 +347,9 @@ void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity
 /* "all_reduce #17 (float32, 1024 elements, sum, tag 'grad') on communicator 4f2a" */
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity);
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);
+/* Kind, dtype, op and root in one word, as packets carry them; and back, with the count. */
+uint64_t tutti_call_pack(const struct tutti_board *board);
+void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight);
 /* ", sum" and the like at the end of a text; cut where the room ends. */
 void tutti_say(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
@@ -353,7 +357,9 @@ void tutti_say(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF
 /* ---- report.c: failures that are found here; each breaks the team with a sentence ---- */
 /* What the peer published of this team; false if it did not, or something else took its place. */
 bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);
-void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer);
+/* count, call: of the peer's packet. */
+void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
+                           uint64_t call);
 void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint64_t sent,
                         uint64_t expected);
 void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight);

@@ -137,16 +137,19 @@ bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight
 {
     for (uint32_t at = team->listed; at; at = team->channels[at - 1].next_listed) {
         const struct tutti_channel *channel = &team->channels[at - 1];
-        bool differs = false;
-        for (uint32_t i = 0; i < TUTTI_CREDITS; i++)
-            differs |= channel->used[i] && channel->held[i].seq == flight->work.seq &&
-                       channel->held[i].signature != flight->info.signature;
-        for (uint32_t i = 0; i < channel->n_grants; i++)
-            differs |=
-                channel->grants[i].seq == flight->work.seq && channel->grants[i].signature != flight->info.signature;
-        if (!differs) continue;
-        tutti_report_mismatch(team, flight, at - 1);
-        return false;
+        for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+            const struct tutti_packet *held = &channel->held[i];
+            if (!channel->used[i] || held->seq != flight->work.seq || held->signature == flight->info.signature)
+                continue;
+            tutti_report_mismatch(team, flight, at - 1, held->cookie, held->reserved);
+            return false;
+        }
+        for (uint32_t i = 0; i < channel->n_grants; i++) {
+            const struct tutti_grant *grant = &channel->grants[i];
+            if (grant->seq != flight->work.seq || grant->signature == flight->info.signature) continue;
+            tutti_report_mismatch(team, flight, at - 1, grant->count, grant->call);
+            return false;
+        }
     }
     return true;
 }
@@ -166,7 +169,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
     flight = *out ? (*out)->flight : flight_find(team, packet->seq);
     if (!flight) return LATE;
     if (packet->signature != flight->info.signature) {
-        tutti_report_mismatch(team, flight, peer);
+        tutti_report_mismatch(team, flight, peer, packet->cookie, packet->reserved);
         return REFUSED;
     }
     if (*out) return ACTIVE;
@@ -312,8 +315,8 @@ static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_pac
         break_protocol(team, peer, NULL, "more grants than there are credits");
         return;
     }
-    channel->grants[channel->n_grants++] =
-        (struct tutti_grant){packet->seq, packet->signature, packet->total, packet->slice, packet->fifo};
+    channel->grants[channel->n_grants++] = (struct tutti_grant){
+        packet->seq, packet->signature, packet->total, packet->slice, packet->fifo, packet->cookie, packet->reserved};
     tutti_team_list(team, peer);
     if (slice) slice->dirty = true;
 }

@@ -79,6 +79,9 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
         goto err_work;
     }
     tutti_layout_fill(&flight->layout, bind, &need, flight->region.base);
+    struct tutti_board board = {0};
+    tutti_board_fill(&board, flight);
+    flight->packed_call = tutti_call_pack(&board), flight->packed_count = board.count;
     flight->work.team = team;
     flight->work.tag = info->tag;
     flight->work.timeout_ns = info->timeout_ns ? info->timeout_ns : team->timeout_ns;

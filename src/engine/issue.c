@@ -84,7 +84,9 @@ static struct tutti_packet packet_of(const struct tutti_slice *slice, const stru
                                  .slice = slice->index,
                                  .fifo = step->fifo,
                                  .signature = slice->flight->info.signature,
-                                 .total = total};
+                                 .total = total,
+                                 .cookie = slice->flight->packed_count,
+                                 .reserved = slice->flight->packed_call};
 }
 
 /* The spans of at most `limit` bytes of a message from `offset` on; returns their bytes. */

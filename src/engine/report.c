@@ -26,19 +26,18 @@ const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, con
 
 /* ---- different calls ---- */
 
-void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer)
+void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
+                           uint64_t call)
 {
-    struct tutti_board mine = {0}, theirs;
-    char my_call[128], their_call[160], text[TUTTI_ERROR_TEXT];
+    struct tutti_board mine = {0}, theirs = {0};
+    char my_call[112], their_call[160], text[TUTTI_ERROR_TEXT];
 
     tutti_board_fill(&mine, flight);
     tutti_say_board(&mine, my_call, sizeof(my_call));
-    snprintf(their_call, sizeof(their_call), "a different collective, count, type, operation or root");
-    if (tutti_team_peek(team, peer, &theirs) && theirs.seq == flight->work.seq) {
-        tutti_say_board(&theirs, their_call, sizeof(their_call));
-        if (strcmp(my_call, their_call) == 0)
-            tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
-    }
+    tutti_call_unpack(call, count, &theirs);
+    tutti_say_board(&theirs, their_call, sizeof(their_call));
+    if (strcmp(my_call, their_call) == 0)
+        tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
     snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
              tutti_kind_name(flight->info.kind), flight->work.seq, team->id, peer, their_call, team->slot, my_call);
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);

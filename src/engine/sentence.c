@@ -36,6 +36,18 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
     board->op = info->op < 0 ? NO_OP : info->op < TUTTI_N_OPS ? (uint8_t)info->op : USER_OP;
 }
 
+uint64_t tutti_call_pack(const struct tutti_board *b)
+{
+    return (uint64_t)b->kind | (uint64_t)b->dtype << 8 | (uint64_t)b->op << 16 | (uint64_t)(uint32_t)b->root << 32;
+}
+
+void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *b)
+{
+    b->kind = (uint8_t)call, b->dtype = (uint8_t)(call >> 8), b->op = (uint8_t)(call >> 16);
+    b->root = (int32_t)(uint32_t)(call >> 32);
+    b->count = count;
+}
+
 /* "float32, 1024 elements, sum, root 0"; empty for a barrier. */
 static void say_arguments(const struct tutti_board *b, char *out, size_t capacity)
 {

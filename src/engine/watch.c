@@ -192,7 +192,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         if (board.seq < oldest->work.seq) continue;
         const struct tutti_flight *flight = flight_of(team, board.seq);
         if (!flight || flight->info.signature == board.signature) continue;
-        tutti_report_mismatch(team, flight, i);
+        tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
     }
     if (n_missing == 0 || oldest->told_missing) return;

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* When things go wrong: every rank returns in time, with one sentence that names rank, collective and number. */
+
+#include "engine/test_rig.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS TUTTI_NS_PER_MS
+
+/* What the ranks of a run were told, compared by the main thread afterwards. */
+static struct tutti_error told[64];
+
+static enum tutti_status all_reduce(struct rig_rank *rank, struct tutti_team *team, size_t count, uint64_t timeout_ns)
+{
+    int32_t *data = calloc(count, sizeof(*data));
+    struct rig_call call = {.kind = TUTTI_ALL_REDUCE,
+                            .dtype = TUTTI_INT32,
+                            .op = TUTTI_SUM,
+                            .count = count,
+                            .input = data,
+                            .output = data,
+                            .timeout_ns = timeout_ns,
+                            .tag = "grad"};
+    enum tutti_status status = rig_call(rank, team, &call);
+    free(data);
+    return status;
+}
+
+static enum tutti_status broadcast(struct rig_rank *rank, struct tutti_team *team, size_t count, uint32_t root)
+{
+    int32_t *data = calloc(count, sizeof(*data));
+    struct rig_call call = {.kind = TUTTI_BROADCAST,
+                            .dtype = TUTTI_INT32,
+                            .op = -1,
+                            .root = root,
+                            .count = count,
+                            .input = rank->me == root ? data : NULL,
+                            .output = data};
+    enum tutti_status status = rig_call(rank, team, &call);
+    free(data);
+    return status;
+}
+
+static void same_sentence(uint32_t n, enum tutti_status status)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(told[i].status, status);
+        assert_string_equal(told[i].text, told[0].text);
+    }
+}
+
+static void expect(struct rig_rank *rank, enum tutti_status status, const char *const *parts)
+{
+    told[rank->me] = *tutti_last_error();
+    RIG_CHECK(rank, told[rank->me].status == status, "%s", told[rank->me].text);
+    for (; *parts; parts++) RIG_CHECK(rank, strstr(told[rank->me].text, *parts), "\"%s\"", told[rank->me].text);
+}
+
+/* ---- a rank that never calls ---- */
+static void silent(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"all_reduce #2 (int32, 5000 elements, sum, tag 'grad') on communicator 4f2a",
+                                        "timed out on rank",
+                                        "after 300 ms",
+                                        "at step",
+                                        "rank 2 has not called it",
+                                        "its last call is all_reduce #1, complete",
+                                        NULL};
+    uint64_t start;
+
+    RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
+    start = tutti_now_ns();
+    if (rank->me == 2) tutti_sleep_ns(700 * MS);
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 5000, 300 * MS) < 0, "no error");
+    expect(rank, TUTTI_ERR_TIMEOUT, parts);
+    RIG_CHECK(rank, told[rank->me].seq == (rank->me == 2 ? 2 : 2) && told[rank->me].peer == 2, "seq %" PRIu64,
+              told[rank->me].seq);
+    if (rank->me != 2) RIG_CHECK(rank, tutti_now_ns() - start < 650 * MS, "late");
+    /* and every call after it is told the same */
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 1, 0) == TUTTI_ERR_TIMEOUT, "no error");
+    RIG_CHECK(rank, strcmp(tutti_last_error()->text, told[rank->me].text) == 0, "%s", tutti_last_error()->text);
+    struct tutti_error state;
+    RIG_CHECK(rank, tutti_team_state(rank->team, &state) == TUTTI_ERR_TIMEOUT, "state");
+    RIG_CHECK(rank, strcmp(state.text, told[rank->me].text) == 0, "%s", state.text);
+}
+
+static void test_silent(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 4, .main = silent};
+    rig_run(&rig);
+    same_sentence(4, TUTTI_ERR_TIMEOUT);
+}
+
+/* ---- different calls ---- */
+static const struct mismatch {
+    const char *parts[4];
+    int variant;
+    uint64_t within_ns;
+} mismatches[] = {
+    {{"rank 2 called broadcast(int32, 7 elements, root 0)", "called all_reduce(int32, 7 elements, sum)", NULL},
+     0,
+     2000 * MS},
+    {{"rank 2 called all_reduce(int32, 8 elements, sum)", "called all_reduce(int32, 7 elements, sum)", NULL},
+     1,
+     2000 * MS},
+    {{"called broadcast(int32, 7 elements, root 1)", "called broadcast(int32, 7 elements, root 0)", NULL},
+     2,
+     2000 * MS},
+    {{"called all_reduce(int32, 7000 elements, sum)", "called all_reduce(int32, 7 elements, sum)", NULL}, 3, 2000 * MS},
+};
+
+static void differing(struct rig_rank *rank)
+{
+    const struct mismatch *m = rank->rig->arg;
+    uint64_t start = tutti_now_ns();
+    bool odd = rank->me == 2;
+    enum tutti_status status = TUTTI_OK;
+
+    /* Who only sends may be done before the others find out: then the next call tells. */
+    for (int i = 0; i < 3 && status == TUTTI_OK; i++) {
+        if (m->variant == 0 && odd)
+            status = broadcast(rank, rank->team, 7, 0);
+        else if (m->variant == 2)
+            status = broadcast(rank, rank->team, 7, odd ? 1 : 0);
+        else
+            status = all_reduce(rank, rank->team, m->variant == 1 && odd ? 8 : m->variant == 3 && odd ? 7000 : 7, 0);
+    }
+    RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH, "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, tutti_now_ns() - start < m->within_ns, "after %" PRIu64 " ms", (tutti_now_ns() - start) / MS);
+    told[rank->me] = *tutti_last_error();
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(mismatches); i++) {
+        struct mismatch m = mismatches[i];
+        struct rig rig = {.n = 3, .main = differing, .arg = &m, .compare_after_ns = 200 * MS};
+        rig_run(&rig);
+        same_sentence(3, TUTTI_ERR_MISMATCH);
+        assert_non_null(strstr(told[0].text, "#1 on communicator 4f2a"));
+        for (const char **part = m.parts; *part; part++)
+            if (!strstr(told[0].text, *part)) fail_msg("\"%s\" is not in \"%s\"", *part, told[0].text);
+    }
+}
+
+/* ---- blocks that sender and receiver see differently ---- */
+static void unequal(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"all_to_all #1 (int32, unequal blocks)", "rank 1 sends 4000 bytes to rank 0",
+                                        "which expects 2000", NULL};
+    size_t in_counts[2] = {1000, 1000}, counts[2] = {1000, rank->me == 0 ? 500 : 1000};
+    int32_t in[2000] = {0}, out[2000];
+    struct rig_call call = {.kind = TUTTI_ALL_TO_ALL,
+                            .dtype = TUTTI_INT32,
+                            .op = -1,
+                            .input = in,
+                            .output = out,
+                            .counts = counts,
+                            .in_counts = in_counts};
+
+    RIG_CHECK(rank, rig_call(rank, rank->team, &call) == TUTTI_ERR_MISMATCH, "%s", tutti_last_error()->text);
+    expect(rank, TUTTI_ERR_MISMATCH, parts);
+}
+
+static void test_unequal(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = unequal, .eager_bytes = 64};
+    rig_run(&rig);
+    same_sentence(2, TUTTI_ERR_MISMATCH);
+    rig.eager_bytes = 8192;
+    rig_run(&rig);
+    same_sentence(2, TUTTI_ERR_MISMATCH);
+}
+
+/* ---- a rank that leaves cleanly while others wait ---- */
+static void leaving(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"rank 1 left the communicator while rank", "all_reduce #2", "4f2a", NULL};
+
+    RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
+    if (rank->me == 1) {
+        tutti_team_destroy(rank->team);
+        rank->team = NULL;
+        return;
+    }
+    uint64_t start = tutti_now_ns();
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == TUTTI_ERR_PEER_LEFT, "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, tutti_now_ns() - start < 1000 * MS, "late");
+    expect(rank, TUTTI_ERR_PEER_LEFT, parts);
+}
+
+static void test_leaving(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = leaving};
+    memset(told, 0, sizeof(told));
+    rig_run(&rig);
+    assert_string_equal(told[0].text, told[2].text);
+}
+
+/* ---- abort from another thread; the buffer is the caller's again; a new epoch works ---- */
+static void *aborter(void *arg)
+{
+    struct rig_rank *rank = arg;
+    struct tutti_error error;
+
+    tutti_sleep_ns(50 * MS);
+    tutti_error_set(&error, TUTTI_ERR_ABORTED, "rank %u aborted: enough", rank->me);
+    tutti_team_fail(rank->team, &error, true);
+    return NULL;
+}
+
+static void aborted(struct rig_rank *rank)
+{
+    int32_t *data = calloc(200000, sizeof(*data));
+    pthread_t thread;
+    struct rig_call call = {.kind = TUTTI_ALL_REDUCE,
+                            .dtype = TUTTI_INT32,
+                            .op = TUTTI_SUM,
+                            .count = 200000,
+                            .input = data,
+                            .output = data};
+    uint64_t start = tutti_now_ns();
+
+    if (rank->me == 0) pthread_create(&thread, NULL, aborter, rank);
+    if (rank->me == 2) tutti_sleep_ns(100 * MS); /* the others wait for it */
+    RIG_CHECK(rank, rig_call(rank, rank->team, &call) == TUTTI_ERR_ABORTED, "%s", tutti_last_error()->text);
+    told[rank->me] = *tutti_last_error();
+    if (rank->me != 2) RIG_CHECK(rank, tutti_now_ns() - start < 300 * MS, "late");
+    for (size_t i = 0; i < 200000; i++) data[i] = -1;
+    if (rank->me == 0) pthread_join(thread, NULL);
+    struct tutti_team *team = rig_team(rank, RIG_TEAM, 1);
+    RIG_OK(rank, all_reduce(rank, team, 3000, 0));
+    for (size_t i = 0; i < 200000; i++) RIG_CHECK(rank, data[i] == -1, "[%zu] was written after the abort", i);
+    tutti_team_destroy(team);
+    free(data);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    for (int zero_copy = 0; zero_copy < 2; zero_copy++) {
+        struct rig rig = {.n = 3, .main = aborted, .slice_bytes = 8192, .zero_copy_bytes = zero_copy ? 4096 : SIZE_MAX};
+        rig_run(&rig);
+        same_sentence(3, TUTTI_ERR_ABORTED);
+        assert_string_equal(told[0].text, "rank 0 aborted: enough");
+    }
+}
+
+/* ---- lost packets end in a deadline, never in a hang ---- */
+static void lossy(struct rig_rank *rank)
+{
+    uint64_t start = tutti_now_ns();
+    enum tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < 100 && status == TUTTI_OK; i++) status = all_reduce(rank, rank->team, 2000, 200 * MS);
+    RIG_CHECK(rank, status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_PEER_LEFT, "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, tutti_now_ns() - start < 20 * TUTTI_NS_PER_S, "late");
+}
+
+static void test_lossy(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = lossy, .decorators = "fault", .fault = "seed=5,drop=0.05"};
+    rig_run(&rig);
+}
+
+/* ---- deadlines of point-to-point, and a wait that is over before the call ---- */
+static void letters(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"recv from rank 1 (tag 5, 4 bytes)", "timed out on rank 0", NULL};
+    struct tutti_work *work;
+    int32_t x;
+
+    if (rank->me == 0) {
+        RIG_OK(rank, tutti_engine_recv(rank->team, &x, 4, 1, 5, 250 * MS, NULL, false, &work));
+        RIG_CHECK(rank, tutti_work_wait(work, 20 * MS) == TUTTI_PENDING, "not pending");
+        RIG_CHECK(rank, tutti_work_test(work) == TUTTI_PENDING, "not pending");
+        RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
+    } else {
+        RIG_OK(rank, tutti_engine_recv(rank->team, &x, 4, 0, 6, 0, NULL, false, &work));
+        RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
+    }
+    expect(rank, TUTTI_ERR_TIMEOUT, parts);
+}
+
+static void test_letters(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = letters};
+    rig_run(&rig);
+    same_sentence(2, TUTTI_ERR_TIMEOUT);
+}
+
+/* ---- a process that dies ---- */
+struct shared_report {
+    _Atomic uint32_t ready;
+    _Atomic uint64_t died_ns, returned_ns[3];
+    struct tutti_error error[3];
+};
+
+static void survivor(struct tutti_segment *segment, uint32_t me, struct shared_report *report)
+{
+    struct tutti_engine_config config = {1 << 17, 2048, SIZE_MAX, 0, 5 * TUTTI_NS_PER_S, "auto"};
+    struct rig rig = {.n = 3, .timeout_ns = 60 * TUTTI_NS_PER_S};
+    struct rig_rank rank = {.rig = &rig, .me = me, .n = 3};
+
+    if (tutti_transport_open("shm", segment, me, &rank.transport) < 0) _exit(2);
+    if (tutti_engine_create(&config, &rank.engine) < 0) _exit(3);
+    if (tutti_engine_attach(rank.engine, rank.transport) < 0) _exit(4);
+    tutti_segment_arrive(segment, me);
+    if (tutti_segment_wait_all(segment, tutti_deadline_ns(10 * TUTTI_NS_PER_S)) < 0) _exit(5);
+    rank.team = rig_team(&rank, RIG_TEAM, 0);
+    if (!rank.team || all_reduce(&rank, rank.team, 100, 0) < 0) _exit(6);
+    atomic_fetch_add(&report->ready, 1);
+    if (me == 1)
+        for (;;) pause();
+    if (all_reduce(&rank, rank.team, 100, 0) == TUTTI_OK) _exit(7);
+    atomic_store(&report->returned_ns[me], tutti_now_ns());
+    report->error[me] = *tutti_last_error();
+    tutti_team_destroy(rank.team);
+    tutti_engine_detach(rank.engine, rank.transport);
+    rank.transport->ops->close(rank.transport);
+    tutti_engine_destroy(rank.engine);
+    _exit(0);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    struct tutti_segment_config config = {3, 1 << 20, 1 << 24};
+    struct tutti_segment *segment;
+    pid_t pids[3];
+    struct shared_report *report =
+        mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_int_equal(tutti_segment_create(&config, true, &segment), TUTTI_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) survivor(segment, i, report);
+    }
+    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+    while (atomic_load(&report->ready) < 3 && tutti_now_ns() < deadline) tutti_sleep_ns(MS);
+    assert_int_equal(atomic_load(&report->ready), 3);
+    tutti_sleep_ns(100 * MS);
+    uint64_t died = tutti_now_ns();
+    kill(pids[1], SIGKILL);
+    for (uint32_t i = 0; i < 3; i++) {
+        int status;
+        waitpid(pids[i], &status, 0);
+        if (i == 1) continue;
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_int_equal(report->error[i].status, TUTTI_ERR_PEER_DEAD);
+        assert_int_equal(report->error[i].peer, 1);
+        assert_non_null(strstr(report->error[i].text, "rank 1 died"));
+        assert_non_null(strstr(report->error[i].text, "all_reduce #2"));
+        assert_true(report->returned_ns[i] - died < TUTTI_NS_PER_S);
+    }
+    assert_string_equal(report->error[0].text, report->error[2].text);
+    tutti_segment_release(segment);
+    munmap(report, sizeof(*report));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_death),   cmocka_unit_test(test_silent),  cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_unequal), cmocka_unit_test(test_leaving), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_lossy),   cmocka_unit_test(test_letters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
