@@ -4,7 +4,7 @@
 
 #include "comm/store_wire.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum tutti_status open_tcp(const char *rest, const char *secret, uint64_t deadline_ns, struct tutti_store *out)
@@ -12,7 +12,8 @@ static enum tutti_status open_tcp(const char *rest, const char *secret, uint64_t
     char host[256];
     const char *colon = strrchr(rest, ':');
     const char *end = colon;
-    if (!colon || colon == rest || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+    if (!colon || colon == rest || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        strlen(colon + 1) > 5 || strtol(colon + 1, NULL, 10) > UINT16_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's address \"tcp://%.200s\" is not of the form tcp://host:port",
                           rest);
     if (rest[0] == '[' && colon[-1] == ']') rest++, end--; /* [::1]:port */

@@ -39,7 +39,8 @@ static void client_close(struct tutti_store_server *s, struct tutti_store_client
     else
         s->clients = c->next;
     if (c->next) c->next->previous = c->previous;
-    close(c->fd); /* leaves the epoll set with it */
+    epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL); /* a forked child may keep the descriptor alive */
+    close(c->fd);
     tutti_free(c->in);
     tutti_free(c->out);
     tutti_free(c);

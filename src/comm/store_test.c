@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Both stores: every call, many clients at once, deadlines, secrets; for the TCP store also what a stranger may send,
+ * and a server that goes away. */
+
+#include "test.h"
+
+#include "comm/store_wire.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECOND TUTTI_NS_PER_S
+
+/* A store under test: its address, and what must go when it ends. */
+struct fixture {
+    bool file;
+    const char *secret;
+    struct tutti_store_server *server;
+    char address[128], directory[64];
+    struct tutti_store store;
+};
+
+static void fixture_open(struct fixture *f, bool file, const char *secret)
+{
+    static unsigned serial;
+    memset(f, 0, sizeof *f);
+    f->file = file;
+    f->secret = secret;
+    if (file) {
+        snprintf(f->directory, sizeof f->directory, "/tmp/tutti-store-%d-%u", (int)getpid(), serial++);
+        snprintf(f->address, sizeof f->address, "file://%s", f->directory);
+    } else {
+        assert_int_equal(tutti_store_server_open("127.0.0.1", 0, secret, &f->server), TUTTI_OK);
+        assert_true(tutti_store_server_port(f->server) != 0);
+        snprintf(f->address, sizeof f->address, "tcp://127.0.0.1:%u", tutti_store_server_port(f->server));
+    }
+    if (tutti_store_open(f->address, secret, tutti_deadline_ns(5 * SECOND), &f->store) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error()->text);
+}
+
+static void directory_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));) unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    rmdir(path);
+}
+
+static void fixture_close(struct fixture *f)
+{
+    tutti_store_close(&f->store);
+    assert_null(f->store.ops);
+    tutti_store_server_close(f->server);
+    if (f->file) directory_remove(f->directory);
+}
+
+static uint64_t in(uint64_t ms)
+{
+    return tutti_deadline_ns(ms * TUTTI_NS_PER_MS);
+}
+
+/* ---- what every store must do ---- */
+
+static void check_values(const struct tutti_store *s)
+{
+    const struct tutti_store_ops *ops = s->ops;
+    char value[64];
+    size_t n = 99;
+    bool existed = true;
+    assert_int_equal(ops->get(s->self, "absent", value, sizeof value, &n, in(0)), TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error()->text, "absent"));
+    assert_int_equal(n, 99);
+    assert_int_equal(ops->remove(s->self, "absent", &existed), TUTTI_OK);
+    assert_false(existed);
+    assert_int_equal(ops->set(s->self, "a", "one", 3), TUTTI_OK);
+    assert_int_equal(ops->get(s->self, "a", value, sizeof value, &n, in(0)), TUTTI_OK);
+    assert_int_equal(n, 3);
+    assert_memory_equal(value, "one", 3);
+    assert_int_equal(ops->set(s->self, "a", "three", 5), TUTTI_OK);
+    memset(value, 'x', sizeof value);
+    assert_int_equal(ops->get(s->self, "a", value, 2, &n, in(0)), TUTTI_ERR_TRUNCATED);
+    assert_int_equal(n, 5);
+    assert_memory_equal(value, "thxx", 4);
+    assert_int_equal(ops->wait(s->self, "a", in(0)), TUTTI_OK);
+    assert_int_equal(ops->remove(s->self, "a", &existed), TUTTI_OK);
+    assert_true(existed);
+    assert_int_equal(ops->wait(s->self, "a", in(0)), TUTTI_ERR_TIMEOUT);
+    assert_int_equal(ops->remove(s->self, "a", NULL), TUTTI_OK);
+    assert_int_equal(ops->set(s->self, "empty", NULL, 0), TUTTI_OK);
+    assert_int_equal(ops->get(s->self, "empty", NULL, 0, &n, in(0)), TUTTI_OK);
+    assert_int_equal(n, 0);
+}
+
+static void check_bounds(const struct tutti_store *s)
+{
+    const struct tutti_store_ops *ops = s->ops;
+    uint8_t *big = malloc(TUTTI_STORE_VALUE_MAX + 1), *back = malloc(TUTTI_STORE_VALUE_MAX + 1);
+    char key[TUTTI_STORE_KEY_MAX + 2], near_key[TUTTI_STORE_KEY_MAX + 1];
+    size_t n;
+    assert_true(big && back);
+    for (size_t i = 0; i <= TUTTI_STORE_VALUE_MAX; i++) big[i] = (uint8_t)tutti_mix64(i);
+    assert_int_equal(ops->set(s->self, "big", big, TUTTI_STORE_VALUE_MAX), TUTTI_OK);
+    assert_int_equal(ops->get(s->self, "big", back, TUTTI_STORE_VALUE_MAX + 1, &n, in(0)), TUTTI_OK);
+    assert_int_equal(n, TUTTI_STORE_VALUE_MAX);
+    assert_memory_equal(big, back, n);
+    assert_int_equal(ops->set(s->self, "big", big, TUTTI_STORE_VALUE_MAX + 1), TUTTI_ERR_ARGUMENT);
+
+    /* The longest key; one that differs in its last character; one that is too long; keys of any bytes. */
+    memset(key, '/', sizeof key);
+    key[TUTTI_STORE_KEY_MAX] = '\0';
+    memcpy(near_key, key, sizeof near_key);
+    near_key[TUTTI_STORE_KEY_MAX - 1] = '-';
+    assert_int_equal(ops->set(s->self, key, "k", 1), TUTTI_OK);
+    assert_int_equal(ops->wait(s->self, near_key, in(0)), TUTTI_ERR_TIMEOUT);
+    assert_int_equal(ops->get(s->self, key, back, 1, &n, in(0)), TUTTI_OK);
+    key[TUTTI_STORE_KEY_MAX] = '/', key[TUTTI_STORE_KEY_MAX + 1] = '\0';
+    assert_int_equal(ops->set(s->self, key, "k", 1), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(ops->set(s->self, "", "k", 1), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(ops->wait(s->self, NULL, in(0)), TUTTI_ERR_ARGUMENT);
+    static const char *const odd[] = {"..", ".", "../../etc/passwd", "a b", "\xff\x01%41", "%", ".lock", "A", "a"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(odd); i++)
+        assert_int_equal(ops->set(s->self, odd[i], &i, sizeof i), TUTTI_OK);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(odd); i++) {
+        size_t value = 77;
+        assert_int_equal(ops->get(s->self, odd[i], &value, sizeof value, &n, in(0)), TUTTI_OK);
+        assert_int_equal(value, i);
+    }
+    free(big);
+    free(back);
+}
+
+static void check_counters(const struct tutti_store *s)
+{
+    const struct tutti_store_ops *ops = s->ops;
+    int64_t value = 0;
+    char text[32];
+    size_t n;
+    assert_int_equal(ops->add(s->self, "c", 0, &value), TUTTI_OK);
+    assert_true(value == 0);
+    assert_int_equal(ops->add(s->self, "c", 41, &value), TUTTI_OK);
+    assert_int_equal(ops->add(s->self, "c", -50, &value), TUTTI_OK);
+    assert_true(value == -9);
+    assert_int_equal(ops->get(s->self, "c", text, sizeof text, &n, in(0)), TUTTI_OK);
+    assert_int_equal(n, 2);
+    assert_memory_equal(text, "-9", 2);
+    assert_int_equal(ops->set(s->self, "c", "9223372036854775806", 19), TUTTI_OK);
+    assert_int_equal(ops->add(s->self, "c", 1, &value), TUTTI_OK);
+    assert_true(value == INT64_MAX);
+    assert_int_equal(ops->add(s->self, "c", 1, &value), TUTTI_ERR_ARGUMENT);
+    assert_true(value == INT64_MAX);
+    static const char *const bad[] = {"", "x", "1 ", "+1", "01", "9223372036854775808", "1.5"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(bad); i++) {
+        assert_int_equal(ops->set(s->self, "c", bad[i], strlen(bad[i])), TUTTI_OK);
+        assert_int_equal(ops->add(s->self, "c", 1, &value), TUTTI_ERR_ARGUMENT);
+    }
+    assert_int_equal(ops->remove(s->self, "c", NULL), TUTTI_OK);
+    assert_int_equal(ops->add(s->self, "c", 3, &value), TUTTI_OK);
+    assert_true(value == 3);
+}
+
+static void check_deadline(const struct tutti_store *s)
+{
+    size_t n;
+    uint64_t start = tutti_now_ns();
+    assert_int_equal(s->ops->get(s->self, "never", NULL, 0, &n, in(150)), TUTTI_ERR_TIMEOUT);
+    assert_int_equal(s->ops->wait(s->self, "never", in(150)), TUTTI_ERR_TIMEOUT);
+    uint64_t took = tutti_now_ns() - start;
+    assert_true(took >= 299 * TUTTI_NS_PER_MS);
+    assert_true(took < 5 * SECOND);
+}
+
+struct waiter {
+    const struct tutti_store *store;
+    enum tutti_status status;
+    char value[32];
+};
+
+static void *waiter_thread(void *arg)
+{
+    struct waiter *w = arg;
+    size_t n = 0;
+    w->status = w->store->ops->get(w->store->self, "soon", w->value, sizeof w->value, &n, in(20000));
+    return NULL;
+}
+
+/* The same handle waits on several threads and sets on another. */
+static void check_waiters(const struct tutti_store *s)
+{
+    pthread_t threads[4];
+    struct waiter waiters[4];
+    memset(waiters, 0, sizeof waiters);
+    for (int i = 0; i < 4; i++) {
+        waiters[i].store = s;
+        assert_int_equal(pthread_create(&threads[i], NULL, waiter_thread, &waiters[i]), 0);
+    }
+    tutti_sleep_ns(50 * TUTTI_NS_PER_MS);
+    assert_int_equal(s->ops->set(s->self, "soon", "here", 4), TUTTI_OK);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(waiters[i].status, TUTTI_OK);
+        assert_string_equal(waiters[i].value, "here");
+    }
+    /* A counter that appears wakes, too. */
+    assert_int_equal(s->ops->remove(s->self, "soon", NULL), TUTTI_OK);
+    assert_int_equal(pthread_create(&threads[0], NULL, waiter_thread, &waiters[0]), 0);
+    tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
+    int64_t value;
+    assert_int_equal(s->ops->add(s->self, "soon", 7, &value), TUTTI_OK);
+    pthread_join(threads[0], NULL);
+    assert_int_equal(waiters[0].status, TUTTI_OK);
+    assert_int_equal(waiters[0].value[0], '7');
+}
+
+enum { CLIENTS = 16, ADDS = 25 };
+
+/* A process of its own: counts, tells, and waits for all the others. */
+static int client_run(const struct fixture *f, int me)
+{
+    struct tutti_store s;
+    char key[32], value[32];
+    int64_t count;
+    size_t n;
+    if (tutti_store_open(f->address, f->secret, in(20000), &s) != TUTTI_OK) return 1;
+    for (int i = 0; i < ADDS; i++)
+        if (s.ops->add(s.self, "shared", 1, &count) != TUTTI_OK) return 2;
+    snprintf(key, sizeof key, "client/%d", me);
+    if (s.ops->set(s.self, key, key, strlen(key)) != TUTTI_OK) return 3;
+    for (int i = 0; i < CLIENTS; i++) {
+        snprintf(key, sizeof key, "client/%d", i);
+        if (s.ops->get(s.self, key, value, sizeof value, &n, in(20000)) != TUTTI_OK) return 4;
+        if (n != strlen(key) || memcmp(value, key, n) != 0) return 5;
+    }
+    tutti_store_close(&s);
+    return 0;
+}
+
+static void check_clients(const struct fixture *f)
+{
+    pid_t pids[CLIENTS];
+    int64_t count;
+    for (int i = 0; i < CLIENTS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) _exit(client_run(f, i));
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(f->store.ops->add(f->store.self, "shared", 0, &count), TUTTI_OK);
+    assert_true(count == CLIENTS * ADDS);
+}
+
+static void test_contract(void **state)
+{
+    (void)state;
+    for (int secret = 0; secret < (tutti_hmac_available() ? 2 : 1); secret++)
+        for (int file = 0; file < 2; file++) {
+            struct fixture f;
+            fixture_open(&f, file, secret ? "sesame" : NULL);
+            check_values(&f.store);
+            check_bounds(&f.store);
+            check_counters(&f.store);
+            check_deadline(&f.store);
+            check_waiters(&f.store);
+            check_clients(&f);
+            fixture_close(&f);
+        }
+}
+
+/* ---- addresses ---- */
+
+static void test_addresses(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "127.0.0.1:80",
+                                      "tcp://",
+                                      "tcp://host",
+                                      "tcp://host:",
+                                      "tcp://:80",
+                                      "tcp://127.0.0.1:http",
+                                      "file://",
+                                      "file://relative/path",
+                                      "http://a:1",
+                                      "tcp://127.0.0.1:99999999999999999999",
+                                      "tcp://127.0.0.1:65536"};
+    struct tutti_store s;
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(bad); i++) {
+        enum tutti_status status = tutti_store_open(bad[i], NULL, in(300), &s);
+        if (status != TUTTI_ERR_ARGUMENT) fail_msg("\"%s\": %s", bad[i], tutti_status_name(status));
+    }
+    assert_int_equal(tutti_store_open(NULL, NULL, in(0), &s), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_store_open("file:///nonexistent/deep/path", NULL, in(0), &s), TUTTI_ERR_SYSTEM);
+    assert_int_equal(tutti_store_open("file:///dev/null", NULL, in(0), &s), TUTTI_ERR_SYSTEM);
+    struct tutti_store none = {NULL, NULL};
+    tutti_store_close(&none);
+    tutti_store_close(NULL);
+    tutti_store_server_close(NULL);
+    struct tutti_store_server *a, *b;
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &a), TUTTI_OK);
+    assert_int_equal(tutti_store_server_open("127.0.0.1", tutti_store_server_port(a), NULL, &b), TUTTI_ERR_SYSTEM);
+    tutti_store_server_close(a);
+    assert_int_equal(tutti_store_server_open(NULL, 0, NULL, &a), TUTTI_OK); /* all addresses */
+    tutti_store_server_close(a);
+}
+
+/* Nobody listens yet: the client comes again until its deadline, and finds a server that is late. */
+static void *late_server(void *arg)
+{
+    struct tutti_store_server **server = arg;
+    uint16_t port = (uint16_t)(uintptr_t)*server;
+    tutti_sleep_ns(200 * TUTTI_NS_PER_MS);
+    if (tutti_store_server_open("127.0.0.1", port, NULL, server) != TUTTI_OK) *server = NULL;
+    return NULL;
+}
+
+static void test_late_server(void **state)
+{
+    struct tutti_store_server *server;
+    struct tutti_store s;
+    char address[64];
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &server), TUTTI_OK);
+    uint16_t port = tutti_store_server_port(server);
+    tutti_store_server_close(server);
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%u", port);
+    uint64_t start = tutti_now_ns();
+    assert_int_equal(tutti_store_open(address, NULL, in(150), &s), TUTTI_ERR_TIMEOUT);
+    assert_true(tutti_now_ns() - start >= 150 * TUTTI_NS_PER_MS);
+    server = (struct tutti_store_server *)(uintptr_t)port;
+    assert_int_equal(pthread_create(&thread, NULL, late_server, &server), 0);
+    assert_int_equal(tutti_store_open(address, NULL, in(10000), &s), TUTTI_OK);
+    pthread_join(thread, NULL);
+    assert_non_null(server);
+    tutti_store_close(&s);
+    tutti_store_server_close(server);
+}
+
+/* ---- secrets ---- */
+
+static void test_wrong_secret(void **state)
+{
+    static const char *const secrets[] = {"sesame", "simsim", NULL};
+    struct tutti_store s;
+    (void)state;
+    if (!tutti_hmac_available()) skip();
+    for (int server = 0; server < 3; server++) {
+        struct fixture f;
+        fixture_open(&f, false, secrets[server]);
+        for (int client = 0; client < 3; client++) {
+            enum tutti_status expected = client == server ? TUTTI_OK : TUTTI_ERR_AUTH;
+            assert_int_equal(tutti_store_open(f.address, secrets[client], in(5000), &s), expected);
+            if (expected == TUTTI_OK) tutti_store_close(&s);
+        }
+        assert_int_equal(f.store.ops->set(f.store.self, "still", "well", 4), TUTTI_OK);
+        fixture_close(&f);
+    }
+    /* The file store: what another secret wrote is refused, and so is what moved from another key. */
+    struct fixture f;
+    char value[8], from[96], to[96];
+    int64_t count;
+    size_t n;
+    fixture_open(&f, true, "sesame");
+    assert_int_equal(f.store.ops->set(f.store.self, "a", "1", 1), TUTTI_OK);
+    for (int client = 1; client < 3; client++) {
+        assert_int_equal(tutti_store_open(f.address, secrets[client], in(0), &s), TUTTI_OK);
+        assert_int_equal(s.ops->get(s.self, "a", value, sizeof value, &n, in(0)), TUTTI_ERR_AUTH);
+        assert_int_equal(s.ops->add(s.self, "a", 1, &count), TUTTI_ERR_AUTH);
+        tutti_store_close(&s);
+    }
+    snprintf(from, sizeof from, "%s/ka", f.directory);
+    snprintf(to, sizeof to, "%s/kb", f.directory);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(f.store.ops->get(f.store.self, "b", value, sizeof value, &n, in(0)), TUTTI_ERR_AUTH);
+    fixture_close(&f);
+}
+
+static void test_file_damage(void **state)
+{
+    struct fixture f;
+    char path[96], value[8];
+    size_t n;
+    (void)state;
+    fixture_open(&f, true, NULL);
+    snprintf(path, sizeof path, "%s/kx", f.directory);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "short", 5), 5);
+    close(fd);
+    assert_int_equal(f.store.ops->get(f.store.self, "x", value, sizeof value, &n, in(0)), TUTTI_ERR_PROTOCOL);
+    /* A holder of the lock that is killed leaves no lock behind. */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        snprintf(path, sizeof path, "%s/.lock", f.directory);
+        fd = open(path, O_RDWR | O_CREAT, 0600);
+        fcntl(fd, F_OFD_SETLK, &whole);
+        raise(SIGKILL);
+    }
+    waitpid(child, NULL, 0);
+    uint64_t start = tutti_now_ns();
+    assert_int_equal(f.store.ops->set(f.store.self, "x", "fine", 4), TUTTI_OK);
+    assert_true(tutti_now_ns() - start < 5 * SECOND);
+    fixture_close(&f);
+}
+
+/* ---- strangers ---- */
+
+static int raw_connect(const struct fixture *f)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(tutti_store_server_port(f->server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct timeval patience = {.tv_sec = 5};
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* Reads until the server closes; false when it does not. */
+static bool raw_closed(int fd)
+{
+    char buffer[1024];
+    ssize_t n;
+    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+    }
+    return n == 0 || errno == ECONNRESET;
+}
+
+/* Lines of the log that hold a text. */
+static int log_count(const char *path, const char *text)
+{
+    char line[2048];
+    int n = 0;
+    FILE *log = fopen(path, "r");
+    assert_non_null(log);
+    while (fgets(line, sizeof line, log)) n += strstr(line, text) != NULL;
+    fclose(log);
+    return n;
+}
+
+static void test_garbage(void **state)
+{
+    static uint8_t junk[1 << 17];
+    struct fixture f;
+    uint64_t seed = test_seed();
+    char log_path[64];
+    (void)state;
+    snprintf(log_path, sizeof log_path, "/tmp/tutti-store-log-%d", (int)getpid());
+    assert_int_equal(tutti_log_configure("warn", log_path), TUTTI_OK);
+    fixture_open(&f, false, tutti_hmac_available() ? "sesame" : NULL);
+    for (int i = 0; i < 40; i++) {
+        int fd = raw_connect(&f);
+        for (size_t b = 0; b < sizeof junk; b++) junk[b] = (uint8_t)tutti_random64(&seed);
+        if (i % 2) memcpy(junk, "TUST\1", 5), junk[7] = 0; /* nearly a frame */
+        if (i % 4 == 1) junk[5] = (uint8_t)(i / 4 % TUTTI_STORE_N_TYPES), junk[6] = 0;
+        if (i % 4 == 1) memset(junk + 16, 0xff, 8); /* endless key and value */
+        send(fd, junk, i % 3 ? sizeof junk : 64, MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+        assert_true(raw_closed(fd));
+        close(fd);
+    }
+    assert_int_equal(log_count(log_path, "the store's server refused 127.0.0.1 port "), 40);
+    tutti_log_configure("warn", "/dev/stderr");
+    unlink(log_path);
+    /* A frame that claims 64 KiB before it has proved anything is cut off early. */
+    if (tutti_hmac_available()) {
+        struct tutti_store_session session = {.secret = NULL};
+        struct tutti_store_frame set = {.type = TUTTI_STORE_SET,
+                                        .key = (const uint8_t *)"k",
+                                        .key_bytes = 1,
+                                        .value = junk,
+                                        .value_bytes = TUTTI_STORE_VALUE_MAX};
+        struct tutti_store_frame hello = {.type = TUTTI_STORE_HELLO, .value = junk, .value_bytes = 16};
+        static uint8_t bytes[TUTTI_STORE_FRAME_MAX];
+        size_t n;
+        int fd = raw_connect(&f);
+        assert_int_equal(tutti_store_frame_encode(&session, &hello, bytes, &n), TUTTI_OK);
+        assert_int_equal(send(fd, bytes, n, 0), n);
+        assert_int_equal(tutti_store_frame_encode(&session, &set, bytes, &n), TUTTI_OK);
+        send(fd, bytes, n, MSG_NOSIGNAL);
+        assert_true(raw_closed(fd));
+        close(fd);
+    }
+    assert_int_equal(f.store.ops->set(f.store.self, "still", "well", 4), TUTTI_OK);
+    fixture_close(&f);
+}
+
+/* A frame that was recorded is refused when it comes again, on the same connection or another. */
+static void test_replay(void **state)
+{
+    uint8_t bytes[2][512], answer[512];
+    struct fixture f;
+    struct tutti_store_session session = {.secret = "sesame"};
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_HELLO,
+                                      .value = session.nonces[0],
+                                      .value_bytes = TUTTI_STORE_NONCE_BYTES},
+                             got;
+    size_t n[2], k = 0;
+    int64_t count;
+    (void)state;
+    if (!tutti_hmac_available()) skip();
+    fixture_open(&f, false, "sesame");
+    for (int connection = 0; connection < 2; connection++) {
+        int fd = raw_connect(&f);
+        if (connection == 0) assert_int_equal(tutti_store_frame_encode(&session, &frame, bytes[0], &n[0]), TUTTI_OK);
+        assert_int_equal(send(fd, bytes[0], n[0], 0), n[0]);
+        k = (size_t)recv(fd, answer, sizeof answer, 0);
+        assert_int_equal(tutti_store_frame_decode(answer, k, &got), TUTTI_OK);
+        memcpy(session.nonces[1], got.value, TUTTI_STORE_NONCE_BYTES);
+        if (connection == 0) {
+            struct tutti_store_frame add = {
+                .type = TUTTI_STORE_ADD, .number = 1, .key = (const uint8_t *)"n", .key_bytes = 1};
+            assert_int_equal(tutti_store_frame_encode(&session, &add, bytes[1], &n[1]), TUTTI_OK);
+            assert_int_equal(send(fd, bytes[1], n[1], 0), n[1]);
+            k = (size_t)recv(fd, answer, sizeof answer, 0);
+            assert_int_equal(tutti_store_frame_decode(answer, k, &got), TUTTI_OK);
+            assert_int_equal(tutti_store_frame_verify(&session, answer, &got), TUTTI_OK);
+            assert_true(got.type == TUTTI_STORE_ANSWER && got.number == 1);
+        }
+        send(fd, bytes[1], n[1], MSG_NOSIGNAL);
+        assert_true(raw_closed(fd));
+        close(fd);
+    }
+    assert_int_equal(f.store.ops->add(f.store.self, "n", 0, &count), TUTTI_OK);
+    assert_true(count == 1);
+    fixture_close(&f);
+}
+
+/* The server goes while clients wait: a sentence, at once. */
+static void *closer(void *arg)
+{
+    tutti_sleep_ns(150 * TUTTI_NS_PER_MS);
+    tutti_store_server_close(arg);
+    return NULL;
+}
+
+static void test_server_leaves(void **state)
+{
+    struct fixture f;
+    pthread_t thread;
+    size_t n;
+    (void)state;
+    fixture_open(&f, false, NULL);
+    uint64_t start = tutti_now_ns();
+    assert_int_equal(pthread_create(&thread, NULL, closer, f.server), 0);
+    f.server = NULL;
+    assert_int_equal(f.store.ops->get(f.store.self, "k", NULL, 0, &n, in(60000)), TUTTI_ERR_SYSTEM);
+    assert_non_null(strstr(tutti_last_error()->text, "closed the connection"));
+    assert_true(tutti_now_ns() - start < 5 * SECOND);
+    pthread_join(thread, NULL);
+    fixture_close(&f);
+}
+
+/* ---- frames ---- */
+
+static void test_frames(void **state)
+{
+    uint8_t bytes[600], longer[600];
+    uint64_t seed = test_seed();
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        uint8_t key[100], value[300];
+        struct tutti_store_session session = {.secret = NULL};
+        struct tutti_store_frame in_frame = {.type = (uint8_t)(1 + tutti_random64(&seed) % (TUTTI_STORE_N_TYPES - 1)),
+                                             .number = (int64_t)tutti_random64(&seed),
+                                             .key = key,
+                                             .key_bytes = (uint32_t)(tutti_random64(&seed) % sizeof key),
+                                             .value = value,
+                                             .value_bytes = (uint32_t)(tutti_random64(&seed) % sizeof value)},
+                                 out;
+        for (size_t i = 0; i < sizeof key; i++) key[i] = (uint8_t)(1 + tutti_random64(&seed) % 255);
+        for (size_t i = 0; i < sizeof value; i++) value[i] = (uint8_t)tutti_random64(&seed);
+        size_t n;
+        assert_int_equal(tutti_store_frame_encode(&session, &in_frame, bytes, &n), TUTTI_OK);
+        for (size_t cut = 0; cut < n; cut++) {
+            /* In a buffer of that very size, so that the sanitizers see a read beyond it. */
+            uint8_t *exact = malloc(cut ? cut : 1);
+            assert_non_null(exact);
+            memcpy(exact, bytes, cut);
+            assert_int_equal(tutti_store_frame_decode(exact, cut, &out), TUTTI_AGAIN);
+            free(exact);
+        }
+        assert_int_equal(tutti_store_frame_decode(bytes, n, &out), TUTTI_OK);
+        assert_int_equal(out.type, in_frame.type);
+        assert_true(out.number == in_frame.number && out.frame_bytes == n && out.signed_bytes == n && !out.mac);
+        assert_int_equal(out.key_bytes, in_frame.key_bytes);
+        assert_int_equal(out.value_bytes, in_frame.value_bytes);
+        assert_memory_equal(out.key, key, out.key_bytes);
+        assert_memory_equal(out.value, value, out.value_bytes);
+        memcpy(longer, bytes, n);
+        assert_int_equal(tutti_store_frame_decode(longer, n + 1, &out), TUTTI_OK); /* the next one follows */
+        assert_int_equal(out.frame_bytes, n);
+        static const size_t fixed[] = {0, 1, 2, 3, 4, 7};
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(fixed); i++) {
+            longer[fixed[i]] ^= 0x40;
+            assert_int_equal(tutti_store_frame_decode(longer, n, &out), TUTTI_ERR_PROTOCOL);
+            longer[fixed[i]] ^= 0x40;
+        }
+    }
+}
+
+/* Every bit of a signed frame counts. */
+static void test_signature(void **state)
+{
+    uint8_t bytes[256];
+    struct tutti_store_session client = {.secret = "s", .nonces = {{1}, {2}}};
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET,
+                                      .number = 5,
+                                      .key = (const uint8_t *)"key",
+                                      .key_bytes = 3,
+                                      .value = (const uint8_t *)"value",
+                                      .value_bytes = 5},
+                             out;
+    size_t n;
+    (void)state;
+    if (!tutti_hmac_available()) skip();
+    assert_int_equal(tutti_store_frame_encode(&client, &frame, bytes, &n), TUTTI_OK);
+    assert_int_equal(n, TUTTI_STORE_HEAD_BYTES + 8 + TUTTI_HMAC_BYTES);
+    for (size_t bit = 0; bit <= 8 * n; bit++) {
+        struct tutti_store_session server = {.secret = "s", .nonces = {{1}, {2}}, .server = true};
+        if (bit < 8 * n) bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        enum tutti_status status = tutti_store_frame_decode(bytes, n, &out);
+        if (status == TUTTI_OK) status = tutti_store_frame_verify(&server, bytes, &out);
+        assert_int_equal(status == TUTTI_OK, bit == 8 * n);
+        if (bit < 8 * n) bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    /* Another place, direction, nonce or secret. */
+    struct tutti_store_session other[] = {
+        {.secret = "s", .nonces = {{1}, {2}}, .server = true, .n_received = 1},
+        {.secret = "s", .nonces = {{1}, {2}}, .server = false},
+        {.secret = "s", .nonces = {{2}, {1}}, .server = true},
+        {.secret = "t", .nonces = {{1}, {2}}, .server = true},
+    };
+    assert_int_equal(tutti_store_frame_decode(bytes, n, &out), TUTTI_OK);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(other); i++)
+        assert_int_equal(tutti_store_frame_verify(&other[i], bytes, &out), TUTTI_ERR_AUTH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_contract),     cmocka_unit_test(test_addresses),     cmocka_unit_test(test_late_server),
+        cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_file_damage),   cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_replay),       cmocka_unit_test(test_server_leaves), cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_signature),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
