@@ -15,12 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__)
+#define TEST_TSAN 0
+#ifdef __SANITIZE_THREAD__
+#undef TEST_TSAN
 #define TEST_TSAN 1
 #elif defined(__has_feature)
-#define TEST_TSAN __has_feature(thread_sanitizer)
-#else
-#define TEST_TSAN 0
+#if __has_feature(thread_sanitizer)
+#undef TEST_TSAN
+#define TEST_TSAN 1
+#endif
 #endif
 
 #define TEST_DEADLINE_NS (30 * TUTTI_NS_PER_S)

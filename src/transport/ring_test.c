@@ -136,11 +136,12 @@ static void nonsense_is_found(void **state)
     for (int round = 0; round < 20000; round++) {
         static _Alignas(64) char memory[sizeof(struct tutti_ring_shared) + RING_BYTES];
         struct tutti_ring_shared *ring = (struct tutti_ring_shared *)(void *)memory;
-        struct tutti_ring_out out = {0, 0};
-        struct tutti_ring_in in = {0, 0};
+        const uint64_t start = tutti_random64(&random) % 1000 * TUTTI_CACHE_LINE; /* the end of the ring included */
+        struct tutti_ring_out out = {start, start};
+        struct tutti_ring_in in = {start, start};
         struct tutti_ring_view view;
         static unsigned char payload[MAX_PAYLOAD];
-        memset(memory, 0, sizeof(struct tutti_ring_shared) + 4096);
+        atomic_store(&ring->head, start);
         for (int i = 0; i < 5; i++) {
             struct tutti_packet packet;
             uint32_t bytes = record_make(random, (uint32_t)i, &packet, payload) % 512;
@@ -154,7 +155,8 @@ static void nonsense_is_found(void **state)
         if (value % 7 == 0) value = (value & 0xffffffff) | UINT64_C(0x7265636f) << 32;
         if (value % 11 == 0) value = (value & 0x3fc0) | UINT64_C(0x70616421) << 32;
         uint64_t where = tutti_random64(&random) % 65;
-        uint64_t *word = where == 64 ? (uint64_t *)(void *)&ring->tail : (uint64_t *)(void *)ring->data + where;
+        uint64_t *word = where == 64 ? (uint64_t *)(void *)&ring->tail
+                                     : (uint64_t *)(void *)ring->data + (start / 8 + where) % (RING_BYTES / 8);
         memcpy(word, &value, 8);
         int n = 0;
         enum tutti_status status;
@@ -168,6 +170,53 @@ static void nonsense_is_found(void **state)
         n_refused += status == TUTTI_ERR_PROTOCOL;
     }
     assert_true(n_refused > 1000); /* most overwritten payloads are nobody's business, heads and positions are */
+}
+
+/* One record forged at a place of the ring, and why it can not be. */
+static void forged_records_are_found(void **state)
+{
+    (void)state;
+    enum { RECORD = 0x7265636f, PAD = 0x70616421, END = RING_BYTES };
+    static const struct {
+        uint32_t at, available, kind, length, bytes;
+        bool sound;
+    } rows[] = {
+        {0, 128, RECORD, 128, 32, true},
+        {END - 128, 128, RECORD, 128, 1, true},        /* up to the very end */
+        {END - 64, 64 + 128, PAD, 64, 0, true},        /* and a record at the start */
+        {END - 128, 4096, RECORD, 192, 96, false},     /* beyond the end of the ring */
+        {END - 4096, 8192, RECORD, 4224, 4096, false}, /* likewise, with a payload */
+        {0, 128, RECORD, 192, 96, false},              /* beyond what has been published */
+        {0, 128, RECORD, 64, 0, false},                /* shorter than its head */
+        {0, 256, RECORD, 128, 33, false},              /* the payload does not fit the record */
+        {0, 256, RECORD, 192, 32, false},              /* nor the record the payload */
+        {0, 8192, RECORD, 4288, 4160, false},          /* more than the greatest payload */
+        {0, 128, RECORD, 0, 0, false},                 /* for ever at one place */
+        {0, 128, 0, 128, 32, false},                   /* neither record nor padding */
+        {END - 256, 512, PAD, 128, 0, false},          /* padding that stops before the end */
+        {END - 256, 512, PAD, 320, 0, false},          /* or goes beyond it */
+        {END - 256, 256, PAD, 256, 0, false},          /* or has nothing after it */
+        {0, 8192, PAD, 0, 0, false},
+    };
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
+        struct tutti_ring_shared *ring = ring_make();
+        const uint64_t start = 5 * RING_BYTES + rows[i].at;
+        struct tutti_ring_in in = {start, start};
+        struct tutti_ring_view view;
+        uint64_t words[4] = {(uint64_t)rows[i].kind << 32 | rows[i].length, 0, 0, 0};
+        const struct tutti_packet packet = {.bytes = rows[i].bytes};
+        memcpy(ring->data + rows[i].at, words, 16);
+        if (rows[i].at + 96 <= END) memcpy(ring->data + rows[i].at + 16, &packet, sizeof(packet));
+        if (rows[i].kind == PAD) { /* a sound record where the padding ends */
+            words[0] = (uint64_t)RECORD << 32 | 128;
+            memcpy(ring->data, words, 16);
+        }
+        if (rows[i].kind == PAD && rows[i].length == 0) memcpy(ring->data, &(uint64_t){(uint64_t)PAD << 32}, 8);
+        atomic_store(&ring->tail, start + rows[i].available);
+        enum tutti_status status = tutti_ring_peek(ring, RING_BYTES, &in, &view);
+        if (status != (rows[i].sound ? TUTTI_OK : TUTTI_ERR_PROTOCOL)) fail_msg("row %zu: status %d", i, (int)status);
+        tutti_unmap(ring, tutti_ring_memory(RING_BYTES));
+    }
 }
 
 static void impossible_heads_are_found(void **state)
@@ -196,6 +245,7 @@ int main(void)
         cmocka_unit_test(litmus),
         cmocka_unit_test(full_then_room),
         cmocka_unit_test(nonsense_is_found),
+        cmocka_unit_test(forged_records_are_found),
         cmocka_unit_test(impossible_heads_are_found),
     };
     return cmocka_run_group_tests_name("transport.ring", tests, NULL, NULL);
