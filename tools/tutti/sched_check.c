@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti sched check`: the checker over algorithms, kinds and worlds, with a line for each pair and the sentence of
+ * each refusal. */
+
+#include "sched.h"
+
+#include "algo/algo.h"
+#include "verify/sweep.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SIZE = 8192 };
+
+struct options {
+    const char *kind, *sizes, *levels;
+    uint32_t root, radix;
+};
+struct totals {
+    uint64_t n_pairs, n_worlds, n_refused;
+};
+
+static struct options options;
+static const struct tutti_arg args[] = {
+    {"kind", 'k', TUTTI_ARG_TEXT, &options.kind, "KIND", "only this kind, such as all_reduce"},
+    {"sizes", 's', TUTTI_ARG_TEXT, &options.sizes, "A-B", "numbers of ranks (default 1-64)"},
+    {"root", 0, TUTTI_ARG_U32, &options.root, "R", "only this root (default: several)"},
+    {"radix", 0, TUTTI_ARG_U32, &options.radix, "K", "only this radix (default: several)"},
+    {"levels", 'l', TUTTI_ARG_TEXT, &options.levels, "L", "only these groups, such as 8,8,7,8 (their sum is the size)"},
+};
+static const struct tutti_args spec = {
+    .command = "tutti sched check",
+    .usage = "[ALG|FILE.so] [options]",
+    .about =
+        "Proves for every rank at once: messages match in number and size; no deadlock with a window of 64 steps,\n"
+        "messages in order and one credit a channel, alone and beside a second collective; the right result, in\n"
+        "the promised order; equal bits on all replicas; no memory read before it is written or out of range.\n"
+        "Without ALG all algorithms are proved. Exit status 1 when one is refused.",
+    .args = args,
+    .n_args = sizeof args / sizeof args[0],
+};
+
+static bool sizes_parse(const char *text, uint32_t *first, uint32_t *last)
+{
+    char *end;
+    errno = 0;
+    const unsigned long a = strtoul(text, &end, 10);
+    unsigned long b = a;
+    if (end == text || errno) return false;
+    if (*end == '-') {
+        const char *rest = end + 1;
+        b = strtoul(rest, &end, 10);
+        if (end == rest || errno) return false;
+    }
+    if (*end || a < 1 || b < a || b > MAX_SIZE) return false;
+    *first = (uint32_t)a;
+    *last = (uint32_t)b;
+    return true;
+}
+
+/* Whether the options name shapes themselves. */
+static bool shapes_given(const struct sched_subject *subject)
+{
+    return options.levels || options.root != UINT32_MAX || options.radix || subject->radix;
+}
+
+/* One shape of each size; sizes that the algorithm does not fit are left out. */
+static enum tutti_status check_given(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
+                                     uint32_t last, struct tutti_sweep *sweep)
+{
+    *sweep = (struct tutti_sweep){.first.ok = true};
+    for (uint32_t size = first; size <= last; size++) {
+        struct tutti_verdict verdict;
+        struct tutti_shape shape = {.size = size,
+                                    .root = options.root == UINT32_MAX ? 0 : options.root,
+                                    .radix = options.radix ? options.radix : subject->radix};
+        if (options.levels) TUTTI_TRY(tutti_shape_parse_levels(&shape, options.levels));
+        if (!tutti_algorithm_fits(subject->algorithm, kind, &shape, NULL, 0)) continue;
+        TUTTI_TRY(tutti_verify(subject->algorithm, kind, &shape, &verdict));
+        sweep->n_worlds++;
+        if (verdict.ok) continue;
+        if (sweep->first.ok) sweep->first = verdict;
+        sweep->n_refused++;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_kind(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
+                                    uint32_t last, struct totals *totals)
+{
+    const uint64_t began_ns = tutti_now_ns();
+    struct tutti_sweep sweep;
+    printf("%-17s %-15s", subject->algorithm->name, tutti_kind_name(kind));
+    fflush(stdout);
+    if (shapes_given(subject)) {
+        TUTTI_TRY(check_given(subject, kind, first, last, &sweep));
+    } else {
+        TUTTI_TRY(tutti_verify_sweep(subject->algorithm, kind, first, last, false, &sweep));
+    }
+    const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
+    const char *word = !sweep.first.ok ? "REFUSED" : sweep.n_worlds ? "proved" : "fits none";
+    printf(" %7u worlds %7.2f s  %s\n", sweep.n_worlds, seconds, word);
+    if (!sweep.first.ok) printf("  %s\n", sweep.first.text);
+    totals->n_pairs += sweep.n_worlds > 0;
+    totals->n_worlds += sweep.n_worlds;
+    totals->n_refused += !sweep.first.ok;
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_algorithm(const struct sched_subject *subject, int32_t only, uint32_t first,
+                                         uint32_t last, struct totals *totals)
+{
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        if (!subject->algorithm->kinds[kind] || (only >= 0 && (uint32_t)only != kind)) continue;
+        TUTTI_TRY(check_kind(subject, (enum tutti_kind)kind, first, last, totals));
+    }
+    return TUTTI_OK;
+}
+
+static int conclude(const struct totals *totals, uint64_t began_ns)
+{
+    const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
+    if (totals->n_worlds == 0) {
+        return tutti_args_fail(&spec, "there is nothing to check: no algorithm fits these options.");
+    }
+    printf("%llu of %llu proved on %llu worlds in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
+           (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_worlds, seconds);
+    return totals->n_refused ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+}
+
+/* Of the options: what sizes, and which kind (-1: all). */
+static bool options_read(uint32_t *first, uint32_t *last, int32_t *only)
+{
+    enum tutti_kind kind;
+    *only = -1;
+    if (options.kind && !sched_kind_parse(&spec, options.kind, &kind)) return false;
+    if (options.kind) *only = (int32_t)kind;
+    if (options.levels) {
+        if (options.sizes) {
+            tutti_args_fail(&spec, "--levels gives the size already: leave --sizes out.");
+            return false;
+        }
+        *first = *last = sched_levels_size(options.levels);
+        if (*first == 0) tutti_args_fail(&spec, "--levels %s: give sizes of groups such as 8,8,7,8.", options.levels);
+        if (*first == 0) return false;
+    } else if (!sizes_parse(options.sizes ? options.sizes : "1-64", first, last)) {
+        tutti_args_fail(&spec, "--sizes %s: give a range such as 1-64 (at most %d).", options.sizes, (int)MAX_SIZE);
+        return false;
+    }
+    return true;
+}
+
+int sched_check(int argc, char **argv)
+{
+    struct totals totals = {0};
+    struct sched_subject subject = {0};
+    enum tutti_status status = TUTTI_OK;
+    uint32_t first, last;
+    int32_t only;
+    int n;
+    const uint64_t began_ns = tutti_now_ns();
+    options = (struct options){.root = UINT32_MAX};
+    const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
+    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (n > 1)
+        return tutti_args_fail(&spec, "one algorithm at a time, but '%s' and '%s' were given.", argv[1], argv[2]);
+    if (!options_read(&first, &last, &only)) return TUTTI_EXIT_USAGE;
+    if (n == 1) {
+        if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
+        status = check_algorithm(&subject, only, first, last, &totals);
+    }
+    for (size_t i = 0; n == 0 && i < tutti_n_algorithms && status >= 0; i++) {
+        const struct sched_subject each = {.algorithm = tutti_algorithms[i]};
+        status = check_algorithm(&each, only, first, last, &totals);
+    }
+    if (status < 0) fprintf(stderr, "\ntutti sched check: %s\n", tutti_last_error()->text);
+    const int code = status < 0 ? TUTTI_EXIT_WRONG : conclude(&totals, began_ns);
+    sched_subject_close(&subject);
+    return code;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti sched list`: a row for all kinds of an algorithm that need the same. */
+
+#include "sched.h"
+
+#include "algo/algo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    uint32_t bit;
+    const char *word;
+} needs[] = {
+    {TUTTI_NEEDS_COMMUTATIVE, "commutative"}, {TUTTI_NEEDS_POWER_OF_TWO, "power-of-two"},
+    {TUTTI_NEEDS_LEVELS, "levels"},           {TUTTI_NEEDS_EQUAL_BLOCKS, "equal-blocks"},
+    {TUTTI_KEEPS_RANK_ORDER, "rank-order"},   {TUTTI_OWN_COUNTS_ONLY, "own-counts"},
+};
+
+static void needs_text(uint32_t bits, char *out, size_t capacity)
+{
+    size_t used = 0;
+    snprintf(out, capacity, "-");
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(needs); i++) {
+        if (!(bits & needs[i].bit)) continue;
+        used += (size_t)snprintf(out + used, capacity - used, "%s%s", used ? "," : "", needs[i].word);
+    }
+}
+
+static bool alike(const struct tutti_schedule_ops *a, const struct tutti_schedule_ops *b)
+{
+    return a && b && a->needs == b->needs && a->default_radix == b->default_radix;
+}
+
+static void print_row(const struct tutti_algorithm *algorithm, uint32_t first, bool *named)
+{
+    const struct tutti_schedule_ops *ops = algorithm->kinds[first];
+    char kinds[160] = "", bits[96], radix[16] = "-";
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        if (!alike(algorithm->kinds[kind], ops)) continue;
+        if (kind < first) return; /* printed with that one */
+        const size_t used = strlen(kinds);
+        snprintf(kinds + used, sizeof kinds - used, "%s%s", used ? " " : "", tutti_kind_name((enum tutti_kind)kind));
+    }
+    needs_text(ops->needs, bits, sizeof bits);
+    if (ops->default_radix) snprintf(radix, sizeof radix, "%u", ops->default_radix);
+    printf("%-17s %-5s %-23s %s\n", *named ? "" : algorithm->name, radix, bits, kinds);
+    *named = true;
+}
+
+int sched_list(int argc, char **argv)
+{
+    static const struct tutti_args spec = {
+        .command = "tutti sched list",
+        .usage = "",
+        .about = "Needs: commutative: does not keep the operands' order; levels: a shape with hosts of several ranks;\n"
+                 "equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, ... from left to right;\n"
+                 "own-counts: v forms know only the own row and column. Radix: the default, where there is one."};
+    int n;
+    const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
+    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (n > 0) return tutti_args_fail(&spec, "takes no argument, but '%s' was given.", argv[1]);
+    printf("%-17s %-5s %-23s %s\n", "ALGORITHM", "RADIX", "NEEDS AND PROMISES", "KINDS");
+    for (size_t i = 0; i < tutti_n_algorithms; i++) {
+        bool named = false;
+        for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+            if (tutti_algorithms[i]->kinds[kind]) print_row(tutti_algorithms[i], kind, &named);
+        }
+    }
+    printf("\nWHAT THEY DO, AND WHERE THEY COME FROM\n");
+    for (size_t i = 0; i < tutti_n_algorithms; i++) {
+        const struct tutti_algorithm *algorithm = tutti_algorithms[i];
+        printf("%-17s %s\n%-17s %s\n", algorithm->name, algorithm->help ? algorithm->help : "", "",
+               algorithm->source ? algorithm->source : "");
+    }
+    return TUTTI_EXIT_OK;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti sched show`: seals one world, says what it costs, draws it, and has it proved. */
+
+#include "sched.h"
+
+#include "verify/verify.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_DRAWN = 64, MAX_SIZE = 8192 };
+
+struct options {
+    const char *kind, *levels, *svg;
+    uint32_t size, rank, root, radix;
+    bool calls, ascii;
+};
+static struct options options;
+static const struct tutti_arg args[] = {
+    {"kind", 'k', TUTTI_ARG_TEXT, &options.kind, "KIND", "such as all_reduce (default: the first that ALG offers)"},
+    {"size", 'n', TUTTI_ARG_U32, &options.size, "N", "number of ranks (default 8)"},
+    {"rank", 'r', TUTTI_ARG_U32, &options.rank, "R", "the steps of this rank, with what each waits for"},
+    {"root", 0, TUTTI_ARG_U32, &options.root, "R", "root of rooted kinds (default 0)"},
+    {"levels", 'l', TUTTI_ARG_TEXT, &options.levels, "L", "groups of ranks, such as 8,8,7,8 or 2,2;2"},
+    {"radix", 0, TUTTI_ARG_U32, &options.radix, "K", "radix of trees, dissemination, Bruck"},
+    {"calls", 'c', TUTTI_ARG_FLAG, &options.calls, NULL, "leave calls of other collectives as they are"},
+    {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "write a space-time diagram"},
+    {"ascii", 0, TUTTI_ARG_FLAG, &options.ascii, NULL, "draw without unicode"},
+};
+static const struct tutti_args spec = {
+    .command = "tutti sched show",
+    .usage = "ALG|FILE.so [options]",
+    .about =
+        "Draws the schedule of an algorithm: ranks are columns, rounds are rows, messages are arrows that carry the\n"
+        "numbers of chunks. Then proves it; exit status 1 when it is refused.",
+    .args = args,
+    .n_args = sizeof args / sizeof args[0],
+};
+
+void sched_chunks_label(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity)
+{
+    static const char *const prefix[] = {[TUTTI_DATA] = "", [TUTTI_SCRATCH] = "s", [TUTTI_IN] = "i"};
+    if (n == 1) snprintf(out, capacity, "%s%u", prefix[buffer], chunk);
+    if (n != 1) snprintf(out, capacity, "%s%u-%u", prefix[buffer], chunk, chunk + n - 1);
+}
+
+/* The first kind that is offered, when none was asked for. */
+static bool kind_choose(const struct sched_subject *subject, enum tutti_kind *out)
+{
+    if (options.kind) return sched_kind_parse(&spec, options.kind, out);
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        if (!subject->algorithm->kinds[kind]) continue;
+        *out = (enum tutti_kind)kind;
+        return true;
+    }
+    return false;
+}
+
+static bool shape_choose(const struct sched_subject *subject, enum tutti_kind kind, struct tutti_shape *shape)
+{
+    char reason[256];
+    *shape = (struct tutti_shape){
+        .size = options.size, .root = options.root, .radix = options.radix ? options.radix : subject->radix};
+    if (!shape->size) shape->size = options.levels ? sched_levels_size(options.levels) : 8;
+    if (shape->size == 0 || shape->size > MAX_SIZE) {
+        tutti_args_fail(&spec, "%u ranks can not be shown: give --size between 1 and %d.", shape->size, (int)MAX_SIZE);
+        return false;
+    }
+    if (options.levels && tutti_shape_parse_levels(shape, options.levels) < 0) {
+        tutti_args_fail(&spec, "%s.", tutti_last_error()->text);
+        return false;
+    }
+    if (options.rank != UINT32_MAX && options.rank >= shape->size) {
+        tutti_args_fail(&spec, "--rank %u: there are ranks 0 to %u.", options.rank, shape->size - 1);
+        return false;
+    }
+    if (!tutti_algorithm_fits(subject->algorithm, kind, shape, reason, sizeof reason)) {
+        tutti_args_fail(&spec, "%s.", reason);
+        return false;
+    }
+    return true;
+}
+
+/* ---- what it costs ---- */
+
+static void print_cost(const struct sched_world *world)
+{
+    const struct tutti_schedule *first = world->slots[0];
+    uint64_t messages = 0, most = 0, most_chunks = 0;
+    uint32_t most_steps = 0, scratch = 0;
+    char levels[96] = "";
+    for (uint32_t s = 0; s < world->n; s++) {
+        const struct tutti_schedule *schedule = world->slots[s];
+        uint64_t sent = 0, chunks = 0;
+        for (uint32_t i = 0; i < schedule->n_steps; i++) {
+            if (schedule->steps[i].op != TUTTI_STEP_SEND) continue;
+            sent++;
+            chunks += schedule->steps[i].n;
+        }
+        messages += sent;
+        if (sent > most) most = sent;
+        if (chunks > most_chunks) most_chunks = chunks;
+        if (schedule->n_steps > most_steps) most_steps = schedule->n_steps;
+        if (schedule->n_scratch > scratch) scratch = schedule->n_scratch;
+    }
+    printf("%s %s, %u ranks", first->algorithm->name, tutti_kind_name(first->kind), world->n);
+    if (tutti_kind_info(first->kind)->rooted) printf(", root %u", first->shape.root);
+    tutti_shape_levels_text(&first->shape, levels, sizeof levels);
+    if (levels[0]) printf(", levels %s", levels);
+    printf(": %u chunk%s", first->n_chunks, first->n_chunks == 1 ? "" : "s");
+    if (scratch) printf(" and %u of scratch", scratch);
+    printf(", %u round%s, at most %u steps a rank\n", first->n_rounds, first->n_rounds == 1 ? "" : "s", most_steps);
+    printf("%llu messages; a rank sends at most %llu of them, %.3g times the data\n\n", (unsigned long long)messages,
+           (unsigned long long)most, (double)most_chunks / first->n_chunks);
+}
+
+/* ---- the steps of one rank ---- */
+
+static void waits_text(const struct tutti_schedule *schedule, uint32_t index, char *out, size_t capacity)
+{
+    size_t used = 0;
+    snprintf(out, capacity, "-");
+    for (uint32_t j = TUTTI_WINDOW; j > 0; j--) {
+        if (j > index || !(schedule->steps[index].wait >> (j - 1) & 1) || used + 16 > capacity) continue;
+        used += (size_t)snprintf(out + used, capacity - used, "%s%u", used ? " " : "", index - j);
+    }
+}
+
+static void step_line(const struct tutti_step *step, const struct tutti_schedule *schedule, char *out, size_t capacity)
+{
+    char src[32], dst[32];
+    const char *side = step->flags & TUTTI_STEP_LEFT ? " from the left" : "";
+    const char *old = step->flags & TUTTI_STEP_DST_INPUT ? " (old value: input)" : "";
+    const char *input = step->flags & TUTTI_STEP_SRC_INPUT ? " (input)" : "";
+    sched_chunks_label(step->src_buffer, step->src, step->n, src, sizeof src);
+    sched_chunks_label(step->dst_buffer, step->dst, step->n, dst, sizeof dst);
+    switch (step->op) {
+    case TUTTI_STEP_SEND:
+        snprintf(out, capacity, "send         %s%s to rank %u", src, input, step->peer);
+        return;
+    case TUTTI_STEP_RECV:
+        snprintf(out, capacity, "receive      %s from rank %u", dst, step->peer);
+        return;
+    case TUTTI_STEP_RECV_REDUCE:
+        snprintf(out, capacity, "recv-reduce  %s from rank %u%s%s", dst, step->peer, side, old);
+        return;
+    case TUTTI_STEP_COPY:
+        snprintf(out, capacity, "copy         %s to %s%s", src, dst, input);
+        return;
+    case TUTTI_STEP_REDUCE:
+        snprintf(out, capacity, "reduce       %s%s into %s%s%s", src, input, dst, side, old);
+        return;
+    default: {
+        const struct tutti_call *call = &schedule->calls[step->peer];
+        snprintf(out, capacity, "call         %s of %u ranks (%u, %u, ...) on %s", tutti_kind_name(call->kind),
+                 call->view.size, call->view.base, call->view.base + call->view.stride, dst);
+    }
+    }
+}
+
+void sched_draw_rank(const struct tutti_schedule *schedule)
+{
+    printf("rank %u\n%5s %6s  %-66s %s\n", schedule->shape.slot, "step", "round", "what", "waits for steps");
+    for (uint32_t i = 0; i < schedule->n_steps; i++) {
+        char what[128], waits[512];
+        step_line(&schedule->steps[i], schedule, what, sizeof what);
+        waits_text(schedule, i, waits, sizeof waits);
+        printf("%5u %6u  %-66s %s\n", i, schedule->steps[i].round, what, waits);
+    }
+    printf("\ns: scratch, i: the separate input; (input): read from the user's input, since this rank has not written "
+           "it.\nStep %u and later ones also wait for the step %d before them.\n",
+           TUTTI_WINDOW, TUTTI_WINDOW);
+}
+
+/* ---- the verb ---- */
+
+static bool has_unicode(void)
+{
+    if (options.ascii) return false;
+    setlocale(LC_CTYPE, "");
+    const char *codeset = nl_langinfo(CODESET);
+    const bool unicode = strcmp(codeset, "UTF-8") == 0;
+    setlocale(LC_CTYPE, "C");
+    return unicode;
+}
+
+/* False when the picture could not be made. */
+static bool draw(const struct sched_world *world)
+{
+    print_cost(world);
+    if (options.rank != UINT32_MAX) {
+        sched_draw_rank(world->slots[options.rank]);
+    } else if (world->n <= MAX_DRAWN) {
+        sched_draw_grid(world, has_unicode());
+    } else if (!options.svg) {
+        printf("%u ranks are too many to draw here: --rank R lists the steps of one, --svg FILE draws all.\n",
+               world->n);
+    }
+    if (!options.svg) return true;
+    if (!sched_draw_svg(&spec, world, options.svg)) return false;
+    printf("\nwrote %s\n", options.svg);
+    return true;
+}
+
+static int show(const struct sched_subject *subject)
+{
+    struct sched_world world = {0};
+    struct tutti_verdict verdict = {.ok = false};
+    struct tutti_shape shape;
+    enum tutti_kind kind;
+    bool drawn = false;
+    if (!kind_choose(subject, &kind) || !shape_choose(subject, kind, &shape)) return TUTTI_EXIT_USAGE;
+    enum tutti_status status = tutti_verify(subject->algorithm, kind, &shape, &verdict);
+    if (status >= 0) status = sched_world_seal(subject->algorithm, kind, &shape, !options.calls, &world);
+    if (status < 0) {
+        fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
+        return TUTTI_EXIT_WRONG;
+    }
+    drawn = draw(&world);
+    sched_world_free(&world);
+    printf("\n%s%s\n", verdict.ok ? "proved: right result, no deadlock" : "REFUSED: ", verdict.ok ? "" : verdict.text);
+    return drawn && verdict.ok ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
+}
+
+int sched_show(int argc, char **argv)
+{
+    struct sched_subject subject;
+    int n;
+    options = (struct options){.rank = UINT32_MAX};
+    const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
+    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (n != 1) return tutti_args_fail(&spec, "name one algorithm, for example: tutti sched show ring --size 8");
+    if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
+    const int code = show(&subject);
+    sched_subject_close(&subject);
+    return code;
+}

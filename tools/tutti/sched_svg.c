@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The space-time diagram of a world as SVG: a vertical line for each rank, time downwards, a slanted arrow for each
+ * message (blue: stored, orange: reduced), a dot for each copy or reduction. Each shape has a title that says what it
+ * is, which browsers show under the pointer. */
+
+#include "sched.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LEFT = 70, TOP = 92, BOTTOM = 40, MOST_LABELS = 600 };
+
+struct picture {
+    FILE *file;
+    const struct sched_world *world;
+    struct sched_times times;
+    double column, unit; /* pixels between ranks, and of a message's time */
+    bool labels;
+};
+
+/* Names come from users' plug-ins. */
+static void escaped_write(FILE *file, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '<':
+            fputs("&lt;", file);
+            break;
+        case '>':
+            fputs("&gt;", file);
+            break;
+        case '&':
+            fputs("&amp;", file);
+            break;
+        case '"':
+            fputs("&quot;", file);
+            break;
+        default:
+            if ((unsigned char)*text >= 0x20) fputc(*text, file);
+        }
+    }
+}
+
+static double x_of(const struct picture *picture, uint32_t rank)
+{
+    return LEFT + picture->column * (rank + 0.5);
+}
+
+static double y_of(const struct picture *picture, double time)
+{
+    return TOP + picture->unit * time;
+}
+
+static void head_write(const struct picture *picture)
+{
+    const struct tutti_schedule *first = picture->world->slots[0];
+    const double width = LEFT + picture->column * picture->world->n + 30;
+    const double height = y_of(picture, picture->times.last) + BOTTOM;
+    char levels[96];
+    fprintf(picture->file,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
+            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"11\">\n",
+            width < 480 ? 480 : width, height, width < 480 ? 480 : width, height);
+    fputs("<defs>\n", picture->file);
+    static const char *const markers[][2] = {{"store", "#2c6fbb"}, {"reduce", "#d9730d"}};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(markers); i++) {
+        fprintf(picture->file,
+                "<marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
+                "orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 z\" fill=\"%s\"/></marker>\n",
+                markers[i][0], markers[i][1]);
+    }
+    fputs("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<text x=\"16\" y=\"24\" font-size=\"16\" "
+          "font-weight=\"bold\">",
+          picture->file);
+    escaped_write(picture->file, first->algorithm->name);
+    fprintf(picture->file, " %s, %u ranks", tutti_kind_name(first->kind), picture->world->n);
+    if (tutti_kind_info(first->kind)->rooted) fprintf(picture->file, ", root %u", first->shape.root);
+    tutti_shape_levels_text(&first->shape, levels, sizeof levels);
+    if (levels[0]) fprintf(picture->file, ", levels %s", levels);
+    fprintf(picture->file,
+            "</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">%u chunks, %u rounds, %.3g message "
+            "times</text>\n",
+            first->n_chunks, first->n_rounds, picture->times.last);
+    fputs("<g><line x1=\"16\" y1=\"56\" x2=\"46\" y2=\"56\" stroke=\"#2c6fbb\" marker-end=\"url(#store)\"/>"
+          "<text x=\"52\" y=\"60\">stored</text><line x1=\"110\" y1=\"56\" x2=\"140\" y2=\"56\" stroke=\"#d9730d\" "
+          "marker-end=\"url(#reduce)\"/><text x=\"146\" y=\"60\">reduced</text><circle cx=\"214\" cy=\"56\" r=\"3\" "
+          "fill=\"#3a7d44\"/><text x=\"222\" y=\"60\">copy or reduction</text></g>\n",
+          picture->file);
+}
+
+/* Time lines, and the ranks'. */
+static void axes_write(const struct picture *picture)
+{
+    const double right = LEFT + picture->column * picture->world->n;
+    const uint32_t every = picture->times.last > 200 ? 10 : 1;
+    for (uint32_t t = 0; t <= picture->times.last; t += every) {
+        fprintf(picture->file,
+                "<line x1=\"%d\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eeeeee\"/>"
+                "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#999999\">%u</text>\n",
+                LEFT, y_of(picture, t), right, y_of(picture, t), LEFT - 10, y_of(picture, t) + 4, t);
+    }
+    for (uint32_t r = 0; r < picture->world->n; r++) {
+        const double x = x_of(picture, r);
+        fprintf(picture->file,
+                "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#bbbbbb\"/>"
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"bold\">%u</text>\n",
+                x, TOP - 8, x, y_of(picture, picture->times.last) + 8, x, TOP - 14, r);
+    }
+}
+
+static void message_write(const struct picture *picture, uint32_t slot, uint32_t index)
+{
+    const struct tutti_step *send = &picture->world->slots[slot]->steps[index];
+    const struct tutti_step *recv = sched_world_message(picture->world, send->peer, false, slot, send->fifo);
+    const uint32_t number = picture->times.base[slot] + index;
+    const double x1 = x_of(picture, slot), y1 = y_of(picture, picture->times.start[number]);
+    const double x2 = x_of(picture, send->peer), y2 = y_of(picture, picture->times.end[number]);
+    const bool reduced = recv && recv->op == TUTTI_STEP_RECV_REDUCE;
+    const char *color = reduced ? "#d9730d" : "#2c6fbb";
+    char src[24], dst[24] = "?";
+    sched_chunks_label(send->src_buffer, send->src, send->n, src, sizeof src);
+    if (recv) sched_chunks_label(recv->dst_buffer, recv->dst, recv->n, dst, sizeof dst);
+    fprintf(picture->file,
+            "<g><title>round %u: rank %u sends %s, rank %u %s %s</title><line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
+            "y2=\"%.1f\" stroke=\"%s\" marker-end=\"url(#%s)\"/>",
+            send->round, slot, src, send->peer, reduced ? "reduces it into" : "stores it as", dst, x1, y1, x2, y2,
+            color, reduced ? "reduce" : "store");
+    if (picture->labels) {
+        /* Near the sender, where arrows to different ranks are apart; a white rim lifts it off the lines. */
+        fprintf(picture->file,
+                "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"9\" fill=\"%s\" stroke=\"#ffffff\" "
+                "stroke-width=\"2.5\" paint-order=\"stroke\">%s</text>",
+                x1 + (x2 - x1) * 0.32, y1 + (y2 - y1) * 0.32 + 3, color, src);
+    }
+    fputs("</g>\n", picture->file);
+}
+
+static void local_write(const struct picture *picture, uint32_t slot, uint32_t index)
+{
+    const struct tutti_step *step = &picture->world->slots[slot]->steps[index];
+    const uint32_t number = picture->times.base[slot] + index;
+    char src[24], dst[24];
+    sched_chunks_label(step->src_buffer, step->src, step->n, src, sizeof src);
+    sched_chunks_label(step->dst_buffer, step->dst, step->n, dst, sizeof dst);
+    fprintf(picture->file,
+            "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#3a7d44\"><title>round %u: rank %u %s %s %s "
+            "%s</title></circle>\n",
+            x_of(picture, slot), y_of(picture, picture->times.end[number]), step->round, slot,
+            step->op == TUTTI_STEP_COPY ? "copies" : "reduces", src, step->op == TUTTI_STEP_COPY ? "to" : "into", dst);
+}
+
+static void body_write(const struct picture *picture)
+{
+    for (uint32_t s = 0; s < picture->world->n; s++) {
+        for (uint32_t i = 0; i < picture->world->slots[s]->n_steps; i++) {
+            const enum tutti_step_op op = picture->world->slots[s]->steps[i].op;
+            if (op == TUTTI_STEP_SEND) message_write(picture, s, i);
+            if (op == TUTTI_STEP_COPY || op == TUTTI_STEP_REDUCE) local_write(picture, s, i);
+        }
+    }
+}
+
+static uint64_t count_messages(const struct sched_world *world)
+{
+    uint64_t n = 0;
+    for (uint32_t s = 0; s < world->n; s++) {
+        for (uint32_t i = 0; i < world->slots[s]->n_steps; i++) n += world->slots[s]->steps[i].op == TUTTI_STEP_SEND;
+    }
+    return n;
+}
+
+bool sched_draw_svg(const struct tutti_args *spec, const struct sched_world *world, const char *path)
+{
+    struct picture picture = {.world = world};
+    bool written = false;
+    if (sched_times_make(world, &picture.times) < 0) {
+        fprintf(stderr, "%s: no diagram: %s\n", spec->command, tutti_last_error()->text);
+        return false;
+    }
+    picture.column = world->n <= 16 ? 72 : world->n <= 64 ? 36 : 14;
+    picture.unit = picture.times.last <= 60 ? 44 : picture.times.last <= 300 ? 24 : 10;
+    picture.labels = count_messages(world) <= MOST_LABELS;
+    picture.file = fopen(path, "w");
+    if (!picture.file) {
+        fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));
+        goto err_times;
+    }
+    head_write(&picture);
+    axes_write(&picture);
+    body_write(&picture);
+    fputs("</svg>\n", picture.file);
+    written = !ferror(picture.file);
+    if (fclose(picture.file) != 0 || !written) {
+        fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));
+        written = false;
+    }
+err_times:
+    sched_times_free(&picture.times);
+    return written;
+}
