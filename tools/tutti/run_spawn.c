@@ -105,6 +105,8 @@ static void variables_make(struct variables *v, const struct run_options *o, con
     variable_set(v, "TUTTI_STORE=%s", place->store);
     variable_set(v, "TUTTI_SECRET_FILE");
     variable_set(v, place->secret[0] ? "TUTTI_SECRET=%s" : "TUTTI_SECRET%s", place->secret);
+    /* The ranks write to pipes: a program that draws a progress bar wants to know where it ends. */
+    variable_set(v, isatty(STDOUT_FILENO) ? "TUTTI_RUN_TERMINAL=1" : "TUTTI_RUN_TERMINAL");
 }
 
 static bool same_name(const char *a, const char *b)
