@@ -145,12 +145,13 @@ static void start_processes(struct seat *seats, uint32_t n)
 {
     fflush(NULL);
     for (uint32_t r = 0; r < n; r++) {
-        seats[r].pid = fork();
-        if (seats[r].pid < 0) {
+        pid_t pid = fork();
+        if (pid < 0) {
             fprintf(stderr, "ranks: no process for rank %u: %s\n", r, strerror(errno));
             _exit(3);
         }
-        if (seats[r].pid == 0) {
+        if (pid > 0) seats[r].pid = pid; /* shared memory: the child must not write it */
+        if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             rank_body(&seats[r]);
             fflush(NULL);
