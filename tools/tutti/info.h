@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_INFO_H
+#define TUTTI_TOOLS_INFO_H
+
+/* What `tutti info` says: facts, gathered in sections (info_facts.c, info_probe.c) and then written as a page or as
+ * JSON (info_show.c). */
+
+#include "base/config.h"
+
+#include <stdio.h>
+
+enum info_type { INFO_TEXT, INFO_NUMBER, INFO_FLAG };
+struct info_fact {
+    const char *section, *name; /* static; JSON's keys, too */
+    enum info_type type;
+    uint64_t number;  /* flag: 0 or 1 */
+    char text[256];   /* text; of a number or flag: what a person reads */
+    const char *note; /* static; for a person alone; may be NULL */
+};
+/* Something that is not there, and how to get it. */
+struct info_lack {
+    char what[64], effect[160], remedy[160];
+};
+struct info {
+    struct info_fact facts[64];
+    struct info_lack lacks[16];
+    size_t n_facts, n_lacks;
+    const struct tutti_config *config; /* NULL: the configuration is wrong; config_error says why */
+    char config_error[TUTTI_ERROR_TEXT];
+};
+
+void info_text(struct info *info, const char *section, const char *name, const char *note, const char *format, ...)
+    TUTTI_PRINTF(5, 6);
+void info_number(struct info *info, const char *section, const char *name, const char *note, uint64_t number);
+void info_bytes(struct info *info, const char *section, const char *name, const char *note, uint64_t bytes);
+void info_flag(struct info *info, const char *section, const char *name, const char *note, bool flag);
+void info_lack(struct info *info, const char *what, const char *effect, const char *remedy);
+
+/* ---- gathering ---- */
+void info_facts_gather(struct info *info);
+void info_probes_gather(struct info *info); /* what the kernel and the build lack */
+
+/* ---- writing ---- */
+void info_page_write(FILE *out, const struct info *info);
+void info_options_write(FILE *out, const struct info *info);
+void info_json_write(FILE *out, const struct info *info, bool options_only);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What is here: version, features, the host and its memory, and whether ranks authenticate one another. */
+
+#include "info.h"
+
+#include "device/reduce.h"
+#include "topo/topo.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <tutti/comm.h>
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+#ifndef TUTTI_BUILD_TYPE
+#define TUTTI_BUILD_TYPE "unknown"
+#endif
+
+static const char version[] = "version", features[] = "features", host[] = "host", memory[] = "memory",
+                  security[] = "security";
+
+static void version_gather(struct info *info)
+{
+    info_text(info, version, "tutti", NULL, "%s", tutti_version_text());
+    info_text(info, version, "soname", NULL, "libtutti.so.%u", tutti_version() >> 16);
+    info_text(info, version, "compiler", NULL, "%s", COMPILER);
+    info_text(info, version, "build", NULL, "%s", TUTTI_BUILD_TYPE);
+}
+
+/* Which kernels this machine can run, best first. */
+static void simd_gather(struct info *info)
+{
+    static const char *const sets[] = {"avx512", "avx2", "neon", "scalar"};
+    const tutti_reduce_kernel best = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
+    char usable[64] = "";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sets); i++) {
+        /* A set that is not there falls back to the best one. */
+        const bool there =
+            tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, sets[i]) != best || strcmp(sets[i], tutti_reduce_isa()) == 0;
+        if (!there) continue;
+        if (usable[0]) strcat(usable, ", ");
+        strcat(usable, sets[i]);
+    }
+    const char *wanted = info->config ? info->config->text[TUTTI_OPT_simd] : "auto";
+    const bool forced = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, wanted) != best;
+    info_text(info, features, "reduction_kernels", "chosen by option simd", "%s", forced ? wanted : tutti_reduce_isa());
+    info_text(info, features, "kernels_usable_here", NULL, "%s", usable);
+}
+
+static void features_gather(struct info *info)
+{
+    info_text(info, features, "transports", NULL, "self (threads of one process), shm (processes of one host)");
+    info_text(info, features, "decorators", NULL, "trace, fault, delay");
+    info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
+    info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
+              tutti_hmac_available());
+    simd_gather(info);
+}
+
+/* The CPUs of each group, "0-3 | 4-7", cut off if need be. */
+static void groups_gather(struct info *info, const struct tutti_topo *topo, const char *name, size_t field,
+                          uint32_t n_groups, uint32_t *ids)
+{
+    char text[200] = "";
+    for (uint32_t group = 0; ids && group < n_groups; group++) {
+        char list[200];
+        size_t n = 0, used = strlen(text);
+        for (uint32_t i = 0; i < topo->n_cpus; i++)
+            if (*(const uint32_t *)(const void *)((const char *)&topo->cpus[i] + field) == group)
+                ids[n++] = topo->cpus[i].id;
+        snprintf(text + used, sizeof text - used, "%s%s", group ? " | " : "",
+                 tutti_topo_list_format(ids, n, list, sizeof list));
+    }
+    info_text(info, host, name, NULL, "%s", text);
+}
+
+static void cpus_gather(struct info *info, const struct tutti_topo *topo)
+{
+    uint32_t *ids = tutti_alloc_array(topo->n_cpus, sizeof *ids);
+    char allowed[200];
+    size_t n = 0;
+    info_text(info, host, "processor", NULL, "%s", topo->model);
+    info_number(info, host, "packages", NULL, topo->n_packages);
+    info_number(info, host, "numa_nodes", NULL, topo->n_nodes);
+    groups_gather(info, topo, "cpus_of_numa_nodes", offsetof(struct tutti_topo_cpu, node), topo->n_nodes, ids);
+    info_number(info, host, "l3_groups", NULL, topo->n_l3);
+    groups_gather(info, topo, "cpus_of_l3_groups", offsetof(struct tutti_topo_cpu, l3), topo->n_l3, ids);
+    if (topo->l3_bytes) info_bytes(info, host, "l3_size", "of one group", topo->l3_bytes);
+    info_number(info, host, "cores", NULL, topo->n_cores);
+    info_number(info, host, "cpus", "online", topo->n_cpus);
+    for (uint32_t i = 0; ids && i < topo->n_cpus; i++)
+        if (topo->cpus[i].allowed) ids[n++] = topo->cpus[i].id;
+    info_text(info, host, "cpus_allowed", "by affinity", "%s",
+              ids ? tutti_topo_list_format(ids, n, allowed, sizeof allowed) : "");
+    const uint32_t usable = tutti_cpus_allowed();
+    info_number(info, host, "cpus_usable", usable < topo->n_allowed ? "a cgroup's quota allows no more" : NULL, usable);
+    tutti_free(ids);
+}
+
+static void host_gather(struct info *info)
+{
+    struct utsname system;
+    struct tutti_topo topo;
+    if (uname(&system) == 0) info_text(info, host, "kernel", NULL, "%s %s", system.sysname, system.release);
+    if (tutti_topo_init(&topo, "") < 0) {
+        info_text(info, host, "topology", NULL, "%s", tutti_last_error()->text);
+        return;
+    }
+    info_text(info, host, "name", NULL, "%s", topo.host);
+    info_text(info, host, "boot_id", NULL, "%s", topo.boot_id);
+    cpus_gather(info, &topo);
+    tutti_topo_fini(&topo);
+}
+
+/* A line of /proc/meminfo, in bytes; 0 if there is none. */
+static uint64_t meminfo(const char *key)
+{
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
+            kib = strtoull(line + strlen(key) + 1, NULL, 10);
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+static void memory_gather(struct info *info)
+{
+    info_bytes(info, memory, "total", NULL, meminfo("MemTotal"));
+    info_bytes(info, memory, "available", NULL, meminfo("MemAvailable"));
+    if (!info->config) return;
+    info_bytes(info, memory, "staging_of_a_rank", "over all its peers; option staging",
+               info->config->number[TUTTI_OPT_staging]);
+    info_bytes(info, memory, "heap_of_a_rank", "address space, not memory; option heap",
+               info->config->number[TUTTI_OPT_heap]);
+}
+
+static void security_gather(struct info *info)
+{
+    if (!info->config) return;
+    const bool secret = info->config->text[TUTTI_OPT_secret] && info->config->text[TUTTI_OPT_secret][0];
+    const bool authenticated = secret && tutti_hmac_available();
+    info_flag(info, security, "authenticated",
+              authenticated ? "ranks prove that they know the job's secret"
+              : secret      ? "unauthenticated: a secret is set, but this build has no HMAC"
+                            : "unauthenticated: no secret is set; tutti run makes one for its ranks",
+              authenticated);
+    info_text(info, security, "same_user", NULL, "checked on every connection within a host (SO_PEERCRED)");
+}
+
+void info_facts_gather(struct info *info)
+{
+    version_gather(info);
+    features_gather(info);
+    host_gather(info);
+    memory_gather(info);
+    security_gather(info);
+}
