@@ -73,7 +73,7 @@ static void test_gradient(void **state)
         probe.weights[i] = kept - h;
         double below = model_gradient(&probe, &images, indices, 8, 1.0f, NULL, NULL);
         probe.weights[i] = kept;
-        assert_float_equal((above - below) / (2 * (double)h), model.gradient[i], 4e-3);
+        assert_float_equal((float)((above - below) / (2 * (double)h)), model.gradient[i], 4e-3f);
     }
     model_free(&model);
     model_free(&probe);

@@ -29,9 +29,9 @@ static int setup(void **state)
     snprintf(secret_path, sizeof secret_path, "/tmp/tutti-secret-%d", (int)getpid());
     unsetenv("TUTTI_CONFIG");
     for (int id = 0; id < TUTTI_N_OPTIONS; id++) {
-        char name[64] = "TUTTI_";
-        for (const char *p = tutti_option_info((enum tutti_option_id)id)->name; *p; p++)
-            strncat(name, (char[]){(char)(*p >= 'a' && *p <= 'z' ? *p - 32 : *p), 0}, 1);
+        char name[64];
+        snprintf(name, sizeof name, "TUTTI_%s", tutti_option_info((enum tutti_option_id)id)->name);
+        for (char *p = name; *p; p++) *p = (char)(*p >= 'a' && *p <= 'z' ? *p - 32 : *p);
         unsetenv(name);
     }
     return 0;

@@ -38,7 +38,7 @@ enum tutti_status tutti_meeting_listen(const char *place, int *out)
     struct sockaddr_un address;
     socklen_t bytes = address_fill(place, &address);
     enum tutti_status status = TUTTI_AGAIN;
-    int fd;
+    int fd = -1;
     TUTTI_TRY(socket_make(&fd));
     if (bind(fd, (struct sockaddr *)&address, bytes) != 0) {
         if (errno != EADDRINUSE)
@@ -62,7 +62,7 @@ enum tutti_status tutti_meeting_connect(const char *place, int *out)
     socklen_t bytes = address_fill(place, &address);
     enum tutti_status status = TUTTI_AGAIN;
     int32_t pid;
-    int fd;
+    int fd = -1;
     TUTTI_TRY(socket_make(&fd));
     if (connect(fd, (struct sockaddr *)&address, bytes) != 0) {
         if (errno == EAGAIN || errno == EINTR)
