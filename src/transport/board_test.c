@@ -58,7 +58,7 @@ static void boards_are_readable(void **state)
 
 struct publisher {
     struct tutti_transport *t;
-    uint64_t base;
+    uint64_t base, n_published;
     _Atomic bool *stop;
 };
 
@@ -68,6 +68,7 @@ static void *publish_on_and_on(void *arg)
     for (uint64_t seq = p->base; !atomic_load(p->stop); seq++) {
         const struct tutti_board board = board_of(seq);
         p->t->ops->publish(p->t, 3, &board);
+        p->n_published++;
     }
     return NULL;
 }
@@ -78,7 +79,7 @@ static void boards_are_whole_while_written(void **state)
     struct tutti_transport *t = world.members[0];
     _Atomic bool stop = false;
     /* Any thread may publish: two of them do, on one slot. */
-    struct publisher publishers[2] = {{world.members[1], 1, &stop}, {world.members[1], UINT64_C(1) << 40, &stop}};
+    struct publisher publishers[2] = {{world.members[1], 1, 0, &stop}, {world.members[1], UINT64_C(1) << 40, 0, &stop}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, publish_on_and_on, &publishers[i]), 0);
@@ -97,6 +98,8 @@ static void boards_are_whole_while_written(void **state)
     }
     atomic_store(&stop, true);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(tutti_segment_board(world.segment, 1, 3)->sequence,
+                     publishers[0].n_published + publishers[1].n_published); /* they took turns */
     assert_false(torn);
     assert_false(backwards);
     assert_true(n_read >= 1000);

@@ -178,7 +178,9 @@ static void forged_records_are_found(void **state)
     (void)state;
     enum { RECORD = 0x7265636f, PAD = 0x70616421, END = RING_BYTES };
     static const struct {
-        uint32_t at, available, kind, length, bytes;
+        uint32_t at;
+        int32_t available; /* what the producer says to have written */
+        uint32_t kind, length, bytes;
         bool sound;
     } rows[] = {
         {0, 128, RECORD, 128, 32, true},
@@ -196,7 +198,12 @@ static void forged_records_are_found(void **state)
         {END - 256, 512, PAD, 128, 0, false},          /* padding that stops before the end */
         {END - 256, 512, PAD, 320, 0, false},          /* or goes beyond it */
         {END - 256, 256, PAD, 256, 0, false},          /* or has nothing after it */
+        {END - 256, 64, PAD, 256, 0, false},           /* or has not been published itself */
         {0, 8192, PAD, 0, 0, false},
+        {0, END, RECORD, 128, 32, true}, /* positions: a full ring */
+        {0, END + 64, RECORD, 128, 32, false},
+        {0, 129, RECORD, 128, 32, false},
+        {0, -64, RECORD, 128, 32, false},
     };
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
         struct tutti_ring_shared *ring = ring_make();
@@ -212,7 +219,7 @@ static void forged_records_are_found(void **state)
             memcpy(ring->data, words, 16);
         }
         if (rows[i].kind == PAD && rows[i].length == 0) memcpy(ring->data, &(uint64_t){(uint64_t)PAD << 32}, 8);
-        atomic_store(&ring->tail, start + rows[i].available);
+        atomic_store(&ring->tail, start + (uint64_t)(int64_t)rows[i].available);
         enum tutti_status status = tutti_ring_peek(ring, RING_BYTES, &in, &view);
         if (status != (rows[i].sound ? TUTTI_OK : TUTTI_ERR_PROTOCOL)) fail_msg("row %zu: status %d", i, (int)status);
         tutti_unmap(ring, tutti_ring_memory(RING_BYTES));
