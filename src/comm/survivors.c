@@ -50,20 +50,26 @@ static void hash_version(struct tutti_survivors *survivors, uint32_t version)
     survivors->hashes[version] = hash;
 }
 
-static void publish(const struct tutti_survivors *survivors, enum stage stage, uint32_t version,
-                    enum tutti_status status)
+static void tell(const struct tutti_survivors *survivors, enum stage stage, uint64_t hash, uint64_t size,
+                 enum tutti_status status)
 {
     struct tutti_board board = {
         .comm = survivors->id,
         .seq = stage,
         .completed = (uint64_t)(int64_t)status,
-        .signature = survivors->hashes[version],
-        .count = set_size(survivors, version),
+        .signature = hash,
+        .count = size,
         .peer = -1,
         .state = TUTTI_BOARD_IN_USE,
     };
     struct tutti_transport *transport = transport_of(survivors);
     transport->ops->publish(transport, board_slot(survivors), &board);
+}
+
+static void publish(const struct tutti_survivors *survivors, enum stage stage, uint32_t version,
+                    enum tutti_status status)
+{
+    tell(survivors, stage, survivors->hashes[version], set_size(survivors, version), status);
 }
 
 static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
@@ -98,6 +104,7 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
     survivors->hashes = tutti_alloc_array(n + 1, sizeof(*survivors->hashes));
     if (!survivors->removed_at || !survivors->hashes) {
         tutti_survivors_fini(survivors);
+        tell(survivors, NOT_MADE, 0, 0, TUTTI_ERR_MEMORY); /* the others need not wait */
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
     }
     for (size_t s = 0; s < n; s++) survivors->removed_at[s] = UINT32_MAX;
@@ -133,12 +140,10 @@ static void look(struct tutti_survivors *survivors)
 
 /* Whether any member, also one that died since, shows a decision. It is read after the look, so that no decision of a
  * dead member is missed. */
-static bool find_decision(const struct tutti_survivors *survivors, uint64_t *hash, uint32_t *by)
+static bool find_decision(const struct tutti_survivors *survivors, struct tutti_board *board, uint32_t *by)
 {
-    struct tutti_board board;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
-        if (!tutti_survivors_has(survivors, 0, s) || !peek(survivors, s, &board) || board.seq < DECIDED) continue;
-        *hash = board.signature;
+        if (!tutti_survivors_has(survivors, 0, s) || !peek(survivors, s, board) || board->seq < DECIDED) continue;
         *by = s;
         return true;
     }
@@ -166,13 +171,21 @@ static bool is_leader(const struct tutti_survivors *survivors)
     return true;
 }
 
-static enum tutti_status adopt(const struct tutti_survivors *survivors, uint64_t hash, uint32_t by, uint32_t *version)
+static enum tutti_status failed_there(const struct tutti_survivors *survivors, uint32_t by, enum tutti_status status)
+{
+    return tutti_fail(status, "comm_shrink on rank %d: rank %u failed: %s", (int)survivors->comm->rank, by,
+                      tutti_status_text(status));
+}
+
+static enum tutti_status adopt(const struct tutti_survivors *survivors, const struct tutti_board *board, uint32_t by,
+                               uint32_t *version)
 {
     for (uint32_t v = 0; v < survivors->n_versions; v++) {
-        if (survivors->hashes[v] != hash) continue;
+        if (survivors->hashes[v] != board->signature) continue;
         *version = v;
         return TUTTI_OK;
     }
+    if (board->seq == NOT_MADE) return failed_there(survivors, by, (enum tutti_status)(int64_t)board->completed);
     return tutti_fail(TUTTI_ERR_ARGUMENT,
                       "comm_shrink on rank %d: rank %u decided on other survivors: all must leave out the same ranks",
                       (int)survivors->comm->rank, by);
@@ -195,13 +208,13 @@ static enum tutti_status too_late(const struct tutti_survivors *survivors)
 
 enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint32_t *version)
 {
+    struct tutti_board board;
     uint32_t by, missing;
-    uint64_t hash;
     bool other;
     for (uint64_t nap = NAP_FIRST_NS; tutti_now_ns() < survivors->deadline_ns;
          nap = nap < NAP_LONGEST_NS ? 2 * nap : nap) {
         look(survivors);
-        if (find_decision(survivors, &hash, &by)) return adopt(survivors, hash, by, version);
+        if (find_decision(survivors, &board, &by)) return adopt(survivors, &board, by, version);
         if (is_leader(survivors) && all_propose(survivors, &missing, &other)) {
             *version = current(survivors);
             publish(survivors, DECIDED, *version, TUTTI_OK);
@@ -243,9 +256,7 @@ enum tutti_status tutti_survivors_confirm(struct tutti_survivors *survivors, uin
             tutti_sleep_ns(nap);
             nap = nap < NAP_LONGEST_NS ? 2 * nap : nap;
         }
-        if (stage == NOT_MADE)
-            return tutti_fail(theirs, "comm_shrink on rank %d: rank %u failed: %s", (int)survivors->comm->rank, s,
-                              tutti_status_text(theirs));
+        if (stage == NOT_MADE) return failed_there(survivors, s, theirs);
     }
     return TUTTI_OK;
 }
