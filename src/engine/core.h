@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #define TUTTI_ACTIVE 64 /* slices of a team that are worked on at once, the oldest ones */
-#define TUTTI_TICK_NS (UINT64_C(100) * TUTTI_NS_PER_MS)
+#define TUTTI_TICK_NS (UINT64_C(100) * TUTTI_NS_PER_MS) /* of small worlds, see engine.c */
 #define TUTTI_NO_SLOT UINT32_MAX
 
 /* ---- work ---- */
@@ -231,8 +231,9 @@ struct tutti_engine {
 
     struct tutti_team *busy; /* teams with work */
     uint64_t pass, next_watch_ns, tick;
-    unsigned char *stage; /* eager messages of many pieces are gathered here */
-    uint64_t gone[256];   /* ids of the last teams destroyed, mixed with the epoch: their late packets are dropped */
+    _Atomic uint64_t tick_ns; /* how often a waiting rank looks around */
+    unsigned char *stage;     /* eager messages of many pieces are gathered here */
+    uint64_t gone[256]; /* ids of the last teams destroyed, mixed with the epoch: their late packets are dropped */
     uint32_t n_gone;
     struct tutti_engine_stats stats;
 };

@@ -4,6 +4,11 @@
 
 #include "engine/core.h"
 
+/* Many ranks of one host must not keep it busy by looking around: from this many members on they look less often, but
+ * often enough to see the death of a process within a second. Threads do not die alone. */
+#define TICK_MEMBERS 64
+#define TICK_MOST_NS (250 * TUTTI_NS_PER_MS)
+#define TICK_MOST_THREADS_NS TUTTI_NS_PER_S
 #define STRAYS_LEAST 2048
 #define STRAYS_A_MEMBER 8
 
@@ -21,6 +26,7 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
     engine->config.simd = NULL; /* borrowed, and not needed here */
     atomic_init(&engine->spin_ns, config->spin_ns);
     atomic_init(&engine->refs, 1);
+    atomic_init(&engine->tick_ns, TUTTI_TICK_NS);
     engine->submitted_end = &engine->submitted;
     engine->next_watch_ns = TUTTI_NEVER;
     pthread_mutex_init(&engine->lock, NULL);
@@ -68,6 +74,21 @@ static enum tutti_status strays_create(struct tutti_engine *engine, struct tutti
     return port->strays ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "out of address space for a transport");
 }
 
+static uint64_t tick_of(const struct tutti_transport *t)
+{
+    uint64_t tick = TUTTI_TICK_NS * (1 + t->n / TICK_MEMBERS);
+    uint64_t most = t->caps & TUTTI_CAP_ADDRESSES ? TICK_MOST_THREADS_NS : TICK_MOST_NS;
+    return tick < most ? tick : most;
+}
+
+static void ticks_update(struct tutti_engine *engine)
+{
+    uint64_t least = TICK_MOST_THREADS_NS;
+    for (const struct tutti_port *port = engine->ports; port; port = port->next)
+        if (tick_of(port->transport) < least) least = tick_of(port->transport);
+    atomic_store(&engine->tick_ns, least);
+}
+
 enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport)
 {
     struct tutti_port *port = tutti_alloc(sizeof(*port));
@@ -83,6 +104,7 @@ enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_
     pthread_mutex_lock(&engine->lock);
     port->next = engine->ports;
     engine->ports = port;
+    ticks_update(engine);
     pthread_mutex_unlock(&engine->lock);
     tutti_owner_leave(engine);
     return TUTTI_OK;
@@ -96,6 +118,7 @@ void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *tr
     while (*at && (*at)->transport != transport) at = &(*at)->next;
     struct tutti_port *port = *at;
     if (port) *at = port->next;
+    ticks_update(engine);
     pthread_mutex_unlock(&engine->lock);
     tutti_owner_leave(engine);
     if (!port) return;

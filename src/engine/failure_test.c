@@ -164,7 +164,10 @@ static void unequal(struct rig_rank *rank)
                             .counts = counts,
                             .in_counts = in_counts};
 
-    RIG_CHECK(rank, rig_call(rank, rank->team, &call) == TUTTI_ERR_MISMATCH, "%s", tutti_last_error()->text);
+    enum tutti_status status = rig_call(rank, rank->team, &call);
+    /* Rank 1, whose message went on credit, may be complete before rank 0 has seen it. */
+    if (rank->me == 1 && status == TUTTI_OK) status = rig_call(rank, rank->team, &call);
+    RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH, "%s", tutti_last_error()->text);
     expect(rank, TUTTI_ERR_MISMATCH, parts);
 }
 

@@ -150,7 +150,7 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
     struct tutti_transport *slept[SLEEP_WORDS];
     _Atomic uint32_t *words[SLEEP_WORDS];
     uint32_t expected[SLEEP_WORDS], n = 0;
-    uint64_t deadline = tutti_deadline_ns(TUTTI_TICK_NS);
+    uint64_t deadline = tutti_deadline_ns(engine->tick_ns);
     bool quiet = true;
 
     if (until_ns < deadline) deadline = until_ns;

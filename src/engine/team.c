@@ -214,7 +214,7 @@ void tutti_team_work_begin(struct tutti_team *team)
     struct tutti_engine *engine = team->engine;
 
     if (team->n_work++ > 0) return;
-    tutti_engine_watch_by(engine, tutti_now_ns() + TUTTI_TICK_NS);
+    tutti_engine_watch_by(engine, tutti_now_ns() + engine->tick_ns);
     team->port->n_work++;
     team->next = engine->busy;
     team->previous = NULL;

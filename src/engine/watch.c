@@ -206,7 +206,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
 void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
 {
     engine->tick++;
-    engine->next_watch_ns = now_ns + TUTTI_TICK_NS;
+    engine->next_watch_ns = now_ns + engine->tick_ns;
     for (struct tutti_team *team = engine->busy, *next; team; team = next) {
         next = team->next;
         if (!team->failed) watch_board(team);
