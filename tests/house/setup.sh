@@ -8,20 +8,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n_failed=0
 
-machine() { # tools that are missing...
-    local tool
+changing="cmake ninja pkg-config apt-get sudo id" # the rest is the same on all machines
+mkdir "$work/rest"
+find /bin/ /usr/bin/ -maxdepth 1 ! -type d -exec ln -sf -t "$work/rest" {} +
+(cd "$work/rest" && rm -f $changing)
+
+machine() { # those of the changing tools that are there...
     rm -rf "$work/bin" "$work/asked"
     mkdir "$work/bin"
     : >"$work/asked"
-    find /bin/ /usr/bin/ -maxdepth 1 ! -type d -exec ln -sf -t "$work/bin" {} +
-    for tool in "$@" apt-get sudo; do rm -f "$work/bin/$tool"; done
+    for tool in "$@"; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
 }
 fake() { # name, script
-    rm -f "$work/bin/$1"
     printf '#!/bin/bash\n%s\n' "$2" >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
-setup() { PATH=$work/bin "$work/bin/bash" "$root/dev" setup >"$work/out" 2>&1; }
+setup() { PATH=$work/bin:$work/rest bash "$root/dev" setup >"$work/out" 2>&1; }
 claim() { # description, command...
     local what=$1
     shift
@@ -37,16 +39,16 @@ installs="echo \"apt-get \$*\" >>$work/asked; case \"\$*\" in *install*) ln -s /
 fails="echo \"apt-get \$*\" >>$work/asked; echo 'Could not resolve deb.debian.org'; exit 100"
 
 # This machine is the first: what the tests are run with must be there, or these claims mean nothing.
-for tool in cmake ninja; do command -v $tool >/dev/null || { echo "setup: $tool is not here; skipped"; exit 77; }; done
+for tool in cmake ninja pkg-config; do command -v $tool >/dev/null || { echo "setup: $tool is not here; skipped"; exit 77; }; done
 
-machine
+machine cmake ninja pkg-config id
 fake apt-get "$installs"
 setup && status=0 || status=$?
 if says "missing on this machine"; then echo "setup: this machine lacks a package; skipped"; exit 77; fi
 claim "all there: does nothing" test $status = 0
 claim "all there: apt-get is not asked" not asked apt-get
 
-machine ninja
+machine cmake pkg-config
 fake apt-get "$installs"
 fake id 'echo 0'
 setup && status=0 || status=$?
@@ -55,7 +57,7 @@ claim "ninja missing: says what and why" says 'ninja-build  *runs the build'
 claim "ninja missing: installs it by name" asked 'install -y --no-install-recommends ninja-build$'
 claim "says what before it asks" test "$(grep -n 'missing on' "$work/out" | cut -d: -f1)" = 1
 
-machine ninja
+machine cmake pkg-config
 fake apt-get "$installs"
 fake id 'echo 1000'
 fake sudo "echo sudo >>$work/asked; \"\$@\""
@@ -64,28 +66,28 @@ claim "through sudo: ends well" test $status = 0
 claim "through sudo: sudo is asked" asked sudo
 claim "through sudo: installs by name" asked 'install .* ninja-build$'
 
-machine ninja
+machine cmake pkg-config
 fake apt-get "$fails"
 fake id 'echo 0'
 setup && status=0 || status=$?
 claim "no network: goes on" test $status = 0
 claim "no network: says what drops out" says 'without ninja-build: make is used in its place'
 
-machine ninja pkg-config
+machine cmake
 fake id 'echo 0'
 setup && status=0 || status=$?
 claim "no apt-get: goes on" test $status = 0
 claim "no apt-get: says so" says 'no apt-get here'
 claim "no apt-get: says what drops out" says 'without pkg-config: '
 
-machine ninja
+machine cmake pkg-config
 fake apt-get "$installs"
 fake id 'echo 1000'
 setup && status=0 || status=$?
 claim "neither root nor sudo: goes on" test $status = 0
 claim "neither root nor sudo: says so" says 'not root, and there is no sudo'
 
-machine cmake
+machine ninja pkg-config
 fake apt-get "$fails"
 fake id 'echo 0'
 setup && status=0 || status=$?
