@@ -77,7 +77,7 @@ static bool read_some(struct launched *l, int timeout_ms)
 
 void launched_expect(struct launched *l, const char *text)
 {
-    const uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+    const uint64_t deadline = tutti_deadline_ns(40 * TUTTI_NS_PER_S);
     while (!strstr(l->out_text, text)) {
         if (tutti_now_ns() > deadline || !read_some(l, 100)) {
             kill(l->pid, SIGKILL);
@@ -148,7 +148,7 @@ size_t launched_count(const struct launched *l, pid_t except)
 
 void launched_expect_none(const struct launched *l)
 {
-    const uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
+    const uint64_t deadline = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
     size_t n;
     while ((n = launched_count(l, 0)) > 0) {
         if (tutti_now_ns() > deadline) fail_msg("%zu processes were left behind", n);

@@ -22,7 +22,7 @@ extern const char *launched_command; /* path of tutti */
 /* Starts `tutti run ARGS...`; the list ends with NULL. */
 void launched_start(struct launched *l, const char *const *args);
 void launched_close_in(struct launched *l);
-/* Reads until `text` was printed to stdout; fails the test after 20 s. */
+/* Reads until `text` was printed to stdout; fails the test after 40 s. */
 void launched_expect(struct launched *l, const char *text);
 /* Reads to the end and waits; returns the exit status, or 128 + signal. Fails the test after 60 s, or when a process is
  * left behind. Frees nothing: the texts stay. */
@@ -32,7 +32,7 @@ void launched_free(struct launched *l);
 int launched_run(struct launched *l, const char *const *args);
 /* Number of processes that carry the mark; with except, without that one. */
 size_t launched_count(const struct launched *l, pid_t except);
-/* Waits until none is left; fails the test after 10 s. */
+/* Waits until none is left; fails the test after 30 s. */
 void launched_expect_none(const struct launched *l);
 /* The supervisor: the only child of the process that was started. */
 pid_t launched_supervisor(const struct launched *l);

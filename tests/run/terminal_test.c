@@ -63,7 +63,7 @@ static void terminal_type(struct terminal *t, const char *text)
 
 static void terminal_expect(struct terminal *t, const char *text)
 {
-    const uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
+    const uint64_t deadline = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
     while (!strstr(t->seen, text)) {
         struct pollfd fd = {.fd = t->master, .events = POLLIN};
         if (tutti_now_ns() > deadline) fail_msg("\"%s\" was not shown: %s", text, t->seen);
@@ -76,7 +76,7 @@ static void terminal_expect(struct terminal *t, const char *text)
 
 static int terminal_wait(struct terminal *t)
 {
-    const uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+    const uint64_t deadline = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
     int status;
     while (waitpid(t->pid, &status, WNOHANG) == 0) {
         struct pollfd fd = {.fd = t->master, .events = POLLIN};

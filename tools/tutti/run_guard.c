@@ -60,7 +60,10 @@ static bool signals_take(struct run_options *options, int *fd)
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     for (size_t i = 0; i < run_n_signals; i++) sigaddset(&mask, run_signals[i]);
-    sigprocmask(SIG_BLOCK, &mask, &options->old_mask);
+    sigset_t blocked = mask; /* and what stops a group in the background that uses the terminal */
+    sigaddset(&blocked, SIGTTIN);
+    sigaddset(&blocked, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &blocked, &options->old_mask);
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, &options->old_pipe);
     *fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);

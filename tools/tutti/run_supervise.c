@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -330,6 +331,7 @@ int run_supervise(const struct run_options *options, int alive_fd, int stdin_fd)
     sigset_t mask;
     sigprocmask(SIG_SETMASK, NULL, &mask); /* the guard blocked what we read */
     s.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    prctl(PR_SET_NAME, "rank-supervisor"); /* killall of the command's name leaves it to clean up */
     run_adopt();
     s.output = run_output_create(options->n_ranks, options->tag_output);
     s.ranks = tutti_alloc_array(options->n_ranks, sizeof *s.ranks);
