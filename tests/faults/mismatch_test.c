@@ -51,9 +51,11 @@ static void do_not_agree(struct rank *rank)
     const struct odd_one *c = rank->arg;
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = UINT64_C(1500000000);
-    RANK_CHECK_OK(rank, barrier(rank->comm, NULL)); /* sequence number 1 */
-    enum tutti_status status = TUTTI_PENDING;
-    if (rank->index != 2) {
+    enum tutti_status status =
+        barrier(rank->comm, NULL); /* sequence number 1; a quick rank may fail it with 2 already */
+    if (status < 0) {
+        /* the sentence is there */
+    } else if (rank->index != 2) {
         status = c->usual(rank->comm, &options);
     } else if (c->odd) {
         status = c->odd(rank->comm, &options);
@@ -61,6 +63,7 @@ static void do_not_agree(struct rank *rank)
         nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
         status = barrier(rank->comm, NULL); /* the communicator has failed meanwhile */
     }
+    if (status == TUTTI_OK) status = barrier(rank->comm, NULL); /* its own part was done before the others differed */
     const char *text = tutti_last_error()->text;
     bool said = strstr(text, c->said[0]) && strstr(text, c->said[1]) && strstr(text, c->said[2]);
     if (status != c->expected || !said) {
