@@ -181,6 +181,7 @@ static void a_reused_pid_is_not_the_member(void **state)
     struct tutti_transport *t = world.members[0];
     pid_t other = fork();
     if (other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         pause();
         _exit(0);
     }

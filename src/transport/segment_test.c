@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static const struct backend shm_backend = {"shm, own mappings", "shm", "", true, 0};
@@ -197,6 +199,7 @@ static void nothing_is_left(void **state)
         assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
         pid_t child = fork();
         if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             struct world own = world;
             test_member_open(&own, 1);
             void *p;
@@ -208,7 +211,10 @@ static void nothing_is_left(void **state)
         }
         char byte;
         assert_int_equal(read(ready[0], &byte, 1), 1);
-        if (killed) kill(child, SIGKILL);
+        if (killed) { /* looked at before, through a descriptor that must be closed */
+            assert_int_equal(world.members[0]->ops->life(world.members[0], 1), TUTTI_LIFE_ALIVE);
+            kill(child, SIGKILL);
+        }
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
