@@ -282,7 +282,9 @@ static void members_meet(void **state)
     assert_int_equal(tutti_segment_wait_all(segment, tutti_deadline_ns(10 * TUTTI_NS_PER_MS)), TUTTI_ERR_TIMEOUT);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, arrive_later, segment), 0);
-    assert_int_equal(tutti_segment_wait_all(segment, tutti_deadline_ns(TEST_DEADLINE_NS)), TUTTI_OK);
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    assert_int_equal(tutti_segment_wait_all(segment, deadline), TUTTI_OK);
+    assert_true(tutti_now_ns() < deadline); /* woken */
     assert_int_equal(*(int *)tutti_segment_card(segment, 2), 222);
     pthread_join(thread, NULL);
     tutti_segment_release(segment);
