@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define MAX_RANKS 256
+#define ACTS_JOB "bootstrap-test"
 
 /* What a rank does, and what came of it. In memory that threads and processes share. */
 struct act {
@@ -23,15 +24,14 @@ struct act {
     const char *name, *secret;
     struct tutti_option option;
     uint64_t delay_ms, timeout_ms;
-    bool keep; /* dies or waits with the world open: no goodbye */
+    uint64_t fail_at; /* see tutti_alloc_fail_at */
     /* outcome */
     enum tutti_status status;
     char text[TUTTI_ERROR_TEXT];
     uint64_t nonce, took_ns;
     uint32_t n, me, n_host, min_cpus;
     char transport[16];
-    bool authenticated, heard;
-    pid_t pid;
+    bool authenticated, heard, no_config;
 };
 static struct act *acts;
 static char unique[64];
@@ -70,37 +70,52 @@ static inline bool greet(struct tutti_transport *t)
     return sent && heard;
 }
 
-static inline void act_run(struct act *act)
+static inline void act_open(struct act *act, const struct tutti_config *config, const struct tutti_store *store)
 {
-    struct tutti_config config;
     struct tutti_world world;
-    tutti_sleep_ns(act->delay_ms * TUTTI_NS_PER_MS);
-    uint64_t start = tutti_now_ns();
-    act->pid = getpid();
-    act->status = tutti_config_init(&config, &act->option, act->option.name != NULL);
-    if (act->status < 0) return;
     const struct tutti_bootstrap bootstrap = {
         .rank = act->rank,
         .n_ranks = act->n_ranks,
         .name = act->name ? act->name : unique,
-        .job = "bootstrap-test",
+        .store = store,
+        .job = ACTS_JOB,
         .secret = act->secret,
         .deadline_ns = tutti_deadline_ns((act->timeout_ms ? act->timeout_ms : 30000) * TUTTI_NS_PER_MS),
-        .config = &config,
+        .config = config,
     };
+    uint64_t start = tutti_now_ns();
     act->status = tutti_world_open(&bootstrap, &world);
     act->took_ns = tutti_now_ns() - start;
-    if (act->status < 0)
+    if (act->status < 0) {
         snprintf(act->text, sizeof act->text, "%s", tutti_last_error()->text);
-    else {
-        act->nonce = world.nonce;
-        act->n = world.n, act->me = world.me, act->n_host = world.n_host, act->min_cpus = world.min_cpus;
-        act->authenticated = world.authenticated;
-        snprintf(act->transport, sizeof act->transport, "%s", world.transport->name);
-        act->heard = greet(world.transport);
-        if (!act->keep) tutti_world_close(&world);
+        return;
     }
+    act->nonce = world.nonce;
+    act->n = world.n, act->me = world.me, act->n_host = world.n_host, act->min_cpus = world.min_cpus;
+    act->authenticated = world.authenticated;
+    snprintf(act->transport, sizeof act->transport, "%s", world.transport->name);
+    act->heard = greet(world.transport);
+    tutti_world_close(&world);
+}
+
+/* address: of a store, NULL: without one. */
+static inline void act_run_by(struct act *act, const char *address)
+{
+    struct tutti_config config;
+    struct tutti_store store = {NULL, NULL};
+    tutti_sleep_ns(act->delay_ms * TUTTI_NS_PER_MS);
+    act->status = tutti_config_init(&config, &act->option, act->option.name != NULL);
+    act->no_config = act->status < 0;
+    if (act->status < 0) return;
+    if (address) act->status = tutti_store_open(address, NULL, tutti_deadline_ns(5 * TUTTI_NS_PER_S), &store);
+    if (act->status >= 0) act_open(act, &config, address ? &store : NULL);
+    tutti_store_close(&store);
     tutti_config_fini(&config);
+}
+
+static inline void act_run(struct act *act)
+{
+    act_run_by(act, NULL);
 }
 
 static inline void *act_thread(void *arg)

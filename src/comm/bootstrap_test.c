@@ -326,5 +326,6 @@ int main(void)
         ACT(test_config),       ACT(test_sizes_differ),    ACT(test_rank_twice),  ACT(test_self_needs_one_process),
         ACT(test_decorators),   ACT(test_several_hosts),   ACT(test_arguments),
     };
+    setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

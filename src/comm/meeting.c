@@ -42,7 +42,7 @@ static enum tutti_status come_to(const char *place, const struct tutti_meeting_r
 
 /* ---- without a store ---- */
 
-static void place_derive(const char *job, const char *name, unsigned alternative, char out[TUTTI_MEETING_PLACE])
+void tutti_meeting_place(const char *job, const char *name, unsigned alternative, char out[TUTTI_MEETING_PLACE])
 {
     uint64_t a = tutti_hash64(name, strlen(name), tutti_hash64(job, strlen(job), 1));
     uint64_t b = tutti_hash64(name, strlen(name), tutti_hash64(job, strlen(job), 2));
@@ -82,7 +82,7 @@ enum tutti_status tutti_meet(const char *job, const char *name, const struct tut
     for (;;) {
         struct tutti_meeting *lead;
         bool elsewhere, answered = false;
-        place_derive(job, name, alternatives.current, place);
+        tutti_meeting_place(job, name, alternatives.current, place);
         enum tutti_status status = tutti_meeting_enter(place, request, &lead, &elsewhere, out);
         if (status == TUTTI_OK && lead) return tutti_meeting_lead(lead, NULL, NULL, out);
         if (status < 0) return status;

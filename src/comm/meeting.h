@@ -221,6 +221,8 @@ bool tutti_meeting_ticket_done(struct tutti_meeting_ticket *ticket, const struct
 bool tutti_meeting_ticket_gone(struct tutti_meeting_ticket *ticket);
 
 /* ---- meeting.c ---- */
+/* The place of a meeting without a store. */
+void tutti_meeting_place(const char *job, const char *name, unsigned alternative, char out[TUTTI_MEETING_PLACE]);
 /* Meets at a place that all ranks derive from uid, job and name. */
 enum tutti_status tutti_meet(const char *job, const char *name, const struct tutti_meeting_request *request,
                              struct tutti_meeting_result *out);
