@@ -31,9 +31,9 @@ function(tutti_folder name)
   endif()
 endfunction()
 
-# tutti_test(NAME SOURCES ... LIBRARIES ... [LABEL long] [TIMEOUT s] [ARGS ...]): a cmocka program run by ctest.
+# tutti_test(NAME SOURCES ... LIBRARIES ... [LABEL long] [TIMEOUT s] [SERIAL] [ARGS ...]): a cmocka program run by ctest.
 function(tutti_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ARGS" ${ARGN})
   string(REPLACE "." "_" target ${name})
   add_executable(test_${target} ${ARG_SOURCES})
   set_target_properties(test_${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
@@ -51,6 +51,9 @@ function(tutti_test name)
   endif()
   math(EXPR timeout "${ARG_TIMEOUT} * ${TUTTI_TIMEOUT_FACTOR}")
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
+  if(ARG_SERIAL) # it measures time: nothing else may run meanwhile
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
   if(ARG_LABEL)
     set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL})
   endif()
