@@ -172,6 +172,34 @@ static void faults_follow_from_the_seed(void **state)
     free(a), free(b), free(c);
 }
 
+/* The room of a packet that comes twice is given back after the second time. */
+static void a_repeated_packet_stays_whole(void **state)
+{
+    (void)state;
+    const struct tutti_decorator_options options = {.fault = "duplicate=1"};
+    struct world world;
+    world_make(&world, 2, "fault", &options);
+    struct tutti_transport *t = world.members[1];
+    const uint32_t bytes = (uint32_t)t->max_payload;
+    uint64_t n_sent = 0, n_at_once = 0;
+    for (uint64_t seq = 0; seq < 50; seq++) {
+        while (test_send(world.members[0], 1, bytes, n_sent) == TUTTI_OK) n_sent++;
+        struct tutti_arrival arrival;
+        assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+        t->ops->release(t);
+        const uint64_t first = arrival.packet.seq;
+        const bool room = test_send(world.members[0], 1, bytes, n_sent) == TUTTI_OK;
+        n_sent += room;
+        if (room) continue; /* it comes again later, out of the queue, or has just done so */
+        assert_int_equal(t->ops->poll(t, &arrival), TUTTI_OK);
+        assert_true(test_arrival_is(&arrival, 0, bytes, arrival.packet.seq));
+        n_at_once += arrival.packet.seq == first;
+        t->ops->release(t);
+    }
+    assert_true(n_at_once > 5);
+    test_world_free(&world);
+}
+
 /* What the queue of 8 MiB can not hold is not delayed, and not lost. */
 static void the_queue_of_faults_is_bounded(void **state)
 {
@@ -384,6 +412,7 @@ int main(void)
         cmocka_unit_test(fault_options),
         cmocka_unit_test(faults_have_their_share),
         cmocka_unit_test(faults_follow_from_the_seed),
+        cmocka_unit_test(a_repeated_packet_stays_whole),
         cmocka_unit_test(the_queue_of_faults_is_bounded),
         cmocka_unit_test(killed_with_the_nth_packet),
         cmocka_unit_test(latency_is_added_in_order),

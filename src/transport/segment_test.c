@@ -331,6 +331,21 @@ static void garbage_in_a_ring_is_a_sentence(void **state)
     }
 }
 
+static void a_false_name_is_not_believed(void **state)
+{
+    (void)state;
+    struct world world = test_world_make(&shm_backend, 3, 0, false);
+    struct tutti_transport *t = world.members[0];
+    assert_int_equal(test_send(world.members[2], 0, 40, 1), TUTTI_OK);
+    const uint32_t name = 1;
+    memcpy(tutti_segment_ring(world.segment, 0, 2)->data + 16 + offsetof(struct tutti_packet, source), &name, 4);
+    struct tutti_arrival arrival;
+    assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+    assert_true(test_arrival_is(&arrival, 2, 40, 1));
+    t->ops->release(t);
+    test_world_free(&world);
+}
+
 static void garbage_in_a_head_is_a_sentence(void **state)
 {
     (void)state;
@@ -356,6 +371,7 @@ int main(void)
         cmocka_unit_test(creation_survives_any_failed_allocation),
         cmocka_unit_test(members_meet),
         cmocka_unit_test(garbage_in_a_ring_is_a_sentence),
+        cmocka_unit_test(a_false_name_is_not_believed),
         cmocka_unit_test(garbage_in_a_head_is_a_sentence),
     };
     return cmocka_run_group_tests_name("transport.segment", tests, NULL, NULL);
