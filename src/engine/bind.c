@@ -69,14 +69,14 @@ size_t tutti_layout_part(const struct tutti_layout *l, uint32_t block, uint32_t 
 static unsigned char *data_block(const struct tutti_layout *l, uint32_t block)
 {
     if (!tutti_layout_visible(l, block)) return l->private_data + displacement(l->packed, l, block) * l->element;
-    if (sides[l->kind].output == OWN || l->n_blocks == 1) return l->output;
+    if (sides[l->kind].output == OWN) return l->output;
     return l->output + displacement(l->out_displs, l, block) * l->element;
 }
 
 static const unsigned char *input_block(const struct tutti_layout *l, uint32_t block)
 {
     if (sides[l->kind].input == NONE) return data_block(l, block);
-    if (sides[l->kind].input == OWN || l->n_blocks == 1) return l->input;
+    if (sides[l->kind].input == OWN) return l->input;
     return l->input + displacement(l->in_displs, l, block) * l->element;
 }
 
@@ -279,8 +279,7 @@ static void copy_fill(struct tutti_layout *l, const struct tutti_bind *b, unsign
     } else {
         for (uint32_t i = 0; i < l->n_blocks; i++)
             b->scale(copy + displacement(l->packed, l, i) * l->element,
-                     l->input + (l->n_blocks > 1 ? displacement(l->in_displs, l, i) : 0) * l->element,
-                     block_count(l, i), b->factor);
+                     l->input + displacement(l->in_displs, l, i) * l->element, block_count(l, i), b->factor);
         l->in_displs = l->packed;
     }
     l->input = copy;
