@@ -20,6 +20,14 @@
 #define STACK_BYTES ((size_t)1 << 20)
 #define MAX_OPTIONS 16
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREADS_ONLY
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define THREADS_ONLY
+#endif
+
 struct run {
     const struct ranks_config *config;
     rank_function function;
@@ -179,6 +187,15 @@ static void wait_process(struct seat *seat, const struct timespec *deadline, boo
         snprintf(seat->failure, RANK_TEXT, "exit status %d", WEXITSTATUS(status));
 }
 
+bool ranks_can_fork(void)
+{
+#ifdef THREADS_ONLY
+    return false;
+#else
+    return true;
+#endif
+}
+
 unsigned ranks_run(const struct ranks_config *config, rank_function function)
 {
     static _Atomic unsigned runs;
@@ -195,7 +212,7 @@ unsigned ranks_run(const struct ranks_config *config, rank_function function)
     struct timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += config->deadline_s ? (time_t)config->deadline_s : 60;
-    if (config->forked) {
+    if (config->forked && ranks_can_fork()) {
         start_processes(seats, n);
         for (uint32_t r = 0; r < n; r++) wait_process(&seats[r], &deadline, r < 64 && (config->may_die >> r & 1));
     } else {

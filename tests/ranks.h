@@ -26,8 +26,8 @@ typedef void (*rank_function)(struct rank *rank);
 
 struct ranks_config {
     uint32_t n;
-    bool forked;                        /* processes (transport shm) instead of threads (transport self) */
-    bool no_comm;                       /* the function makes its own communicators */
+    bool forked;  /* processes (transport shm) instead of threads (transport self); with ThreadSanitizer threads, too */
+    bool no_comm; /* the function makes its own communicators */
     bool no_context;                    /* ... and contexts */
     const struct tutti_option *options; /* beside the transport */
     size_t n_options;
@@ -39,6 +39,8 @@ struct ranks_config {
 
 /* Number of ranks that failed, died or did not return: 0 if all is well. */
 unsigned ranks_run(const struct ranks_config *config, rank_function function);
+/* False with ThreadSanitizer, which knows no threads after fork: then ranks can not be killed. */
+bool ranks_can_fork(void);
 /* The common cases: n threads, n processes. */
 unsigned ranks_threads(uint32_t n, rank_function function, void *arg);
 unsigned ranks_forked(uint32_t n, rank_function function, void *arg);

@@ -175,8 +175,8 @@ static enum tutti_status configs_fail(const char *mine, const char *theirs, uint
 
 static enum tutti_status card_compare(const struct card *mine, const struct card *card, uint32_t rank)
 {
-    struct card theirs;
-    memcpy(&theirs, card, sizeof theirs); /* what was checked can not change any more */
+    struct card theirs;                                    /* a copy: what was checked can not change any more */
+    memcpy(&theirs, card, offsetof(struct card, trouble)); /* the rest is written while others read */
     theirs.agreed[sizeof theirs.agreed - 1] = theirs.version[sizeof theirs.version - 1] = '\0';
     if (theirs.build != mine->build)
         return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs tutti %s, this rank another build (%s)", rank, theirs.version,

@@ -12,7 +12,7 @@
 #define BAD TUTTI_ERR_ARGUMENT
 #define REFUSED(part, ...) RANK_CHECK_ERROR(rank, BAD, part, __VA_ARGS__)
 
-static float a[64], b[64];
+static _Thread_local float a[64], b[64];
 
 static void pointers(struct rank *rank)
 {
@@ -140,7 +140,6 @@ static void whole_after(struct rank *rank)
     }
 }
 
-/* As processes: the static buffers are each rank's own. */
 static void every_check(void **state)
 {
     (void)state;

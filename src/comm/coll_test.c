@@ -123,7 +123,8 @@ static void movements(struct rank *rank, struct buffers *b, int turn)
         for (size_t i = 0; i < COUNT; i++)
             RANK_CHECK(rank, b->send[(size_t)r * COUNT + i] == value(r, (size_t)me * 1000 + i));
     struct tutti_work *work = NULL;
-    RANK_CHECK_OK(rank, finish(tutti_barrier(comm, NULL, turn % 2 ? &work : NULL), work));
+    enum tutti_status status = tutti_barrier(comm, NULL, turn % 2 ? &work : NULL);
+    RANK_CHECK_OK(rank, finish(status, work));
 }
 
 /* Unequal blocks: rank r's is 11 r elements, so that rank 0 has none. Displacements leave gaps and run backwards. */

@@ -170,14 +170,15 @@ static void *creation_thread(void *arg)
 /* Signals stay with the threads of the application. */
 static enum tutti_status creation_spawn(struct creation *creation)
 {
+    struct tutti_comm *comm = creation->comm; /* the thread frees its creation */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&creation->comm->thread, NULL, creation_thread, creation);
+    int failed = pthread_create(&comm->thread, NULL, creation_thread, creation);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = failed;
     if (failed) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: no thread for a non-blocking creation");
-    creation->comm->has_thread = true;
+    comm->has_thread = true;
     return TUTTI_OK;
 }
 
