@@ -49,7 +49,7 @@ struct tutti_flight {
     struct tutti_region region;
     uint32_t next_slice, n_finished;
     uint64_t compare_ns; /* when the boards are compared next */
-    bool told_missing;
+    bool told_missing, in_vain; /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */
 };
 
@@ -363,6 +363,8 @@ void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *f
                            uint64_t call);
 void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint64_t sent,
                         uint64_t expected);
+/* The peer has completed the call, and what this step waits for never came. */
+void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step);
 void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight);
 void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter);
 /* where: the call, as text. */

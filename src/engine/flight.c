@@ -69,7 +69,7 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
     flight->next = NULL;
     flight->region = (struct tutti_region){NULL, 0};
     flight->next_slice = flight->n_finished = 0;
-    flight->told_missing = false;
+    flight->told_missing = flight->in_vain = false;
     flight->info = *info;
     flight->bind = *bind;
     TUTTI_TRY_GOTO(status, tutti_layout_init(&flight->layout, bind, team->engine->config.slice_bytes, &need), err_work);
@@ -98,13 +98,20 @@ err_work:
 
 /* ---- owner ---- */
 
+/* The last call before the oldest one in flight. */
+static uint64_t completed_up_to(const struct tutti_team *team)
+{
+    if (team->n_active > 0) return team->order[0]->flight->work.seq - 1;
+    return team->pending ? team->pending->work.seq - 1 : team->started;
+}
+
 static void flight_end(struct tutti_team *team, struct tutti_flight *flight, const struct tutti_error *error)
 {
     schedule_give(&flight->bind);
     region_give(team, flight->region);
     flight->region = (struct tutti_region){NULL, 0};
     if (!error) {
-        if (flight->work.seq > team->board.completed) team->board.completed = flight->work.seq;
+        team->board.completed = completed_up_to(team);
         team->board.step = team->board.n_steps = 0;
         team->board.peer = -1;
         tutti_team_publish(team);

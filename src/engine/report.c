@@ -56,6 +56,20 @@ void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
 }
 
+void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    const char *what = step->op == TUTTI_STEP_SEND ? "never asked for the message that rank %u has for it"
+                                                   : "never sent the message that rank %u expects of it";
+    char call[TUTTI_CALL_TEXT], how[96], text[TUTTI_ERROR_TEXT];
+
+    tutti_say_flight(slice->flight, call, sizeof(call));
+    snprintf(how, sizeof(how), what, team->slot);
+    snprintf(text, sizeof(text), "%s: rank %u has completed it and %s at step %u: their counts differ", call, step->peer,
+             how, index + 1);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
+}
+
 /* ---- waiting in vain ---- */
 
 static void say_duration(char *out, size_t capacity, uint64_t ns)

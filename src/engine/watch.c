@@ -173,6 +173,28 @@ static const struct tutti_flight *flight_of(const struct tutti_team *team, uint6
     return NULL;
 }
 
+/* A rank that has completed a call has sent all that it ever will. Found at two looks in a row, since what was on its way
+ * at the first one has arrived before the second. True when the team broke. */
+static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight)
+{
+    const struct tutti_schedule *schedule = flight->bind.schedule;
+    const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
+    struct tutti_board board;
+
+    for (uint32_t k = 0; slice && k < TUTTI_WINDOW && slice->base + k < schedule->n_steps; k++) {
+        const struct tutti_step *step = &schedule->steps[slice->base + k];
+        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
+        if (!tutti_team_peek(team, step->peer, &board) || board.completed < flight->work.seq) continue;
+        bool again = flight->in_vain;
+        flight->in_vain = true;
+        if (again) tutti_report_in_vain(team, slice, slice->base + k);
+        return again;
+    }
+    flight->in_vain = false;
+    return false;
+}
+
 /* A call that differs is a failure now; one that is merely missing is one at the deadline only. */
 static void watch_calls(struct tutti_team *team, uint64_t now)
 {
@@ -195,7 +217,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
     }
-    if (n_missing == 0 || oldest->told_missing) return;
+    if (watch_vain(team, oldest) || n_missing == 0 || oldest->told_missing) return;
     char call[TUTTI_CALL_TEXT];
     oldest->told_missing = true;
     tutti_say_flight(oldest, call, sizeof(call));

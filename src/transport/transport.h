@@ -61,7 +61,7 @@ struct tutti_span {
 struct tutti_board {
     uint64_t comm;
     uint64_t seq;       /* last call started */
-    uint64_t completed; /* last call completed */
+    uint64_t completed; /* this call and all before it are complete */
     uint64_t signature;
     uint64_t count;
     uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
