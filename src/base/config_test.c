@@ -229,6 +229,24 @@ static void test_agreed(void **state)
     tutti_config_fini(&base);
 }
 
+/* Each allocation fails in turn: a sentence, and nothing is left behind (the sanitizers look). */
+static void test_memory_fails(void **state)
+{
+    struct tutti_config config;
+    const struct tutti_option option = {"slice", "64K"};
+    uint64_t n = 0;
+    enum tutti_status status;
+    (void)state;
+    do {
+        tutti_alloc_fail_at(++n);
+        status = tutti_config_init(&config, &option, 1);
+        tutti_alloc_fail_at(0);
+        if (status < 0) assert_int_equal(status, TUTTI_ERR_MEMORY);
+    } while (status < 0);
+    assert_int_equal(n, TUTTI_N_OPTIONS + 2); /* a text for each option, and the one given */
+    tutti_config_fini(&config);
+}
+
 static void test_parse(void **state)
 {
     static const struct {
@@ -318,6 +336,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_secret, setup, teardown),
         cmocka_unit_test_setup_teardown(test_agreed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory_fails, setup, teardown),
         cmocka_unit_test(test_parse),
         cmocka_unit_test(test_nearest),
     };

@@ -24,14 +24,14 @@ struct act {
     const char *name, *secret;
     struct tutti_option option;
     uint64_t delay_ms, timeout_ms;
-    uint64_t fail_at; /* see tutti_alloc_fail_at */
+    uint64_t fail_at; /* of the bootstrap: see tutti_alloc_fail_at */
     /* outcome */
     enum tutti_status status;
     char text[TUTTI_ERROR_TEXT];
     uint64_t nonce, took_ns;
     uint32_t n, me, n_host, min_cpus;
     char transport[16];
-    bool authenticated, heard, no_config;
+    bool authenticated, heard;
 };
 static struct act *acts;
 static char unique[64];
@@ -84,7 +84,9 @@ static inline void act_open(struct act *act, const struct tutti_config *config, 
         .config = config,
     };
     uint64_t start = tutti_now_ns();
+    tutti_alloc_fail_at(act->fail_at);
     act->status = tutti_world_open(&bootstrap, &world);
+    tutti_alloc_fail_at(0);
     act->took_ns = tutti_now_ns() - start;
     if (act->status < 0) {
         snprintf(act->text, sizeof act->text, "%s", tutti_last_error()->text);
@@ -105,7 +107,6 @@ static inline void act_run_by(struct act *act, const char *address)
     struct tutti_store store = {NULL, NULL};
     tutti_sleep_ns(act->delay_ms * TUTTI_NS_PER_MS);
     act->status = tutti_config_init(&config, &act->option, act->option.name != NULL);
-    act->no_config = act->status < 0;
     if (act->status < 0) return;
     if (address) act->status = tutti_store_open(address, NULL, tutti_deadline_ns(5 * TUTTI_NS_PER_S), &store);
     if (act->status >= 0) act_open(act, &config, address ? &store : NULL);

