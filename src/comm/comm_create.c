@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -126,6 +127,7 @@ static enum tutti_status creation_run(struct creation *creation)
 {
     struct tutti_comm *comm = creation->comm;
     const struct tutti_config *config = &comm->context->config;
+    tutti_log_set_rank(comm->rank);
     TUTTI_TRY(creation_meet(creation));
     const struct tutti_world *world = &comm->family->world;
     if (world->n != (uint32_t)comm->size || world->me != (uint32_t)comm->rank)
@@ -139,6 +141,9 @@ static enum tutti_status creation_run(struct creation *creation)
     const char *levels = config->text[TUTTI_OPT_levels];
     if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
     TUTTI_TRY(tutti_comm_open_team(comm));
+    tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus",
+              comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
+              world->authenticated ? "" : ", unauthenticated", world->n_host, world->min_cpus);
     pthread_mutex_lock(&comm->lock);
     struct tutti_error error = comm->error;
     pthread_mutex_unlock(&comm->lock);

@@ -3,6 +3,7 @@
  * once, at O(log n) messages a rank. */
 #include "comm/comm.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 struct entry {
@@ -89,6 +90,9 @@ static enum tutti_status split(struct tutti_comm *comm, const char *name, int32_
     }
     tutti_free(entries);
     if (status >= 0) {
+        if (child)
+            tutti_log(TUTTI_LOG_DEBUG, "%s: communicator %016" PRIx64 ": rank %d of %d", name, child->id,
+                      (int)child->rank, (int)child->size);
         *out = child;
     } else if (child) {
         struct tutti_error why = *tutti_last_error();

@@ -3,6 +3,7 @@
  * user's buffers, start it in the order of the calls. */
 #include "comm/comm.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define OP_USER (int)TUTTI_N_OPS /* of signatures: handles differ from rank to rank */
@@ -179,6 +180,10 @@ static enum tutti_status start_collective(struct tutti_request *request, bool he
     enum tutti_status status = tutti_engine_start(comm->team, &bind, &info, helper, work);
     if (status >= 0) atomic_fetch_add(&comm->sequence, 1);
     pthread_mutex_unlock(&comm->lock);
+    if (status >= 0)
+        tutti_log(TUTTI_LOG_TRACE, "%s%s%s #%" PRIu64 " on communicator %016" PRIx64 ": %s, %zu x %s", request->name,
+                  info.tag ? " " : "", info.tag ? info.tag : "", tutti_work_sequence(*work), comm->id,
+                  request->algorithm->name, request->count, tutti_dtype_name(request->dtype));
     return status;
 }
 
