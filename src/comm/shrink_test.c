@@ -111,7 +111,7 @@ static void killed_meanwhile(struct rank *rank)
         }
         RANK_CHECK_STATUS(rank, TUTTI_ERR_PEER_DEAD, status);
     }
-    RANK_CHECK(rank, !"the survivors never came to rest");
+    rank_fail(rank, __FILE__, __LINE__, "the survivors never came to rest");
 }
 
 static void while_others_die(void **state)
