@@ -29,19 +29,37 @@ static uint64_t next_random(uint64_t *state)
     return x ^ x >> 31;
 }
 
-static size_t gain(const struct pairs *pairs, const struct contract_case *c)
+/* Whether a case says anything of a pair: no data, one rank, or an operation on a call that takes none would cover
+ * pairs without trying them. */
+static bool tells(const struct contract_case *c, int a, int b)
+{
+    bool has_data = contract_sizes[c->at[SIZE]] > 1 || a == SIZE || b == SIZE;
+    bool has_peers = c->at[RANKS] > 0 || a == RANKS || b == RANKS;
+    bool has_op = contract_call_reduces(c->at[CALL]) || (a != OP && b != OP);
+    return has_data && has_peers && has_op;
+}
+
+/* Pairs that the case would add; adds them. */
+static size_t cover(struct pairs *pairs, const struct contract_case *c, bool add)
 {
     size_t n = 0;
-    for (int a = 0; a < N_DIMENSIONS; a++)
-        for (int b = a + 1; b < N_DIMENSIONS; b++) n += !pairs->seen[a][b][c->at[a]][c->at[b]];
+    for (int a = 0; a < N_DIMENSIONS; a++) {
+        for (int b = a + 1; b < N_DIMENSIONS; b++) {
+            bool *seen = &pairs->seen[a][b][c->at[a]][c->at[b]];
+            if (*seen || !tells(c, a, b)) continue;
+            n++;
+            if (add) *seen = true;
+        }
+    }
     return n;
 }
 
-static void mark(struct pairs *pairs, const struct contract_case *c)
+/* Pairs that mean nothing: an operation on a call that takes none. */
+static void strike_out(struct pairs *pairs)
 {
-    pairs->n_left -= gain(pairs, c);
-    for (int a = 0; a < N_DIMENSIONS; a++)
-        for (int b = a + 1; b < N_DIMENSIONS; b++) pairs->seen[a][b][c->at[a]][c->at[b]] = true;
+    for (uint32_t call = 0; call < contract_domain[CALL]; call++)
+        for (uint32_t op = 0; op < contract_domain[OP] && !contract_call_reduces(call); op++)
+            if (!pairs->seen[CALL][OP][call][op]) pairs->seen[CALL][OP][call][op] = true, pairs->n_left--;
 }
 
 /* A random case that contains one pair not seen yet. */
@@ -53,7 +71,12 @@ static void seed_case(const struct pairs *pairs, uint64_t *random, struct contra
         for (int b = a + 1; b < N_DIMENSIONS; b++)
             for (uint32_t x = 0; x < contract_domain[a]; x++)
                 for (uint32_t y = 0; y < contract_domain[b]; y++)
-                    if (!pairs->seen[a][b][x][y] && skip-- == 0) c->at[a] = x, c->at[b] = y;
+                    if (!pairs->seen[a][b][x][y] && skip-- == 0) {
+                        c->at[a] = x, c->at[b] = y;
+                        if (a != CALL && (b == OP || a == OP) && !contract_call_reduces(c->at[CALL])) c->at[CALL] = 0;
+                        if (a != SIZE && b != SIZE && c->at[SIZE] < 2) c->at[SIZE] = 2;
+                        if (a != RANKS && b != RANKS && c->at[RANKS] == 0) c->at[RANKS] = 1;
+                    }
 }
 
 struct contract_case *contract_pairs(uint64_t seed, size_t *n)
@@ -65,11 +88,12 @@ struct contract_case *contract_pairs(uint64_t seed, size_t *n)
     if (!pairs) return NULL;
     for (int a = 0; a < N_DIMENSIONS; a++)
         for (int b = a + 1; b < N_DIMENSIONS; b++) pairs->n_left += (size_t)contract_domain[a] * contract_domain[b];
+    strike_out(pairs);
     while (pairs->n_left > 0) {
         struct contract_case best = {0}, candidate = {0};
         for (int i = 0; i < CANDIDATES; i++) {
             seed_case(pairs, &seed, &candidate);
-            if (i == 0 || gain(pairs, &candidate) > gain(pairs, &best)) best = candidate;
+            if (i == 0 || cover(pairs, &candidate, false) > cover(pairs, &best, false)) best = candidate;
         }
         if (*n == capacity) {
             capacity = capacity ? 2 * capacity : 256;
@@ -78,7 +102,7 @@ struct contract_case *contract_pairs(uint64_t seed, size_t *n)
             cases = grown;
         }
         best.seed = next_random(&seed);
-        mark(pairs, &best);
+        pairs->n_left -= cover(pairs, &best, true);
         cases[(*n)++] = best;
     }
     free(pairs);
