@@ -70,6 +70,23 @@ bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, st
     return false;
 }
 
+/* Several members may raise a failure of one communicator at once, and all must take the same one. A failure is written
+ * before it is claimed, by its member or by whoever reads it first, so the one that a claim names can be read. Entries
+ * stay; when there are too many, each reader takes what it reads first. */
+static bool counts(struct tutti_host *host, uint64_t comm, uint32_t epoch, uint32_t member)
+{
+    struct tutti_segment_header *header = tutti_segment_header(host->segment);
+    const uint64_t key = (tutti_mix64(comm ^ ((uint64_t)epoch << 32)) | 1) << 16, mine = key | (member + 1);
+    if (comm == 0) return true;
+    for (uint64_t i = 0; i < TUTTI_CLAIMS; i++) {
+        _Atomic uint64_t *claim = &header->claims[((key >> 16) + i) % TUTTI_CLAIMS];
+        uint64_t found = atomic_load_explicit(claim, memory_order_acquire);
+        if (found == 0 && atomic_compare_exchange_strong(claim, &found, mine)) return true;
+        if (found >> 16 == key >> 16) return found == mine;
+    }
+    return true;
+}
+
 void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *failure)
 {
     struct tutti_host *host = tutti_host_of(t);
@@ -94,6 +111,7 @@ void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *fai
     atomic_store_explicit(&row->n_raised, k + 1, memory_order_release);
     publishing_unlock(host);
 
+    counts(host, failure->comm, failure->epoch, t->me);
     atomic_fetch_add_explicit(&tutti_segment_header(host->segment)->hint, 1, memory_order_seq_cst);
     for (uint32_t i = 0; i < t->n; i++) tutti_doorbell_ring(tutti_segment_doorbell(host->segment, i));
 }
@@ -136,7 +154,7 @@ enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_fai
         if (n_raised - *n_read > TUTTI_FAILURE_SLOTS) *n_read = n_raised - TUTTI_FAILURE_SLOTS; /* too late for those */
         while (*n_read < n_raised) {
             struct tutti_failure_wire wire;
-            if (!failure_read(row, (*n_read)++, &wire)) continue;
+            if (!failure_read(row, (*n_read)++, &wire) || !counts(host, wire.comm, wire.epoch, i)) continue;
             failure_decode(&wire, t->n, out);
             return TUTTI_OK;
         }

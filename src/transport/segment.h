@@ -15,6 +15,7 @@
 #define TUTTI_SEGMENT_VERSION 1
 #define TUTTI_SEGMENT_MAX_MEMBERS 1024
 #define TUTTI_SEGMENT_HEADER_BYTES 4096
+#define TUTTI_CLAIMS 384
 #define TUTTI_RING_MIN_BYTES (UINT32_C(16) << 10)
 #define TUTTI_RING_MAX_BYTES (UINT32_C(1) << 20)
 #define TUTTI_HEAP_MAX_BYTES (UINT64_C(1) << 40)
@@ -26,6 +27,8 @@ struct tutti_segment_header {
     uint64_t heap_bytes, total_bytes;
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t n_arrived;
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t hint; /* failures raised so far, by all */
+    /* Whose failure of a communicator counts: a hash of it and its epoch, and 1 + the member, in 48 and 16 bits. */
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t claims[TUTTI_CLAIMS];
 };
 
 enum tutti_member_state { TUTTI_MEMBER_ABSENT, TUTTI_MEMBER_OPEN, TUTTI_MEMBER_LEFT };

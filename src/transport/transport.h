@@ -116,7 +116,8 @@ struct tutti_transport_ops {
     enum tutti_life (*life)(struct tutti_transport *t, uint32_t peer);
     void (*publish)(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
     bool (*peek)(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
-    /* Tells every member (O(n), failure path), this one too. */
+    /* Tells every member (O(n), failure path), this one too. Of the failures that members raise for one communicator
+     * and epoch all read the same one, the first. */
     void (*raise)(struct tutti_transport *t, const struct tutti_failure *failure);
     /* OK and the next failure not yet read by this member, AGAIN when there is none: one load when nothing happened. */
     enum tutti_status (*failure)(struct tutti_transport *t, struct tutti_failure *out);
