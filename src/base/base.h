@@ -108,7 +108,8 @@ uint32_t tutti_cpus_allowed(void); /* affinity and cgroup quota, at least 1; cac
 
 /* ---- processes (process.c) ---- */
 struct tutti_process {
-    bool running;   /* neither a zombie nor gone */
+    bool running; /* neither a zombie nor gone */
+    int32_t parent;
     uint64_t start; /* clock ticks after boot: tells it from a later process of the same number */
 };
 bool tutti_process_read(int32_t pid, struct tutti_process *out); /* false when there is none, or no /proc */

@@ -23,11 +23,12 @@ bool tutti_process_read(int32_t pid, struct tutti_process *out)
     close(fd);
     if (n <= 0) return false;
     text[n] = '\0';
-    /* Fields 3 and 22; the name before them may hold anything, ')' too. */
+    /* Fields 3, 4 and 22; the name before them may hold anything, ')' too. */
     char *at = strrchr(text, ')');
     if (!at || at[1] != ' ' || at[2] == '\0') return false;
     at += 2;
     out->running = *at != 'Z' && *at != 'X';
+    out->parent = (int32_t)strtol(at + 1, NULL, 10);
     for (int field = 3; field < 22; field++) {
         at = strchr(at, ' ');
         if (!at) return false;

@@ -147,7 +147,32 @@ static void job_fit(const char *text, char out[128])
         snprintf(out, 128, "%.100s~%016llx", text, (unsigned long long)tutti_hash64(text, n, 0));
 }
 
-/* The option, else the launcher's own names, else the process that started us, which all ranks of a host share. */
+/* Whether a process was started with a variable set. */
+static bool started_with(int32_t pid, const char *name)
+{
+    char path[64], *line = NULL;
+    size_t capacity = 0, n = strlen(name);
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    while (!found && getdelim(&line, &capacity, '\0', f) > 0) found = strncmp(line, name, n) == 0 && line[n] == '=';
+    free(line);
+    fclose(f);
+    return found;
+}
+
+/* The process that started the ranks: the nearest ancestor that is not itself a rank. Between the two there may be a
+ * wrapper a rank (a shell, timeout, numactl), which has the rank's variables. */
+static int32_t starter(const struct launcher *row)
+{
+    int32_t pid = (int32_t)getppid();
+    struct tutti_process process;
+    while (row && pid > 1 && started_with(pid, row->rank) && tutti_process_read(pid, &process)) pid = process.parent;
+    return pid;
+}
+
+/* The option, else the launcher's own names, else the process that started the ranks, which they share. */
 static void job_read(const struct launcher *row, const struct tutti_config *config, char out[128])
 {
     char text[1024] = "";
@@ -164,10 +189,10 @@ static void job_read(const struct launcher *row, const struct tutti_config *conf
     else if (used > 0)
         job_fit(text, out);
     else {
-        struct tutti_process parent = {.start = 0};
-        int32_t pid = (int32_t)getppid();
-        tutti_process_read(pid, &parent);
-        snprintf(out, 128, "parent-%d-%llu", (int)pid, (unsigned long long)parent.start);
+        struct tutti_process process = {.start = 0};
+        int32_t pid = starter(row);
+        tutti_process_read(pid, &process);
+        snprintf(out, 128, "process-%d-%llu", (int)pid, (unsigned long long)process.start);
     }
 }
 

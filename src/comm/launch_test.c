@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const all_variables[] = {
@@ -102,7 +103,7 @@ static void test_launchers(void **state)
     char parent[64];
     struct tutti_process process;
     assert_true(tutti_process_read((int32_t)getppid(), &process));
-    snprintf(parent, sizeof parent, "parent-%d-%llu", (int)getppid(), (unsigned long long)process.start);
+    snprintf(parent, sizeof parent, "process-%d-%llu", (int)getppid(), (unsigned long long)process.start);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
         struct tutti_config config;
         struct tutti_launch launch;
@@ -177,12 +178,53 @@ static void test_job(void **state)
     tutti_config_fini(&config);
 }
 
-int main(void)
+/* With a wrapper a rank: its variables tell it from the process that started all of them. */
+static void test_wrapped(void **state)
 {
+    char job[2][128] = {"", ""}, expected[128];
+    struct tutti_process self;
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        char *path = realpath("/proc/self/exe", NULL);
+        assert_non_null(path);
+        char rank[32];
+        int out[2];
+        assert_int_equal(pipe(out), 0);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            snprintf(rank, sizeof rank, "%d", r);
+            setenv("PMI_RANK", rank, 1);
+            setenv("PMI_SIZE", "2", 1);
+            dup2(out[1], STDOUT_FILENO);
+            execl("/bin/sh", "sh", "-c", "sh -c '\"$0\" job; true' \"$0\"; true", path, (char *)NULL);
+            _exit(127);
+        }
+        close(out[1]);
+        ssize_t n = read(out[0], job[r], sizeof job[r] - 1);
+        assert_true(n > 0);
+        job[r][n] = '\0';
+        close(out[0]);
+        waitpid(pid, NULL, 0);
+        free(path);
+    }
+    assert_true(tutti_process_read((int32_t)getpid(), &self));
+    snprintf(expected, sizeof expected, "process-%d-%llu", (int)getpid(), (unsigned long long)self.start);
+    assert_string_equal(job[0], expected);
+    assert_string_equal(job[1], expected);
+}
+
+/* With the argument "job": prints the job's name. */
+int main(int argc, char **argv)
+{
+    struct tutti_launch launch;
+    if (argc == 2 && strcmp(argv[1], "job") == 0)
+        return tutti_launch_read(NULL, &launch) < 0 || fputs(launch.job, stdout) < 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_launchers, clear, clear),
         cmocka_unit_test_setup_teardown(test_contradictions, clear, clear),
         cmocka_unit_test_setup_teardown(test_job, clear, clear),
+        cmocka_unit_test_setup_teardown(test_wrapped, clear, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
