@@ -38,9 +38,9 @@ struct tutti_delay_queue {
     size_t ring_bytes;
     struct tutti_ring_out out;
     struct tutti_ring_in in;
-    uint64_t next;  /* of the arrival given out last */
-    uint32_t n;     /* members */
-    uint32_t *held; /* by source */
+    uint64_t next;          /* of the arrival given out last */
+    uint32_t n;             /* members */
+    _Atomic uint32_t *held; /* by source; life reads it from any thread */
 };
 enum tutti_status tutti_delay_queue_init(struct tutti_delay_queue *queue, uint32_t n, size_t max_payload);
 void tutti_delay_queue_fini(struct tutti_delay_queue *queue);

@@ -3,6 +3,8 @@
 
 #include "transport/decorate.h"
 
+#include <stdatomic.h>
+
 #define QUEUE_MIN_BYTES (UINT64_C(8) << 20) /* at 1 ms of latency, 8 GB/s */
 
 enum tutti_status tutti_delay_queue_init(struct tutti_delay_queue *queue, uint32_t n, size_t max_payload)
@@ -35,7 +37,7 @@ bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_a
     const struct tutti_span span = {arrival->payload, arrival->packet.bytes};
     if (tutti_ring_put(queue->ring, queue->ring_bytes, &queue->out, &arrival->packet, due_ns, &span, 1) != TUTTI_OK)
         return false;
-    queue->held[arrival->packet.source]++;
+    atomic_fetch_add_explicit(&queue->held[arrival->packet.source], 1, memory_order_relaxed);
     return true;
 }
 
@@ -57,10 +59,11 @@ void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arriva
 void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source)
 {
     tutti_ring_pop(queue->ring, &queue->in, queue->next);
-    queue->held[source]--;
+    atomic_fetch_sub_explicit(&queue->held[source], 1, memory_order_relaxed);
 }
 
 enum tutti_life tutti_delay_queue_life(const struct tutti_delay_queue *queue, uint32_t peer, enum tutti_life life)
 {
-    return life != TUTTI_LIFE_ALIVE && peer < queue->n && queue->held[peer] > 0 ? TUTTI_LIFE_ALIVE : life;
+    if (life == TUTTI_LIFE_ALIVE || peer >= queue->n) return life;
+    return atomic_load_explicit(&queue->held[peer], memory_order_relaxed) > 0 ? TUTTI_LIFE_ALIVE : life;
 }

@@ -109,7 +109,8 @@ static enum tutti_status check_send(struct tutti_host *host, uint32_t peer, cons
                           packet->bytes, host->base.max_payload, bytes);
     struct tutti_host_peer *p = &host->peers[peer];
     if (p->broken) return tutti_fail(TUTTI_ERR_PROTOCOL, "member %u broke the protocol before", peer);
-    if (p->dead) return tutti_fail(TUTTI_ERR_PEER_DEAD, "the process of member %u died", peer);
+    if (atomic_load_explicit(&p->dead, memory_order_relaxed))
+        return tutti_fail(TUTTI_ERR_PEER_DEAD, "the process of member %u died", peer);
     if (atomic_load_explicit(&tutti_segment_member(host->segment, peer)->state, memory_order_relaxed) ==
         TUTTI_MEMBER_LEFT)
         return tutti_fail(TUTTI_ERR_PEER_LEFT, "member %u has left", peer);

@@ -12,8 +12,10 @@ struct tutti_host_peer {
     _Alignas(TUTTI_CACHE_LINE) struct tutti_ring_out out;
     struct tutti_ring_in in;
     uint64_t failures_read;
-    int32_t pidfd_plus_one; /* 0: not opened yet */
-    bool dead, broken;      /* broken: it wrote nonsense, its ring is not read any more */
+    bool broken; /* it wrote nonsense, its ring is not read any more */
+    /* life, any thread */
+    _Atomic bool dead;
+    _Atomic int32_t pidfd_plus_one; /* 0: not opened yet */
 };
 
 /* The first member of each transport's own struct. */
@@ -25,7 +27,8 @@ struct tutti_host {
     int32_t pid;
     uint64_t pid_namespace;
     uint32_t hint_seen; /* failures raised by all when this member last read them all */
-    uint32_t n_ready_words, n_pidfds;
+    uint32_t n_ready_words;
+    _Atomic uint32_t n_pidfds;
 
     uint32_t cursor; /* of poll: the peer to look at first */
     uint32_t arrival_peer;

@@ -89,16 +89,29 @@ static bool process_same(int32_t pid, uint64_t start)
     return (start == 0 || process.start == start) && process.state != 'Z' && process.state != 'X';
 }
 
+/* The peer's pidfd, opened at the first look; -1 with errno. Of two threads that open it at once, one keeps its own. */
+static int pidfd_get(struct tutti_host *host, struct tutti_host_peer *p, int32_t pid)
+{
+    int32_t known = atomic_load_explicit(&p->pidfd_plus_one, memory_order_acquire);
+    if (known > 0) return known - 1;
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+    if (fd < 0) return -1;
+    if (!atomic_compare_exchange_strong_explicit(&p->pidfd_plus_one, &known, fd + 1, memory_order_acq_rel,
+                                                 memory_order_acquire)) {
+        close(fd);
+        return known - 1;
+    }
+    atomic_fetch_add_explicit(&host->n_pidfds, 1, memory_order_relaxed);
+    return fd;
+}
+
 static bool process_alive(struct tutti_host *host, struct tutti_host_peer *p, int32_t pid, uint64_t start)
 {
-    if (p->pidfd_plus_one == 0) {
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
-        if (fd < 0) return errno != ESRCH && process_same(pid, start);
-        p->pidfd_plus_one = fd + 1;
-        host->n_pidfds++;
-        if (!process_same(pid, start)) return false; /* the number was reused before we held it */
-    }
-    struct pollfd event = {.fd = p->pidfd_plus_one - 1, .events = POLLIN};
+    const bool first = atomic_load_explicit(&p->pidfd_plus_one, memory_order_acquire) == 0;
+    const int fd = pidfd_get(host, p, pid);
+    if (fd < 0) return errno != ESRCH && process_same(pid, start);
+    if (first && !process_same(pid, start)) return false; /* the number was reused before we held it */
+    struct pollfd event = {.fd = fd, .events = POLLIN};
     return poll(&event, 1, 0) <= 0; /* readable: terminated, reaped or not */
 }
 
@@ -110,7 +123,7 @@ enum tutti_life tutti_host_life(struct tutti_transport *t, uint32_t peer)
     struct tutti_member *member = tutti_segment_member(host->segment, peer);
     uint32_t state = atomic_load_explicit(&member->state, memory_order_acquire);
     if (state == TUTTI_MEMBER_LEFT) return TUTTI_LIFE_LEFT;
-    if (p->dead) return TUTTI_LIFE_DEAD;
+    if (atomic_load_explicit(&p->dead, memory_order_relaxed)) return TUTTI_LIFE_DEAD;
     if (state == TUTTI_MEMBER_ABSENT) return TUTTI_LIFE_ALIVE; /* not there yet: whoever waits has a deadline */
     int32_t pid = atomic_load_explicit(&member->pid, memory_order_relaxed);
     if (pid == host->pid) return TUTTI_LIFE_ALIVE;
@@ -121,6 +134,6 @@ enum tutti_life tutti_host_life(struct tutti_transport *t, uint32_t peer)
         return TUTTI_LIFE_ALIVE;
     /* It may have left between our two looks: a clean goodbye counts. */
     if (atomic_load_explicit(&member->state, memory_order_acquire) == TUTTI_MEMBER_LEFT) return TUTTI_LIFE_LEFT;
-    p->dead = true;
+    atomic_store_explicit(&p->dead, true, memory_order_relaxed);
     return TUTTI_LIFE_DEAD;
 }

@@ -4,6 +4,7 @@
 
 #include "contract.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -173,6 +174,50 @@ static void death_is_seen(void **state)
     }
 }
 
+struct watcher {
+    struct tutti_transport *t;
+    enum tutti_life life;
+};
+
+static void *watch_until_gone(void *arg)
+{
+    struct watcher *w = arg;
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    while ((w->life = w->t->ops->life(w->t, 1)) == TUTTI_LIFE_ALIVE && tutti_now_ns() < deadline) continue;
+    return NULL;
+}
+
+/* Any thread may ask who lives, while the owner moves packets. */
+static void death_is_seen_by_any_thread(void **state)
+{
+    const int n_fds = test_n_fds();
+    struct world world = test_world_make(*state, 2, 0, true);
+    test_member_open(&world, 0);
+    struct tutti_transport *t = world.members[0];
+    pid_t child = member_fork(&world, 1, send_on_and_on, NULL);
+    struct tutti_arrival arrival;
+    assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
+    t->ops->release(t);
+    struct watcher watchers[2] = {{.t = t}, {.t = t}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, watch_until_gone, &watchers[i]), 0);
+    tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
+    kill(child, SIGKILL);
+    struct watcher own = {.t = t, .life = TUTTI_LIFE_ALIVE};
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    while (own.life == TUTTI_LIFE_ALIVE && tutti_now_ns() < deadline) {
+        if (t->ops->poll(t, &arrival) == TUTTI_OK) t->ops->release(t);
+        if (test_send(t, 1, 8, 0) == TUTTI_ERR_PEER_DEAD) break;
+        own.life = t->ops->life(t, 1);
+    }
+    while (t->ops->poll(t, &arrival) == TUTTI_OK) t->ops->release(t); /* a decorator may hold some */
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) assert_int_equal(watchers[i].life, TUTTI_LIFE_DEAD);
+    waitpid(child, NULL, 0);
+    test_world_free(&world);
+    assert_int_equal(test_n_fds(), n_fds); /* of two that opened a pidfd at once, one closed its own */
+}
+
 /* A number that now belongs to another process is not the member. */
 static void a_reused_pid_is_not_the_member(void **state)
 {
@@ -276,6 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_ALL(all_send_to_all),
         ON_ALL(death_is_seen),
+        ON_ALL(death_is_seen_by_any_thread),
         ON_ALL(memory_is_shared_and_given_back),
         {"sleepers_are_woken_across_processes", sleepers_are_woken_across_processes, NULL, NULL, (void *)&backends[0]},
         {"a_reused_pid_is_not_the_member", a_reused_pid_is_not_the_member, NULL, NULL, (void *)&backends[0]},
