@@ -48,8 +48,8 @@ struct tutti_flight {
     struct tutti_layout layout;
     struct tutti_region region;
     uint32_t next_slice, n_finished;
-    uint64_t compare_ns; /* when the boards are compared next */
-    bool told_missing, in_vain; /* in_vain: at the last look a peer had completed what it waits for */
+    uint64_t compare_ns;                /* when the boards are compared next */
+    bool told_missing, in_vain;         /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */
 };
 
@@ -276,6 +276,10 @@ void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, cons
  * sentence is in `text`. All pointers to slices, flights and letters of the team are dead afterwards. */
 void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t peer,
                       const struct tutti_flight *flight, uint32_t step, const char *text);
+/* A flight in progress, NULL: not started, or complete. */
+struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq);
+/* "all_reduce", static; "" if no such call is in flight. */
+const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq);
 void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error);
 bool tutti_port_failures(struct tutti_engine *engine, struct tutti_port *port);
 

@@ -25,16 +25,6 @@ struct tutti_slice *tutti_slice_find(struct tutti_team *team, uint64_t seq, uint
     return NULL;
 }
 
-/* A flight in progress, NULL: not started or complete. */
-static struct tutti_flight *flight_find(struct tutti_team *team, uint64_t seq)
-{
-    for (uint32_t i = 0; i < team->n_active; i++)
-        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
-    for (struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
-        if (f->work.seq == seq) return f;
-    return NULL;
-}
-
 static size_t step_bytes(const struct tutti_slice *slice, const struct tutti_step *step)
 {
     struct tutti_place place = step->op == TUTTI_STEP_SEND ? tutti_place_src(step) : tutti_place_dst(step);
@@ -166,7 +156,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
 
     if (packet->seq > team->started) return EARLY;
     *out = tutti_slice_find(team, packet->seq, packet->slice);
-    flight = *out ? (*out)->flight : flight_find(team, packet->seq);
+    flight = *out ? (*out)->flight : tutti_flight_find(team, packet->seq);
     if (!flight) return LATE;
     if (packet->signature != flight->info.signature) {
         tutti_report_mismatch(team, flight, peer, packet->cookie, packet->reserved);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A team's first failure ends it. Whoever decides one tells all members through the transport and then listens before
- * applying its own, so that two ranks that decide at once end with one sentence whenever they can see one another's. */
+/* A team's first failure ends it. Whoever decides one raises it and then takes what the transport gives back: of
+ * several ranks that decide at once one is heard by all, so all end with one sentence. */
 
 #include "engine/core.h"
+
+#include <string.h>
 
 static void apply_failure(struct tutti_team *team, const struct tutti_failure *failure)
 {
     struct tutti_error error = failure->error;
 
-    error.collective = "";
+    error.collective = tutti_flight_name(team, error.seq);
     if (failure->comm == 0)
         error.peer = failure->culprit < team->port->transport->n ? (int32_t)team->slots[failure->culprit] : -1;
     tutti_team_apply(team, &error);
@@ -37,40 +39,41 @@ bool tutti_port_failures(struct tutti_engine *engine, struct tutti_port *port)
     return any;
 }
 
+/* Tells all, then listens. */
+static void raise_failure(struct tutti_team *team, const struct tutti_error *error)
+{
+    struct tutti_port *port = team->port;
+    struct tutti_failure failure = {.comm = team->id, .epoch = team->epoch, .culprit = UINT32_MAX, .error = *error};
+
+    tutti_port_failures(team->engine, port); /* another member may have been faster */
+    if (team->failed) return;
+    if (error->peer >= 0 && (uint32_t)error->peer < team->size) failure.culprit = team->members[error->peer];
+    port->transport->ops->raise(port->transport, &failure);
+    tutti_port_failures(team->engine, port);
+}
+
 void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t peer,
                       const struct tutti_flight *flight, uint32_t step, const char *text)
 {
-    struct tutti_port *port = team->port;
-    struct tutti_failure failure = {.comm = team->id, .epoch = team->epoch, .culprit = UINT32_MAX};
+    struct tutti_error error;
 
     if (team->failed) return;
-    tutti_error_set(&failure.error, status, "%s", text);
-    failure.error.peer = peer;
-    failure.error.step = step;
-    failure.error.seq = flight ? flight->work.seq : 0;
-    failure.error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
-    if (peer >= 0 && (uint32_t)peer < team->size) failure.culprit = team->members[peer];
-    tutti_port_failures(team->engine, port); /* another member may have been faster */
-    if (team->failed) return;
-    tutti_log(TUTTI_LOG_WARN, "%s", failure.error.text);
-    port->transport->ops->raise(port->transport, &failure);
-    tutti_port_failures(team->engine, port);
-    if (!team->failed) tutti_team_apply(team, &failure.error);
+    tutti_error_set(&error, status, "%s", text);
+    error.peer = peer;
+    error.step = step;
+    error.seq = flight ? flight->work.seq : 0;
+    error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
+    raise_failure(team, &error);
+    if (!team->failed) tutti_team_apply(team, &error);
+    if (strcmp(team->error.text, error.text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", error.text);
 }
 
 void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell)
 {
-    struct tutti_engine *engine = team->engine;
-    struct tutti_transport *t = team->port->transport;
-
-    tutti_owner_enter(engine);
-    if (!team->failed) {
-        struct tutti_failure failure = {.comm = team->id, .epoch = team->epoch, .culprit = UINT32_MAX, .error = *error};
-        if (error->peer >= 0 && (uint32_t)error->peer < team->size) failure.culprit = team->members[error->peer];
-        if (tell) t->ops->raise(t, &failure);
-        tutti_team_apply(team, error);
-    }
-    tutti_owner_leave(engine);
+    tutti_owner_enter(team->engine);
+    if (tell && !team->failed) raise_failure(team, error);
+    if (!team->failed) tutti_team_apply(team, error);
+    tutti_owner_leave(team->engine);
 }
 
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error)

@@ -98,6 +98,21 @@ err_work:
 
 /* ---- owner ---- */
 
+struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
+    for (struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
+        if (f->work.seq == seq) return f;
+    return NULL;
+}
+
+const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq)
+{
+    const struct tutti_flight *flight = tutti_flight_find(team, seq);
+    return flight ? tutti_kind_name(flight->info.kind) : "";
+}
+
 /* The last call before the oldest one in flight. */
 static uint64_t completed_up_to(const struct tutti_team *team)
 {

@@ -164,17 +164,8 @@ static void watch_board(struct tutti_team *team)
     tutti_team_publish(team);
 }
 
-static const struct tutti_flight *flight_of(const struct tutti_team *team, uint64_t seq)
-{
-    for (uint32_t i = 0; i < team->n_active; i++)
-        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
-    for (const struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
-        if (f->work.seq == seq) return f;
-    return NULL;
-}
-
-/* A rank that has completed a call has sent all that it ever will. Found at two looks in a row, since what was on its way
- * at the first one has arrived before the second. True when the team broke. */
+/* A rank that has completed a call has sent all that it ever will. Found at two looks in a row, since what was on its
+ * way at the first one has arrived before the second. True when the team broke. */
 static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight)
 {
     const struct tutti_schedule *schedule = flight->bind.schedule;
@@ -212,7 +203,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         if (i == team->slot || !tutti_team_peek(team, i, &board)) continue;
         if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
         if (board.seq < oldest->work.seq) continue;
-        const struct tutti_flight *flight = flight_of(team, board.seq);
+        const struct tutti_flight *flight = tutti_flight_find(team, board.seq);
         if (!flight || flight->info.signature == board.signature) continue;
         tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
