@@ -73,13 +73,18 @@ void tutti_request_release(struct tutti_request *request)
 
 static void bind_buffers(const struct tutti_request *request, struct tutti_bind *bind)
 {
+    static char
+        nothing; /* for NULL, which passes the checks only where no byte is touched: here it means another thing */
     int32_t rank = request->comm->rank;
     bool here = request->root == rank;
-    bind->input = request->send;
-    bind->output = request->recv;
+    bind->input = request->send ? request->send : &nothing;
+    bind->output = request->recv ? request->recv : &nothing;
     switch (request->kind) {
     case TUTTI_BROADCAST:
-        bind->input = here ? request->recv : NULL;
+        bind->input = here ? bind->output : NULL;
+        break;
+    case TUTTI_BARRIER:
+        bind->input = bind->output = NULL;
         break;
     case TUTTI_REDUCE:
     case TUTTI_GATHER:

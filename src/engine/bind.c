@@ -288,7 +288,8 @@ static void copy_fill(struct tutti_layout *l, const struct tutti_bind *b, unsign
 void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const struct tutti_need *need,
                        unsigned char *region)
 {
-    if (!region) return;
+    static unsigned char nothing; /* even an offset of 0 must not be added to NULL */
+    if (!region) region = &nothing;
     if (need->n_tables > 0) tables_fill(l, b, (size_t *)(void *)(region + need->tables));
     if (need->copy_bytes > 0) copy_fill(l, b, region + need->copy);
     l->private_data = region + need->data;
