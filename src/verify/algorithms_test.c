@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every algorithm of the table, proved for every kind it offers: sizes 1..64, or 1..257 when TUTTI_TEST_LONG=1. */
+/* Every algorithm of the table, proved for every kind it offers: sizes 1..64, or up to TUTTI_TEST_LAST_SIZE. */
 
 #include "algo/algo.h"
 #include "verify/sweep.h"
 
 #include "test.h"
+
+static uint32_t last_size(void)
+{
+    const char *text = getenv("TUTTI_TEST_LAST_SIZE");
+    return text ? (uint32_t)strtoul(text, NULL, 10) : 64;
+}
 
 static void prove(void **state)
 {
@@ -13,7 +19,7 @@ static void prove(void **state)
         if (!algorithm->kinds[kind]) continue;
         struct tutti_sweep sweep;
         const enum tutti_status status =
-            tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, test_long() ? 257 : 64, false, &sweep);
+            tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, last_size(), false, &sweep);
         if (status < 0) fail_msg("%s", tutti_last_error()->text);
         if (!sweep.first.ok) fail_msg("%s", sweep.first.text);
         assert_true(sweep.n_worlds > 0);

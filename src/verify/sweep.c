@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which worlds an algorithm is proved on. A proof holds for one shape; so small sizes are tried with every root and
- * radix, larger ones with those at the ends and in the middle, and levels in the forms that clusters have: even groups,
- * a short one among them (8,8,7,8), one group, groups of one, groups of groups, and some by chance. */
+ * radix, middling ones with those at the ends and in the middle, and levels in the forms that clusters have: even
+ * groups, a short one among them (8,8,7,8), one group, groups of one, groups of groups, and some by chance. Large sizes
+ * take turns: each is tried on the plain shape and a few of the others, so that a range of sizes tries them all. */
 
 #include "verify/sweep.h"
 
 enum {
-    SMALL = 8, /* sizes up to this one: all roots and radices */
+    SMALL = 8,  /* sizes up to this one: all roots and radices */
+    LARGE = 65, /* sizes from this one on take turns */
+    TURNS = 2,  /* shapes of a large size besides the plain one */
     MAX_VALUES = 16,
     MAX_LEVELLED = 16
 };
@@ -134,6 +137,19 @@ static size_t levelled(const struct tutti_shape *flat, struct tutti_shape *out, 
     return n;
 }
 
+/* Keeps the first shape and some others, which depend on the size. */
+static size_t take_turns(struct tutti_shape *shapes, size_t n, uint32_t size)
+{
+    uint64_t state = size;
+    if (size < LARGE || n <= 1 + TURNS) return n;
+    for (size_t i = 1; i <= TURNS; i++) {
+        const size_t j = i + (size_t)(tutti_random64(&state) % (n - i));
+        const struct tutti_shape swapped = shapes[i];
+        shapes[i] = shapes[j], shapes[j] = swapped;
+    }
+    return 1 + TURNS;
+}
+
 size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size,
                           struct tutti_shape *out, size_t capacity)
 {
@@ -152,7 +168,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
             if (tutti_algorithm_fits(algorithm, kind, &shapes[k], NULL, 0)) out[n++] = shapes[k];
         }
     }
-    return n;
+    return take_turns(out, n, size);
 }
 
 enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t first,

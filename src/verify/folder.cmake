@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The proof of all algorithms takes long where code is instrumented, so sizes end earlier there; and it is made once more
+# for sizes up to 257, among the long tests. (Deferred: the tests of this folder are added after this file is read.)
+function(verify_tests)
+  set_tests_properties(verify.algorithms_test PROPERTIES TIMEOUT 600)
+  if(TUTTI_SANITIZE)
+    set_tests_properties(verify.algorithms_test PROPERTIES ENVIRONMENT TUTTI_TEST_LAST_SIZE=20)
+    return()
+  endif()
+  add_test(NAME verify.algorithms_long COMMAND test_verify_algorithms_test)
+  set_tests_properties(verify.algorithms_long PROPERTIES ENVIRONMENT TUTTI_TEST_LAST_SIZE=257 LABELS long TIMEOUT 3600)
+endfunction()
+if(TUTTI_BUILD_TESTS)
+  cmake_language(DEFER CALL verify_tests)
+endif()
