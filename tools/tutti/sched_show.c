@@ -186,6 +186,21 @@ static bool has_unicode(void)
     return unicode;
 }
 
+/* The diagram shows messages, so calls are expanded for it. */
+static bool draw_svg(const struct sched_world *world)
+{
+    const struct tutti_schedule *first = world->slots[0];
+    struct sched_world expanded = {0};
+    if (sched_world_seal(first->algorithm, first->kind, &first->shape, true, &expanded) < 0) {
+        fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
+        return false;
+    }
+    const bool written = sched_draw_svg(&spec, &expanded, options.svg);
+    sched_world_free(&expanded);
+    if (written) printf("\nwrote %s\n", options.svg);
+    return written;
+}
+
 /* False when the picture could not be made. */
 static bool draw(const struct sched_world *world)
 {
@@ -198,10 +213,7 @@ static bool draw(const struct sched_world *world)
         printf("%u ranks are too many to draw here: --rank R lists the steps of one, --svg FILE draws all.\n",
                world->n);
     }
-    if (!options.svg) return true;
-    if (!sched_draw_svg(&spec, world, options.svg)) return false;
-    printf("\nwrote %s\n", options.svg);
-    return true;
+    return !options.svg || draw_svg(world);
 }
 
 static int show(const struct sched_subject *subject)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEFT = 70, TOP = 92, BOTTOM = 40, MOST_LABELS = 600 };
+enum { LEFT = 70, TOP = 92, BOTTOM = 40, HEIGHT = 900, LEAST_UNIT = 12, MOST_UNIT = 110, MOST_LABELS = 600 };
 
 struct picture {
     FILE *file;
@@ -79,9 +79,10 @@ static void head_write(const struct picture *picture)
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) fprintf(picture->file, ", levels %s", levels);
     fprintf(picture->file,
-            "</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">%u chunks, %u rounds, %.3g message "
+            "</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">%u chunk%s, %u round%s, %.3g message "
             "times</text>\n",
-            first->n_chunks, first->n_rounds, picture->times.last);
+            first->n_chunks, first->n_chunks == 1 ? "" : "s", first->n_rounds, first->n_rounds == 1 ? "" : "s",
+            picture->times.last);
     fputs("<g><line x1=\"16\" y1=\"56\" x2=\"46\" y2=\"56\" stroke=\"#2c6fbb\" marker-end=\"url(#store)\"/>"
           "<text x=\"52\" y=\"60\">stored</text><line x1=\"110\" y1=\"56\" x2=\"140\" y2=\"56\" stroke=\"#d9730d\" "
           "marker-end=\"url(#reduce)\"/><text x=\"146\" y=\"60\">reduced</text><circle cx=\"214\" cy=\"56\" r=\"3\" "
@@ -179,7 +180,8 @@ bool sched_draw_svg(const struct tutti_args *spec, const struct sched_world *wor
         return false;
     }
     picture.column = world->n <= 16 ? 72 : world->n <= 64 ? 36 : 14;
-    picture.unit = picture.times.last <= 60 ? 44 : picture.times.last <= 300 ? 24 : 10;
+    picture.unit = HEIGHT / (picture.times.last + 0.1);
+    picture.unit = picture.unit > MOST_UNIT ? MOST_UNIT : picture.unit < LEAST_UNIT ? LEAST_UNIT : picture.unit;
     picture.labels = count_messages(world) <= MOST_LABELS;
     picture.file = fopen(path, "w");
     if (!picture.file) {
