@@ -78,6 +78,11 @@ void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, b
 
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error)
 {
+    /* A rank that waits for nothing has not listened for a while. */
+    if (!team->failed && tutti_owner_try(team->engine)) {
+        tutti_port_failures(team->engine, team->port);
+        tutti_owner_leave(team->engine);
+    }
     if (!team->failed) return TUTTI_OK;
     if (error) *error = team->error;
     return team->error.status;

@@ -74,11 +74,8 @@ static void silent(struct rig_rank *rank)
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
     start = tutti_now_ns();
-    while (rank->me == 2 && tutti_team_state(rank->team, NULL) == TUTTI_OK && tutti_now_ns() - start < 20000 * MS) {
-        struct tutti_message none; /* makes progress, so that the failure is read */
-        tutti_engine_probe(rank->team, TUTTI_ANY_SOURCE, TUTTI_ANY_TAG, &none);
+    while (rank->me == 2 && tutti_team_state(rank->team, NULL) == TUTTI_OK && tutti_now_ns() - start < 20000 * MS)
         tutti_sleep_ns(MS);
-    }
     RIG_CHECK(rank, all_reduce(rank, rank->team, 5000, 300 * MS) < 0, "no error");
     expect(rank, TUTTI_ERR_TIMEOUT, parts);
     RIG_CHECK(rank, told[rank->me].seq == 2 && told[rank->me].peer == 2, "seq %" PRIu64, told[rank->me].seq);

@@ -156,9 +156,14 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
     if (until_ns < deadline) deadline = until_ns;
     if (engine->next_watch_ns < deadline) deadline = engine->next_watch_ns;
     atomic_store(&engine->sleeping, 1);
-    for (struct tutti_port *port = engine->ports; port && n < SLEEP_WORDS; port = port->next) {
+    for (struct tutti_port *port = engine->ports; port; port = port->next) {
         struct tutti_transport *t = port->transport;
         if (port->n_work == 0 && engine->ports->next) continue;
+        if (n == SLEEP_WORDS) { /* the others are looked at in short turns */
+            uint64_t soon = tutti_deadline_ns(TUTTI_NS_PER_MS);
+            if (soon < deadline) deadline = soon;
+            break;
+        }
         quiet &= t->ops->sleep_begin(t, &expected[n]);
         slept[n] = t, words[n++] = t->doorbell;
         if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns) {
@@ -239,9 +244,11 @@ static void waiter_sleep(struct tutti_engine *engine, bool (*ready)(const void *
 void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg,
                        struct tutti_work *work, uint64_t until_ns)
 {
+    bool mine = true;
+
     while (!ready(arg)) {
         if (until_ns != TUTTI_NEVER && tutti_now_ns() >= until_ns) break;
-        bool mine = tutti_owner_try(engine);
+        mine = tutti_owner_try(engine);
         if (!mine && atomic_load(&engine->helper_owns)) {
             tutti_owner_enter(engine);
             mine = true;
@@ -253,7 +260,7 @@ void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *),
             waiter_sleep(engine, ready, arg, work, until_ns);
         }
     }
-    hand_over(engine); /* it may have been meant for this thread */
+    if (!mine) hand_over(engine); /* the ownership may have been meant for this thread, which needs it no more */
 }
 
 /* ---- the helper ---- */
