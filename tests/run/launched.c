@@ -51,7 +51,10 @@ void launched_close_in(struct launched *l)
 
 static void append(char **text, size_t *bytes, const char *more, size_t n)
 {
-    *text = realloc(*text, *bytes + n + 1);
+    /* Room in powers of two: what is there is copied a few times only. */
+    size_t capacity = 65536;
+    while (capacity < *bytes + n + 1) capacity *= 2;
+    if (*bytes == 0 || *bytes + 1 <= capacity / 2) *text = realloc(*text, capacity);
     memcpy(*text + *bytes, more, n);
     *bytes += n;
     (*text)[*bytes] = '\0';

@@ -159,7 +159,8 @@ static void test_much_output(void **state)
     tutti_sleep_ns(300 * TUTTI_NS_PER_MS); /* a slow reader: everything is full */
     assert_int_equal(launched_wait(&l), 0);
     assert_int_equal(l.out_bytes, 4 * 4000000);
-    assert_int_equal(count_of(l.out_text, "0123456789abcde\n"), 4 * 250000);
+    for (size_t i = 0; i < l.out_bytes; i += 16)
+        if (memcmp(l.out_text + i, "0123456789abcde\n", 16) != 0) fail_msg("a line is torn: %.16s", l.out_text + i);
     launched_free(&l);
     /* One line, longer than any buffer. */
     assert_int_equal(launched_run(&l, LAUNCH("-n", "1", "--tag-output", "sh", "-c",
