@@ -9,4 +9,6 @@ if(TUTTI_BUILD_TESTS)
   target_include_directories(tutti_test_ranks PUBLIC ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(tutti_test_ranks PUBLIC tutti_comm)
   set(test_libraries tutti_test_ranks)
+  # 10^5 collectives, and every allocation of a creation: more than the usual two minutes on a busy machine.
+  cmake_language(DEFER CALL set_tests_properties comm.scale_test comm.alloc_test PROPERTIES TIMEOUT 400)
 endif()

@@ -51,7 +51,7 @@ static void few_calls(struct rank *rank)
 static void a_thousand_ranks(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = MANY_RANKS, .deadline_s = 110, .timeout_ns = UINT64_C(100) * 1000000000};
+    struct ranks_config config = {.n = MANY_RANKS, .deadline_s = 180, .timeout_ns = UINT64_C(100) * 1000000000};
     assert_int_equal(ranks_run(&config, few_calls), 0);
 }
 
@@ -89,7 +89,7 @@ static void flat(struct rank *rank)
 static void flat_memory(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = 2, .deadline_s = 110};
+    struct ranks_config config = {.n = 2, .deadline_s = 180};
     assert_int_equal(ranks_run(&config, flat), 0);
     config.forked = true;
     assert_int_equal(ranks_run(&config, flat), 0);
