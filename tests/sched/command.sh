@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# usage: command.sh TUTTI SOURCE CC. Types what a user would, and compares exit statuses and words.
+set -u
+tutti=$1 source=$2 cc=$3
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+# expect STATUS WORDS COMMAND...: the command's status, and an extended regular expression in its output.
+expect() {
+    local status=$1 words=$2 output got
+    shift 2
+    output=$("$@" 2>&1)
+    got=$?
+    if [ "$got" -ne "$status" ] || ! grep -qE -- "$words" <<<"$output"; then
+        printf 'FAILED: %s\n  status %s, expected %s and "%s"; it said:\n%s\n' "$*" "$got" "$status" "$words" "$output"
+        failed=1
+    fi
+}
+
+plugin() { # NAME FILE
+    "$cc" -shared -fPIC -I"$source/include" "$2" -o "$work/$1.so" || { echo "FAILED: $2 does not compile"; failed=1; }
+}
+
+# Every tag of an XML file is closed in order, and no ampersand is bare.
+well_formed() {
+    grep -nE '&([^a-z]|$)' "$1" && return 1
+    awk 'BEGIN { RS = "<" }
+         NR == 1 || /^[?!]/ { next }
+         { tag = $0; sub(/>.*/, "", tag); name = tag; sub(/[ \/\n].*/, "", name) }
+         /^\// { close_name = substr(tag, 2); if (depth == 0 || open[depth--] != close_name) bad = 1; next }
+         tag !~ /\/$/ { open[++depth] = name }
+         END { exit bad || depth != 0 }' "$1"
+}
+
+# ---- list ----
+expect 0 '^ring .*commutative .*all_reduce' "$tutti" sched list
+for kind in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all barrier scan exscan; do
+    expect 0 "( |^)$kind( |\$)" "$tutti" sched list
+done
+expect 0 'VERB --help' "$tutti" sched --help
+expect 2 "did you mean 'tutti sched check'" "$tutti" sched chek
+
+# ---- show ----
+expect 0 'round 7 ' "$tutti" sched show ring --size 5
+expect 0 'o--4--\+' "$tutti" sched show ring --size 5 --ascii
+expect 0 '^proved' "$tutti" sched show tree --kind broadcast --size 8 --root 3 --radix 4
+expect 0 'recv-reduce +3 from rank 1 .* -$' "$tutti" sched show ring --size 4 --rank 2
+expect 0 'levels 3,2' "$tutti" sched show hierarchical --levels 3,2
+expect 0 'reduce 0-?' "$tutti" sched show hierarchical --levels 3,2 --calls --ascii
+expect 0 'wrote ring.svg' "$tutti" sched show ring --size 8 --svg ring.svg
+expect 0 'wrote calls.svg' "$tutti" sched show hierarchical --levels '2,3;2' --calls --svg calls.svg
+for file in ring.svg calls.svg; do
+    well_formed "$file" || { echo "FAILED: $file is not well-formed"; failed=1; }
+done
+[ "$(grep -c '<g><title>round' ring.svg)" -eq 112 ] || { echo "FAILED: not 14 rounds of 8 messages"; failed=1; }
+printf '<svg><g></svg></g>' >bad.svg
+well_formed bad.svg && { echo "FAILED: the test of well-formedness can not fail"; failed=1; }
+expect 2 "did you mean 'ring'" "$tutti" sched show rnig
+expect 2 'did you mean --kind all_reduce' "$tutti" sched show ring --kind allreduce
+expect 2 'ranks 0 to 3' "$tutti" sched show ring --size 4 --rank 4
+expect 2 'needs levels' "$tutti" sched show hierarchical --size 4
+expect 2 'hold 4, but there are 5 ranks' "$tutti" sched show hierarchical --size 5 --levels 2,2
+expect 2 'tutti sched show ring --size 8' "$tutti" sched show
+expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.svg"
+
+# ---- check ----
+expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9
+expect 0 '^1 of 1 proved on 1 worlds' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
+expect 0 '^8 of 8 proved on 8 worlds' "$tutti" sched check hierarchical --levels 8,8,7,8
+expect 2 'give a range such as 1-64' "$tutti" sched check ring --sizes 9-1
+expect 2 'nothing to check' "$tutti" sched check hierarchical --kind scan
+
+# ---- plug-ins ----
+# The example of the documentation, as it stands there.
+{
+    echo '#include <tutti/schedule.h>'
+    awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/schedules.md"
+} | sed 's/tutti_algorithm_mine/tutti_algorithm/' >mine.c
+plugin mine mine.c
+plugin wrong "$source/tests/sched/wrong.c"
+plugin hangs "$source/tests/sched/hangs.c"
+echo 'int other = 1;' >other.c
+plugin other other.c
+expect 0 '^1 of 1 proved' "$tutti" sched check ./mine.so --sizes 1-20
+expect 0 'round 3 ' "$tutti" sched show mine.so --kind all_gather --size 5
+expect 1 'wrong all_gather, size 3.*rank 0.*chunk 1' "$tutti" sched check wrong.so
+expect 1 'REFUSED: .*wrong all_gather' "$tutti" sched show wrong.so --size 4
+expect 1 'hangs all_reduce, size 2: rank 0, round 0, step 0: deadlock .*waits for step' "$tutti" sched check ./hangs.so
+expect 2 "does not export 'tutti_algorithm'" "$tutti" sched check other.so
+expect 2 'cannot load the plug-in' "$tutti" sched check ./none.so
+
+[ "$failed" -eq 0 ] && echo "tutti sched does what it says"
+exit "$failed"
