@@ -151,7 +151,7 @@ static enum tutti_status value_check(enum tutti_option_id id, const char *value,
 static enum tutti_status value_set(struct tutti_config *config, enum tutti_option_id id, const char *value,
                                    const struct place *place)
 {
-    uint64_t number;
+    uint64_t number = 0;
     TUTTI_TRY(value_check(id, value, place, &number));
     size_t n = strlen(value) + 1;
     char *text = tutti_alloc(n);

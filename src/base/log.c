@@ -122,29 +122,40 @@ static void threshold_read(void)
     atomic_compare_exchange_strong(&tutti_log_threshold, &unread, threshold < 0 ? TUTTI_LOG_WARN : threshold);
 }
 
-void tutti_log_write(enum tutti_log_level level, const char *file, int line, const char *format, ...)
+/* One line, whatever a peer sent: cut to the buffer, without newlines but the last. Returns its length. */
+static size_t line_end(char *text, size_t used, size_t capacity)
 {
-    int saved = errno;
-    char text[LINE_MAX_BYTES], rank[16];
-    if (tutti_log_threshold == THRESHOLD_UNREAD) threshold_read();
-    if ((int)level > tutti_log_threshold) goto out;
+    if (used > capacity - 2) used = capacity - 2;
+    for (size_t i = 0; i < used; i++)
+        if (text[i] == '\n') text[i] = ' ';
+    text[used++] = '\n';
+    return used;
+}
 
+static void line_write(enum tutti_log_level level, const char *file, int line, const char *format, va_list args)
+    TUTTI_PRINTF(4, 0);
+
+static void line_write(enum tutti_log_level level, const char *file, int line, const char *format, va_list args)
+{
+    char text[LINE_MAX_BYTES], rank[16];
     const char *base = strrchr(file, '/');
     const char *who = rank_text(rank);
     int head = snprintf(text, sizeof text, "tutti[%s%s%d] %s %s:%d ", who, who[0] ? " " : "", (int)getpid(),
                         level_names[level], base ? base + 1 : file, line);
     size_t used = head < 0 ? 0 : (size_t)head;
+    int body = used < sizeof text ? vsnprintf(text + used, sizeof text - used, format, args) : 0;
+    if (body > 0) used += (size_t)body;
+    ssize_t ignored = write(log_fd, text, line_end(text, used, sizeof text));
+    (void)ignored; /* nowhere to tell it */
+}
+
+void tutti_log_write(enum tutti_log_level level, const char *file, int line, const char *format, ...)
+{
+    int saved = errno;
     va_list args;
     va_start(args, format);
-    int body = vsnprintf(text + used, sizeof text - used - 1, format, args);
+    if (tutti_log_threshold == THRESHOLD_UNREAD) threshold_read();
+    if ((int)level <= tutti_log_threshold) line_write(level, file, line, format, args);
     va_end(args);
-    if (body > 0) used += (size_t)body;
-    if (used > sizeof text - 2) used = sizeof text - 2; /* cut, with room for the newline */
-    for (size_t i = 0; i < used; i++)
-        if (text[i] == '\n') text[i] = ' '; /* one line, whatever a peer sent */
-    text[used++] = '\n';
-    ssize_t ignored = write(log_fd, text, used);
-    (void)ignored; /* nowhere to tell it */
-out:
     errno = saved;
 }

@@ -42,7 +42,8 @@ struct tutti_meeting_request {
 static inline double tutti_meeting_patience_s(const struct tutti_meeting_request *request)
 {
     if (request->deadline_ns <= request->started_ns) return 0;
-    return (double)((request->deadline_ns - request->started_ns + TUTTI_NS_PER_MS / 2) / TUTTI_NS_PER_MS) / 1e3;
+    uint64_t ms = (request->deadline_ns - request->started_ns + TUTTI_NS_PER_MS / 2) / TUTTI_NS_PER_MS;
+    return (double)ms / 1e3;
 }
 struct tutti_meeting_result {
     struct tutti_segment *segment; /* owned by the caller */

@@ -57,7 +57,7 @@ static enum tutti_status verdict_refusal(const struct tutti_meeting_verdict *ver
 /* HELLO, CHALLENGE, PROOF. */
 static enum tutti_status introduce(int fd, const struct tutti_meeting_request *request, int32_t *leader)
 {
-    union tutti_meeting_message answer;
+    union tutti_meeting_message answer = {.head = {.type = 0}};
     struct tutti_meeting_hello hello;
     struct tutti_meeting_proof proof;
     uint8_t expected[TUTTI_HMAC_BYTES];
@@ -123,7 +123,7 @@ static enum tutti_status segment_take(int fd, const struct tutti_meeting_request
 static enum tutti_status member_run(int fd, const struct tutti_meeting_request *request, int32_t *leader,
                                     struct tutti_meeting_result *out)
 {
-    union tutti_meeting_message answer;
+    union tutti_meeting_message answer = {.head = {.type = 0}};
     int fds[2] = {-1, -1};
     enum tutti_status status = introduce(fd, request, leader);
     if (status != TUTTI_OK) return status;

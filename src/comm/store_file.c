@@ -168,7 +168,7 @@ static enum tutti_status lock_take(const struct file_store *store, int *out)
 
 static enum tutti_status file_set(void *self, const char *key, const void *value, size_t bytes)
 {
-    int lock;
+    int lock = -1;
     TUTTI_TRY(tutti_store_key_check(key));
     if (bytes > TUTTI_STORE_VALUE_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
@@ -221,8 +221,8 @@ static enum tutti_status file_add(void *self, const char *key, int64_t delta, in
 {
     const struct file_store *store = self;
     char text[24];
-    int64_t counter;
-    int lock;
+    int64_t counter = 0;
+    int lock = -1;
     TUTTI_TRY(tutti_store_key_check(key));
     TUTTI_TRY(lock_take(store, &lock));
     enum tutti_status status = counter_read(store, key, &counter);
@@ -241,7 +241,7 @@ static enum tutti_status file_remove(void *self, const char *key, bool *existed)
 {
     const struct file_store *store = self;
     char name[NAME_MAX + 1];
-    int lock;
+    int lock = -1;
     TUTTI_TRY(tutti_store_key_check(key));
     name_of(key, name);
     TUTTI_TRY(lock_take(store, &lock));

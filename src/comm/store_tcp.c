@@ -29,7 +29,7 @@ struct connection {
 struct tcp_store {
     pthread_mutex_t lock;
     struct connection *idle; /* under the lock */
-    char host[256], port[16];
+    char host[256], port[8];
     char *secret; /* NULL: none */
 };
 
@@ -116,7 +116,7 @@ static enum tutti_status introduce(const struct tcp_store *store, struct connect
 {
     struct tutti_store_frame hello = {
         .type = TUTTI_STORE_HELLO, .value = c->session.nonces[0], .value_bytes = TUTTI_STORE_NONCE_BYTES};
-    struct tutti_store_frame ping = {.type = TUTTI_STORE_PING}, answer;
+    struct tutti_store_frame ping = {.type = TUTTI_STORE_PING}, answer = {.type = 0};
     TUTTI_TRY(tutti_random_bytes(c->session.nonces[0], TUTTI_STORE_NONCE_BYTES));
     TUTTI_TRY(exchange(store, c, &hello, deadline_ns, &answer));
     if (answer.type != TUTTI_STORE_HELLO || answer.value_bytes != TUTTI_STORE_NONCE_BYTES)
@@ -217,7 +217,7 @@ static void connection_give(struct tcp_store *store, struct connection *c)
 static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame *frame, const char *key,
                                  uint64_t deadline_ns, void *value, size_t capacity, struct tutti_store_frame *answer)
 {
-    struct connection *c;
+    struct connection *c = NULL;
     TUTTI_TRY(tutti_store_key_check(key));
     frame->key = (const uint8_t *)key;
     frame->key_bytes = (uint32_t)strlen(key);
@@ -251,7 +251,8 @@ static int64_t timeout_of(uint64_t deadline_ns)
 
 static enum tutti_status tcp_set(void *self, const char *key, const void *value, size_t bytes)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET, .value = value, .value_bytes = (uint32_t)bytes}, answer;
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET, .value = value, .value_bytes = (uint32_t)bytes},
+                             answer = {.type = 0};
     if (bytes > TUTTI_STORE_VALUE_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
                           TUTTI_STORE_VALUE_MAX);
@@ -261,7 +262,7 @@ static enum tutti_status tcp_set(void *self, const char *key, const void *value,
 static enum tutti_status tcp_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes,
                                  uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET, .number = timeout_of(deadline_ns)}, answer;
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET, .number = timeout_of(deadline_ns)}, answer = {.type = 0};
     TUTTI_TRY(request(self, &frame, key, deadline_ns, value, capacity, &answer));
     if (bytes) *bytes = answer.value_bytes;
     if (answer.value_bytes > capacity)
@@ -272,13 +273,14 @@ static enum tutti_status tcp_get(void *self, const char *key, void *value, size_
 
 static enum tutti_status tcp_wait(void *self, const char *key, uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT, .number = timeout_of(deadline_ns)}, answer;
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT, .number = timeout_of(deadline_ns)},
+                             answer = {.type = 0};
     return request(self, &frame, key, deadline_ns, NULL, 0, &answer);
 }
 
 static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .number = delta}, answer;
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .number = delta}, answer = {.type = 0};
     TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
     if (value) *value = answer.number;
     return TUTTI_OK;
@@ -286,7 +288,7 @@ static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int
 
 static enum tutti_status tcp_remove(void *self, const char *key, bool *existed)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE}, answer;
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE}, answer = {.type = 0};
     TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
     if (existed) *existed = answer.number != 0;
     return TUTTI_OK;
@@ -319,23 +321,21 @@ static const struct tutti_store_ops tcp_ops = {
 enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
                                        struct tutti_store *out)
 {
-    struct connection *c;
+    struct connection *c = NULL;
+    enum tutti_status status;
     struct tcp_store *store = tutti_alloc(sizeof *store);
-    enum tutti_status status = TUTTI_OK;
     if (!store) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store");
     pthread_mutex_init(&store->lock, NULL);
     snprintf(store->host, sizeof store->host, "%s", host);
-    if (snprintf(store->port, sizeof store->port, "%s", port) >= (int)sizeof store->port)
-        TUTTI_TRY_GOTO(status, tutti_fail(TUTTI_ERR_ARGUMENT, "the store's port \"%.40s\" is no port", port),
-                       err_close);
-    if (secret) {
-        store->secret = tutti_alloc(strlen(secret) + 1);
-        if (!store->secret)
-            TUTTI_TRY_GOTO(status, tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret"), err_close);
-        memcpy(store->secret, secret, strlen(secret));
+    snprintf(store->port, sizeof store->port, "%s", port);
+    if (secret) store->secret = tutti_alloc(strlen(secret) + 1);
+    if (secret && !store->secret) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
+        goto err_close;
     }
+    if (secret) memcpy(store->secret, secret, strlen(secret));
     TUTTI_TRY_GOTO(status, connection_open(store, deadline_ns, &c), err_close);
-    connection_give(store, c);
+    if (c) connection_give(store, c);
     *out = (struct tutti_store){&tcp_ops, store};
     return TUTTI_OK;
 err_close:
