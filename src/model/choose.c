@@ -26,13 +26,12 @@ struct rule {
 static const struct rule rules[] = {
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
     {TUTTI_ALL_REDUCE, ALWAYS, 2, 64 K, &tutti_algorithm_direct},
+    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree},
     {TUTTI_ALL_REDUCE, ALWAYS, 4, 8 K, &tutti_algorithm_direct},
-    {TUTTI_ALL_REDUCE, ALWAYS, 4, 512 K, &tutti_algorithm_direct_two_shot},
-    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 64 K, &tutti_algorithm_tree},
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 4 K, &tutti_algorithm_tree},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 512 K, &tutti_algorithm_halving_doubling},
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 1024 K, &tutti_algorithm_halving_doubling},
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree},
+    {TUTTI_ALL_REDUCE, ALWAYS, 8, ANY, &tutti_algorithm_direct_two_shot}, /* order is to be kept from here on */
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree},
 
     {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
