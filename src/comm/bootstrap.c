@@ -44,7 +44,8 @@ static enum tutti_status meet(const struct tutti_bootstrap *b, const struct tutt
     if (b->n_ranks == 1) {
         const struct tutti_segment_config config = {
             .n = 1, .staging_bytes = request->staging_bytes, .heap_bytes = request->heap_bytes};
-        out->shared = strcmp(request->transport, "shm") == 0;
+        const char *name;
+        TUTTI_TRY(tutti_transport_choose(request->transport, false, &name, &out->shared));
         TUTTI_TRY(tutti_random_bytes(&out->nonce, sizeof out->nonce));
         return tutti_segment_create(&config, out->shared, &out->segment);
     }
@@ -60,8 +61,10 @@ static enum tutti_status transport_open(const struct tutti_bootstrap *b, const s
                                                     .delay_ns = config->number[TUTTI_OPT_delay],
                                                     .trace_events = TRACE_EVENTS};
     struct tutti_transport *inner;
-    enum tutti_status status =
-        tutti_transport_open(met->shared ? "shm" : "self", met->segment, (uint32_t)b->rank, &inner);
+    const char *name;
+    bool spans;
+    enum tutti_status status = tutti_transport_choose(config->text[TUTTI_OPT_transport], met->shared, &name, &spans);
+    if (status >= 0) status = tutti_transport_open(name, met->segment, (uint32_t)b->rank, &inner);
     if (status < 0) {
         tutti_segment_release(met->segment);
         return status;

@@ -25,13 +25,14 @@ enum tutti_status tutti_meeting_decide(struct tutti_meeting *m, struct tutti_mee
     const struct tutti_meeting_request *mine = m->request;
     struct tutti_meeting_result result = {.segment = NULL};
     int32_t other = rank_elsewhere(m);
-    if (other >= 0 && strcmp(mine->transport, "self") == 0)
-        return tutti_fail(
-            TUTTI_ERR_CONFIG,
-            "transport=self needs all ranks in one process, but rank %d is process %d and rank %d process "
-            "%d: write transport=auto",
-            (int)mine->rank, (int)m->pid, (int)other, (int)m->seats[other].pid);
-    result.shared = other >= 0 || strcmp(mine->transport, "shm") == 0;
+    const char *name;
+    enum tutti_status status = tutti_transport_choose(mine->transport, other >= 0, &name, &result.shared);
+    if (status == TUTTI_ERR_CONFIG)
+        return tutti_fail(status,
+                          "transport=%s needs all ranks in one process, but rank %d is process %d and rank %d process "
+                          "%d: write transport=auto",
+                          mine->transport, (int)mine->rank, (int)m->pid, (int)other, (int)m->seats[other].pid);
+    if (status < 0) return status;
     TUTTI_TRY(tutti_random_bytes(&result.nonce, sizeof result.nonce));
     const struct tutti_segment_config config = {
         .n = (uint32_t)mine->n_ranks, .staging_bytes = mine->staging_bytes, .heap_bytes = mine->heap_bytes};

@@ -77,8 +77,4 @@ enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_fai
     .wake = tutti_host_wake, .life = tutti_host_life, .publish = tutti_host_publish, .peek = tutti_host_peek,          \
     .raise = tutti_host_raise, .failure = tutti_host_failure
 
-/* self.c, shm.c: rows of the table of transports (open.c). */
-enum tutti_status tutti_self_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
-enum tutti_status tutti_shm_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
-
 #endif

@@ -1,22 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of transports: one file and one row here for each. */
+/* Transports by name. The list is in transport.h. */
 
-#include "transport/host.h"
+#include "transport/transport.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
     const char *name;
+    bool spans;
     enum tutti_status (*open)(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
 } transports[] = {
-    {"self", tutti_self_open},
-    {"shm", tutti_shm_open},
+#define TUTTI_TRANSPORT_ROW(name, spans) {#name, spans, tutti_##name##_open},
+    TUTTI_TRANSPORTS(TUTTI_TRANSPORT_ROW)
+#undef TUTTI_TRANSPORT_ROW
 };
+
+static enum tutti_status unknown(const char *name)
+{
+    char names[128] = "auto";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++)
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), ", %s", transports[i].name);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "option transport: there is no '%s'; it is one of %s", name, names);
+}
+
+enum tutti_status tutti_transport_choose(const char *wanted, bool several_processes, const char **name, bool *spans)
+{
+    bool any = strcmp(wanted, "auto") == 0, known = any;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++) {
+        if (!any && strcmp(wanted, transports[i].name) != 0) continue;
+        known = true;
+        if (several_processes && !transports[i].spans) continue;
+        *name = transports[i].name;
+        *spans = transports[i].spans;
+        return TUTTI_OK;
+    }
+    if (!known) return unknown(wanted);
+    return tutti_fail(TUTTI_ERR_CONFIG, "transport %s needs all ranks in one process", wanted);
+}
 
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out)
 {
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++)
         if (strcmp(name, transports[i].name) == 0) return transports[i].open(segment, me, out);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "there is no transport named %s: self or shm", name);
+    return unknown(name);
 }

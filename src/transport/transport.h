@@ -170,8 +170,21 @@ void tutti_segment_arrive(struct tutti_segment *segment, uint32_t member);
 enum tutti_status tutti_segment_wait_all(struct tutti_segment *segment, uint64_t deadline_ns);
 bool tutti_segment_arrived(struct tutti_segment *segment, uint32_t member);
 
-/* Opens "self" or "shm" for member `me` (takes over the caller's handle on success). pid: of this process, for life().
- */
+/* ---- the one list of transports (open.c): X(name, spans). A transport is one file, which defines
+ * `enum tutti_status tutti_NAME_open(segment, me, out)`, and one line here; the first that fits is what "auto" means.
+ * spans: members may be in several processes. ---- */
+#define TUTTI_TRANSPORTS(X)                                                                                            \
+    X(self, false)                                                                                                     \
+    X(shm, true)
+#define TUTTI_TRANSPORT_DECLARE(name, spans)                                                                           \
+    enum tutti_status tutti_##name##_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
+TUTTI_TRANSPORTS(TUTTI_TRANSPORT_DECLARE)
+#undef TUTTI_TRANSPORT_DECLARE
+
+/* The transport for `wanted` ("auto" or a name), where members are in several processes or not; *name is static, *spans
+ * tells what it needs of the segment. ARGUMENT: there is none of that name. CONFIG: it does not span processes. */
+enum tutti_status tutti_transport_choose(const char *wanted, bool several_processes, const char **name, bool *spans);
+/* Opens it for member `me` (takes over the caller's handle on success). */
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out);
 
