@@ -7,10 +7,10 @@
 #include "verify/sweep.h"
 
 enum {
-    SMALL = 8,  /* sizes up to this one: all roots and radices */
+    SMALL = 12, /* sizes up to this one: all roots and radices */
     LARGE = 65, /* sizes from this one on take turns */
     TURNS = 2,  /* shapes of a large size besides the plain one */
-    MAX_VALUES = 16,
+    MAX_VALUES = 24,
     MAX_LEVELLED = 16
 };
 
@@ -35,6 +35,7 @@ static struct values roots_of(enum tutti_kind kind, uint32_t size)
     values_add(&roots, size > 1 ? 1 : 0);
     values_add(&roots, size / 2);
     values_add(&roots, size - 1);
+    values_add(&roots, (uint32_t)(tutti_mix64(size) % size)); /* any */
     return roots;
 }
 
@@ -47,6 +48,7 @@ static struct values radices_of(const struct tutti_schedule_ops *ops, uint32_t s
     for (uint32_t radix = 2; radix <= 5; radix++) values_add(&radices, radix);
     values_add(&radices, 8);
     values_add(&radices, size > 1 ? size : 2);
+    values_add(&radices, 2 + (uint32_t)(tutti_mix64(size) % size)); /* any */
     return radices;
 }
 
@@ -157,7 +159,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
     if (!ops || size == 0) return 0;
     const struct values roots = roots_of(kind, size), radices = radices_of(ops, size);
     /* An algorithm that does not need levels rarely looks at them: small worlds show whether it does so well. */
-    const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= 2 * SMALL;
+    const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= SMALL / 2;
     size_t n = 0;
     for (uint32_t i = 0; i < roots.n * radices.n; i++) {
         struct tutti_shape shapes[1 + MAX_LEVELLED];
@@ -182,6 +184,7 @@ enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, en
         const size_t n = tutti_sweep_shapes(algorithm, kind, size, shapes, TUTTI_SWEEP_SHAPES);
         for (size_t i = 0; i < n && (all || out->first.ok); i++) {
             struct tutti_verdict verdict;
+            out->shape = shapes[i];
             TUTTI_TRY_GOTO(status, tutti_verify(algorithm, kind, &shapes[i], &verdict), err_shapes);
             out->n_worlds++;
             if (verdict.ok) continue;

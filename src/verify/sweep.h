@@ -6,7 +6,7 @@
 
 #include "verify/verify.h"
 
-#define TUTTI_SWEEP_SHAPES 512 /* at most, of one size */
+#define TUTTI_SWEEP_SHAPES 2048 /* at most, of one size */
 
 /* Fills out with shapes of this size that the algorithm fits (slot 0): roots, radices where it has one, levels (even
  * and ragged groups, one to three levels deep, by chance too). Returns their number, at most capacity. Pure. */
@@ -16,6 +16,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
 struct tutti_sweep {
     uint32_t n_worlds;          /* checked */
     uint32_t n_refused;         /* of these */
+    struct tutti_shape shape;   /* the last one: where an algorithm that crashes has come to */
     struct tutti_verdict first; /* refusal; ok when there is none */
 };
 /* Checks all shapes of sizes first..last; goes on after a refusal when all is set. Errors as tutti_verify. */

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define MOST_CELLS (UINT64_C(1) << 25) /* 2 GiB of them */
+
 struct execution {
     struct tutti_world *world;
     struct tutti_cells cells;
@@ -26,6 +28,10 @@ static enum tutti_status execution_init(struct execution *run, struct tutti_worl
         run->cells.data[s] = total;
         run->cells.scratch[s] = total + world->n_chunks;
         total += (size_t)world->n_chunks + world->schedules[s]->n_scratch;
+    }
+    if (total > MOST_CELLS) {
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%u ranks with %zu chunks are too many to check: at most %llu chunks",
+                          world->n, total, (unsigned long long)MOST_CELLS);
     }
     run->cells.cells = tutti_alloc_array(total, sizeof *run->cells.cells);
     if (!run->cells.cells) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", total);
@@ -157,10 +163,12 @@ static void refuse_sizes(const struct tutti_world *world, uint32_t slot, uint32_
     char to[48], from[48];
     tutti_chunks_text(recv->dst_buffer, recv->dst + i, 1, to, sizeof to);
     tutti_chunks_text(send->src_buffer, send->src + i, 1, from, sizeof from);
+    const bool untied = tutti_length_of_step(world, slot, recv, i) == TUTTI_LENGTH_LARGEST;
     tutti_world_refuse(world, slot, index,
                        "receives %s from rank %u, whose step %u sends %s, of another size when a count does not "
-                       "divide, or blocks differ",
-                       to, recv->peer, send_index, from);
+                       "divide, or blocks differ%s",
+                       to, recv->peer, send_index, from,
+                       untied ? ": nothing ties the size of that scratch chunk to a chunk of DATA" : "");
 }
 
 static bool transfer(struct execution *run, uint32_t slot, uint32_t index)

@@ -24,8 +24,8 @@ enum tutti_status tutti_verify_world(const struct tutti_schedule *const *schedul
 {
     struct tutti_world world = {0};
     enum tutti_status status;
+    *verdict = (struct tutti_verdict){.ok = n > 0};
     if (n == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "a world of no ranks can not be checked");
-    *verdict = (struct tutti_verdict){.ok = true};
     TUTTI_TRY_GOTO(status, tutti_world_init(&world, schedules, n, verdict), err_world);
     if (verdict->ok) status = world_check(&world);
 err_world:
@@ -77,9 +77,9 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
     enum { AGAIN = 3 }; /* slots that are sealed once more, after all others */
     struct tutti_schedule **schedules = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
     enum tutti_status status;
+    *verdict = (struct tutti_verdict){.ok = false};
     if (!schedules) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", shape->size);
     const struct tutti_schedule *const *sealed = (const struct tutti_schedule *const *)schedules;
-    *verdict = (struct tutti_verdict){.ok = false};
     TUTTI_TRY_GOTO(status, seal_all(algorithm, kind, shape, schedules), err_schedules);
     TUTTI_TRY_GOTO(status, tutti_verify_world(sealed, shape->size, verdict), err_schedules);
     for (uint32_t k = 0; k < AGAIN && k < shape->size && verdict->ok; k++) {
@@ -87,6 +87,7 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
         TUTTI_TRY_GOTO(status, check_pure(sealed, slot, verdict), err_schedules);
     }
 err_schedules:
+    if (status < 0) verdict->ok = false; /* not refused, but not proved */
     for (uint32_t s = 0; s < shape->size; s++) tutti_schedule_destroy(schedules[s]);
     tutti_free(schedules);
     return status;

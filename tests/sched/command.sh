@@ -68,7 +68,7 @@ expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.sv
 
 # ---- check ----
 expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9
-expect 0 '^1 of 1 proved on 1 worlds' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
+expect 0 '^1 of 1 proved on 1 world in' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
 expect 0 '^8 of 8 proved on 8 worlds' "$tutti" sched check hierarchical --levels 8,8,7,8
 expect 2 'give a range such as 1-64' "$tutti" sched check ring --sizes 9-1
 expect 2 'nothing to check' "$tutti" sched check hierarchical --kind scan
@@ -82,6 +82,8 @@ expect 2 'nothing to check' "$tutti" sched check hierarchical --kind scan
 plugin mine mine.c
 plugin wrong "$source/tests/sched/wrong.c"
 plugin hangs "$source/tests/sched/hangs.c"
+sed 's/"mine"/"crashes"/; s/return s->size - 1;/if (s->size == 1) __builtin_trap(); &/' mine.c >crashes.c
+plugin crashes crashes.c
 echo 'int other = 1;' >other.c
 plugin other other.c
 expect 0 '^1 of 1 proved' "$tutti" sched check ./mine.so --sizes 1-20
@@ -89,6 +91,7 @@ expect 0 'round 3 ' "$tutti" sched show mine.so --kind all_gather --size 5
 expect 1 'wrong all_gather, size 3.*rank 0.*chunk 1' "$tutti" sched check wrong.so
 expect 1 'REFUSED: .*wrong all_gather' "$tutti" sched show wrong.so --size 4
 expect 1 'hangs all_reduce, size 2: rank 0, round 0, step 0: deadlock .*waits for step' "$tutti" sched check ./hangs.so
+expect 1 'crashes all_gather, size 1, root 0, radix 0: (crashes: signal|ends the process)' "$tutti" sched check ./crashes.so
 expect 2 "does not export 'tutti_algorithm'" "$tutti" sched check other.so
 expect 2 'cannot load the plug-in' "$tutti" sched check ./none.so
 

@@ -12,18 +12,10 @@ static const struct command {
     const char *name, *help;
     int (*function)(int argc, char **argv);
 } commands[] = {
-#ifdef TUTTI_HAVE_CMD_run
     {"run", "start N copies of a program on this host as the ranks of one job", tutti_cmd_run},
-#endif
-#ifdef TUTTI_HAVE_CMD_bench
     {"bench", "measure collectives, and check their results", tutti_cmd_bench},
-#endif
-#ifdef TUTTI_HAVE_CMD_info
     {"info", "version, features, topology, options and what is missing", tutti_cmd_info},
-#endif
-#ifdef TUTTI_HAVE_CMD_sched
     {"sched", "list, draw and prove the algorithms", tutti_cmd_sched},
-#endif
 };
 
 static void help(FILE *out)

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MAX_SIZE = 8192 };
 
@@ -78,6 +81,7 @@ static enum tutti_status check_given(const struct sched_subject *subject, enum t
                                     .radix = options.radix ? options.radix : subject->radix};
         if (options.levels) TUTTI_TRY(tutti_shape_parse_levels(&shape, options.levels));
         if (!tutti_algorithm_fits(subject->algorithm, kind, &shape, NULL, 0)) continue;
+        sweep->shape = shape;
         TUTTI_TRY(tutti_verify(subject->algorithm, kind, &shape, &verdict));
         sweep->n_worlds++;
         if (verdict.ok) continue;
@@ -87,6 +91,64 @@ static enum tutti_status check_given(const struct sched_subject *subject, enum t
     return TUTTI_OK;
 }
 
+static enum tutti_status check_shapes(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
+                                      uint32_t last, struct tutti_sweep *sweep)
+{
+    if (shapes_given(subject)) return check_given(subject, kind, first, last, sweep);
+    return tutti_verify_sweep(subject->algorithm, kind, first, last, false, sweep);
+}
+
+/* The sentence for a plug-in that ended its process. */
+static void refuse_crash(const struct sched_subject *subject, enum tutti_kind kind, int wait_status,
+                         struct tutti_sweep *sweep)
+{
+    char how[96];
+    if (WIFSIGNALED(wait_status)) {
+        snprintf(how, sizeof how, "crashes: signal %d (%s)", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    } else {
+        snprintf(how, sizeof how, "ends the process with status %d", WEXITSTATUS(wait_status));
+    }
+    sweep->n_worlds++;
+    sweep->n_refused++;
+    sweep->first.ok = false;
+    snprintf(sweep->first.text, sizeof sweep->first.text, "%s %s, size %u, root %u, radix %u: %s",
+             subject->algorithm->name, tutti_kind_name(kind), sweep->shape.size, sweep->shape.root, sweep->shape.radix,
+             how);
+}
+
+/* The same in a process of its own, since a plug-in may crash. */
+static enum tutti_status check_apart(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
+                                     uint32_t last, struct tutti_sweep *out)
+{
+    struct shared {
+        struct tutti_sweep sweep;
+        struct tutti_error error;
+        enum tutti_status status;
+        bool done;
+    } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int wait_status;
+    enum tutti_status status = TUTTI_OK;
+    if (shared == MAP_FAILED) return tutti_fail_errno(TUTTI_ERR_MEMORY, "no memory to share with the check");
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        shared->status = check_shapes(subject, kind, first, last, &shared->sweep);
+        shared->error = *tutti_last_error();
+        shared->done = true;
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, &wait_status, 0) != pid) {
+        status = tutti_fail_errno(TUTTI_ERR_MEMORY, "cannot run the check in a process of its own");
+        goto err_shared;
+    }
+    if (!shared->done) refuse_crash(subject, kind, wait_status, &shared->sweep);
+    if (shared->done && shared->status < 0) status = tutti_fail_record(&shared->error);
+    *out = shared->sweep;
+err_shared:
+    munmap(shared, sizeof *shared);
+    return status;
+}
+
 static enum tutti_status check_kind(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
                                     uint32_t last, struct totals *totals)
 {
@@ -94,14 +156,10 @@ static enum tutti_status check_kind(const struct sched_subject *subject, enum tu
     struct tutti_sweep sweep;
     printf("%-17s %-15s", subject->algorithm->name, tutti_kind_name(kind));
     fflush(stdout);
-    if (shapes_given(subject)) {
-        TUTTI_TRY(check_given(subject, kind, first, last, &sweep));
-    } else {
-        TUTTI_TRY(tutti_verify_sweep(subject->algorithm, kind, first, last, false, &sweep));
-    }
+    TUTTI_TRY((subject->plugin ? check_apart : check_shapes)(subject, kind, first, last, &sweep));
     const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
     const char *word = !sweep.first.ok ? "REFUSED" : sweep.n_worlds ? "proved" : "fits none";
-    printf(" %7u worlds %7.2f s  %s\n", sweep.n_worlds, seconds, word);
+    printf(" %7u world%s %7.2f s  %s\n", sweep.n_worlds, sweep.n_worlds == 1 ? " " : "s", seconds, word);
     if (!sweep.first.ok) printf("  %s\n", sweep.first.text);
     totals->n_pairs += sweep.n_worlds > 0;
     totals->n_worlds += sweep.n_worlds;
@@ -125,8 +183,9 @@ static int conclude(const struct totals *totals, uint64_t began_ns)
     if (totals->n_worlds == 0) {
         return tutti_args_fail(&spec, "there is nothing to check: no algorithm fits these options.");
     }
-    printf("%llu of %llu proved on %llu worlds in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
-           (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_worlds, seconds);
+    printf("%llu of %llu proved on %llu world%s in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
+           (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_worlds, totals->n_worlds == 1 ? "" : "s",
+           seconds);
     return totals->n_refused ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
 }
 
