@@ -38,12 +38,15 @@ struct tutti_meeting_request {
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel; /* may be NULL */
 };
-/* The time that a rank gives the others, for sentences: printed with %g, "0.5", "30". */
+/* The time that a rank gives the others, for sentences: printed with %g, "0.5", "30". Rounded, for part of it is gone
+ * before the meeting starts. */
 static inline double tutti_meeting_patience_s(const struct tutti_meeting_request *request)
 {
     if (request->deadline_ns <= request->started_ns) return 0;
-    uint64_t ms = (request->deadline_ns - request->started_ns + TUTTI_NS_PER_MS / 2) / TUTTI_NS_PER_MS;
-    return (double)ms / 1e3;
+    uint64_t ns = request->deadline_ns - request->started_ns;
+    uint64_t unit = ns < 10 * TUTTI_NS_PER_S ? 10 * TUTTI_NS_PER_MS : TUTTI_NS_PER_S;
+    uint64_t rounded_ms = (ns + unit / 2) / unit * (unit / TUTTI_NS_PER_MS);
+    return (double)rounded_ms / 1e3;
 }
 struct tutti_meeting_result {
     struct tutti_segment *segment; /* owned by the caller */
