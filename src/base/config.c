@@ -35,7 +35,6 @@ static const struct {
     enum tutti_option_id id;
     const char *words[6];
 } choice_table[] = {
-    {TUTTI_OPT_transport, {"auto", "self", "shm"}},
     {TUTTI_OPT_simd, {"auto", "scalar", "avx2", "avx512", "neon"}},
     {TUTTI_OPT_log, {"error", "warn", "info", "debug", "trace"}},
 };

@@ -123,7 +123,7 @@ static void test_refusals(void **state)
     expect_refused("timeout", "soon", WORDS("timeout", "30m"));
     expect_refused("timeout", "0", WORDS("out of range"));
     expect_refused("reproducible", "maybe", WORDS("0, 1, off or on"));
-    expect_refused("transport", "carrier_pigeon", WORDS("auto, self or shm"));
+    expect_refused("simd", "abacus", WORDS("auto, scalar, avx2, avx512 or neon"));
     expect_refused("log", "loud", WORDS("error, warn, info, debug or trace"));
     expect_refused("secret_file", "/nonexistent/secret", WORDS("/nonexistent/secret", "No such file"));
     expect_refused(NULL, "1", WORDS("NULL"));

@@ -407,9 +407,12 @@ static void wrong_creations(void **state)
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     struct tutti_context *context = NULL;
     struct tutti_comm *comm = NULL;
-    struct tutti_option wrong = {"trasnport", "shm"}, algorithm = {"algorithm", "all_reduce=rong"};
+    struct tutti_option wrong = {"trasnport", "shm"}, pigeon = {"transport", "carrier_pigeon"},
+                        algorithm = {"algorithm", "all_reduce=rong"};
     assert_int_equal(tutti_context_create(&wrong, 1, &context), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "transport"));
+    assert_int_equal(tutti_context_create(&pigeon, 1, &context), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error()->text, "one of auto, self, shm"));
     assert_int_equal(tutti_context_create(&algorithm, 1, &context), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "rong"));
     assert_int_equal(tutti_context_create(NULL, 1, &context), TUTTI_ERR_ARGUMENT);

@@ -20,6 +20,14 @@ static enum tutti_status engine_open(struct tutti_context *context)
     return tutti_engine_create(&config, &context->engine);
 }
 
+/* Row 0 does not know the transports; a wrong name is refused here all the same, before any rank waits for it. */
+static enum tutti_status transport_check(const char *name)
+{
+    const char *known;
+    bool spans;
+    return tutti_transport_choose(name, false, &known, &spans);
+}
+
 enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: out is NULL");
@@ -29,6 +37,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     enum tutti_status status;
     tutti_algorithms_init();
     TUTTI_TRY_GOTO(status, tutti_config_init(&context->config, options, n), err_free);
+    TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
