@@ -276,7 +276,7 @@ static void reduce_element(enum tutti_dtype dtype, enum tutti_op op, const void 
         else
             ref_hop(dtype, op, out, out, scaled, 1);
     }
-    if (op == TUTTI_AVG) ref_divide(dtype, out, 1, (uint32_t)n_inputs);
+    if (op == TUTTI_AVG && n_inputs > 0) ref_divide(dtype, out, 1, (uint32_t)n_inputs);
 }
 
 void ref_reduce(enum tutti_dtype dtype, enum tutti_op op, const void *const *inputs, size_t n_inputs, size_t n,

@@ -19,7 +19,7 @@ if(TUTTI_BUILD_TESTS)
   # The reference against which kernels and collectives are tested; shares no code with the library.
   add_library(tutti_reference STATIC ${PROJECT_SOURCE_DIR}/tests/reference.c
               ${PROJECT_SOURCE_DIR}/tests/reference_fill.c)
-  target_compile_options(tutti_reference PRIVATE ${TUTTI_WARNINGS} -ffp-contract=off)
+  target_compile_options(tutti_reference PRIVATE ${TUTTI_WARNINGS} -O2 -ffp-contract=off) # slow enough as it is
   target_include_directories(tutti_reference PUBLIC ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(tutti_reference PUBLIC m)
   set(test_libraries tutti_reference)
