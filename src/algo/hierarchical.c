@@ -176,6 +176,7 @@ static void call_run(const struct run *run, const struct cargo *cargo, enum tutt
                               .chunk = cargo_chunk(cargo, &run->first),
                               .n_chunks = blocks ? run->n : 1,
                               .width = blocks ? run->first.n : cargo->n,
+                              /* A group has a member. NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
                               .root = (run->head - run->first.lead) / run->first.n};
 
     if (run->n > 1) tutti_emit_call(emit, kind, &view);

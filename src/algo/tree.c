@@ -24,6 +24,7 @@ struct range {
 /* Part j of the range: the first n % parts of them have one slot more. */
 static struct range part_of(const struct range *range, uint32_t parts, uint32_t j)
 {
+    /* A range is not empty, so that parts >= 1. NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
     uint32_t width = range->n / parts, more = range->n % parts;
     struct range part = {.first = range->first + j * width + (j < more ? j : more), .n = width + (j < more)};
 
@@ -38,6 +39,7 @@ static uint32_t n_parts(const struct range *range, uint32_t radix)
 /* The part that slot is in. */
 static uint32_t index_of(const struct range *range, uint32_t parts, uint32_t slot)
 {
+    /* A range is not empty, so that parts >= 1. NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
     uint32_t width = range->n / parts, more = range->n % parts, at = slot - range->first;
 
     return at < more * (width + 1) ? at / (width + 1) : more + (at - more * (width + 1)) / width;
