@@ -140,34 +140,32 @@ struct code_format {
 /* A float whose last place is the format's least subnormal. */
 #define CODE_MAGIC(f) ((127 + 24 - (f).bias - (f).mantissa_bits) << 23)
 
+/* NaN keeps sign and payload here: what is computed from it is made canonical when it is narrowed. */
 FORCE v_f32 widen_code(v_u32 code, struct code_format f)
 {
     const v_u32 sign = (code >> f.sign_bit) << 31, magnitude = code & ((1u << f.sign_bit) - 1);
     const v_u32 normal = (magnitude << (23 - f.mantissa_bits)) + ((127 - f.bias) << 23);
     const v_u32 tiny = (v_u32)((v_f32)(magnitude | CODE_MAGIC(f)) - (v_f32)((v_u32){} + CODE_MAGIC(f)));
     const v_u32 is_tiny = (v_u32)((v_i32)magnitude < (1 << f.mantissa_bits));
-    const v_u32 is_infinite = (v_u32)((v_i32)magnitude == f.infinity);
-    const v_u32 finite = SELECT(is_tiny, tiny, normal);
-    if (f.infinity == f.nan) return (v_f32)SELECT(is_infinite, (v_u32){} + NAN_f32, finite | sign);
-    const v_u32 is_nan = (v_u32)((v_i32)magnitude > f.infinity);
-    const v_u32 number = SELECT(is_infinite, (v_u32){} + 0x7f800000, finite) | sign;
-    return (v_f32)SELECT(is_nan, (v_u32){} + NAN_f32, number);
+    const v_u32 is_special = (v_u32)((v_i32)magnitude >= f.infinity);
+    const v_u32 number = SELECT(is_tiny, tiny, normal);
+    if (f.infinity == f.nan) return (v_f32)(number | (is_special & NAN_f32) | sign);
+    return (v_f32)((number + (is_special & ((127 - f.bias) << 23))) | sign); /* to the last exponent of float32 */
 }
 
 FORCE v_u32 narrow_code(v_f32 value, struct code_format f)
 {
     const unsigned shift = 23 - f.mantissa_bits;
-    const int32_t limit = (int32_t)((127 - f.bias) << 23) + (f.infinity << shift);
-    const v_u32 bits = (v_u32)value, magnitude = bits & 0x7fffffff, sign = (bits >> 31) << f.sign_bit;
+    const int32_t limit = (int32_t)((127 - f.bias) << 23) + (f.infinity << shift); /* becomes infinity, as all beyond */
+    const v_u32 bits = (v_u32)value, all = bits & 0x7fffffff, sign = (bits >> 31) << f.sign_bit;
+    const v_u32 magnitude = SELECT((v_u32)((v_i32)all < limit), all, (v_u32){} + (uint32_t)limit);
     const v_u32 half = ((magnitude >> shift) & 1) + ((1u << (shift - 1)) - 1); /* just below a half when even */
     const v_u32 normal = (magnitude - ((127 - f.bias) << 23) + half) >> shift;
     const v_u32 tiny = (v_u32)((v_f32)magnitude + (v_f32)((v_u32){} + CODE_MAGIC(f))) - CODE_MAGIC(f);
     const v_u32 is_tiny = (v_u32)((v_i32)magnitude < (int32_t)((128 - f.bias) << 23));
-    const v_u32 is_beyond = (v_u32)((v_i32)magnitude >= limit);
-    const v_u32 out = SELECT(is_beyond, (v_u32){} + (uint32_t)f.infinity, SELECT(is_tiny, tiny, normal));
-    v_u32 is_nan = (v_u32)((v_i32)magnitude > 0x7f800000);
-    if (f.infinity == f.nan) is_nan = (v_u32)(out == (uint32_t)f.nan);
-    return SELECT(is_nan, (v_u32){} + (uint32_t)f.nan, out | sign);
+    const v_u32 number = SELECT(is_tiny, tiny, normal);
+    const v_u32 is_nan = f.infinity == f.nan ? (v_u32)(number == (uint32_t)f.nan) : (v_u32)(value != value);
+    return number | (is_nan & (uint32_t)f.nan) | (sign & ~is_nan);
 }
 
 #define PARTS_f16 2
