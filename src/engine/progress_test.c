@@ -134,27 +134,54 @@ static void test_ahead(void **state)
     rig_run(&rig);
 }
 
-/* ---- a peer creates the communicator and calls before this rank has created it ---- */
+/* ---- peers create a communicator and call before this rank has created it: it hears of that on another one ---- */
 static void stray(struct rig_rank *rank)
 {
-    int32_t data[3000];
-    struct tutti_team *team = NULL;
+    struct tutti_engine_stats before, after;
+    struct tutti_work *works[4], *hint;
+    int32_t *data = calloc(3000, sizeof(*data)), x = 0, go = 0;
 
-    for (uint64_t round = 1; round <= 3; round++) {
+    for (uint64_t round = 1; round <= 4; round++) {
+        struct tutti_team *team = NULL;
+        struct rig_call call = sum_call(data, round % 2 ? 3000 : 30, NULL);
         for (size_t i = 0; i < 3000; i++) data[i] = (int32_t)(rank->me + 1);
-        struct rig_call call = sum_call(data, round == 2 ? 3000 : 30, NULL);
-        if (rank->me == round % rank->n) tutti_sleep_ns(30 * TUTTI_NS_PER_MS);
-        team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
-        RIG_OK(rank, rig_call(rank, team, &call));
+        if (rank->me != 0) {
+            team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
+            RIG_OK(rank, tutti_engine_send(team, &rank->me, 4, 0, 1, 0, true, &works[1]));
+            RIG_OK(rank, rig_start(rank, team, &call, true, &works[0]));
+            tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
+            RIG_OK(rank, tutti_engine_send(rank->team, &go, 4, 0, 0, 0, false, &hint));
+            RIG_OK(rank, tutti_work_finish(hint));
+        } else {
+            tutti_engine_stats(rank->engine, &before);
+            for (uint32_t i = 1; i < rank->n; i++) {
+                RIG_OK(rank, tutti_engine_recv(rank->team, &go, 4, (int32_t)i, 0, 0, NULL, false, &hint));
+                RIG_OK(rank, tutti_work_finish(hint));
+            }
+            tutti_engine_stats(rank->engine, &after);
+            RIG_CHECK(rank, after.packets_received >= before.packets_received + 2 * (rank->n - 1),
+                      "nothing came early");
+            team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
+            RIG_OK(rank, rig_start(rank, team, &call, true, &works[0]));
+            for (uint32_t i = 1; i < rank->n; i++) {
+                RIG_OK(rank, tutti_engine_recv(team, &x, 4, (int32_t)i, 1, 0, NULL, false, &hint));
+                RIG_OK(rank, tutti_work_finish(hint));
+                RIG_CHECK(rank, x == (int32_t)i, "%d from rank %u", x, i);
+            }
+        }
+        RIG_OK(rank, tutti_work_finish(works[0]));
+        if (rank->me != 0) RIG_OK(rank, tutti_work_finish(works[1]));
         for (size_t i = 0; i < call.count; i++) RIG_CHECK(rank, data[i] == total(rank->n), "[%zu] is %d", i, data[i]);
         tutti_team_destroy(team);
+        tutti_schedule_destroy(call.schedule);
     }
+    free(data);
 }
 
 static void test_stray(void **state)
 {
     (void)state;
-    struct rig rig = {.n = 3, .main = stray, .no_team = true};
+    struct rig rig = {.n = 3, .main = stray};
     rig_run(&rig);
 }
 
@@ -224,6 +251,104 @@ static void test_waiters(void **state)
 {
     (void)state;
     struct rig rig = {.n = 3, .main = waiters, .spin_ns = 20000};
+    rig_run(&rig);
+}
+
+/* ---- nobody sleeps while there is something to do: the owner that sleeps for one call takes up another thread's at
+ * once, and hands over when its own is complete ---- */
+static void *patient_main(void *arg)
+{
+    struct waiter_arg *w = arg;
+    struct tutti_work *work;
+    uint32_t x = 0;
+
+    RIG_OK(w->rank, tutti_engine_recv(w->team, &x, 4, 1, 77, 0, NULL, false, &work));
+    RIG_OK(w->rank, tutti_work_finish(work));
+    RIG_CHECK(w->rank, x == 5, "got %u", x);
+    return NULL;
+}
+
+static void prompt(struct rig_rank *rank)
+{
+    struct waiter_arg arg = {rank, rank->team};
+    struct tutti_work *work;
+    pthread_t thread;
+    uint32_t x = 5;
+    int32_t one = 1;
+
+    if (rank->me == 0) {
+        pthread_create(&thread, NULL, patient_main, &arg); /* the first to own, and asleep from then on */
+        tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
+    }
+    uint64_t start = tutti_now_ns();
+    for (int i = 0; i < 30; i++) {
+        struct rig_call call = sum_call(&one, 1, NULL);
+        RIG_OK(rank, rig_call(rank, rank->team, &call));
+    }
+    /* Each call would last until the owner's next look at the clock, a tenth of a second. */
+    RIG_CHECK(rank, tutti_now_ns() - start < 1500 * TUTTI_NS_PER_MS, "took %" PRIu64 " ms",
+              (tutti_now_ns() - start) / TUTTI_NS_PER_MS);
+    if (rank->me == 1) {
+        RIG_OK(rank, tutti_engine_send(rank->team, &x, 4, 0, 77, 0, false, &work));
+        RIG_OK(rank, tutti_work_finish(work));
+    } else {
+        pthread_join(thread, NULL);
+    }
+}
+
+static void test_prompt(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = prompt};
+    rig_run(&rig);
+}
+
+/* A thread owns for a short call while another waits for a long one: who leaves hands over. */
+static void *short_main(void *arg)
+{
+    struct waiter_arg *w = arg;
+    struct tutti_work *work;
+    uint32_t x;
+
+    RIG_OK(w->rank, tutti_engine_recv(w->team, &x, 4, 1, 1, 0, NULL, false, &work));
+    RIG_OK(w->rank, tutti_work_finish(work));
+    return NULL;
+}
+
+static void handed(struct rig_rank *rank)
+{
+    struct waiter_arg arg = {rank, rank->team};
+    struct tutti_work *work;
+    uint64_t slowest = 0;
+
+    for (int i = 0; i < 10; i++) {
+        pthread_t thread;
+        uint64_t x = 0;
+        pthread_barrier_wait(&rank->rig->barrier);
+        if (rank->me == 0) {
+            pthread_create(&thread, NULL, short_main, &arg);
+            tutti_sleep_ns(3 * TUTTI_NS_PER_MS); /* it owns */
+            RIG_OK(rank, tutti_engine_recv(rank->team, &x, 8, 1, 2, 0, NULL, false, &work));
+            RIG_OK(rank, tutti_work_finish(work));
+            uint64_t late = tutti_now_ns() - x;
+            if (late > slowest) slowest = late;
+            pthread_join(thread, NULL);
+        } else {
+            for (int32_t tag = 1; tag <= 2; tag++) {
+                tutti_sleep_ns(10 * TUTTI_NS_PER_MS);
+                x = tutti_now_ns();
+                RIG_OK(rank, tutti_engine_send(rank->team, &x, tag == 1 ? 4 : 8, 0, tag, 0, false, &work));
+                RIG_OK(rank, tutti_work_finish(work));
+            }
+        }
+    }
+    RIG_CHECK(rank, slowest < 500 * TUTTI_NS_PER_MS, "%" PRIu64 " ms", slowest / TUTTI_NS_PER_MS);
+}
+
+static void test_handed(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = handed};
     rig_run(&rig);
 }
 
@@ -361,9 +486,10 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_thousand),   cmocka_unit_test(test_opposite), cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_stray),      cmocka_unit_test(test_helper),   cmocka_unit_test(test_waiters),
-        cmocka_unit_test(test_disordered), cmocka_unit_test(test_frugal),   cmocka_unit_test(test_many),
+        cmocka_unit_test(test_thousand), cmocka_unit_test(test_opposite), cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_stray),    cmocka_unit_test(test_helper),   cmocka_unit_test(test_waiters),
+        cmocka_unit_test(test_prompt),   cmocka_unit_test(test_handed),   cmocka_unit_test(test_disordered),
+        cmocka_unit_test(test_frugal),   cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,6 +225,7 @@ void tutti_team_work_begin(struct tutti_team *team)
 void tutti_team_work_end(struct tutti_team *team)
 {
     if (--team->n_work > 0) return;
+    if (team->owing && !team->failed) tutti_team_flush(team); /* nobody may come by for long */
     team->port->n_work--;
     if (team->next) team->next->previous = team->previous;
     *(team->previous ? &team->previous->next : &team->engine->busy) = team->next;

@@ -178,6 +178,27 @@ static void failures_reach_all_once(void **state)
     test_world_free(&world);
 }
 
+/* Members that raise for one communicator at once are told the same: the first counts, whatever the order of reading.
+ */
+static void the_first_of_a_communicator_counts(void **state)
+{
+    struct world world = test_world_make(*state, 4, 0, false);
+    struct tutti_failure first = failure_of(7), second = failure_of(7), other = failure_of(7);
+    strcpy(second.error.text, "it was too late");
+    other.epoch++, other.error.seq++;
+    world.members[2]->ops->raise(world.members[2], &first);
+    world.members[0]->ops->raise(world.members[0], &second);
+    world.members[1]->ops->raise(world.members[1], &other); /* of another epoch */
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tutti_failure got;
+        assert_int_equal(world.members[i]->ops->failure(world.members[i], &got), TUTTI_OK);
+        assert_int_equal(got.epoch, other.epoch);
+        expect_failure(world.members[i], 7);
+        expect_no_failure(world.members[i]);
+    }
+    test_world_free(&world);
+}
+
 static void the_newest_failures_are_kept(void **state)
 {
     struct world world = test_world_make(*state, 3, 0, false);
@@ -260,6 +281,7 @@ int main(void)
         ON_ALL(boards_are_readable),
         ON_ALL(boards_are_whole_while_written),
         ON_ALL(failures_reach_all_once),
+        ON_ALL(the_first_of_a_communicator_counts),
         ON_ALL(the_newest_failures_are_kept),
         ON_ALL(a_failure_ends_a_sleep),
         {"nonsense_in_rows_is_survived", nonsense_in_rows_is_survived, NULL, NULL, (void *)&backends[1]},
