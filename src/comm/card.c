@@ -105,6 +105,7 @@ static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n)
         if (tutti_segment_arrived(segment, rank)) continue;
         int32_t pid = atomic_load(&card_of(segment, rank)->pid);
         if (pid == (int32_t)getpid() || tutti_process_alive(pid, 0)) continue;
+        TUTTI_TRY(failure_check(segment, n)); /* it may have said why before it went */
         return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %u (process %d) died while the ranks were meeting", rank,
                           (int)pid);
     }
@@ -204,16 +205,19 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
     return TUTTI_OK;
 }
 
-/* A member whose process is gone before all have opened; -1 if there is none. */
-static int32_t dead_before_open(struct tutti_segment *segment, uint32_t n)
+/* A member whose process is gone before all have opened. */
+static enum tutti_status openers_check(struct tutti_segment *segment, uint32_t n)
 {
     for (uint32_t rank = 0; rank < n; rank++) {
         const struct card *card = card_of(segment, rank);
         if (card->pid == (int32_t)getpid() || tutti_process_alive(card->pid, card->start)) continue;
-        /* Who has seen all open may be done and gone already. */
-        return atomic_load(&card_of(segment, 0)->n_open) < n ? (int32_t)rank : -1;
+        /* Who has seen all open may be done and gone already; who could not go on has said why. */
+        if (atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
+        TUTTI_TRY(failure_check(segment, n));
+        return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %u (process %d) died while the ranks were meeting", rank,
+                          (int)card->pid);
     }
-    return -1;
+    return TUTTI_OK;
 }
 
 enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const struct tutti_meeting_request *request)
@@ -223,10 +227,7 @@ enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const stru
     if (open >= n) tutti_futex_wake(&gate->n_open, INT_MAX);
     while ((open = atomic_load(&gate->n_open)) < n) {
         TUTTI_TRY(failure_check(segment, n));
-        int32_t dead = dead_before_open(segment, n);
-        if (dead >= 0)
-            return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %d (process %d) died while the ranks were meeting", (int)dead,
-                              (int)card_of(segment, (uint32_t)dead)->pid);
+        TUTTI_TRY(openers_check(segment, n));
         TUTTI_TRY(tutti_meeting_patience(request, "the other ranks to open their transports"));
         uint64_t slice = tutti_deadline_ns(SLICE_NS);
         tutti_futex_wait(&gate->n_open, open, slice < request->deadline_ns ? slice : request->deadline_ns);

@@ -96,7 +96,8 @@ static enum tutti_status verdict_wait(int fd, const struct tutti_meeting_request
     tutti_meeting_head_fill(request, TUTTI_MEETING_ASK, &ask.head);
     ask.patience_s = tutti_meeting_patience_s(request);
     status = tutti_meeting_send(fd, &ask, NULL);
-    return status != TUTTI_OK ? status : message_wait(fd, request, tutti_deadline_ns(GRACE_NS), answer, fds);
+    if (status < 0) return status; /* AGAIN: gone, but its verdict may lie here */
+    return message_wait(fd, request, tutti_deadline_ns(GRACE_NS), answer, fds);
 }
 
 /* Maps what came with the verdict and tells the leader how it went. Takes over the descriptors. */

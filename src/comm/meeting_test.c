@@ -161,7 +161,7 @@ static void test_leader_killed(void **state)
     place_of_acts(place);
     for (int again = 0; again < 2; again++) {
         plan(4);
-        for (int i = 1; i < 3 && !again; i++) acts[i].timeout_ms = 1200;
+        for (int i = 1; i < 3 && !again; i++) acts[i].timeout_ms = 2500;
         pid_t leader = spawn(0, 1);
         await_leader(place);
         pid_t pids[2] = {spawn(1, 1), spawn(2, 1)};
@@ -174,7 +174,7 @@ static void test_leader_killed(void **state)
         for (int i = 0; i < 2 && again; i++) reap(rest[i]);
         if (again) expect_world(4, "shm", false);
         for (size_t i = 1; i < 3 && !again; i++)
-            expect_error(i, TUTTI_ERR_TIMEOUT, "ranks 0 and 3 did not arrive within 1.");
+            expect_error(i, TUTTI_ERR_TIMEOUT, "ranks 0 and 3 did not arrive within 2.");
     }
 }
 
