@@ -15,10 +15,21 @@ static bool always(void)
 }
 
 #if defined(__x86_64__)
+/* Not every compiler's builtin knows f16c. Asked once: under a hypervisor cpuid takes tens of microseconds. */
+static bool has_f16c(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    if (known == UNKNOWN) {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        known = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO;
+    }
+    return known == YES;
+}
+
 static bool has_avx2(void)
 {
-    unsigned a = 0, b = 0, c = 0, d = 0; /* not every compiler's builtin knows f16c */
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && has_f16c();
 }
 
 static bool has_avx512(void)
