@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #define NAP_FIRST_NS (20 * UINT64_C(1000))
+#define WHERE_MAX 256
 #define NAP_LONGEST_NS TUTTI_NS_PER_MS
 
 enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error)
@@ -38,19 +39,33 @@ static void record(struct tutti_comm *comm, const struct tutti_error *error)
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* where: " in all_reduce #4 ...", or nothing. */
+static void abort_error(const struct tutti_comm *comm, const char *where, const char *reason, struct tutti_error *out)
+{
+    bool said = reason && reason[0];
+    tutti_error_set(out, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s%s", (int)comm->rank, where,
+                    said ? ": " : "", said ? reason : "");
+    out->peer = comm->rank;
+}
+
 void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
 {
     if (!comm) return;
     struct tutti_error error;
-    tutti_error_set(&error, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s", (int)comm->rank,
-                    reason && reason[0] ? ": " : "", reason && reason[0] ? reason : "");
+    abort_error(comm, "", reason, &error);
     atomic_fetch_add(&comm->users, 1);
     if (atomic_load(&comm->phase) == TUTTI_COMM_CREATING) {
         record(comm, &error);
         atomic_store(&comm->cancel, true);
     }
     /* Read again: the creation may have ended before it saw the flag. */
-    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) tutti_team_fail(comm->team, &error, true);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+        char where[WHERE_MAX] = " ";
+        uint64_t seq = tutti_team_where(comm->team, where + 1, sizeof where - 1);
+        abort_error(comm, where, reason, &error);
+        error.seq = seq;
+        tutti_team_fail(comm->team, &error, true);
+    }
     tutti_comm_leave(comm);
 }
 

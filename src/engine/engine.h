@@ -55,6 +55,9 @@ void tutti_team_destroy(struct tutti_team *team);
 /* Ends all calls in flight here with this record; tell: raise it to the other members. First failure wins: later calls
  * return it. Any thread; returns when no call of the team touches users' buffers any more. */
 void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell);
+/* Where this member is, for the sentence of who ends the team: "in all_reduce #4 (...) on communicator ...", or what it
+ * called last. Returns the sequence number, 0 if none. */
+uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity);
 /* OK, or the failure that ended the team. */
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error);
 

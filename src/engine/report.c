@@ -198,3 +198,26 @@ void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life l
         tutti_say(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);
     tutti_team_break(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, (int32_t)peer, flight, step, text);
 }
+
+uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
+{
+    char call[TUTTI_CALL_TEXT];
+
+    tutti_owner_enter(team->engine);
+    const struct tutti_flight *flight = team->n_active > 0 ? team->order[0]->flight : team->pending;
+    const struct tutti_letter *letter = team->recvs ? team->recvs : team->sends;
+    uint64_t seq = flight ? flight->work.seq : letter ? 0 : team->board.seq;
+    if (flight)
+        tutti_say_flight(flight, call, sizeof(call));
+    else if (letter)
+        tutti_say_letter(letter, call, sizeof(call));
+    if (flight || letter)
+        snprintf(out, capacity, "in %s", call);
+    else if (seq > 0)
+        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64,
+                 tutti_kind_name((enum tutti_kind)team->board.kind), seq, team->id);
+    else
+        snprintf(out, capacity, "before any call on communicator %" PRIx64, team->id);
+    tutti_owner_leave(team->engine);
+    return seq;
+}

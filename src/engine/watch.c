@@ -8,6 +8,7 @@
 /* A peer that is gone may have sent before: what it sent arrives first. */
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
+#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* a second look that is soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
 #define STAGGER_SLOTS 16
@@ -166,7 +167,7 @@ static void watch_board(struct tutti_team *team)
 
 /* A rank that has completed a call has sent all that it ever will. Found at two looks in a row, since what was on its
  * way at the first one has arrived before the second. True when the team broke. */
-static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight)
+static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uint64_t now)
 {
     const struct tutti_schedule *schedule = flight->bind.schedule;
     const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
@@ -179,6 +180,8 @@ static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight)
         if (!tutti_team_peek(team, step->peer, &board) || board.completed < flight->work.seq) continue;
         bool again = flight->in_vain;
         flight->in_vain = true;
+        flight->compare_ns = now + VAIN_AGAIN_NS;
+        tutti_engine_watch_by(team->engine, flight->compare_ns);
         if (again) tutti_report_in_vain(team, slice, slice->base + k);
         return again;
     }
@@ -208,7 +211,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
     }
-    if (watch_vain(team, oldest) || n_missing == 0 || oldest->told_missing) return;
+    if (watch_vain(team, oldest, now) || n_missing == 0 || oldest->told_missing) return;
     char call[TUTTI_CALL_TEXT];
     oldest->told_missing = true;
     tutti_say_flight(oldest, call, sizeof(call));

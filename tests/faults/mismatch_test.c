@@ -114,11 +114,15 @@ static void leaves(void **state)
 
 static void abort_one(struct rank *rank)
 {
+    RANK_CHECK_OK(rank, barrier(rank->comm, NULL));
     if (rank->index == 2) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         tutti_comm_abort(rank->comm, "the user has seen enough");
     }
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "the user has seen enough", barrier(rank->comm, NULL));
+    const struct tutti_error *error = tutti_last_error();
+    RANK_CHECK(rank, error->peer == 2 && error->seq >= 1);
+    RANK_CHECK(rank, strstr(error->text, "rank 2 aborted the communicator after barrier #1 "));
 }
 
 static void aborts(void **state)
@@ -128,6 +132,29 @@ static void aborts(void **state)
         struct ranks_config config = {.n = 4, .forked = forked, .deadline_s = 20};
         assert_int_equal(ranks_run(&config, abort_one), 0);
     }
+}
+
+/* Who reduces nothing has nothing to send and is done at once: the others find out before their deadline all the same.
+ */
+static void nothing_to_send(struct rank *rank)
+{
+    int32_t data[10] = {0};
+    tutti_comm_set_timeout(rank->comm, 4 * UINT64_C(1000000000));
+    if (rank->index == 1)
+        RANK_CHECK_OK(rank, tutti_all_reduce(data, data, 0, TUTTI_INT32, TUTTI_SUM, rank->comm, NULL, NULL));
+    enum tutti_status status = TUTTI_OK;
+    for (int i = 0; i < 2 && status == TUTTI_OK; i++)
+        status = tutti_all_reduce(data, data, 10, TUTTI_INT32, TUTTI_SUM, rank->comm, NULL, NULL);
+    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH);
+    RANK_CHECK(rank, strstr(tutti_last_error()->text, "all_reduce #1 (int32, 10 elements, sum)"));
+    RANK_CHECK(rank, strstr(tutti_last_error()->text, "rank 1 has completed it"));
+}
+
+static void counts_of_nothing(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 3, .forked = true, .deadline_s = 20};
+    assert_int_equal(ranks_run(&config, nothing_to_send), 0);
 }
 
 /* A stopped process is not dead: the deadline decides, and the sentence says who did not come. */
@@ -152,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mismatches),
         cmocka_unit_test(leaves),
+        cmocka_unit_test(counts_of_nothing),
         cmocka_unit_test(aborts),
         cmocka_unit_test(stopped),
     };
