@@ -33,13 +33,15 @@ preset_step() { # preset, ctest's arguments...
 
 clang_step() { needs clang && preset_step clang "$@"; }
 
-# ThreadSanitizer of gcc 12 dies at start where the kernel randomises addresses by more than 28 bits.
+# What has one thread has no races: proofs, kernels and parsers are left out. ThreadSanitizer of gcc 12 dies at start
+# where the kernel randomises addresses by more than 28 bits, which setarch -R turns off.
 tsan_step() {
+  local arguments=(-E '^(algo|device|fuzz|model|sched|verify)\.' "$@")
   if setarch -R true 2>/dev/null; then
     export -f preset_step run_ctest build configure tree_of log_of have
-    jobs=$jobs setarch -R bash -c 'set -euo pipefail; preset_step tsan "$@"' tsan "$@"
+    jobs=$jobs setarch -R bash -c 'set -euo pipefail; preset_step tsan "$@"' tsan "${arguments[@]}"
   else
-    preset_step tsan "$@"
+    preset_step tsan "${arguments[@]}"
   fi
 }
 
