@@ -120,7 +120,8 @@ TUTTI_API enum tutti_status tutti_probe(int32_t source, int32_t tag, struct tutt
 
 /* Between start and end (per thread; they nest) calls are collected, on any number of communicators; the outermost end
  * starts them all in one submission, so that their order inside the group can not deadlock. Calls with work NULL are
- * complete when tutti_group_end returns if its own work is NULL. A call that fails inside the group fails the end. */
+ * complete when tutti_group_end returns if its own work is NULL; else that work covers them (an empty group has none:
+ * ARGUMENT). A call that fails inside the group fails the end, and nothing of the group is started. */
 TUTTI_API enum tutti_status tutti_group_start(void);
 TUTTI_API enum tutti_status tutti_group_end(struct tutti_work **work);
 

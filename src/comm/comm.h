@@ -30,6 +30,7 @@ struct tutti_context {
     struct tutti_user_op *ops;
     size_t n_ops;
     uint32_t refs; /* the user's handle, if there is one, and each communicator */
+    bool held;     /* there is a user's handle */
 };
 void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm);
 /* Takes the communicator off the list and drops its reference; the last one frees. */

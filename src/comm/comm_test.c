@@ -396,6 +396,11 @@ static void private_context(void **state)
     assert_int_equal(tutti_all_reduce(&in, &out, 1, TUTTI_INT32, TUTTI_MAX, dup, NULL, NULL), TUTTI_OK);
     assert_int_equal(out, 5);
     tutti_comm_destroy(dup);
+    /* Destroyed by hand, it ends its communicators, whose handles stay. */
+    assert_int_equal(tutti_comm_create(NULL, &config, &comm), TUTTI_OK);
+    tutti_context_destroy(tutti_comm_context(comm));
+    assert_int_equal(tutti_barrier(comm, NULL, NULL), TUTTI_ERR_ABORTED);
+    tutti_comm_destroy(comm);
     tutti_comm_destroy(NULL);
     tutti_context_destroy(NULL);
     tutti_comm_abort(NULL, "nothing");

@@ -43,6 +43,8 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
     pthread_mutex_init(&context->lock, NULL);
     context->refs = 1;
+    context->held = true;
+    context->held = true;
     *out = context;
     return TUTTI_OK;
 err_cache:
@@ -73,17 +75,18 @@ static void context_free(struct tutti_context *context)
     tutti_free(context);
 }
 
-static bool context_drop(struct tutti_context *context)
+static void context_drop(struct tutti_context *context)
 {
     pthread_mutex_lock(&context->lock);
     bool last = --context->refs == 0;
     pthread_mutex_unlock(&context->lock);
-    return last;
+    if (last) context_free(context);
 }
 
 void tutti_context_release(struct tutti_context *context)
 {
-    if (context_drop(context)) context_free(context);
+    context->held = false;
+    context_drop(context);
 }
 
 void tutti_context_destroy(struct tutti_context *context)
@@ -96,7 +99,7 @@ void tutti_context_destroy(struct tutti_context *context)
         tutti_comm_shut(comm, &error);
     }
     context_close(context);
-    tutti_context_release(context);
+    if (context->held) tutti_context_release(context); /* a private one is its communicators' */
 }
 
 void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm)
@@ -118,5 +121,5 @@ void tutti_context_delist(struct tutti_context *context, struct tutti_comm *comm
     else
         context->comms = comm->next;
     pthread_mutex_unlock(&context->lock);
-    tutti_context_release(context);
+    context_drop(context);
 }

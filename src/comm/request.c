@@ -38,9 +38,15 @@ enum tutti_status tutti_request_choose(struct tutti_request *request)
     };
     struct tutti_shape shape = {.size = 0};
     const struct tutti_algorithm *algorithm = NULL;
-    struct tutti_facts facts = comm->facts;
-    if (request->internal) facts.overrides = NULL, facts.reproducible = false;
-    if (tutti_choose(&facts, &question, &algorithm, &shape) < 0) {
+    const struct tutti_facts *facts = &comm->facts;
+    struct tutti_facts plain;
+    if (request->internal) {
+        plain = comm->facts;
+        plain.overrides = NULL;
+        plain.reproducible = false;
+        facts = &plain;
+    }
+    if (tutti_choose(facts, &question, &algorithm, &shape) < 0) {
         struct tutti_error why = *tutti_last_error();
         return tutti_request_fail(request, why.status, "%s", why.text);
     }
