@@ -177,11 +177,8 @@ static void stopped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mismatches),
-        cmocka_unit_test(leaves),
-        cmocka_unit_test(counts_of_nothing),
-        cmocka_unit_test(aborts),
-        cmocka_unit_test(stopped),
+        cmocka_unit_test(mismatches), cmocka_unit_test(leaves),  cmocka_unit_test(counts_of_nothing),
+        cmocka_unit_test(aborts),     cmocka_unit_test(stopped),
     };
     return cmocka_run_group_tests_name("faults.mismatch", tests, NULL, NULL);
 }
