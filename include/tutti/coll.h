@@ -15,6 +15,10 @@
 
 #include <tutti/comm.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct tutti_work;
 
 struct tutti_call_options {
@@ -152,5 +156,9 @@ TUTTI_API enum tutti_status tutti_persistent_record(void);
 TUTTI_API enum tutti_status tutti_persistent_end(struct tutti_persistent **out) TUTTI_MUST_USE;
 TUTTI_API enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, struct tutti_work **work);
 TUTTI_API void tutti_persistent_destroy(struct tutti_persistent *persistent);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,6 +8,10 @@
 
 #include <tutti/store.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct tutti_context;
 struct tutti_comm;
 
@@ -99,5 +103,9 @@ TUTTI_API void tutti_window_destroy(struct tutti_window *window); /* not collect
 /* The library's version: (major << 16) | (minor << 8) | patch, and as text. The soname is libtutti.so.MAJOR. */
 TUTTI_API uint32_t tutti_version(void);
 TUTTI_API const char *tutti_version_text(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum tutti_kind {
     TUTTI_ALL_REDUCE,
     TUTTI_REDUCE,
@@ -110,5 +114,9 @@ struct tutti_algorithm {
 };
 
 TUTTI_API const char *tutti_kind_name(enum tutti_kind kind); /* "all_reduce" */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -7,6 +7,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #if defined(__GNUC__)
 #define TUTTI_API __attribute__((visibility("default")))
 #define TUTTI_MUST_USE __attribute__((warn_unused_result))
@@ -69,5 +73,9 @@ TUTTI_API enum tutti_scope tutti_status_scope(enum tutti_status status);
 /* The record of the last call that failed on this thread; status TUTTI_OK if none did. Valid until the thread's next
  * tutti call. Never NULL. */
 TUTTI_API const struct tutti_error *tutti_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

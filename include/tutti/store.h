@@ -7,6 +7,10 @@
 
 #include <tutti/types.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define TUTTI_STORE_KEY_MAX 255
 #define TUTTI_STORE_VALUE_MAX 65536
 
@@ -47,5 +51,9 @@ TUTTI_API enum tutti_status tutti_store_server_open(const char *host, uint16_t p
                                                     struct tutti_store_server **out) TUTTI_MUST_USE;
 TUTTI_API uint16_t tutti_store_server_port(const struct tutti_store_server *server);
 TUTTI_API void tutti_store_server_close(struct tutti_store_server *server);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -2,18 +2,10 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #include <tutti/coll.h>
 #include <tutti/comm.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/types.h>
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

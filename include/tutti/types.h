@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum tutti_dtype {
     TUTTI_INT8,
     TUTTI_UINT8,
@@ -49,5 +53,9 @@ enum tutti_op {
 TUTTI_API const char *tutti_dtype_name(enum tutti_dtype dtype); /* "float32"; "?" if unknown */
 TUTTI_API size_t tutti_dtype_bytes(enum tutti_dtype dtype);     /* 0 if unknown */
 TUTTI_API const char *tutti_op_name(enum tutti_op op);          /* "sum"; "user" for handles */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
