@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { MAX_SIZE = 8192 };
 
@@ -98,16 +96,28 @@ static enum tutti_status check_shapes(const struct sched_subject *subject, enum 
     return tutti_verify_sweep(subject->algorithm, kind, first, last, false, sweep);
 }
 
-/* The sentence for a plug-in that ended its process. */
-static void refuse_crash(const struct sched_subject *subject, enum tutti_kind kind, int wait_status,
-                         struct tutti_sweep *sweep)
+/* What a process of its own needs to check a plug-in, and its answer: in shared memory. */
+struct apart {
+    const struct sched_subject *subject;
+    enum tutti_kind kind;
+    uint32_t first, last;
+    struct tutti_sweep sweep;
+    struct tutti_error error;
+};
+
+static int check_in_process(void *argument)
 {
-    char how[96];
-    if (WIFSIGNALED(wait_status)) {
-        snprintf(how, sizeof how, "crashes: signal %d (%s)", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-    } else {
-        snprintf(how, sizeof how, "ends the process with status %d", WEXITSTATUS(wait_status));
-    }
+    struct apart *apart = argument;
+    const enum tutti_status status =
+        check_shapes(apart->subject, apart->kind, apart->first, apart->last, &apart->sweep);
+    apart->error = *tutti_last_error();
+    return (int)status;
+}
+
+/* The sentence for a plug-in that did not come back. */
+static void refuse_end(const struct sched_subject *subject, enum tutti_kind kind, const char *how,
+                       struct tutti_sweep *sweep)
+{
     sweep->n_worlds++;
     sweep->n_refused++;
     sweep->first.ok = false;
@@ -116,36 +126,21 @@ static void refuse_crash(const struct sched_subject *subject, enum tutti_kind ki
              how);
 }
 
-/* The same in a process of its own, since a plug-in may crash. */
 static enum tutti_status check_apart(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
                                      uint32_t last, struct tutti_sweep *out)
 {
-    struct shared {
-        struct tutti_sweep sweep;
-        struct tutti_error error;
-        enum tutti_status status;
-        bool done;
-    } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int wait_status;
-    enum tutti_status status = TUTTI_OK;
-    if (shared == MAP_FAILED) return tutti_fail_errno(TUTTI_ERR_MEMORY, "no memory to share with the check");
-    fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        shared->status = check_shapes(subject, kind, first, last, &shared->sweep);
-        shared->error = *tutti_last_error();
-        shared->done = true;
-        _exit(0);
-    }
-    if (pid < 0 || waitpid(pid, &wait_status, 0) != pid) {
-        status = tutti_fail_errno(TUTTI_ERR_MEMORY, "cannot run the check in a process of its own");
-        goto err_shared;
-    }
-    if (!shared->done) refuse_crash(subject, kind, wait_status, &shared->sweep);
-    if (shared->done && shared->status < 0) status = tutti_fail_record(&shared->error);
-    *out = shared->sweep;
-err_shared:
-    munmap(shared, sizeof *shared);
+    struct apart *apart = mmap(NULL, sizeof *apart, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char how[96];
+    int code = 0;
+    if (apart == MAP_FAILED) return tutti_fail_errno(TUTTI_ERR_MEMORY, "no memory to share with the check");
+    *apart = (struct apart){.subject = subject, .kind = kind, .first = first, .last = last};
+    const struct sched_apart task = {
+        .act = check_in_process, .argument = apart, .progress = &apart->sweep.n_worlds, .size = last};
+    enum tutti_status status = sched_apart(&task, &code, how, sizeof how);
+    if (status == TUTTI_OK && how[0]) refuse_end(subject, kind, how, &apart->sweep);
+    if (status == TUTTI_OK && !how[0] && code < 0) status = tutti_fail_record(&apart->error);
+    *out = apart->sweep;
+    munmap(apart, sizeof *apart);
     return status;
 }
 
@@ -153,7 +148,7 @@ static enum tutti_status check_kind(const struct sched_subject *subject, enum tu
                                     uint32_t last, struct totals *totals)
 {
     const uint64_t began_ns = tutti_now_ns();
-    struct tutti_sweep sweep;
+    struct tutti_sweep sweep = {0};
     printf("%-17s %-15s", subject->algorithm->name, tutti_kind_name(kind));
     fflush(stdout);
     TUTTI_TRY((subject->plugin ? check_apart : check_shapes)(subject, kind, first, last, &sweep));
