@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Many ranks and many calls: 1,000 ranks in one process, and resident memory that stays flat over 10^5 collectives and
  * 10^3 splits. */
+#include "comm/comm.h"
 #include "ranks.h"
 #include "test.h"
 
@@ -27,6 +28,23 @@ static void few_calls(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_all_reduce(&in, &sum, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, NULL, NULL));
     RANK_CHECK(rank, sum == (int64_t)rank->n * (rank->n - 1) / 2);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    /* Split into groups of ten, at a number of messages that grows with the logarithm of the ranks. */
+    struct tutti_engine_stats before, after;
+    struct tutti_comm *group = NULL;
+    tutti_engine_stats(rank->context->engine, &before);
+    RANK_CHECK_OK(rank, tutti_comm_split(rank->comm, rank->index / 10, -rank->index, &group));
+    tutti_engine_stats(rank->context->engine, &after);
+    uint64_t packets = after.packets_sent - before.packets_sent, log2_n = 0;
+    while (INT32_C(1) << log2_n < rank->n) log2_n++;
+    /* Bruck, and a tree up and down, with their grants and credits. */
+    if (packets > 10 * log2_n)
+        rank_fail(rank, __FILE__, __LINE__, "%llu packets for a split", (unsigned long long)packets);
+    int32_t first = rank->index / 10 * 10, size = rank->n - first < 10 ? rank->n - first : 10;
+    RANK_CHECK(rank, tutti_comm_size(group) == size);
+    RANK_CHECK(rank, tutti_comm_rank(group) == size - 1 - (rank->index - first)); /* by descending rank */
+    RANK_CHECK_OK(rank, tutti_all_reduce(&in, &sum, 1, TUTTI_INT64, TUTTI_SUM, group, NULL, NULL));
+    RANK_CHECK(rank, sum == (int64_t)size * first + (int64_t)size * (size - 1) / 2);
+    tutti_comm_destroy(group);
 }
 
 #if defined(__has_feature)
