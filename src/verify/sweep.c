@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which worlds an algorithm is proved on. A proof holds for one shape; so small sizes are tried with every root and
- * radix, middling ones with those at the ends and in the middle, and levels in the forms that clusters have: even
- * groups, a short one among them (8,8,7,8), one group, groups of one, groups of groups, and some by chance. Large sizes
- * take turns: each is tried on the plain shape and a few of the others, so that a range of sizes tries them all. */
+ * radix, middling ones with every root, some radices with some roots, and each radix at least once, and levels in the
+ * forms that clusters have: even groups, a short one among them (8,8,7,8), one group, groups of one, groups of groups,
+ * and some by chance. Large sizes take turns: each is tried on the plain shape and a few of the others, so that a range
+ * of sizes tries them all. */
 
 #include "verify/sweep.h"
 
@@ -152,13 +153,37 @@ static size_t take_turns(struct tutti_shape *shapes, size_t n, uint32_t size)
     return 1 + TURNS;
 }
 
+/* Sizes between small and large: every root, and where roots are, every radix with one of them; each flat, and a
+ * quarter on one form of levels, by turns, as who does not need levels may look at them all the same. */
+static size_t every_root(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size,
+                         struct tutti_shape *out, size_t capacity)
+{
+    const uint32_t n_roots = tutti_kind_info(kind)->rooted ? size : 1;
+    const bool needs_levels = algorithm->kinds[kind]->needs & TUTTI_NEEDS_LEVELS;
+    const bool radices = n_roots > 1 && algorithm->kinds[kind]->default_radix != 0;
+    size_t n = 0;
+    for (uint32_t i = 0; i < (radices ? 2 : 1) * n_roots; i++) {
+        struct tutti_shape shapes[1 + MAX_LEVELLED];
+        const uint32_t root = i % n_roots;
+        shapes[0] = (struct tutti_shape){
+            .size = size, .root = root, .radix = i < n_roots ? 0 : 2 + (root + size / 3) % (size - 1)};
+        const size_t n_levelled = levelled(&shapes[0], &shapes[1], MAX_LEVELLED);
+        const struct tutti_shape *tried[] = {&shapes[0], &shapes[1 + (root + size) % n_levelled]};
+        const size_t n_tried = needs_levels || n_roots == 1 || (root + size) % 4 == 0 ? 2 : 1;
+        for (size_t k = 0; k < n_tried && n < capacity; k++) {
+            if (tutti_algorithm_fits(algorithm, kind, tried[k], NULL, 0)) out[n++] = *tried[k];
+        }
+    }
+    return n;
+}
+
 size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size,
                           struct tutti_shape *out, size_t capacity)
 {
     const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
     if (!ops || size == 0) return 0;
     const struct values roots = roots_of(kind, size), radices = radices_of(ops, size);
-    /* An algorithm that does not need levels rarely looks at them: small worlds show whether it does so well. */
+    /* Who does not need levels rarely looks at them: small worlds with all forms, others with one by turns. */
     const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= SMALL / 2;
     size_t n = 0;
     for (uint32_t i = 0; i < roots.n * radices.n; i++) {
@@ -170,6 +195,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
             if (tutti_algorithm_fits(algorithm, kind, &shapes[k], NULL, 0)) out[n++] = shapes[k];
         }
     }
+    if (size > SMALL / 2 && size < LARGE) n += every_root(algorithm, kind, size, out + n, capacity - n);
     return take_turns(out, n, size);
 }
 

@@ -64,6 +64,8 @@ expect 2 'ranks 0 to 3' "$tutti" sched show ring --size 4 --rank 4
 expect 2 'needs levels' "$tutti" sched show hierarchical --size 4
 expect 2 'hold 4, but there are 5 ranks' "$tutti" sched show hierarchical --size 5 --levels 2,2
 expect 2 'tutti sched show ring --size 8' "$tutti" sched show
+expect 2 'give --size between 1 and' "$tutti" sched show ring --size 0
+expect 2 '--levels 8,x: give sizes of groups' "$tutti" sched show hierarchical --levels 8,x
 expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.svg"
 
 # ---- check ----
@@ -92,6 +94,30 @@ expect 1 'wrong all_gather, size 3.*rank 0.*chunk 1' "$tutti" sched check wrong.
 expect 1 'REFUSED: .*wrong all_gather' "$tutti" sched show wrong.so --size 4
 expect 1 'hangs all_reduce, size 2: rank 0, round 0, step 0: deadlock .*waits for step' "$tutti" sched check ./hangs.so
 expect 1 'crashes all_gather, size 1, root 0, radix 0: (crashes: signal|ends the process)' "$tutti" sched check ./crashes.so
+expect 1 'REFUSED: crashes: ' "$tutti" sched show ./crashes.so --size 1
+sed 's/"mine"/"endless"/; s/return s->size - 1;/while (s->size == 3) continue; &/' mine.c >endless.c
+plugin endless endless.c
+expect 1 'endless all_gather, size 3, .*: does not come to an end' "$tutti" sched check ./endless.so
+# A fault of one root, or one radix, or one form of groups, of one middling size.
+for fault in 's->size == 13 && s->root == 5' 's->size == 20 && s->radix == 11' 's->size == 31 && s->n_levels == 2'; do
+    cat >rare.c <<END
+#include <tutti/schedule.h>
+static uint32_t rounds(const struct tutti_shape *s) { return s->size > 1; }
+static void round_steps(const struct tutti_shape *s, uint32_t k, struct tutti_emit *e)
+{
+    const uint32_t root = s->root + (($fault) ? s->size - k - 1 : 0);
+    for (uint32_t i = 0; i < s->size; i++) {
+        if (i == root % s->size) continue;
+        if (s->slot == root % s->size) tutti_emit_send(e, i, TUTTI_DATA, 0, 1);
+        if (s->slot == i) tutti_emit_recv(e, root % s->size, TUTTI_DATA, 0, 1);
+    }
+}
+static const struct tutti_schedule_ops ops = {.default_radix = 2, .rounds = rounds, .round = round_steps};
+const struct tutti_algorithm tutti_algorithm = {.name = "rare", .kinds = {[TUTTI_BROADCAST] = &ops}};
+END
+    plugin rare rare.c
+    expect 1 "rare broadcast, size (13, root 5|20, .* radix 11|31, .* levels )" "$tutti" sched check ./rare.so
+done
 expect 2 "does not export 'tutti_algorithm'" "$tutti" sched check other.so
 expect 2 'cannot load the plug-in' "$tutti" sched check ./none.so
 

@@ -34,6 +34,17 @@ void sched_world_free(struct sched_world *world);
 const struct tutti_step *sched_world_message(const struct sched_world *world, uint32_t slot, bool sends, uint32_t peer,
                                              uint32_t fifo);
 
+/* What a plug-in does, in a process of its own: there act(argument) is called. An answer in
+ * *argument, and progress, a number that changes as work is done (or NULL), lie in shared memory. *code is what act
+ * returned; how says what became of the process when it did not return: "" if it did. */
+struct sched_apart {
+    int (*act)(void *argument);
+    void *argument;
+    const volatile uint32_t *progress;
+    uint32_t size; /* number of ranks: large worlds get more time */
+};
+enum tutti_status sched_apart(const struct sched_apart *task, int *code, char *how, size_t capacity);
+
 /* ---- the verbs: exit statuses ---- */
 int sched_list(int argc, char **argv);
 int sched_show(int argc, char **argv);

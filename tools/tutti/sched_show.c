@@ -63,7 +63,11 @@ static bool shape_choose(const struct sched_subject *subject, enum tutti_kind ki
     char reason[256];
     *shape = (struct tutti_shape){
         .size = options.size, .root = options.root, .radix = options.radix ? options.radix : subject->radix};
-    if (!shape->size) shape->size = options.levels ? sched_levels_size(options.levels) : 8;
+    if (options.levels && sched_levels_size(options.levels) == 0) {
+        tutti_args_fail(&spec, "--levels %s: give sizes of groups such as 8,8,7,8.", options.levels);
+        return false;
+    }
+    if (shape->size == UINT32_MAX) shape->size = options.levels ? sched_levels_size(options.levels) : 8;
     if (shape->size == 0 || shape->size > MAX_SIZE) {
         tutti_args_fail(&spec, "%u ranks can not be shown: give --size between 1 and %d.", shape->size, (int)MAX_SIZE);
         return false;
@@ -112,8 +116,9 @@ static void print_cost(const struct sched_world *world)
     printf(": %u chunk%s", first->n_chunks, first->n_chunks == 1 ? "" : "s");
     if (scratch) printf(" and %u of scratch", scratch);
     printf(", %u round%s, at most %u steps a rank\n", first->n_rounds, first->n_rounds == 1 ? "" : "s", most_steps);
-    printf("%llu messages; a rank sends at most %llu of them, %.3g times the data\n\n", (unsigned long long)messages,
-           (unsigned long long)most, (double)most_chunks / first->n_chunks);
+    printf("%llu messages; a rank sends at most %llu of them", (unsigned long long)messages, (unsigned long long)most);
+    if (first->kind != TUTTI_BARRIER) printf(", %.3g times the data", (double)most_chunks / first->n_chunks);
+    printf("\n\n");
 }
 
 /* ---- the steps of one rank ---- */
@@ -236,16 +241,36 @@ static int show(const struct sched_subject *subject)
     return drawn && verdict.ok ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
 }
 
+static int show_in_process(void *argument)
+{
+    return show(argument);
+}
+
+static int show_apart(struct sched_subject *subject)
+{
+    const struct sched_apart task = {
+        .act = show_in_process, .argument = subject, .size = options.size > MAX_SIZE ? 0 : options.size};
+    char how[96];
+    int code = TUTTI_EXIT_OK;
+    if (sched_apart(&task, &code, how, sizeof how) < 0) {
+        fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
+        return TUTTI_EXIT_WRONG;
+    }
+    if (!how[0]) return code;
+    printf("\nREFUSED: %s: %s\n", subject->algorithm->name, how);
+    return TUTTI_EXIT_WRONG;
+}
+
 int sched_show(int argc, char **argv)
 {
     struct sched_subject subject;
     int n;
-    options = (struct options){.rank = UINT32_MAX};
+    options = (struct options){.rank = UINT32_MAX, .size = UINT32_MAX};
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
     if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
     if (n != 1) return tutti_args_fail(&spec, "name one algorithm, for example: tutti sched show ring --size 8");
     if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
-    const int code = show(&subject);
+    const int code = subject.plugin ? show_apart(&subject) : show(&subject);
     sched_subject_close(&subject);
     return code;
 }
