@@ -3,6 +3,7 @@
  * them pass; each sentence names the argument, the rank and the collective. */
 #include "comm/comm.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,14 @@ struct side {
     size_t total; /* elements in all */
 };
 
+/* The number that the call would have had; 0 when that is not known. */
+static uint64_t number_due(const struct tutti_request *request)
+{
+    if (!request->comm || request->type != TUTTI_REQUEST_COLLECTIVE || request->grouped) return 0;
+    if (tutti_group_active() || tutti_record_active()) return 0;
+    return tutti_comm_sequence(request->comm) + 1;
+}
+
 enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
                                      ...)
 {
@@ -52,10 +61,14 @@ enum tutti_status tutti_request_fail(const struct tutti_request *request, enum t
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     const char *tag = request->options.tag;
+    char number[24] = "";
     struct tutti_error error;
-    tutti_error_set(&error, status, "%s%s%.24s%s on rank %d: %s", request->name, tag ? " [" : "", tag ? tag : "",
-                    tag ? "]" : "", (int)tutti_comm_rank(request->comm), text);
+    uint64_t seq = number_due(request);
+    if (seq) snprintf(number, sizeof(number), " #%" PRIu64, seq);
+    tutti_error_set(&error, status, "%s%s%s%.24s%s on rank %d: %s", request->name, number, tag ? " [" : "",
+                    tag ? tag : "", tag ? "]" : "", (int)tutti_comm_rank(request->comm), text);
     error.collective = request->name;
+    error.seq = seq;
     return tutti_fail_record(&error);
 }
 

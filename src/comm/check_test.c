@@ -17,11 +17,13 @@ static _Thread_local float a[64], b[64];
 static void pointers(struct rank *rank)
 {
     struct tutti_comm *comm = rank->comm;
-    char whole[64];
-    snprintf(whole, sizeof(whole), "all_reduce on rank %d: recv is NULL but count is 1024", (int)rank->index);
+    char whole[96];
+    uint64_t next = tutti_comm_sequence(comm) + 1;
+    snprintf(whole, sizeof(whole), "all_reduce #%llu on rank %d: recv is NULL but count is 1024",
+             (unsigned long long)next, (int)rank->index);
     REFUSED(whole, tutti_all_reduce(a, NULL, 1024, F32, TUTTI_SUM, comm, NULL, NULL));
     RANK_CHECK(rank, !strcmp(tutti_last_error()->collective, "all_reduce"));
-    RANK_CHECK(rank, tutti_last_error()->status == BAD);
+    RANK_CHECK(rank, tutti_last_error()->status == BAD && tutti_last_error()->seq == next);
     REFUSED("send is NULL", tutti_all_reduce(NULL, b, 4, F32, TUTTI_SUM, comm, NULL, NULL));
     REFUSED("comm is NULL", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, NULL, NULL, NULL));
     REFUSED("buffer is NULL", tutti_broadcast(NULL, 4, F32, 0, comm, NULL, NULL));
@@ -82,7 +84,7 @@ static void types(struct rank *rank)
     REFUSED("rnig", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, comm, &options, NULL));
     options.algorithm = "pairwise";
     options.tag = "step 12";
-    REFUSED("all_reduce [step 12] on rank", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, comm, &options, NULL));
+    REFUSED(" [step 12] on rank", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, comm, &options, NULL));
 }
 
 static void overlaps(struct rank *rank)

@@ -144,6 +144,7 @@ struct tutti_request {
     struct tutti_call_options options;
     uint8_t factor[16]; /* premul_sum: read at the call */
     struct tutti_work **work;
+    bool grouped;  /* of a group: its number follows from those before it */
     bool internal; /* the library's own: the algorithm's overrides do not apply */
     /* Filled by tutti_request_choose, checked requests only. */
     const struct tutti_algorithm *algorithm;

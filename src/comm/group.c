@@ -40,6 +40,7 @@ enum tutti_status tutti_group_add(const struct tutti_request *request)
     struct tutti_request *copy = &group.requests[group.n];
     *copy = *request;
     copy->tables = NULL;
+    copy->grouped = true;
     TUTTI_TRY(tutti_request_own(copy));
     group.n++;
     return TUTTI_OK;
