@@ -109,7 +109,8 @@ TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct 
 TUTTI_API enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest,
                                        int32_t tag, struct tutti_comm *comm, const struct tutti_call_options *options,
                                        struct tutti_work **work);
-/* count is the capacity; message (may be NULL, else it lives until completion) tells what came. */
+/* count is the capacity, in bytes count * size of dtype: types are not compared; message (may be NULL, else it lives
+ * until completion) tells what came. */
 TUTTI_API enum tutti_status tutti_recv(void *buffer, size_t count, enum tutti_dtype dtype, int32_t source, int32_t tag,
                                        struct tutti_comm *comm, const struct tutti_call_options *options,
                                        struct tutti_message *message, struct tutti_work **work);
@@ -150,7 +151,8 @@ TUTTI_API enum tutti_status tutti_op_create(struct tutti_context *context, tutti
 TUTTI_API enum tutti_status tutti_op_destroy(struct tutti_context *context, enum tutti_op op);
 
 /* Persistent collectives: recorded once, started many times. Between tutti_persistent_record and _end exactly one
- * collective is called on this thread with work NULL; it is not run. start runs it (same rules as the call itself). */
+ * collective is called on this thread with work NULL; it is not run. start runs it (same rules as the call itself:
+ * its buffers are borrowed until that run is complete, so start it again only then). */
 struct tutti_persistent;
 TUTTI_API enum tutti_status tutti_persistent_record(void);
 TUTTI_API enum tutti_status tutti_persistent_end(struct tutti_persistent **out) TUTTI_MUST_USE;

@@ -78,7 +78,7 @@ TUTTI_API uint64_t tutti_comm_id(const struct tutti_comm *comm); /* equal on all
 TUTTI_API struct tutti_context *tutti_comm_context(const struct tutti_comm *comm);
 TUTTI_API void tutti_comm_set_timeout(struct tutti_comm *comm, uint64_t timeout_ns);
 TUTTI_API uint64_t tutti_comm_timeout(const struct tutti_comm *comm);
-/* The number of collectives called so far on this communicator. */
+/* The number of collectives called so far on this communicator, those inside split, dup and window_create included. */
 TUTTI_API uint64_t tutti_comm_sequence(const struct tutti_comm *comm);
 
 /* Memory that every rank of the host can map: collectives on it are zero-copy. Page-aligned, zeroed, private to this

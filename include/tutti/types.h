@@ -34,9 +34,9 @@ enum tutti_dtype {
 };
 
 /* Built-in operations. Integers wrap. 16- and 8-bit floats are accumulated in float32 and rounded to nearest even once
- * per hop. min and max propagate NaN. bool: sum, max, bor are or; prod, min, band are and; bxor is xor; avg is an
- * error. Undefined pairs (band on floats, min on complex) are TUTTI_ERR_UNSUPPORTED. Values from TUTTI_N_OPS on are
- * handles of user-defined operations (tutti_op_create). */
+ * per hop. min and max propagate NaN. bool: sum, max, bor are or; prod, min, band are and; bxor is xor; avg and
+ * premul_sum are errors. Undefined pairs (band on floats, min on complex) are TUTTI_ERR_UNSUPPORTED. Values from
+ * TUTTI_N_OPS on are handles of user-defined operations (tutti_op_create). */
 enum tutti_op {
     TUTTI_SUM,
     TUTTI_PROD,
