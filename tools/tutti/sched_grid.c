@@ -220,7 +220,9 @@ static void line_print(const struct canvas *canvas, const char *margin, const st
         if (items[i].line == line) item_put(canvas, &items[i]);
     }
     printf("%-9s", margin);
-    for (uint32_t x = 0; x < columns; x++) fputs(canvas->cells[x], stdout);
+    uint32_t used = columns;
+    while (used > 0 && canvas->cells[used - 1][0] == ' ') used--;
+    for (uint32_t x = 0; x < used; x++) fputs(canvas->cells[x], stdout);
     putchar('\n');
 }
 
@@ -255,7 +257,7 @@ static void legend_print(const struct items *items, const struct glyphs *g)
     printf("\n");
     if (seen[ITEM_MESSAGE]) printf("%s%s3%s%s chunk 3 is sent and stored", g->tail, g->line, g->line, g->right);
     if (reduced) printf("   %s%s3%s%s and reduced into chunk 3", g->tail, g->line, g->line, g->reduce);
-    if (moved) printf("   3:s1 chunk 3, stored as scratch 1");
+    if (moved) printf("   3:s1 chunk 3 (i3: of the input), stored as scratch 1");
     if (seen[ITEM_LOCAL]) printf("   0=s1 copied, 0+=s1 reduced");
     if (seen[ITEM_CALL])
         printf("   %s%s%s a collective of these ranks (*: of some in between)", g->open, g->line, g->close);
