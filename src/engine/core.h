@@ -281,7 +281,7 @@ struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t s
 /* "all_reduce", static; "" if no such call is in flight. */
 const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq);
 void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error);
-bool tutti_port_failures(struct tutti_engine *engine, struct tutti_port *port);
+bool tutti_port_failures(struct tutti_port *port);
 
 /* ---- issue.c ---- */
 bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice); /* whether anything happened */

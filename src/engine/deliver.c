@@ -131,7 +131,7 @@ bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight
             const struct tutti_packet *held = &channel->held[i];
             if (!channel->used[i] || held->seq != flight->work.seq || held->signature == flight->info.signature)
                 continue;
-            tutti_report_mismatch(team, flight, at - 1, held->cookie, held->reserved);
+            tutti_report_mismatch(team, flight, at - 1, held->count, held->call);
             return false;
         }
         for (uint32_t i = 0; i < channel->n_grants; i++) {
@@ -159,7 +159,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
     flight = *out ? (*out)->flight : tutti_flight_find(team, packet->seq);
     if (!flight) return LATE;
     if (packet->signature != flight->info.signature) {
-        tutti_report_mismatch(team, flight, peer, packet->cookie, packet->reserved);
+        tutti_report_mismatch(team, flight, peer, packet->count, packet->call);
         return REFUSED;
     }
     if (*out) return ACTIVE;
@@ -306,7 +306,7 @@ static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_pac
         return;
     }
     channel->grants[channel->n_grants++] = (struct tutti_grant){
-        packet->seq, packet->signature, packet->total, packet->slice, packet->fifo, packet->cookie, packet->reserved};
+        packet->seq, packet->signature, packet->total, packet->slice, packet->fifo, packet->count, packet->call};
     tutti_team_list(team, peer);
     if (slice) slice->dirty = true;
 }

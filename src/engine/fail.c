@@ -23,12 +23,11 @@ static bool concerns(const struct tutti_team *team, const struct tutti_failure *
     return failure->culprit < team->port->transport->n && team->slots[failure->culprit] != TUTTI_NO_SLOT;
 }
 
-bool tutti_port_failures(struct tutti_engine *engine, struct tutti_port *port)
+bool tutti_port_failures(struct tutti_port *port)
 {
     struct tutti_failure failure;
     bool any = false;
 
-    (void)engine;
     while (port->transport->ops->failure(port->transport, &failure) == TUTTI_OK) {
         any = true;
         if (failure.error.status >= 0) continue; /* nonsense */
@@ -45,11 +44,11 @@ static void raise_failure(struct tutti_team *team, const struct tutti_error *err
     struct tutti_port *port = team->port;
     struct tutti_failure failure = {.comm = team->id, .epoch = team->epoch, .culprit = UINT32_MAX, .error = *error};
 
-    tutti_port_failures(team->engine, port); /* another member may have been faster */
+    tutti_port_failures(port); /* another member may have been faster */
     if (team->failed) return;
     if (error->peer >= 0 && (uint32_t)error->peer < team->size) failure.culprit = team->members[error->peer];
     port->transport->ops->raise(port->transport, &failure);
-    tutti_port_failures(team->engine, port);
+    tutti_port_failures(port);
 }
 
 void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t peer,
@@ -80,7 +79,7 @@ enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *
 {
     /* A rank that waits for nothing has not listened for a while. */
     if (!team->failed && tutti_owner_try(team->engine)) {
-        tutti_port_failures(team->engine, team->port);
+        tutti_port_failures(team->port);
         tutti_owner_leave(team->engine);
     }
     if (!team->failed) return TUTTI_OK;

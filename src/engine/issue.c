@@ -85,8 +85,8 @@ static struct tutti_packet packet_of(const struct tutti_slice *slice, const stru
                                  .fifo = step->fifo,
                                  .signature = slice->flight->info.signature,
                                  .total = total,
-                                 .cookie = slice->flight->packed_count,
-                                 .reserved = slice->flight->packed_call};
+                                 .count = slice->flight->packed_count,
+                                 .call = slice->flight->packed_call};
 }
 
 /* The spans of at most `limit` bytes of a message from `offset` on; returns their bytes. */
@@ -351,7 +351,7 @@ bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice)
     return moved;
 }
 
-/* Results that no step wrote are copied; averages are divided. */
+/* Averages are divided, once all steps of the slice are over: what others were sent is the sum. */
 void tutti_slice_finish(struct tutti_slice *slice)
 {
     const struct tutti_flight *flight = slice->flight;

@@ -110,7 +110,7 @@ static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 {
     struct tutti_transport *t = port->transport;
     struct tutti_arrival arrival;
-    bool any = tutti_port_failures(engine, port);
+    bool any = tutti_port_failures(port);
 
     for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
         enum tutti_status status = t->ops->poll(t, &arrival);

@@ -120,8 +120,8 @@ static inline struct tutti_packet test_packet(uint32_t bytes, uint64_t seq)
                                  .signature = tutti_mix64(seq + 2),
                                  .total = bytes + seq,
                                  .offset = seq * 5,
-                                 .cookie = tutti_mix64(seq + 3),
-                                 .reserved = tutti_mix64(seq + 4)};
+                                 .count = tutti_mix64(seq + 3),
+                                 .call = tutti_mix64(seq + 4)};
 }
 
 static inline enum tutti_status test_send_bytes(struct tutti_transport *t, uint32_t peer, uint32_t bytes, uint64_t seq,

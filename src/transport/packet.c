@@ -62,8 +62,8 @@ void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PA
     at = put64(at, packet->signature);
     at = put64(at, packet->total);
     at = put64(at, packet->offset);
-    at = put64(at, packet->cookie);
-    put64(at, packet->reserved);
+    at = put64(at, packet->count);
+    put64(at, packet->call);
 }
 
 enum tutti_status tutti_packet_decode(const uint8_t *bytes, size_t n, struct tutti_packet *out)
@@ -82,8 +82,8 @@ enum tutti_status tutti_packet_decode(const uint8_t *bytes, size_t n, struct tut
     at = get64(at, &p.signature);
     at = get64(at, &p.total);
     at = get64(at, &p.offset);
-    at = get64(at, &p.cookie);
-    get64(at, &p.reserved);
+    at = get64(at, &p.count);
+    get64(at, &p.call);
     if (p.version != TUTTI_WIRE_VERSION)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a packet of wire version %u, this build speaks %d", p.version,
                           TUTTI_WIRE_VERSION);

@@ -22,8 +22,8 @@ static const struct tutti_packet sample = {
     .signature = UINT64_C(0x6162636465666768),
     .total = UINT64_C(0x7172737475767778),
     .offset = UINT64_C(0x8182838485868788),
-    .cookie = UINT64_C(0x9192939495969798),
-    .reserved = UINT64_C(0xa1a2a3a4a5a6a7a8),
+    .count = UINT64_C(0x9192939495969798),
+    .call = UINT64_C(0xa1a2a3a4a5a6a7a8),
 };
 static const uint8_t sample_bytes[TUTTI_PACKET_WIRE_BYTES] = {
     1,    6,    5,    6,    0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,

@@ -40,7 +40,7 @@ static uint32_t record_make(uint64_t seed, uint32_t k, struct tutti_packet *pack
                                     .type = TUTTI_PACKET_DATA,
                                     .bytes = bytes,
                                     .seq = k,
-                                    .cookie = tutti_random64(&state)};
+                                    .count = tutti_random64(&state)};
     for (uint32_t i = 0; i < bytes; i++) payload[i] = (unsigned char)(r + i * 7 + k);
     return bytes;
 }

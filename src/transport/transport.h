@@ -40,8 +40,8 @@ struct tutti_packet {
     uint64_t signature; /* of the call: kind, dtype, op, root, count, algorithm */
     uint64_t total;     /* bytes of the whole message */
     uint64_t offset;    /* of this packet's payload in the message; offers: offset in the sender's heap (or address) */
-    uint64_t cookie;    /* of the call: its count. With `reserved`, what a mismatch is told with */
-    uint64_t reserved;  /* of the call: kind, dtype, op, root, packed by the engine */
+    uint64_t count;     /* what a mismatch is told with: the call's count, */
+    uint64_t call;      /* and its kind, dtype, op and root, packed by the engine */
 };
 #define TUTTI_PACKET_WIRE_BYTES 80
 void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PACKET_WIRE_BYTES]);
