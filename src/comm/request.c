@@ -165,7 +165,9 @@ static struct tutti_call_info call_info(const struct tutti_request *request)
                  : request->v          ? 0
                                        : request->count,
         .timeout_ns = request->options.timeout_ns ? request->options.timeout_ns : request->comm->timeout_ns,
-        .tag = request->options.tag,
+        .tag = request->options.tag ? request->options.tag
+               : request->internal  ? request->name
+                                    : NULL,
     };
     uint64_t facts[] = {
         (uint64_t)info.kind, (uint64_t)request->v, (uint64_t)info.dtype,   (uint64_t)info.op,

@@ -157,6 +157,21 @@ static void counts_of_nothing(void **state)
     assert_int_equal(ranks_run(&config, nothing_to_send), 0);
 }
 
+/* What a split does inside is told by its name. */
+static void split_alone(struct rank *rank)
+{
+    struct tutti_comm *part = NULL;
+    if (rank->index == 1) return;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_LEFT, "comm_split", tutti_comm_split(rank->comm, 0, 0, &part));
+}
+
+static void splits(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 3, .forked = true, .deadline_s = 20};
+    assert_int_equal(ranks_run(&config, split_alone), 0);
+}
+
 /* A stopped process is not dead: the deadline decides, and the sentence says who did not come. */
 static void stop(struct rank *rank)
 {
@@ -177,8 +192,8 @@ static void stopped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mismatches), cmocka_unit_test(leaves),  cmocka_unit_test(counts_of_nothing),
-        cmocka_unit_test(aborts),     cmocka_unit_test(stopped),
+        cmocka_unit_test(mismatches), cmocka_unit_test(leaves), cmocka_unit_test(counts_of_nothing),
+        cmocka_unit_test(splits),     cmocka_unit_test(aborts), cmocka_unit_test(stopped),
     };
     return cmocka_run_group_tests_name("faults.mismatch", tests, NULL, NULL);
 }
