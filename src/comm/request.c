@@ -169,9 +169,11 @@ static struct tutti_call_info call_info(const struct tutti_request *request)
                : request->internal  ? request->name
                                     : NULL,
     };
+    /* A split does not match a dup, nor a user's own call of the same kind. */
+    uint64_t purpose = request->internal ? tutti_hash64(request->name, strlen(request->name), 0) : 0;
     uint64_t facts[] = {
-        (uint64_t)info.kind, (uint64_t)request->v, (uint64_t)info.dtype,   (uint64_t)info.op,
-        (uint64_t)info.root, info.count,           request->user.commutes, request->schedule->hash,
+        (uint64_t)info.kind, (uint64_t)request->v,   (uint64_t)info.dtype,    (uint64_t)info.op, (uint64_t)info.root,
+        info.count,          request->user.commutes, request->schedule->hash, purpose,
     };
     info.signature = tutti_hash64(facts, sizeof(facts), 0);
     return info;
