@@ -45,6 +45,20 @@ plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
 rm -r "$tree/src/stray"
 expect pass "0 refused" sh "$here/layers.sh" "$tree"
 
+# ---- files ----
+find "$tree" -name '*.[ch]' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done
+expect pass "0 refused" sh "$here/files.sh" "$tree"
+spoil() { # text of a file, words of the refusal
+    printf "$1" >"$tree/src/base/spoilt.c"
+    expect fail "spoilt.c: .*$2" sh "$here/files.sh" "$tree"
+    rm "$tree/src/base/spoilt.c"
+}
+licence='/* SPDX-License-Identifier: BSD-3-Clause */\n'
+spoil 'int x;\n' 'no SPDX line'
+spoil "${licence}int x; /* TO""DO */\n" 'a promise'
+spoil "${licence}int x;" 'does not end with a newline'
+spoil "$licence$(yes 'int x;\n' | head -500 | tr -d '\n')" '501 lines are more than 500'
+
 # ---- purity ----
 build() { # source text -> archive
     echo "$1" >"$work/x.c"
