@@ -14,9 +14,8 @@
  * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text.
  * agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */
 #define TUTTI_OPTIONS(X)                                                                                               \
-    X(transport, text, "auto", 0, 0, 1,                                                                                \
-      "auto, self (ranks are threads of one process) or shm (processes of one host)")                                  \
-    X(decorators, text, "", 0, 0, 0, "wrappers around the transport, outermost first: trace,fault,delay")              \
+    X(transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                       \
+    X(decorators, text, "", 0, 0, 0, "wrappers around the transport, outermost first, of those that tutti info lists") \
     X(fault, text, "", 0, 0, 0, "faults to inject: seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=N")             \
     X(delay, time, "0", 0, UINT64_C(60000000000), 0, "latency that the delay decorator adds to every packet")          \
     X(timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                        \

@@ -78,7 +78,10 @@ static inline struct world test_world_make(const struct backend *backend, uint32
 {
     struct world world = {.backend = backend, .n = n};
     const struct tutti_segment_config config = {n, staging, UINT64_C(1) << 30};
-    assert_int_equal(tutti_segment_create(&config, strcmp(backend->transport, "shm") == 0, &world.segment), TUTTI_OK);
+    const char *name;
+    bool spans;
+    assert_int_equal(tutti_transport_choose(backend->transport, false, &name, &spans), TUTTI_OK);
+    assert_int_equal(tutti_segment_create(&config, spans, &world.segment), TUTTI_OK);
     world.members = calloc(n, sizeof(struct tutti_transport *));
     assert_non_null(world.members);
     for (uint32_t i = 0; i < n && !empty; i++) test_member_open(&world, i);

@@ -7,13 +7,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define BARE(name, spans, help) {#name, #name, "", false, 0},
+#define DECORATED(name, help) {#name, "self", #name, false, 0},
 static const struct backend backends[] = {
-    {"self", "self", "", false, 0},
-    {"shm", "shm", "", false, 0},
+    TUTTI_TRANSPORTS(BARE) TUTTI_DECORATORS(DECORATED) /* whatever is in the lists */
     {"shm, own mappings", "shm", "", true, 0},
-    {"trace", "self", "trace", false, 0},
-    {"fault", "self", "fault", false, 0},
-    {"delay", "self", "delay", false, 0},
     {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 20000},
 };
 
@@ -371,35 +369,42 @@ static void memory_is_read_in_place(void **state)
     test_world_free(&world);
 }
 
-#define ON_ALL(test)                                                                                                   \
-    {#test " (self)", test, NULL, NULL, (void *)&backends[0]},                                                         \
-        {#test " (shm)", test, NULL, NULL, (void *)&backends[1]},                                                      \
-        {#test " (shm, own mappings)", test, NULL, NULL, (void *)&backends[2]},                                        \
-        {#test " (trace)", test, NULL, NULL, (void *)&backends[3]},                                                    \
-        {#test " (fault)", test, NULL, NULL, (void *)&backends[4]},                                                    \
-        {#test " (delay)", test, NULL, NULL, (void *)&backends[5]},                                                    \
-    {                                                                                                                  \
-#test " (trace,fault,delay over shm)", test, NULL, NULL, (void *)&backends[6]                                  \
-    }
+/* ---- every test on every backend ---- */
+
+static const struct {
+    const char *name;
+    CMUnitTestFunction function;
+    bool bare; /* not over decorators */
+} cases[] = {
+    {"every_size_in_order", every_size_in_order, false},
+    {"large_sizes_in_order", large_sizes_in_order, false},
+    {"spans_are_gathered", spans_are_gathered, false},
+    {"bad_sends_are_refused", bad_sends_are_refused, false},
+    {"oneself_can_be_sent_to", oneself_can_be_sent_to, false},
+    {"peers_take_turns", peers_take_turns, false},
+    {"a_thousand_members", a_thousand_members, true},
+    {"full_then_told_of_room", full_then_told_of_room, false},
+    {"no_sleep_with_work_left", no_sleep_with_work_left, false},
+    {"woken_by_another_thread", woken_by_another_thread, false},
+    {"ping_pong_loses_no_wake_up", ping_pong_loses_no_wake_up, false},
+    {"leaving_is_seen", leaving_is_seen, false},
+    {"memory_is_read_in_place", memory_is_read_in_place, false},
+};
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        ON_ALL(every_size_in_order),
-        ON_ALL(large_sizes_in_order),
-        ON_ALL(spans_are_gathered),
-        ON_ALL(bad_sends_are_refused),
-        ON_ALL(oneself_can_be_sent_to),
-        ON_ALL(peers_take_turns),
-        {"a_thousand_members (self)", a_thousand_members, NULL, NULL, (void *)&backends[0]},
-        {"a_thousand_members (shm)", a_thousand_members, NULL, NULL, (void *)&backends[1]},
-        ON_ALL(full_then_told_of_room),
-        ON_ALL(no_sleep_with_work_left),
-        ON_ALL(woken_by_another_thread),
-        ON_ALL(ping_pong_loses_no_wake_up),
-        ON_ALL(leaving_is_seen),
-        ON_ALL(memory_is_read_in_place),
-    };
-    tutti_log_threshold = TUTTI_LOG_ERROR; /* the trace decorator speaks up at each failure */
-    return cmocka_run_group_tests_name("transport.contract", tests, NULL, NULL);
+    static char names[TUTTI_ARRAY_LEN(cases) * TUTTI_ARRAY_LEN(backends)][80];
+    static struct CMUnitTest tests[TUTTI_ARRAY_LEN(names)];
+    size_t n = 0;
+    for (size_t c = 0; c < TUTTI_ARRAY_LEN(cases); c++) {
+        for (size_t b = 0; b < TUTTI_ARRAY_LEN(backends); b++) {
+            if (cases[c].bare && (backends[b].decorators[0] || backends[b].attach)) continue;
+            snprintf(names[n], sizeof(names[n]), "%s (%s)", cases[c].name, backends[b].name);
+            tests[n] = (struct CMUnitTest){
+                .name = names[n], .test_func = cases[c].function, .initial_state = (void *)(uintptr_t)&backends[b]};
+            n++;
+        }
+    }
+    tutti_log_threshold = TUTTI_LOG_ERROR; /* decorators speak up: trace at each failure, others when they do nothing */
+    return _cmocka_run_group_tests("transport.contract", tests, n, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Decorators: the table of them, how a list such as "trace,fault" becomes a stack, and the calls that pass on. */
+/* Decorators: how a list such as "trace,fault" becomes a stack, and the calls that pass on. The list of those there are
+ * is in transport.h. */
 
 #include "transport/decorate.h"
 
@@ -15,9 +16,9 @@ static const struct {
     enum tutti_status (*open)(struct tutti_transport *inner, const struct tutti_decorator_options *options,
                               struct tutti_transport **out);
 } decorators[] = {
-    {"trace", tutti_trace_open},
-    {"fault", tutti_fault_open},
-    {"delay", tutti_delay_open},
+#define TUTTI_DECORATOR_ROW(name, help) {#name, tutti_##name##_open},
+    TUTTI_DECORATORS(TUTTI_DECORATOR_ROW)
+#undef TUTTI_DECORATOR_ROW
 };
 
 /* ---- passing on ---- */
@@ -165,10 +166,14 @@ void tutti_decorator_close_inner(struct tutti_decorator *d)
 static enum tutti_status unknown_decorator(const char *name)
 {
     const char *names[TUTTI_ARRAY_LEN(decorators)];
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(decorators); i++) names[i] = decorators[i].name;
+    char all[128] = "";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(decorators); i++) {
+        names[i] = decorators[i].name;
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "", names[i]);
+    }
     const char *near = tutti_nearest(name, names, TUTTI_ARRAY_LEN(names));
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "there is no decorator named '%s': %s%s", name,
-                      near ? "did you mean " : "trace, fault or delay", near ? near : "");
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: there is no '%s'; %s%s", name,
+                      near ? "did you mean " : "there are ", near ? near : all);
 }
 
 /* The rows that a list names, outermost first. */
@@ -178,14 +183,20 @@ static enum tutti_status list_parse(const char *list, size_t rows[STACK_MAX], si
     for (const char *at = list; *at;) {
         char name[NAME_MAX_BYTES];
         const size_t length = strcspn(at, ",");
+        if (length == 0 || (at[length] == ',' && at[length + 1] == '\0'))
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: a name is missing beside a comma in '%.64s'",
+                              list);
         snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), at);
         size_t row = 0;
         while (row < TUTTI_ARRAY_LEN(decorators) && strcmp(name, decorators[row].name) != 0) row++;
         if (row == TUTTI_ARRAY_LEN(decorators)) return unknown_decorator(name);
-        if (*n == STACK_MAX) return tutti_fail(TUTTI_ERR_ARGUMENT, "more than %d decorators: %s", STACK_MAX, list);
+        if (*n == STACK_MAX)
+            return tutti_fail(TUTTI_ERR_ARGUMENT,
+                              "option decorators: at most %d may be stacked, but the list is '%.128s'", STACK_MAX,
+                              list);
         rows[(*n)++] = row;
         at += length;
-        if (*at == ',' && *++at == '\0') return unknown_decorator("");
+        if (*at == ',') at++;
     }
     return TUTTI_OK;
 }

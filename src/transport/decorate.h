@@ -24,14 +24,6 @@ static inline struct tutti_transport *tutti_decorator_inner(struct tutti_transpo
 /* The inner transport's next event, TUTTI_NEVER if it has none. */
 uint64_t tutti_decorator_next_event(struct tutti_transport *t);
 
-/* Rows of the table in decorate.c. inner stays the caller's on failure. */
-enum tutti_status tutti_trace_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
-                                   struct tutti_transport **out);
-enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
-                                   struct tutti_transport **out);
-enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
-                                   struct tutti_transport **out);
-
 /* ---- packets that wait (delay_queue.c): bounded, first in, first out, nothing is allocated after init ---- */
 struct tutti_delay_queue {
     struct tutti_ring_shared *ring; /* private memory */

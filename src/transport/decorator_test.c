@@ -25,6 +25,7 @@ static void lists(void **state)
 {
     (void)state;
     static const char *const refused[] = {"tarce",
+                                          ",",
                                           "trace,",
                                           ",trace",
                                           "trace,,fault",
@@ -37,10 +38,15 @@ static void lists(void **state)
     struct tutti_transport *bare = world.members[0], *t = NULL;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(refused); i++) {
         assert_int_equal(tutti_transport_decorate(bare, refused[i], NULL, &t), TUTTI_ERR_ARGUMENT);
+        if (strncmp(tutti_last_error()->text, "option decorators: ", 19) != 0) fail_msg("%s", tutti_last_error()->text);
         assert_null(t);
     }
     assert_int_equal(tutti_transport_decorate(bare, "tarce", NULL, &t), TUTTI_ERR_ARGUMENT);
-    assert_non_null(strstr(tutti_last_error()->text, "trace"));
+    assert_non_null(strstr(tutti_last_error()->text, "did you mean trace"));
+    assert_int_equal(tutti_transport_decorate(bare, "quite another", NULL, &t), TUTTI_ERR_ARGUMENT);
+#define NAMED(name, help) assert_non_null(strstr(tutti_last_error()->text, #name));
+    TUTTI_DECORATORS(NAMED)
+#undef NAMED
     const struct tutti_decorator_options wrong = {.fault = "drop=2"};
     assert_int_equal(tutti_transport_decorate(bare, "fault,trace", &wrong, &t), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_transport_decorate(bare, "trace,fault", &wrong, &t), TUTTI_ERR_ARGUMENT);
@@ -48,7 +54,7 @@ static void lists(void **state)
     assert_ptr_equal(t, bare);
     assert_int_equal(tutti_transport_decorate(bare, NULL, NULL, &t), TUTTI_OK);
     assert_ptr_equal(t, bare); /* which still works after all that */
-    assert_int_equal(tutti_transport_decorate(bare, "trace,delay", NULL, &world.members[0]), TUTTI_OK);
+    assert_int_equal(tutti_transport_decorate(bare, "trace,trace,delay", NULL, &world.members[0]), TUTTI_OK);
     assert_string_equal(world.members[0]->name, "trace"); /* outermost first */
     assert_int_equal(test_send(world.members[0], 0, 9, 1), TUTTI_OK);
     test_world_free(&world);
@@ -344,7 +350,7 @@ static void a_full_link_pushes_back(void **state)
     test_world_free(&world);
 }
 
-/* ---- trace ---- */
+/* ---- what is said ---- */
 
 /* The lines that body logs, as one string. */
 static char *logged(void (*body)(void))
@@ -369,6 +375,34 @@ static int n_of(const char *text, const char *what)
     int n = 0;
     for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
     return n;
+}
+
+static void idle_body(void)
+{
+    const struct tutti_decorator_options options = {.fault = "seed=1,drop=0"};
+    struct world world;
+    world_make(&world, 1, "fault,fault,delay", &options);
+    test_world_free(&world);
+}
+
+static void busy_body(void)
+{
+    const struct tutti_decorator_options options = {.fault = "kill=1000", .delay_ns = 1};
+    struct world world;
+    world_make(&world, 1, "fault,delay,trace", &options);
+    test_world_free(&world);
+}
+
+static void who_does_nothing_says_so(void **state)
+{
+    (void)state;
+    char *text = logged(idle_body);
+    assert_int_equal(n_of(text, "decorator fault does nothing: set option fault"), 2);
+    assert_int_equal(n_of(text, "decorator delay does nothing: set option delay"), 1);
+    free(text);
+    text = logged(busy_body);
+    assert_int_equal(n_of(text, "does nothing"), 0);
+    free(text);
 }
 
 static void trace_body(void)
@@ -418,6 +452,7 @@ int main(void)
         cmocka_unit_test(latency_is_added_in_order),
         cmocka_unit_test(delayed_packets_outlive_their_sender),
         cmocka_unit_test(a_full_link_pushes_back),
+        cmocka_unit_test(who_does_nothing_says_so),
         cmocka_unit_test(traces_are_dumped_once),
     };
     return cmocka_run_group_tests_name("transport.decorator", tests, NULL, NULL);

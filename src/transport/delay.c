@@ -94,6 +94,8 @@ enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct t
     struct delay *delay = tutti_alloc(sizeof(*delay));
     if (!delay) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");
     delay->delay_ns = options ? options->delay_ns : 0;
+    if (delay->delay_ns == 0)
+        tutti_log(TUTTI_LOG_WARN, "decorator delay does nothing: set option delay to a time such as 1ms");
     enum tutti_status status = tutti_delay_queue_init(&delay->queue, inner->n, inner->max_payload);
     if (status < 0) {
         tutti_free(delay);

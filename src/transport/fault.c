@@ -100,21 +100,21 @@ static enum tutti_status plan_parse(const char *text, struct fault_plan *out)
         char item[64], copy[64];
         const size_t length = strcspn(at, ",");
         if (length >= sizeof(item))
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "fault: '%.20s...' is too long for a fault", at);
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "option fault: '%.20s...' is too long for a fault", at);
         memcpy(item, at, length);
         item[length] = '\0';
         memcpy(copy, item, length + 1);
         if (!item_parse(item, &plan))
             return tutti_fail(
                 TUTTI_ERR_ARGUMENT,
-                "fault: '%s' is not understood; write seed=N, drop=P, duplicate=P, delay=P:TIME or kill=N "
+                "option fault: '%s' is not understood; write seed=N, drop=P, duplicate=P, delay=P:TIME or kill=N "
                 "(P from 0 to 1), separated by commas",
                 copy);
         at += length;
         if (*at == ',') at++;
     }
     if (plan.drop + plan.duplicate + plan.delay > 1)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "fault: drop, duplicate and delay add up to %.3f, more than 1",
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option fault: drop, duplicate and delay add up to %.3f, more than 1",
                           plan.drop + plan.duplicate + plan.delay);
     *out = plan;
     return TUTTI_OK;
@@ -263,6 +263,8 @@ enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct t
     };
     struct fault_plan plan;
     TUTTI_TRY(plan_parse(options && options->fault ? options->fault : "", &plan));
+    if (plan.drop + plan.duplicate + plan.delay <= 0 && plan.kill == 0)
+        tutti_log(TUTTI_LOG_WARN, "decorator fault does nothing: set option fault, such as seed=1,drop=0.01");
     struct fault *fault = tutti_alloc(sizeof(*fault));
     if (!fault) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");
     enum tutti_status status;

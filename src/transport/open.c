@@ -11,7 +11,7 @@ static const struct {
     bool spans;
     enum tutti_status (*open)(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
 } transports[] = {
-#define TUTTI_TRANSPORT_ROW(name, spans) {#name, spans, tutti_##name##_open},
+#define TUTTI_TRANSPORT_ROW(name, spans, help) {#name, spans, tutti_##name##_open},
     TUTTI_TRANSPORTS(TUTTI_TRANSPORT_ROW)
 #undef TUTTI_TRANSPORT_ROW
 };

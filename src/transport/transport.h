@@ -170,13 +170,13 @@ void tutti_segment_arrive(struct tutti_segment *segment, uint32_t member);
 enum tutti_status tutti_segment_wait_all(struct tutti_segment *segment, uint64_t deadline_ns);
 bool tutti_segment_arrived(struct tutti_segment *segment, uint32_t member);
 
-/* ---- the one list of transports (open.c): X(name, spans). A transport is one file, which defines
+/* ---- the one list of transports (open.c): X(name, spans, help). A transport is one file, which defines
  * `enum tutti_status tutti_NAME_open(segment, me, out)`, and one line here; the first that fits is what "auto" means.
  * spans: members may be in several processes. ---- */
 #define TUTTI_TRANSPORTS(X)                                                                                            \
-    X(self, false)                                                                                                     \
-    X(shm, true)
-#define TUTTI_TRANSPORT_DECLARE(name, spans)                                                                           \
+    X(self, false, "threads of one process")                                                                           \
+    X(shm, true, "processes of one host")
+#define TUTTI_TRANSPORT_DECLARE(name, spans, help)                                                                     \
     enum tutti_status tutti_##name##_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
 TUTTI_TRANSPORTS(TUTTI_TRANSPORT_DECLARE)
 #undef TUTTI_TRANSPORT_DECLARE
@@ -188,12 +188,23 @@ enum tutti_status tutti_transport_choose(const char *wanted, bool several_proces
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out);
 
-/* ---- decorators (trace.c, fault.c, delay.c): wrap `inner` (owned from then on) ---- */
+/* ---- the one list of decorators (decorate.c): X(name, help). A decorator is one file, which defines
+ * `enum tutti_status tutti_NAME_open(inner, options, out)`, and one line here. It wraps `inner`, which it owns from
+ * then on, but not when it fails. ---- */
+#define TUTTI_DECORATORS(X)                                                                                            \
+    X(trace, "keeps the last packets for the log")                                                                     \
+    X(fault, "injects what option fault says")                                                                         \
+    X(delay, "adds the latency of option delay")
 struct tutti_decorator_options {
     const char *fault; /* "seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=100" */
     uint64_t delay_ns;
     uint32_t trace_events; /* trace: the last n packets are kept; dumped to the log at close and on failure */
 };
+#define TUTTI_DECORATOR_DECLARE(name, help)                                                                            \
+    enum tutti_status tutti_##name##_open(                                                                             \
+        struct tutti_transport *inner, const struct tutti_decorator_options *options, struct tutti_transport **out);
+TUTTI_DECORATORS(TUTTI_DECORATOR_DECLARE)
+#undef TUTTI_DECORATOR_DECLARE
 /* list: "trace,fault", outermost first; empty: inner itself. ARGUMENT with a sentence. */
 enum tutti_status tutti_transport_decorate(struct tutti_transport *inner, const char *list,
                                            const struct tutti_decorator_options *options, struct tutti_transport **out);

@@ -6,6 +6,7 @@
 
 #include "device/reduce.h"
 #include "topo/topo.h"
+#include "transport/transport.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -55,8 +56,11 @@ static void simd_gather(struct info *info)
 
 static void features_gather(struct info *info)
 {
-    info_text(info, features, "transports", NULL, "self (threads of one process), shm (processes of one host)");
-    info_text(info, features, "decorators", NULL, "trace, fault, delay");
+    /* The lists, as one string after a separator: so what stands in them is told. */
+#define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
+#define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
+    info_text(info, features, "transports", NULL, "%s", TUTTI_TRANSPORTS(TRANSPORT_TEXT) + strlen(", "));
+    info_text(info, features, "decorators", NULL, "%s", TUTTI_DECORATORS(DECORATOR_TEXT) + strlen(", "));
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
