@@ -286,6 +286,9 @@ bool tutti_port_failures(struct tutti_port *port);
 /* ---- issue.c ---- */
 bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice); /* whether anything happened */
 void tutti_slice_complete(struct tutti_slice *slice, uint32_t step);
+/* Tells the sender of an awaited eager message how long it should be, in the form of a grant: who has a longer one
+ * waits to be asked for it, and would never learn. */
+void tutti_recv_ask(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step);
 void tutti_slice_finish(struct tutti_slice *slice); /* final copies, division */
 /* Whether the hazards of step base + k are clear. */
 bool tutti_step_ready(const struct tutti_slice *slice, uint32_t k);

@@ -278,14 +278,14 @@ static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_pac
     struct tutti_channel *channel = &team->channels[peer];
     struct tutti_slice *slice = NULL;
     enum belongs belongs = place(team, peer, packet, &slice);
-    bool known = belongs == LATE;
+    bool known = belongs == LATE || packet->total <= team->eager; /* eager ones are only asked about: tutti_recv_ask */
 
     (void)payload;
     if (belongs == REFUSED) return;
     if (belongs == ACTIVE) {
         uint32_t index = step_find(slice, true, peer, packet->fifo);
-        known = index == TUTTI_NO_STEP || in_mask(slice, slice->done | slice->busy, index) ||
-                (channel->out_slice == slice && channel->out_step == index);
+        known |= index == TUTTI_NO_STEP || in_mask(slice, slice->done | slice->busy, index) ||
+                 (channel->out_slice == slice && channel->out_step == index);
         if (index != TUTTI_NO_STEP) {
             size_t total = step_bytes(slice, &slice->flight->bind.schedule->steps[index]);
             if (total != packet->total) {

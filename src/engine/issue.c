@@ -249,6 +249,16 @@ static enum outcome begin_recv(struct tutti_team *team, struct tutti_slice *slic
     return BUSY;
 }
 
+void tutti_recv_ask(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    struct tutti_place dst = tutti_place_dst(step);
+    size_t total = tutti_layout_bytes(&slice->flight->layout, &dst, slice->index);
+    struct tutti_packet packet = packet_of(slice, step, TUTTI_PACKET_GRANT, total);
+
+    if (total > 0 && total <= team->eager) tutti_team_send(team, step->peer, &packet, NULL, 0);
+}
+
 static enum outcome begin(struct tutti_team *team, struct tutti_slice *slice, const struct tutti_step *step,
                           uint32_t index, struct blocked *sends, struct blocked *recvs)
 {

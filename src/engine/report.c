@@ -65,8 +65,8 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
 
     tutti_say_flight(slice->flight, call, sizeof(call));
     snprintf(how, sizeof(how), what, team->slot);
-    snprintf(text, sizeof(text), "%s: rank %u has completed it and %s at step %u: their counts differ", call,
-             step->peer, how, index + 1);
+    snprintf(text, sizeof(text), "%s: rank %u has completed it and %s at step %u: their counts differ, or it was lost",
+             call, step->peer, how, index + 1);
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
 }
 

@@ -165,8 +165,9 @@ static void watch_board(struct tutti_team *team)
     tutti_team_publish(team);
 }
 
-/* A rank that has completed a call has sent all that it ever will. Found at two looks in a row, since what was on its
- * way at the first one has arrived before the second. True when the team broke. */
+/* A rank that has completed a call has sent all that it ever will: where counts are not all in the signature, or one is
+ * 0, the two sides may disagree on whether there is a message. Found at two looks in a row, since what was on its way
+ * at the first one has arrived before the second. True when the team broke. */
 static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uint64_t now)
 {
     const struct tutti_schedule *schedule = flight->bind.schedule;
@@ -177,6 +178,8 @@ static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uin
         const struct tutti_step *step = &schedule->steps[slice->base + k];
         if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
+        if (step->op != TUTTI_STEP_SEND && (slice->busy & tutti_slice_bit(k)))
+            tutti_recv_ask(team, slice, slice->base + k);
         if (!tutti_team_peek(team, step->peer, &board) || board.completed < flight->work.seq) continue;
         bool again = flight->in_vain;
         flight->in_vain = true;

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* v forms whose tables are private: where the two sides of a block disagree, every rank gets a sentence long before the
+ * deadline, also when one side has nothing to send or to receive. */
+#include "ranks.h"
+#include "test.h"
+
+#include <string.h>
+#include <time.h>
+#include <tutti/tutti.h>
+
+struct trial {
+    const char *what;
+    int kind;      /* which call, below */
+    int32_t wrong; /* the rank whose count differs */
+    size_t count;  /* instead of 2 */
+};
+
+enum { GATHER, SCATTER, SCATTER_ROOT, EXCHANGE };
+
+static enum tutti_status call(struct rank *rank, const struct trial *trial, int64_t *in, int64_t *out)
+{
+    size_t counts[3] = {2, 2, 2}, rows[3] = {2, 2, 2}, mine = 2;
+    bool wrong = rank->index == trial->wrong;
+    struct tutti_comm *comm = rank->comm;
+    switch (trial->kind) {
+    case GATHER:
+        if (wrong) mine = trial->count;
+        return tutti_gather_v(in, mine, out, counts, NULL, TUTTI_INT64, 0, comm, NULL, NULL);
+    case SCATTER:
+        if (wrong) mine = trial->count;
+        return tutti_scatter_v(in, counts, NULL, out, mine, TUTTI_INT64, 0, comm, NULL, NULL);
+    case SCATTER_ROOT:
+        if (wrong) counts[1] = trial->count;
+        return tutti_scatter_v(in, counts, NULL, out, mine, TUTTI_INT64, 0, comm, NULL, NULL);
+    default:
+        if (wrong) rows[2] = trial->count;
+        return tutti_all_to_all_v(in, rows, NULL, out, counts, NULL, TUTTI_INT64, comm, NULL, NULL);
+    }
+}
+
+static void disagree(struct rank *rank)
+{
+    const struct trial *trial = rank->arg;
+    int64_t in[200000 / 8], out[64];
+    struct timespec from, to;
+    memset(in, 0, sizeof(in));
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    enum tutti_status status = call(rank, trial, in, out);
+    /* Ranks whose own part was right may be through; the communicator has failed for them, too. */
+    if (status == TUTTI_OK) status = tutti_barrier(rank->comm, NULL, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (status != TUTTI_ERR_MISMATCH || !strstr(tutti_last_error()->text, trial->what)) {
+        rank_fail(rank, __FILE__, __LINE__, "%s %d: %s: %s", trial->what, trial->kind, tutti_status_name(status),
+                  status < 0 ? tutti_last_error()->text : "");
+        return;
+    }
+    RANK_CHECK(rank, to.tv_sec - from.tv_sec < 15); /* the deadline is 60 s */
+}
+
+static void every_disagreement(void **state)
+{
+    (void)state;
+    static struct trial trials[] = {
+        {"rank 1 sends 24 bytes to rank 0, which expects 16", GATHER, 1, 3},
+        {"rank 1 sends 8 bytes to rank 0, which expects 16", GATHER, 1, 1},
+        {"rank 1 has completed it and never sent the message that rank 0 expects", GATHER, 1, 0},
+        {"rank 0 sends 16 bytes to rank 1, which expects 40", SCATTER, 1, 5},
+        {"rank 0 has completed it and never sent the message that rank 1 expects", SCATTER_ROOT, 0, 0},
+        {"rank 1 sends 40 bytes to rank 2, which expects 16", EXCHANGE, 1, 5},
+        {"rank 1 sends 160000 bytes to rank 2, which expects 16", EXCHANGE, 1, 20000},
+        {"rank 1 has completed it and never sent the message that rank 2 expects", EXCHANGE, 1, 0},
+    };
+    struct tutti_option options[] = {{"compare_after", "200ms"}, {"log", "error"}};
+    for (size_t i = 0; i < sizeof(trials) / sizeof(trials[0]); i++) {
+        struct ranks_config config = {
+            .n = 3, .options = options, .n_options = 2, .arg = &trials[i], .timeout_ns = UINT64_C(60) * 1000000000};
+        assert_int_equal(ranks_run(&config, disagree), 0);
+        config.forked = true;
+        assert_int_equal(ranks_run(&config, disagree), 0);
+    }
+}
+
+/* Slow is not wrong: one call is complete on some ranks while an older one waits for a rank that is late. */
+static void late(struct rank *rank)
+{
+    int64_t in = 1, sum = 0, word = 7;
+    struct tutti_work *works[2] = {NULL, NULL};
+    if (rank->index == 2) nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    RANK_CHECK_OK(rank, tutti_all_reduce(&in, &sum, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, NULL, &works[0]));
+    RANK_CHECK_OK(rank, tutti_broadcast(&word, 1, TUTTI_INT64, 0, rank->comm, NULL, &works[1]));
+    for (int i = 1; i >= 0; i--) {
+        enum tutti_status status = tutti_work_wait(works[i], 0);
+        tutti_work_free(works[i]);
+        RANK_CHECK_OK(rank, status);
+    }
+    RANK_CHECK(rank, sum == rank->n && word == 7);
+}
+
+static void late_is_not_wrong(void **state)
+{
+    (void)state;
+    struct tutti_option options[] = {{"compare_after", "100ms"}};
+    struct ranks_config config = {.n = 4, .options = options, .n_options = 1};
+    assert_int_equal(ranks_run(&config, late), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_disagreement),
+        cmocka_unit_test(late_is_not_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
