@@ -14,6 +14,10 @@
 #define POLLS_A_PASS 64
 #define SLEEP_WORDS 16
 #define HELPER_STACK (512 * 1024)
+/* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, then lets others run. */
+#define SPIN_ALONE_NS UINT64_C(5000)
+/* Turns given up before a sleep where ranks outnumber CPUs: the second one spares more sleeps than it costs. */
+#define YIELDS 2
 
 /* ---- ownership ---- */
 
@@ -190,23 +194,23 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
 static void own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
 {
     uint64_t spin = atomic_load_explicit(&engine->spin_ns, memory_order_relaxed), idle_ns = 0;
-    bool yielded = false;
+    int yields = 0;
 
     for (;;) {
         bool any = tutti_engine_progress(engine);
         if (ready(arg) || atomic_load(&engine->want) > 0) return;
         if (any) {
-            idle_ns = 0, yielded = false;
+            idle_ns = 0, yields = 0;
             continue;
         }
         uint64_t now = tutti_now_ns();
         if (now >= until_ns) return;
         if (idle_ns == 0) idle_ns = now;
-        if (now - idle_ns < spin) {
+        if (now - idle_ns < spin && now - idle_ns < SPIN_ALONE_NS) {
             for (int i = 0; i < 8; i++) tutti_cpu_relax();
-        } else if (spin == 0 && !yielded) {
+        } else if (now - idle_ns < spin || (spin == 0 && yields < YIELDS)) {
             sched_yield();
-            yielded = true;
+            yields++;
         } else {
             owner_sleep(engine, until_ns);
             idle_ns = 0;
