@@ -20,62 +20,67 @@ struct rule {
     uint32_t up_to_size;
     uint64_t up_to_bytes; /* of a block */
     const struct tutti_algorithm *algorithm;
+    uint32_t radix; /* 0: the algorithm's own */
 };
+
+/* Crowded: a wider tree has fewer ranks that sleep more than once a call, as long as messages go unasked (eager). */
+#define WIDE 8
 
 /* An algorithm that lists levels among its needs applies only to leveled shapes: it stands first in its kind. */
 static const struct rule rules[] = {
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_ALL_REDUCE, ALWAYS, 2, 64 K, &tutti_algorithm_direct},
-    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree},
-    {TUTTI_ALL_REDUCE, ALWAYS, 4, 8 K, &tutti_algorithm_direct},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 4 K, &tutti_algorithm_tree},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 1024 K, &tutti_algorithm_halving_doubling},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
-    {TUTTI_ALL_REDUCE, ALWAYS, 8, ANY, &tutti_algorithm_direct_two_shot}, /* order is to be kept from here on */
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree},
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, 2, 64 K, &tutti_algorithm_direct, 0},
+    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 2 K, &tutti_algorithm_tree, WIDE},
+    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, 4, 8 K, &tutti_algorithm_direct, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 4 K, &tutti_algorithm_tree, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 1024 K, &tutti_algorithm_halving_doubling, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
+    {TUTTI_ALL_REDUCE, ALWAYS, 8, ANY, &tutti_algorithm_direct_two_shot, 0}, /* order is to be kept from here on */
+    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree, 0},
 
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_REDUCE, ALWAYS, 4, 64 K, &tutti_algorithm_direct},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree},
-    {TUTTI_REDUCE, ALWAYS, 64, ANY, &tutti_algorithm_ring},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree},
+    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_REDUCE, ALWAYS, 4, 64 K, &tutti_algorithm_direct, 0},
+    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree, 0},
+    {TUTTI_REDUCE, ALWAYS, 64, ANY, &tutti_algorithm_ring, 0},
+    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree, 0},
+    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree, 0},
 
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree},
-    {TUTTI_BROADCAST, ALWAYS, 64, ANY, &tutti_algorithm_ring},
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree},
+    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree, 0},
+    {TUTTI_BROADCAST, ALWAYS, 64, ANY, &tutti_algorithm_ring, 0},
+    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree, 0},
 
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_ALL_GATHER, ALWAYS, 4, 64 K, &tutti_algorithm_direct},
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, 16 K, &tutti_algorithm_bruck},
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
+    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_ALL_GATHER, ALWAYS, 4, 64 K, &tutti_algorithm_direct, 0},
+    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, 16 K, &tutti_algorithm_bruck, 0},
+    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
 
-    {TUTTI_GATHER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree},
-    {TUTTI_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct},
+    {TUTTI_GATHER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree, 0},
+    {TUTTI_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct, 0},
 
-    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree},
-    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct},
+    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree, 0},
+    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct, 0},
 
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, 4, 256 K, &tutti_algorithm_direct},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_halving_doubling},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise},
+    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_REDUCE_SCATTER, ALWAYS, 4, 256 K, &tutti_algorithm_direct, 0},
+    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_halving_doubling, 0},
+    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
+    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise, 0},
 
-    {TUTTI_ALL_TO_ALL, ALWAYS, 8, ANY, &tutti_algorithm_pairwise},
-    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, 256, &tutti_algorithm_bruck},
-    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise},
+    {TUTTI_ALL_TO_ALL, ALWAYS, 8, ANY, &tutti_algorithm_pairwise, 0},
+    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, 256, &tutti_algorithm_bruck, 0},
+    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise, 0},
 
-    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical},
-    {TUTTI_BARRIER, CROWDED, ALL_SIZES, ANY, &tutti_algorithm_tree},
-    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_dissemination},
+    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
+    {TUTTI_BARRIER, CROWDED, ALL_SIZES, ANY, &tutti_algorithm_tree, WIDE},
+    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_dissemination, 0},
 
-    {TUTTI_SCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination},
-    {TUTTI_SCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
+    {TUTTI_SCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination, 0},
+    {TUTTI_SCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
 
-    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination},
-    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring},
+    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination, 0},
+    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
 };
 
 /* The shape as this algorithm sees it: levels only where it uses them, so that equal schedules are cached once. */
@@ -112,10 +117,10 @@ static const char *objection(const struct tutti_facts *facts, const struct tutti
 }
 
 static bool may_run(const struct tutti_facts *facts, const struct tutti_question *question,
-                    const struct tutti_algorithm *algorithm, struct tutti_shape *shape)
+                    const struct tutti_algorithm *algorithm, uint32_t radix, struct tutti_shape *shape)
 {
     if (objection(facts, question, algorithm)) return false;
-    *shape = shape_for(facts, algorithm, question->kind, 0);
+    *shape = shape_for(facts, algorithm, question->kind, radix);
     return tutti_algorithm_fits(algorithm, question->kind, shape, NULL, 0);
 }
 
@@ -209,14 +214,14 @@ enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tut
     struct tutti_shape fitting;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(rules); i++) {
         if (!rule_applies(&rules[i], facts, question)) continue;
-        if (!may_run(facts, question, rules[i].algorithm, &fitting)) continue;
+        if (!may_run(facts, question, rules[i].algorithm, rules[i].radix, &fitting)) continue;
         *algorithm = rules[i].algorithm;
         *shape = fitting;
         return TUTTI_OK;
     }
     /* Rare wishes (order kept, counts unknown) that no row meets: any algorithm that can. */
     for (size_t i = 0; i < tutti_n_algorithms; i++) {
-        if (!may_run(facts, question, tutti_algorithms[i], &fitting)) continue;
+        if (!may_run(facts, question, tutti_algorithms[i], 0, &fitting)) continue;
         *algorithm = tutti_algorithms[i];
         *shape = fitting;
         return TUTTI_OK;

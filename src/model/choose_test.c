@@ -73,6 +73,31 @@ static void total(void **state)
         }
 }
 
+/* Where ranks outnumber CPUs short messages take a wide tree, since there each sleep costs more than a message. */
+static void crowded(void **state)
+{
+    (void)state;
+    const struct tutti_algorithm *algorithm = NULL;
+    struct tutti_shape shape = {0};
+    struct tutti_facts facts = {.shape = {.size = 64}, .min_cpus = 2, .n_host = 64};
+    struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = 8, .commutative = true};
+    uint32_t wide = 0;
+    for (question.bytes = 8; question.bytes <= 16384; question.bytes *= 2) {
+        assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+        assert_string_equal(algorithm->name, "tree");
+        if (question.bytes == 8) wide = shape.radix;
+        assert_int_equal(shape.radix, question.bytes <= 2048 ? wide : 0);
+    }
+    assert_in_range(wide, 3, 63);
+    question = (struct tutti_question){.kind = TUTTI_BARRIER, .commutative = true};
+    assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+    assert_string_equal(algorithm->name, "tree");
+    assert_int_equal(shape.radix, wide);
+    facts.min_cpus = 64;
+    assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+    assert_string_equal(algorithm->name, "dissemination");
+}
+
 static void expect_refusal(const struct tutti_facts *facts, const struct tutti_question *question,
                            enum tutti_status status, const char *part)
 {
@@ -139,10 +164,8 @@ static void option_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(total),
-        cmocka_unit_test(overrides),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(option_checked),
+        cmocka_unit_test(total),    cmocka_unit_test(crowded),        cmocka_unit_test(overrides),
+        cmocka_unit_test(refusals), cmocka_unit_test(option_checked),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
