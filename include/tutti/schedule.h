@@ -92,6 +92,7 @@ enum tutti_needs {
     TUTTI_NEEDS_EQUAL_BLOCKS = 8, /* not for v forms */
     TUTTI_KEEPS_RANK_ORDER = 16,  /* folds 0..p-1 from left to right, so results are equal whatever the algorithm */
     TUTTI_OWN_COUNTS_ONLY = 32,   /* v forms: each slot touches only blocks of its own row and column */
+    TUTTI_TAKES_RADIX = 64,       /* takes a radix, but without a fixed default: 0 is left as it is */
 };
 
 /* One kind's schedule of an algorithm. Blocks: all_gather, gather, scatter, reduce_scatter and all_to_all have one
@@ -99,7 +100,7 @@ enum tutti_needs {
  * (chunks / blocks). NULL chunks: one chunk a block; NULL scratch: none. */
 struct tutti_schedule_ops {
     uint32_t needs;
-    uint32_t default_radix;
+    uint32_t default_radix; /* what 0 in a shape becomes; 0: the algorithm takes none (but see TUTTI_TAKES_RADIX) */
     uint32_t (*chunks)(const struct tutti_shape *shape);
     uint32_t (*scratch)(const struct tutti_shape *shape); /* SCRATCH chunks, sized as the largest chunk */
     uint32_t (*rounds)(const struct tutti_shape *shape);

@@ -358,8 +358,10 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
         down(shape, 0, 2 * stages(shape) - 1 - round, &token, emit);
 }
 
-static const struct tutti_schedule_ops all_reduce = {
-    .needs = TUTTI_NEEDS_LEVELS, .chunks = n_parts, .rounds = all_reduce_rounds, .round = all_reduce_round};
+static const struct tutti_schedule_ops all_reduce = {.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX,
+                                                     .chunks = n_parts,
+                                                     .rounds = all_reduce_rounds,
+                                                     .round = all_reduce_round};
 static const struct tutti_schedule_ops reduce = {.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = reduce_round};
 static const struct tutti_schedule_ops broadcast = {
     .needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = broadcast_round};

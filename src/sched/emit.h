@@ -52,6 +52,7 @@ struct tutti_emit {
     bool expand;
     enum tutti_status status; /* MEMORY; a defect is in schedule->defect */
     uint32_t round;
+    bool rounds_over; /* what is added now is the sealer's: there is no such round for the author */
     struct tutti_frame frame;
     uint32_t step_capacity, call_capacity;
     uint32_t *sent, *received; /* messages so far, by peer */

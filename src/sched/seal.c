@@ -40,14 +40,15 @@ void tutti_sealer_defect(struct tutti_emit *emit, const char *format, ...)
 {
     struct tutti_schedule *schedule = emit->schedule;
     const struct tutti_shape *shape = &emit->shape;
-    char levels[64], text[400];
+    char levels[64], where[64] = "after the last round", text[400];
     va_list args;
 
     if (tutti_sealer_stopped(emit)) return;
     tutti_shape_levels_text(shape, levels, sizeof(levels));
-    int n = snprintf(text, sizeof(text), "%s %s, size %u, root %u, radix %u%s%s: rank %u, round %u, step %u ",
+    if (!emit->rounds_over) snprintf(where, sizeof(where), "round %u, step %u", emit->round, schedule->n_steps);
+    int n = snprintf(text, sizeof(text), "%s %s, size %u, root %u, radix %u%s%s: rank %u, %s ",
                      schedule->algorithm->name, tutti_kind_name(schedule->kind), shape->size, shape->root, shape->radix,
-                     levels[0] ? ", levels " : "", levels, shape->slot, emit->round, schedule->n_steps);
+                     levels[0] ? ", levels " : "", levels, shape->slot, where);
     size_t used = n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
     va_start(args, format);
     vsnprintf(text + used, sizeof(text) - used, format, args);
@@ -267,12 +268,13 @@ static void finish(struct tutti_emit *emit)
     uint32_t blocks = tutti_kind_blocks(schedule->kind, emit->shape.size), width = schedule->n_chunks / blocks;
 
     emit->round = schedule->n_rounds;
+    emit->rounds_over = true;
     for (uint32_t b = 0; b < blocks && !tutti_sealer_stopped(emit); b++) {
         if (tutti_kind_after(schedule->kind, &emit->shape, b) == TUTTI_HOLDS_NOTHING) continue;
         const uint8_t *hole = memchr(emit->touched + b * width, 0, width);
         if (!hole) continue;
         if (block_is_empty(emit, b * width))
-            tutti_sealer_defect(emit, "is the last, but chunk %u of DATA was never written",
+            tutti_sealer_defect(emit, "(%u steps): chunk %u of DATA was never written", schedule->n_steps,
                                 (uint32_t)(hole - emit->touched));
         else
             copy_untouched(emit, b * width, width);
@@ -289,19 +291,23 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
 
     if (!ops || !ops->rounds || !ops->round)
         why = "it does not offer it";
-    else if (shape->size == 0 || shape->slot >= shape->size || shape->root >= shape->size)
-        why = "the shape has no such slot or root";
+    else if (shape->size == 0 || shape->slot >= shape->size)
+        why = "there is no such rank";
+    else if (shape->root >= shape->size)
+        why = "the root is none of them";
     else if (!tutti_shape_levels_valid(shape))
         why = "the levels of the shape do not add up to its size";
     else if ((ops->needs & TUTTI_NEEDS_POWER_OF_TWO) && (shape->size & (shape->size - 1)) != 0)
         why = "the number of ranks must be a power of two";
     else if ((ops->needs & TUTTI_NEEDS_LEVELS) && shape->n_levels == 0)
         why = "it needs levels (hosts of several ranks): see the option levels";
+    else if (shape->radix != 0 && ops->default_radix == 0 && !(ops->needs & TUTTI_TAKES_RADIX))
+        why = "it has no radix";
     else if (shape->radix == 1 && ops->default_radix > 1)
         why = "the radix must be at least 2";
     if (why && reason && capacity > 0)
-        snprintf(reason, capacity, "%s can not run %s with %u ranks: %s", algorithm->name, tutti_kind_name(kind),
-                 shape->size, why);
+        snprintf(reason, capacity, "%s can not run %s with %u rank%s: %s", algorithm->name, tutti_kind_name(kind),
+                 shape->size, shape->size == 1 ? "" : "s", why);
     return !why;
 }
 

@@ -99,8 +99,11 @@ static void program_round(const struct tutti_shape *shape, uint32_t round, struc
     if (raw->op == TUTTI_STEP_REDUCE) tutti_emit_reduce(emit, dst, raw->dst, src, raw->src, raw->n, raw->side);
 }
 
-static const struct tutti_schedule_ops program_ops = {
-    .chunks = program_chunks, .scratch = program_scratch, .rounds = program_rounds, .round = program_round};
+static const struct tutti_schedule_ops program_ops = {.needs = TUTTI_TAKES_RADIX,
+                                                      .chunks = program_chunks,
+                                                      .scratch = program_scratch,
+                                                      .rounds = program_rounds,
+                                                      .round = program_round};
 static const struct tutti_algorithm program_algorithm = {
     .name = "program", .help = "", .source = "", .kinds = {[TUTTI_ALL_REDUCE] = &program_ops}};
 

@@ -135,8 +135,11 @@ static void any_round(const struct tutti_shape *shape, uint32_t round, struct tu
     }
 }
 
-static const struct tutti_schedule_ops any_ops = {
-    .needs = TUTTI_NEEDS_LEVELS, .chunks = eight, .scratch = eight, .rounds = eight, .round = any_round};
+static const struct tutti_schedule_ops any_ops = {.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX,
+                                                  .chunks = eight,
+                                                  .scratch = eight,
+                                                  .rounds = eight,
+                                                  .round = any_round};
 static const struct tutti_algorithm any = {.name = "any_thing", .kinds = {[TUTTI_ALL_REDUCE] = &any_ops}};
 
 static struct tutti_schedule *seal_any(uint32_t slot)

@@ -45,7 +45,11 @@ void tutti_world_refuse(const struct tutti_world *world, uint32_t slot, uint32_t
     append(out, capacity, ": ");
     if (slot != TUTTI_NO_INDEX) append(out, capacity, "rank %u", slot);
     if (step != TUTTI_NO_INDEX) {
-        append(out, capacity, ", round %u, step %u", tutti_world_step(world, slot, step)->round, step);
+        const uint32_t round = tutti_world_step(world, slot, step)->round;
+        if (round < world->schedules[slot]->n_rounds)
+            append(out, capacity, ", round %u, step %u", round, step);
+        else /* a copy of the sealer */
+            append(out, capacity, ", after the last round, step %u", step);
     }
     if (slot != TUTTI_NO_INDEX) append(out, capacity, ": ");
     va_list ap;

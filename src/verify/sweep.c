@@ -44,6 +44,8 @@ static struct values radices_of(const struct tutti_schedule_ops *ops, uint32_t s
 {
     struct values radices = {0};
     values_add(&radices, 0); /* the algorithm's own */
+    if (ops->needs & TUTTI_TAKES_RADIX)
+        for (uint32_t radix = 1; radix <= (size <= SMALL ? 3 : 1); radix++) values_add(&radices, radix);
     if (!ops->default_radix) return radices;
     for (uint32_t radix = 2; radix <= size && size <= SMALL; radix++) values_add(&radices, radix);
     for (uint32_t radix = 2; radix <= 5; radix++) values_add(&radices, radix);

@@ -74,7 +74,9 @@ static enum tutti_status seal_all(const struct tutti_algorithm *algorithm, enum 
 enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                const struct tutti_shape *shape, struct tutti_verdict *verdict)
 {
-    enum { AGAIN = 3 }; /* slots that are sealed once more, after all others */
+    /* Slots that are sealed once more, after all others: all where it costs little. */
+    enum { SMALL = 12, AGAIN = 3 };
+    const uint32_t n_again = shape->size <= SMALL ? shape->size : AGAIN;
     struct tutti_schedule **schedules = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
     enum tutti_status status;
     *verdict = (struct tutti_verdict){.ok = false};
@@ -82,8 +84,9 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
     const struct tutti_schedule *const *sealed = (const struct tutti_schedule *const *)schedules;
     TUTTI_TRY_GOTO(status, seal_all(algorithm, kind, shape, schedules), err_schedules);
     TUTTI_TRY_GOTO(status, tutti_verify_world(sealed, shape->size, verdict), err_schedules);
-    for (uint32_t k = 0; k < AGAIN && k < shape->size && verdict->ok; k++) {
-        const uint32_t slot = (shape->root + k * (shape->size / AGAIN + 1)) % shape->size;
+    for (uint32_t k = 0; k < n_again && verdict->ok; k++) {
+        const uint32_t stride = n_again == shape->size ? 1 : shape->size / AGAIN + 1;
+        const uint32_t slot = (shape->root + k * stride) % shape->size;
         TUTTI_TRY_GOTO(status, check_pure(sealed, slot, verdict), err_schedules);
     }
 err_schedules:

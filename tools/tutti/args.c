@@ -32,6 +32,7 @@ void tutti_args_help(const struct tutti_args *spec)
 int tutti_args_fail(const struct tutti_args *spec, const char *format, ...)
 {
     va_list ap;
+    fflush(stdout); /* what was said before stays before */
     va_start(ap, format);
     fprintf(stderr, "%s: ", spec->command);
     vfprintf(stderr, format, ap);

@@ -126,6 +126,27 @@ void sched_subject_close(struct sched_subject *subject)
     if (subject->plugin) dlclose(subject->plugin);
 }
 
+bool sched_radix_choose(const struct tutti_args *spec, const struct sched_subject *subject, uint32_t option,
+                        uint32_t *radix)
+{
+    const struct tutti_algorithm *algorithm = subject->algorithm;
+    bool any = false;
+    *radix = option ? option : subject->radix;
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++)
+        if (algorithm->kinds[kind])
+            any = any || algorithm->kinds[kind]->default_radix || (algorithm->kinds[kind]->needs & TUTTI_TAKES_RADIX);
+    if (*radix && !any) {
+        tutti_args_fail(spec, "%s has no radix: leave %s%u out ('tutti sched list' has those with one).",
+                        algorithm->name, option ? "--radix " : ":", *radix);
+        return false;
+    }
+    if (option && subject->radix && option != subject->radix) {
+        tutti_args_fail(spec, "two radices: %s:%u and --radix %u.", algorithm->name, subject->radix, option);
+        return false;
+    }
+    return true;
+}
+
 bool sched_kind_parse(const struct tutti_args *spec, const char *name, enum tutti_kind *out)
 {
     const char *names[TUTTI_N_KINDS];

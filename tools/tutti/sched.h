@@ -17,6 +17,10 @@ struct sched_subject {
 /* False, and a sentence on stderr, when there is none. */
 bool sched_subject_open(const struct tutti_args *spec, const char *name, struct sched_subject *out);
 void sched_subject_close(struct sched_subject *subject);
+/* The radix of the option (0: not given), else of the name, goes to *radix. False, and a sentence, when the two differ
+ * or the algorithm has none. */
+bool sched_radix_choose(const struct tutti_args *spec, const struct sched_subject *subject, uint32_t option,
+                        uint32_t *radix);
 bool sched_kind_parse(const struct tutti_args *spec, const char *name, enum tutti_kind *out);
 
 /* Ranks in the lowest of these levels ("8,8x3,7" is 39); 0 when the text is not of the form. */

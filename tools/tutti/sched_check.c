@@ -21,6 +21,7 @@ struct options {
 };
 struct totals {
     uint64_t n_pairs, n_worlds, n_refused;
+    char why_none[256]; /* of the first pair that fits none of the worlds */
 };
 
 static struct options options;
@@ -62,9 +63,17 @@ static bool sizes_parse(const char *text, uint32_t *first, uint32_t *last)
 }
 
 /* Whether the options name shapes themselves. */
-static bool shapes_given(const struct sched_subject *subject)
+static bool shapes_given(void)
 {
-    return options.levels || options.root != UINT32_MAX || options.radix || subject->radix;
+    return options.levels || options.root != UINT32_MAX || options.radix;
+}
+
+/* The shape of the options, in this size. */
+static enum tutti_status shape_given(uint32_t size, struct tutti_shape *out)
+{
+    *out = (struct tutti_shape){
+        .size = size, .root = options.root == UINT32_MAX ? 0 : options.root, .radix = options.radix};
+    return options.levels ? tutti_shape_parse_levels(out, options.levels) : TUTTI_OK;
 }
 
 /* One shape of each size; sizes that the algorithm does not fit are left out. */
@@ -74,10 +83,8 @@ static enum tutti_status check_given(const struct sched_subject *subject, enum t
     *sweep = (struct tutti_sweep){.first.ok = true};
     for (uint32_t size = first; size <= last; size++) {
         struct tutti_verdict verdict;
-        struct tutti_shape shape = {.size = size,
-                                    .root = options.root == UINT32_MAX ? 0 : options.root,
-                                    .radix = options.radix ? options.radix : subject->radix};
-        if (options.levels) TUTTI_TRY(tutti_shape_parse_levels(&shape, options.levels));
+        struct tutti_shape shape;
+        TUTTI_TRY(shape_given(size, &shape));
         if (!tutti_algorithm_fits(subject->algorithm, kind, &shape, NULL, 0)) continue;
         sweep->shape = shape;
         TUTTI_TRY(tutti_verify(subject->algorithm, kind, &shape, &verdict));
@@ -92,7 +99,7 @@ static enum tutti_status check_given(const struct sched_subject *subject, enum t
 static enum tutti_status check_shapes(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
                                       uint32_t last, struct tutti_sweep *sweep)
 {
-    if (shapes_given(subject)) return check_given(subject, kind, first, last, sweep);
+    if (shapes_given()) return check_given(subject, kind, first, last, sweep);
     return tutti_verify_sweep(subject->algorithm, kind, first, last, false, sweep);
 }
 
@@ -144,6 +151,17 @@ static enum tutti_status check_apart(const struct sched_subject *subject, enum t
     return status;
 }
 
+/* Why a kind fits no world, as told of the largest. */
+static enum tutti_status why_none(const struct sched_subject *subject, enum tutti_kind kind, uint32_t last,
+                                  struct totals *totals)
+{
+    struct tutti_shape shape;
+    if (totals->why_none[0]) return TUTTI_OK;
+    TUTTI_TRY(shape_given(last, &shape));
+    tutti_algorithm_fits(subject->algorithm, kind, &shape, totals->why_none, sizeof totals->why_none);
+    return TUTTI_OK;
+}
+
 static enum tutti_status check_kind(const struct sched_subject *subject, enum tutti_kind kind, uint32_t first,
                                     uint32_t last, struct totals *totals)
 {
@@ -159,14 +177,18 @@ static enum tutti_status check_kind(const struct sched_subject *subject, enum tu
     totals->n_pairs += sweep.n_worlds > 0;
     totals->n_worlds += sweep.n_worlds;
     totals->n_refused += !sweep.first.ok;
-    return TUTTI_OK;
+    return sweep.n_worlds ? TUTTI_OK : why_none(subject, kind, last, totals);
 }
 
 static enum tutti_status check_algorithm(const struct sched_subject *subject, int32_t only, uint32_t first,
                                          uint32_t last, struct totals *totals)
 {
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
-        if (!subject->algorithm->kinds[kind] || (only >= 0 && (uint32_t)only != kind)) continue;
+        if (only >= 0 && (uint32_t)only != kind) continue;
+        if (!subject->algorithm->kinds[kind]) {
+            if (only >= 0) TUTTI_TRY(why_none(subject, (enum tutti_kind)kind, last, totals));
+            continue;
+        }
         TUTTI_TRY(check_kind(subject, (enum tutti_kind)kind, first, last, totals));
     }
     return TUTTI_OK;
@@ -176,7 +198,7 @@ static int conclude(const struct totals *totals, uint64_t began_ns)
 {
     const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
     if (totals->n_worlds == 0) {
-        return tutti_args_fail(&spec, "there is nothing to check: no algorithm fits these options.");
+        return tutti_args_fail(&spec, "there is nothing to check: %s.", totals->why_none);
     }
     printf("%llu of %llu proved on %llu world%s in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
            (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_worlds, totals->n_worlds == 1 ? "" : "s",
@@ -223,13 +245,20 @@ int sched_check(int argc, char **argv)
     if (!options_read(&first, &last, &only)) return TUTTI_EXIT_USAGE;
     if (n == 1) {
         if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
+        if (!sched_radix_choose(&spec, &subject, options.radix, &options.radix)) {
+            sched_subject_close(&subject);
+            return TUTTI_EXIT_USAGE;
+        }
         status = check_algorithm(&subject, only, first, last, &totals);
     }
     for (size_t i = 0; n == 0 && i < tutti_n_algorithms && status >= 0; i++) {
         const struct sched_subject each = {.algorithm = tutti_algorithms[i]};
         status = check_algorithm(&each, only, first, last, &totals);
     }
-    if (status < 0) fprintf(stderr, "\ntutti sched check: %s\n", tutti_last_error()->text);
+    if (status < 0) {
+        fflush(stdout);
+        fprintf(stderr, "\ntutti sched check: %s\n", tutti_last_error()->text);
+    }
     const int code = status < 0 ? TUTTI_EXIT_WRONG : conclude(&totals, began_ns);
     sched_subject_close(&subject);
     return code;

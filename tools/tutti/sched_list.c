@@ -43,6 +43,7 @@ static void print_row(const struct tutti_algorithm *algorithm, uint32_t first, b
         snprintf(kinds + used, sizeof kinds - used, "%s%s", used ? " " : "", tutti_kind_name((enum tutti_kind)kind));
     }
     needs_text(ops->needs, bits, sizeof bits);
+    if (ops->needs & TUTTI_TAKES_RADIX) snprintf(radix, sizeof radix, "any");
     if (ops->default_radix) snprintf(radix, sizeof radix, "%u", ops->default_radix);
     printf("%-17s %-5s %-23s %s\n", *named ? "" : algorithm->name, radix, bits, kinds);
     *named = true;
@@ -55,7 +56,8 @@ int sched_list(int argc, char **argv)
         .usage = "",
         .about = "Needs: commutative: does not keep the operands' order; levels: a shape with hosts of several ranks;\n"
                  "equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, ... from left to right;\n"
-                 "own-counts: v forms know only the own row and column. Radix: the default, where there is one."};
+                 "own-counts: v forms know only the own row and column. Radix: the default; any: one may be given; -: "
+                 "none."};
     int n;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
     if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;

@@ -61,8 +61,8 @@ static bool kind_choose(const struct sched_subject *subject, enum tutti_kind *ou
 static bool shape_choose(const struct sched_subject *subject, enum tutti_kind kind, struct tutti_shape *shape)
 {
     char reason[256];
-    *shape = (struct tutti_shape){
-        .size = options.size, .root = options.root, .radix = options.radix ? options.radix : subject->radix};
+    *shape = (struct tutti_shape){.size = options.size, .root = options.root};
+    if (!sched_radix_choose(&spec, subject, options.radix, &shape->radix)) return false;
     if (options.levels && sched_levels_size(options.levels) == 0) {
         tutti_args_fail(&spec, "--levels %s: give sizes of groups such as 8,8,7,8.", options.levels);
         return false;
