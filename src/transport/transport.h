@@ -143,7 +143,7 @@ struct tutti_transport {
     _Atomic uint32_t *doorbell;
 };
 
-/* ---- segments (seg.c): the memory that members of one host share; the same layout for self and shm ---- */
+/* ---- segments (segment.c): the memory that members of one host share; the same layout for self and shm ---- */
 struct tutti_segment; /* this member's handle on it */
 struct tutti_segment_config {
     uint32_t n;           /* members */
