@@ -45,7 +45,8 @@ struct tutti_comm_config {
 
 /* Makes a communicator among the n_ranks processes that call with the same store or job and name. Blocking, unless
  * config->nonblocking. context NULL: makes a private one that goes with the communicator; config NULL: all defaults.
- * Errors: ARGUMENT, BOOTSTRAP, TIMEOUT (who is missing), CONFIG (whose configuration differs), AUTH, SYSTEM, MEMORY. */
+ * Errors: ARGUMENT, BOOTSTRAP, TIMEOUT (who is missing), PEER_DEAD (who had come and died), CONFIG (whose
+ * configuration differs), AUTH, SYSTEM, MEMORY. */
 TUTTI_API enum tutti_status tutti_comm_create(struct tutti_context *context, const struct tutti_comm_config *config,
                                               struct tutti_comm **out) TUTTI_MUST_USE;
 

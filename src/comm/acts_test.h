@@ -9,9 +9,12 @@
 #include "comm/meeting.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +31,7 @@ struct act {
     /* outcome */
     enum tutti_status status;
     char text[TUTTI_ERROR_TEXT];
-    uint64_t nonce, took_ns;
+    uint64_t nonce, took_ns, ended_ns;
     uint32_t n, me, n_host, min_cpus;
     char transport[16];
     bool authenticated, heard;
@@ -87,7 +90,8 @@ static inline void act_open(struct act *act, const struct tutti_config *config, 
     tutti_alloc_fail_at(act->fail_at);
     act->status = tutti_world_open(&bootstrap, &world);
     tutti_alloc_fail_at(0);
-    act->took_ns = tutti_now_ns() - start;
+    act->ended_ns = tutti_now_ns();
+    act->took_ns = act->ended_ns - start;
     if (act->status < 0) {
         snprintf(act->text, sizeof act->text, "%s", tutti_last_error()->text);
         return;
@@ -190,6 +194,65 @@ static inline void expect_error(size_t i, enum tutti_status status, const char *
     if (acts[i].status != status || !strstr(acts[i].text, part))
         fail_msg("act %zu: %s \"%s\" instead of %s \"...%s...\"", i, tutti_status_name(acts[i].status), acts[i].text,
                  tutti_status_name(status), part);
+}
+
+/* ---- places ---- */
+
+/* Where the ranks of this test meet. */
+static inline void place_of_acts(char out[TUTTI_MEETING_PLACE])
+{
+    tutti_meeting_place(ACTS_JOB, unique, 0, out);
+}
+
+static inline int raw_connect(const char *place)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t n = strlen(place);
+    memcpy(address.sun_path + 1, place, n);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Waits until a leader listens at the place. */
+static inline void await_leader(const char *place)
+{
+    uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
+    int fd = -1;
+    while ((fd = raw_connect(place)) < 0 && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+/* ---- deaths ---- */
+
+#define SEATED_NS (400 * TUTTI_NS_PER_MS) /* after which a rank that was started has come, on a busy machine too */
+#define TOLD_NS TUTTI_NS_PER_S            /* in which a death is told */
+
+/* Kills the process of a rank; the sentence that the others shall get, and since when. */
+struct death {
+    uint64_t at_ns;
+    char sentence[96];
+};
+static inline struct death kill_rank(size_t rank, pid_t pid)
+{
+    struct death death = {.at_ns = tutti_now_ns()};
+    snprintf(death.sentence, sizeof death.sentence, "rank %zu (process %d) died while the ranks were meeting", rank,
+             (int)pid);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return death;
+}
+
+static inline void expect_death(size_t i, const struct death *death)
+{
+    expect_error(i, TUTTI_ERR_PEER_DEAD, death->sentence);
+    assert_true(acts[i].ended_ns >= death->at_ns);
+    uint64_t late_ns = acts[i].ended_ns - death->at_ns;
+    if (late_ns > TOLD_NS) fail_msg("act %zu: told after %d ms", i, (int)(late_ns / TUTTI_NS_PER_MS));
 }
 
 #endif

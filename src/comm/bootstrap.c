@@ -111,6 +111,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks can not be", (int)b->rank, (int)b->n_ranks);
     if (!b->name || !b->name[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "a meeting of ranks needs a name");
     if (b->n_ranks > 1) TUTTI_TRY(hosts_check(b));
+    struct tutti_meeting_loss lost = {.pid = 0};
     const struct tutti_meeting_request request = {
         .rank = b->rank,
         .n_ranks = b->n_ranks,
@@ -124,18 +125,19 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .started_ns = tutti_now_ns(),
         .deadline_ns = b->deadline_ns,
         .cancel = b->cancel,
+        .lost = &lost,
     };
     struct tutti_meeting_result met = {.segment = NULL};
     struct tutti_segment *gate;
     TUTTI_TRY(meet(b, &request, &met));
     enum tutti_status status = tutti_segment_share(met.segment, &gate);
     if (status < 0) {
-        tutti_card_fail(met.segment, (uint32_t)b->rank, tutti_last_error()->text);
+        tutti_card_fail(met.segment, (uint32_t)b->rank, tutti_last_error());
         tutti_segment_release(met.segment);
         return status;
     }
     status = world_make(b, &request, &met, gate, out);
-    if (status < 0) tutti_card_fail(gate, (uint32_t)b->rank, tutti_last_error()->text);
+    if (status < 0) tutti_card_fail(gate, (uint32_t)b->rank, tutti_last_error());
     tutti_segment_release(gate);
     return status;
 }

@@ -38,8 +38,9 @@ struct tutti_world {
     char host[64];
 };
 /* Blocks until all members met, compared versions and agreed configuration, and the transport is open. The transport is
- * not yet attached to an engine. Errors: BOOTSTRAP, TIMEOUT (names the missing ranks), CONFIG (names rank and option),
- * AUTH, SYSTEM, MEMORY, CANCELLED. Close: detach, then tutti_world_close. */
+ * not yet attached to an engine. Errors: BOOTSTRAP, TIMEOUT (names the missing ranks), PEER_DEAD (names a rank that
+ * died after it had come), CONFIG (names rank and option), AUTH, SYSTEM, MEMORY, CANCELLED. Close: detach, then
+ * tutti_world_close. */
 enum tutti_status tutti_world_open(const struct tutti_bootstrap *bootstrap, struct tutti_world *out);
 void tutti_world_close(struct tutti_world *world);
 

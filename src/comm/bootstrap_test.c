@@ -195,6 +195,67 @@ static void test_wrong_secret(void **state)
     expect_error(1, TUTTI_ERR_AUTH, "does not know rank 1's secret");
 }
 
+/* ---- deaths among those who have the segment ---- */
+
+static const struct tutti_meeting_request first_of_two = {
+    .rank = 0, .n_ranks = 2, .version = "1.2.3", .transport = "self", .deadline_ns = TUTTI_NEVER};
+
+/* A segment of two, and a process that is gone as its second member. */
+static pid_t segment_with_dead(struct tutti_segment **out)
+{
+    const struct tutti_segment_config config = {.n = 2, .staging_bytes = 1 << 16};
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) _exit(0);
+    reap(pid);
+    assert_int_equal(tutti_segment_create(&config, false, out), TUTTI_OK);
+    tutti_card_expect(*out, 0, (int32_t)getpid());
+    tutti_card_expect(*out, 1, (int32_t)pid);
+    return pid;
+}
+
+static void test_death_at_cards(void **state)
+{
+    struct tutti_segment *segment;
+    struct tutti_config config;
+    struct tutti_card_facts facts;
+    char sentence[96];
+    (void)state;
+    assert_int_equal(tutti_config_init(&config, NULL, 0), TUTTI_OK);
+    for (int arrived = 0; arrived < 2; arrived++) {
+        pid_t pid = segment_with_dead(&segment);
+        snprintf(sentence, sizeof sentence, "rank 1 (process %d) died while the ranks were meeting", (int)pid);
+        if (arrived) tutti_segment_arrive(segment, 1);
+        assert_int_equal(arrived ? tutti_card_wait_open(segment, &first_of_two)
+                                 : tutti_card_exchange(segment, &first_of_two, &config, &facts),
+                         TUTTI_ERR_PEER_DEAD);
+        assert_string_equal(tutti_last_error()->text, sentence);
+        assert_int_equal(tutti_last_error()->peer, 1);
+        tutti_segment_release(segment);
+    }
+    tutti_config_fini(&config);
+}
+
+/* Who hears of a death from another rank gets the same error; of another failure, who failed and why. */
+static void test_failure_at_cards(void **state)
+{
+    struct tutti_segment *segment;
+    struct tutti_error why;
+    (void)state;
+    for (int dead = 0; dead < 2; dead++) {
+        segment_with_dead(&segment);
+        tutti_error_set(&why, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_MEMORY, "seven swans a-swimming");
+        why.peer = dead ? 7 : -1;
+        tutti_card_fail(segment, 1, &why);
+        assert_int_equal(tutti_card_wait_open(segment, &first_of_two),
+                         dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_BOOTSTRAP);
+        assert_string_equal(tutti_last_error()->text,
+                            dead ? "seven swans a-swimming" : "rank 1 can not go on: seven swans a-swimming");
+        assert_int_equal(tutti_last_error()->peer, dead ? 7 : 1);
+        tutti_segment_release(segment);
+    }
+}
+
 /* ---- contradictions ---- */
 
 static void test_config(void **state)
@@ -320,11 +381,27 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ACT(test_threads),      ACT(test_200_threads),     ACT(test_threads_shm), ACT(test_processes),
-        ACT(test_mixed),        ACT(test_again_and_again), ACT(test_late),        ACT(test_missing),
-        ACT(test_missing_text), ACT(test_cancel),          ACT(test_secret),      ACT(test_wrong_secret),
-        ACT(test_config),       ACT(test_sizes_differ),    ACT(test_rank_twice),  ACT(test_self_needs_one_process),
-        ACT(test_decorators),   ACT(test_several_hosts),   ACT(test_arguments),
+        ACT(test_threads),
+        ACT(test_200_threads),
+        ACT(test_threads_shm),
+        ACT(test_processes),
+        ACT(test_mixed),
+        ACT(test_again_and_again),
+        ACT(test_late),
+        ACT(test_missing),
+        ACT(test_missing_text),
+        ACT(test_cancel),
+        ACT(test_secret),
+        ACT(test_wrong_secret),
+        ACT(test_config),
+        ACT(test_sizes_differ),
+        ACT(test_rank_twice),
+        ACT(test_self_needs_one_process),
+        ACT(test_decorators),
+        ACT(test_several_hosts),
+        ACT(test_arguments),
+        ACT(test_death_at_cards),
+        ACT(test_failure_at_cards),
     };
     setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,9 @@ struct card {
     uint64_t start; /* of the process: tells a reused pid */
     uint64_t build, host, config_hash;
     char version[16];
-    char agreed[108];             /* options that are not default, cut */
-    char trouble[72];             /* why this rank can not go on */
+    char agreed[108]; /* options that are not default, cut */
+    char trouble[68]; /* why this rank can not go on, with what status, and who caused it */
+    int32_t trouble_status, trouble_peer;
     _Atomic uint32_t n_open;      /* gate, in card 0 */
     _Atomic uint32_t failed_rank; /* gate, in card 0: rank + 1 of the first that can not go on */
 };
@@ -61,13 +62,15 @@ void tutti_card_expect(struct tutti_segment *segment, uint32_t member, int32_t p
     atomic_store(&card_of(segment, member)->pid, pid);
 }
 
-void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const char *why)
+void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const struct tutti_error *why)
 {
     struct card *gate = card_of(segment, 0), *card = card_of(segment, member);
     uint32_t nobody = 0, claim = UINT32_MAX;
     /* The first one claims, writes, then tells; the others keep quiet. */
     if (!atomic_compare_exchange_strong(&gate->failed_rank, &nobody, claim)) return;
-    snprintf(card->trouble, sizeof card->trouble, "%s", why);
+    snprintf(card->trouble, sizeof card->trouble, "%.67s", why->text);
+    card->trouble_status = why->status;
+    card->trouble_peer = why->peer;
     atomic_store(&gate->failed_rank, member + 1);
     tutti_futex_wake(&gate->n_open, INT_MAX);
 }
@@ -76,8 +79,15 @@ static enum tutti_status failure_check(struct tutti_segment *segment, uint32_t n
 {
     uint32_t failed = atomic_load(&card_of(segment, 0)->failed_rank);
     if (failed == 0 || failed > n) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %u can not go on: %.*s", failed - 1,
-                      (int)sizeof(card_of(segment, 0)->trouble) - 1, card_of(segment, failed - 1)->trouble);
+    const struct card *card = card_of(segment, failed - 1);
+    int length = (int)sizeof card->trouble - 1;
+    struct tutti_error error;
+    if (card->trouble_status == TUTTI_ERR_PEER_DEAD)
+        tutti_error_set(&error, TUTTI_ERR_PEER_DEAD, "%.*s", length, card->trouble);
+    else
+        tutti_error_set(&error, TUTTI_ERR_BOOTSTRAP, "rank %u can not go on: %.*s", failed - 1, length, card->trouble);
+    error.peer = card->trouble_status == TUTTI_ERR_PEER_DEAD ? card->trouble_peer : (int32_t)(failed - 1);
+    return tutti_fail_record(&error);
 }
 
 /* ---- arriving ---- */
@@ -106,8 +116,7 @@ static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n)
         int32_t pid = atomic_load(&card_of(segment, rank)->pid);
         if (pid == (int32_t)getpid() || tutti_process_alive(pid, 0)) continue;
         TUTTI_TRY(failure_check(segment, n)); /* it may have said why before it went */
-        return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %u (process %d) died while the ranks were meeting", rank,
-                          (int)pid);
+        return tutti_meeting_fail_dead((int32_t)rank, pid);
     }
     return TUTTI_OK;
 }
@@ -214,8 +223,7 @@ static enum tutti_status openers_check(struct tutti_segment *segment, uint32_t n
         /* Who has seen all open may be done and gone already; who could not go on has said why. */
         if (atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
         TUTTI_TRY(failure_check(segment, n));
-        return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %u (process %d) died while the ranks were meeting", rank,
-                          (int)card->pid);
+        return tutti_meeting_fail_dead((int32_t)rank, card->pid);
     }
     return TUTTI_OK;
 }

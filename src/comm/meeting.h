@@ -16,7 +16,10 @@
  *   ACK    mapped, or why not     ->
  * A member whose deadline passes sends ASK and gets a verdict that names the missing. A proof is an HMAC-SHA256 with
  * the job's secret; without a secret it is zero, and the peer's uid is all there is. A connection that ends without a
- * verdict means: the leader is gone, elect again. */
+ * verdict means: the leader is gone, elect again.
+ *
+ * Who had come and died is awaited for a moment more, for it may be started again; then the meeting fails with
+ * PEER_DEAD. The next leader hears of a dead one in the HELLO of those who had come to him. */
 
 #include "comm/bootstrap.h"
 
@@ -27,6 +30,11 @@ struct pollfd;
 #define TUTTI_MEETING_PLACE 108 /* of an abstract name, without its leading zero byte */
 #define TUTTI_MEETING_NONCE 16
 
+/* A rank that had come, and went. */
+struct tutti_meeting_loss {
+    int32_t rank, pid;        /* pid 0: nobody */
+    uint64_t start, until_ns; /* of the process; its seat is kept so long */
+};
 struct tutti_meeting_request {
     int32_t rank, n_ranks;
     const char *secret;    /* NULL: none */
@@ -36,7 +44,8 @@ struct tutti_meeting_request {
     size_t staging_bytes;  /* of the segment */
     uint64_t heap_bytes;   /* of the segment */
     uint64_t started_ns, deadline_ns;
-    const _Atomic bool *cancel; /* may be NULL */
+    const _Atomic bool *cancel;      /* may be NULL */
+    struct tutti_meeting_loss *lost; /* the leader that went after this rank had come to it; may be NULL */
 };
 /* The time that a rank gives the others, for sentences: printed with %g, "0.5", "30". Rounded, for part of it is gone
  * before the meeting starts. */
@@ -76,6 +85,7 @@ struct tutti_meeting_hello {
     uint64_t host;
     int32_t rank, n_ranks, pid;
     uint32_t has_secret;
+    struct tutti_meeting_loss lost; /* the leader before */
     uint8_t nonce[TUTTI_MEETING_NONCE];
 };
 struct tutti_meeting_challenge {
@@ -91,7 +101,7 @@ struct tutti_meeting_proof {
 };
 struct tutti_meeting_verdict { /* ACK too */
     struct tutti_meeting_head head;
-    int32_t status;
+    int32_t status, peer; /* as in struct tutti_error */
     uint32_t shared;
     uint64_t nonce;
     char text[TUTTI_ERROR_TEXT];
@@ -143,9 +153,10 @@ struct tutti_meeting_ticket { /* a rank in the leader's process */
     uint64_t build, host;
     char version[16];
     bool same_secret;
-    bool withdrawn;           /* the member is gone, the leader frees the ticket (under the registry's lock) */
-    _Atomic uint32_t done;    /* futex; then error and result hold */
-    struct tutti_error error; /* status AGAIN: the leader gave up, elect again */
+    struct tutti_meeting_loss lost; /* the leader before, in another process */
+    bool withdrawn;                 /* the member is gone, the leader frees the ticket (under the registry's lock) */
+    _Atomic uint32_t done;          /* futex; then error and result hold */
+    struct tutti_error error;       /* status AGAIN: the leader gave up, elect again */
     struct tutti_meeting_result result;
     struct tutti_meeting_ticket *next;
 };
@@ -168,6 +179,7 @@ struct tutti_meeting_seat {
     int32_t pid;
     struct tutti_meeting_peer *peer;     /* at a socket, */
     struct tutti_meeting_ticket *ticket; /* or in this process; neither: the leader */
+    struct tutti_meeting_loss lost;      /* who had the seat and went */
 };
 struct tutti_meeting {
     const struct tutti_meeting_request *request;
@@ -175,7 +187,7 @@ struct tutti_meeting {
     int listen_fd, wake_fd;
     int32_t pid;
     struct tutti_meeting_seat *seats; /* n_ranks */
-    uint32_t n_seated;
+    uint32_t n_seated, n_lost;
     struct tutti_meeting_peer **peers;
     struct pollfd *polls;
     uint32_t n_peers, max_peers;
@@ -199,6 +211,19 @@ enum tutti_status tutti_meeting_lead(struct tutti_meeting *meeting, void (*befor
 /* meeting_verdict.c */
 enum tutti_status tutti_meeting_decide(struct tutti_meeting *meeting, struct tutti_meeting_result *out);
 enum tutti_status tutti_meeting_deliver(struct tutti_meeting *meeting, struct tutti_meeting_result *result);
+
+/* ---- who had come and went (meeting_loss.c) ---- */
+/* The error of a death, with its sentence and its peer. */
+enum tutti_status tutti_meeting_fail_dead(int32_t rank, int32_t pid);
+/* Whether a process whose connection ended has ended, too; waits a little, for the kernel closes descriptors first. */
+bool tutti_meeting_process_ended(int32_t pid);
+/* Of a rank whose connection ended just now. */
+struct tutti_meeting_loss tutti_meeting_loss_now(int32_t rank, int32_t pid);
+/* Does nothing when the rank has its seat, or is known to have gone, or when the loss is nobody's. */
+void tutti_meeting_loss_note(struct tutti_meeting *meeting, const struct tutti_meeting_loss *loss);
+void tutti_meeting_loss_forget(struct tutti_meeting *meeting, struct tutti_meeting_seat *seat);
+/* PEER_DEAD when a seat has been kept until now (TUTTI_NEVER: long enough), and its process is gone. */
+enum tutti_status tutti_meeting_losses_check(struct tutti_meeting *meeting, uint64_t now);
 
 /* ---- the other side (meeting_join.c) ---- */
 /* By a member with a connected socket, which is closed. AGAIN: the leader is gone. */
@@ -242,10 +267,10 @@ struct tutti_card_facts {
 uint64_t tutti_host_id(void);
 /* Writes the leader's knowledge of a member's process, before anybody else sees the segment. */
 void tutti_card_expect(struct tutti_segment *segment, uint32_t member, int32_t pid);
-/* Says to all who wait that `member` can not take part, and why. */
-void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const char *why);
-/* Writes the own card, arrives, waits for all, compares. TIMEOUT names the missing; BOOTSTRAP a member that died or
- * failed; CONFIG rank and options. */
+/* Says to all who wait that `member` can not take part, and why: when somebody died, they get the same error. */
+void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const struct tutti_error *why);
+/* Writes the own card, arrives, waits for all, compares. TIMEOUT names the missing; PEER_DEAD a member that died;
+ * BOOTSTRAP one that failed; CONFIG rank and options. */
 enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struct tutti_meeting_request *request,
                                       const struct tutti_config *config, struct tutti_card_facts *out);
 /* Says that this member's transport is open, waits until everybody's is. */

@@ -51,11 +51,15 @@ static enum tutti_status verdict_refusal(const struct tutti_meeting_verdict *ver
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the leader of the meeting sent a verdict out of turn");
     enum tutti_status status =
         verdict->status >= TUTTI_ERR_INTERNAL ? (enum tutti_status)verdict->status : TUTTI_ERR_BOOTSTRAP;
-    return tutti_fail(status, "%s", verdict->text);
+    struct tutti_error error;
+    tutti_error_set(&error, status, "%s", verdict->text);
+    error.peer = verdict->peer;
+    return tutti_fail_record(&error);
 }
 
-/* HELLO, CHALLENGE, PROOF. */
-static enum tutti_status introduce(int fd, const struct tutti_meeting_request *request, int32_t *leader)
+/* HELLO, CHALLENGE, PROOF. Who leads is known when all of that is done. */
+static enum tutti_status introduce(int fd, const struct tutti_meeting_request *request,
+                                   struct tutti_meeting_loss *leader)
 {
     union tutti_meeting_message answer = {.head = {.type = 0}};
     struct tutti_meeting_hello hello;
@@ -68,6 +72,7 @@ static enum tutti_status introduce(int fd, const struct tutti_meeting_request *r
     hello.n_ranks = request->n_ranks;
     hello.pid = (int32_t)getpid();
     hello.has_secret = request->secret != NULL;
+    if (request->lost) hello.lost = *request->lost;
     TUTTI_TRY(tutti_random_bytes(hello.nonce, sizeof hello.nonce));
     enum tutti_status status = tutti_meeting_send(fd, &hello, NULL);
     if (status == TUTTI_OK) status = message_wait(fd, request, request->deadline_ns, &answer, NULL);
@@ -75,7 +80,6 @@ static enum tutti_status introduce(int fd, const struct tutti_meeting_request *r
     if (answer.head.type == TUTTI_MEETING_VERDICT) return verdict_refusal(&answer.verdict);
     if (answer.head.type != TUTTI_MEETING_CHALLENGE)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of type %u where a challenge was due", answer.head.type);
-    *leader = challenge->rank;
     TUTTI_TRY(tutti_meeting_prove(request->secret, "leader", &hello, challenge, expected));
     if ((challenge->has_secret != 0) != (request->secret != NULL) || !tutti_hmac_equal(expected, challenge->proof))
         return tutti_fail(TUTTI_ERR_AUTH,
@@ -83,7 +87,9 @@ static enum tutti_status introduce(int fd, const struct tutti_meeting_request *r
                           (int)challenge->rank, (int)challenge->pid, (int)request->rank);
     tutti_meeting_head_fill(request, TUTTI_MEETING_PROOF, &proof.head);
     TUTTI_TRY(tutti_meeting_prove(request->secret, "member", &hello, challenge, proof.proof));
-    return tutti_meeting_send(fd, &proof, NULL);
+    TUTTI_TRY(status = tutti_meeting_send(fd, &proof, NULL));
+    if (status == TUTTI_OK) leader->rank = challenge->rank, leader->pid = challenge->pid;
+    return status;
 }
 
 /* Waits for the verdict; when our deadline passes, the leader is asked who is missing. */
@@ -121,8 +127,8 @@ static enum tutti_status segment_take(int fd, const struct tutti_meeting_request
     return TUTTI_OK;
 }
 
-static enum tutti_status member_run(int fd, const struct tutti_meeting_request *request, int32_t *leader,
-                                    struct tutti_meeting_result *out)
+static enum tutti_status member_run(int fd, const struct tutti_meeting_request *request,
+                                    struct tutti_meeting_loss *leader, struct tutti_meeting_result *out)
 {
     union tutti_meeting_message answer = {.head = {.type = 0}};
     int fds[2] = {-1, -1};
@@ -141,10 +147,12 @@ static enum tutti_status member_run(int fd, const struct tutti_meeting_request *
 enum tutti_status tutti_meeting_join(int fd, const struct tutti_meeting_request *request,
                                      struct tutti_meeting_result *out)
 {
-    int32_t leader = -1;
+    struct tutti_meeting_loss leader = {.pid = 0};
     enum tutti_status status = member_run(fd, request, &leader, out);
     close(fd);
-    if (status == TUTTI_AGAIN && leader >= 0)
-        tutti_log(TUTTI_LOG_INFO, "rank %d, which led the meeting, is gone: electing another", (int)leader);
+    if (status == TUTTI_AGAIN && leader.pid > 0) {
+        tutti_log(TUTTI_LOG_INFO, "rank %d, which led the meeting, is gone: electing another", (int)leader.rank);
+        if (request->lost) *request->lost = tutti_meeting_loss_now(leader.rank, leader.pid);
+    }
     return status;
 }

@@ -45,6 +45,7 @@ enum tutti_status tutti_meeting_create(const char *place, const struct tutti_mee
     m->seats[request->rank].pid = m->pid;
     m->n_seated = 1;
     m->listen_fd = listen_fd;
+    if (request->lost) tutti_meeting_loss_note(m, request->lost);
     *out = m;
     return TUTTI_OK;
 err_free:
@@ -55,12 +56,15 @@ err_free:
     return status;
 }
 
+static void seat_clear(struct tutti_meeting *m, struct tutti_meeting_seat *seat)
+{
+    memset(seat, 0, sizeof *seat); /* who has a seat is not lost */
+    m->n_seated--;
+}
+
 static void peer_drop(struct tutti_meeting *m, struct tutti_meeting_peer *peer)
 {
-    if (peer->state == TUTTI_PEER_SEATED && m->seats[peer->rank].peer == peer) {
-        memset(&m->seats[peer->rank], 0, sizeof m->seats[0]);
-        m->n_seated--;
-    }
+    if (peer->state == TUTTI_PEER_SEATED && m->seats[peer->rank].peer == peer) seat_clear(m, &m->seats[peer->rank]);
     for (uint32_t i = 0; i < m->n_peers; i++)
         if (m->peers[i] == peer) m->peers[i] = m->peers[--m->n_peers];
     close(peer->fd);
@@ -91,6 +95,10 @@ static void meeting_timeout(struct tutti_meeting *m, double patience_s)
     char missing[160];
     bool here[1024];
     uint32_t n = (uint32_t)m->request->n_ranks;
+    if (tutti_meeting_losses_check(m, TUTTI_NEVER) < 0) { /* who is dead need not be awaited any more */
+        meeting_fail(m, true);
+        return;
+    }
     for (uint32_t i = 0; i < n && i < TUTTI_ARRAY_LEN(here); i++) here[i] = m->seats[i].taken;
     uint32_t shown = n < TUTTI_ARRAY_LEN(here) ? n : (uint32_t)TUTTI_ARRAY_LEN(here);
     tutti_meeting_missing_text(here, shown, missing, sizeof missing);
@@ -119,8 +127,7 @@ static bool seat_vacate(struct tutti_meeting *m, struct tutti_meeting_seat *seat
         return true;
     }
     if (!seat->ticket || !tutti_meeting_ticket_gone(seat->ticket)) return false;
-    memset(seat, 0, sizeof *seat);
-    m->n_seated--;
+    seat_clear(m, seat);
     return true;
 }
 
@@ -151,6 +158,7 @@ static struct tutti_meeting_seat *seat_take(struct tutti_meeting *m, const struc
                    "given twice",
                    (int)who->rank, (int)seat->pid, (int)who->pid);
     else {
+        tutti_meeting_loss_forget(m, seat);
         seat->taken = true;
         seat->pid = who->pid;
         m->n_seated++;
@@ -177,6 +185,7 @@ static void peer_refuse(struct tutti_meeting *m, struct tutti_meeting_peer *peer
     refusal_note(m, peer, error->text);
     tutti_meeting_head_fill(m->request, TUTTI_MEETING_VERDICT, &verdict.head);
     verdict.status = error->status;
+    verdict.peer = error->peer;
     memcpy(verdict.text, error->text, sizeof verdict.text);
     tutti_meeting_send(peer->fd, &verdict, NULL);
     peer_drop(m, peer);
@@ -222,6 +231,7 @@ static enum tutti_status peer_proof(struct tutti_meeting *m, struct tutti_meetin
     seat->peer = peer;
     peer->rank = hello->rank;
     peer->state = TUTTI_PEER_SEATED;
+    tutti_meeting_loss_note(m, &hello->lost);
     return TUTTI_OK;
 }
 
@@ -245,13 +255,17 @@ static enum tutti_status peer_message(struct tutti_meeting *m, struct tutti_meet
 
 static void peer_gone(struct tutti_meeting *m, struct tutti_meeting_peer *peer)
 {
-    if (peer->state == TUTTI_PEER_SEATED)
+    struct tutti_meeting_loss loss = {.pid = 0};
+    if (peer->state == TUTTI_PEER_SEATED) {
         tutti_log(TUTTI_LOG_WARN, "rank %d (process %d) went away while the ranks were meeting", (int)peer->rank,
                   (int)peer->pid);
+        loss = tutti_meeting_loss_now(peer->rank, peer->pid);
+    }
     /* It has seen our proof: it does not share our secret, or was ended. */
     if (peer->state == TUTTI_PEER_CHALLENGED && m->request->secret)
         refusal_note(m, peer, "it does not accept this rank's secret");
     peer_drop(m, peer);
+    tutti_meeting_loss_note(m, &loss);
 }
 
 static void peer_serve(struct tutti_meeting *m, struct tutti_meeting_peer *peer)
@@ -312,10 +326,12 @@ static void ticket_seat(struct tutti_meeting *m, struct tutti_meeting_ticket *ti
         return;
     }
     struct tutti_meeting_seat *seat = seat_take(m, &who);
-    if (seat)
-        seat->ticket = ticket;
-    else
+    if (!seat) {
         tutti_meeting_ticket_done(ticket, &m->verdict, NULL);
+        return;
+    }
+    seat->ticket = ticket;
+    tutti_meeting_loss_note(m, &ticket->lost);
 }
 
 static void tickets_serve(struct tutti_meeting *m)
@@ -380,6 +396,8 @@ enum tutti_status tutti_meeting_lead(struct tutti_meeting *m, void (*before_verd
         } else {
             strangers_expire(m, now);
             lead_step(m, now);
+            /* After it: whoever waits at the door has come, however late this rank looks. */
+            if (tutti_meeting_losses_check(m, now) < 0) meeting_fail(m, true);
         }
     }
     if (m->verdict.status == TUTTI_OK && tutti_meeting_decide(m, &result) < 0) meeting_fail(m, true);

@@ -41,6 +41,7 @@ static void ticket_fill(struct tutti_meeting_ticket *ticket, const struct tutti_
     ticket->build = request->build;
     ticket->host = request->host;
     strncpy(ticket->version, request->version, sizeof ticket->version - 1);
+    if (request->lost) ticket->lost = *request->lost;
     ticket->same_secret = mine && leaders ? strcmp(mine, leaders) == 0 : mine == leaders;
 }
 

@@ -1,42 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Meetings among strangers, squatters and the dead; meetings by a store; and memory that fails in turn. */
+/* Meetings among strangers and squatters; meetings by a store; and memory that fails in turn. */
 
 #include "acts_test.h"
 
 #include <dirent.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
-/* Where the ranks of this test meet. */
-static void place_of_acts(char out[TUTTI_MEETING_PLACE])
-{
-    tutti_meeting_place(ACTS_JOB, unique, 0, out);
-}
-
-static int raw_connect(const char *place)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t n = strlen(place);
-    memcpy(address.sun_path + 1, place, n);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    if (connect(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-/* Waits until a leader listens at the place. */
-static void await_leader(const char *place)
-{
-    uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
-    int fd = -1;
-    while ((fd = raw_connect(place)) < 0 && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
-    assert_true(fd >= 0);
-    close(fd);
-}
 
 /* ---- strangers ---- */
 
@@ -150,93 +118,6 @@ static void test_other_build(void **state)
     expect_error(0, TUTTI_ERR_CONFIG, "runs another build of tutti: 9.9.9 there");
 }
 
-/* ---- the dead ---- */
-
-/* The leader is killed while two wait for a fourth: they elect another one. When it is started again, and the fourth
- * comes, all meet; else the new leader says who is missing. */
-static void test_leader_killed(void **state)
-{
-    char place[TUTTI_MEETING_PLACE];
-    (void)state;
-    place_of_acts(place);
-    for (int again = 0; again < 2; again++) {
-        plan(4);
-        for (int i = 1; i < 3 && !again; i++) acts[i].timeout_ms = 2500;
-        pid_t leader = spawn(0, 1);
-        await_leader(place);
-        pid_t pids[2] = {spawn(1, 1), spawn(2, 1)};
-        tutti_sleep_ns(200 * TUTTI_NS_PER_MS);
-        kill(leader, SIGKILL);
-        waitpid(leader, NULL, 0);
-        tutti_sleep_ns(100 * TUTTI_NS_PER_MS);
-        pid_t rest[2] = {again ? spawn(0, 1) : -1, again ? spawn(3, 1) : -1};
-        for (int i = 0; i < 2; i++) reap(pids[i]);
-        for (int i = 0; i < 2 && again; i++) reap(rest[i]);
-        if (again) expect_world(4, "shm", false);
-        for (size_t i = 1; i < 3 && !again; i++)
-            expect_error(i, TUTTI_ERR_TIMEOUT, "ranks 0 and 3 did not arrive within 2.");
-    }
-}
-
-/* A member that is killed while it waits may come again, too. */
-static void test_member_killed(void **state)
-{
-    char place[TUTTI_MEETING_PLACE];
-    (void)state;
-    place_of_acts(place);
-    plan(3);
-    pid_t leader = spawn(0, 1);
-    await_leader(place);
-    pid_t member = spawn(1, 1);
-    tutti_sleep_ns(150 * TUTTI_NS_PER_MS);
-    kill(member, SIGKILL);
-    waitpid(member, NULL, 0);
-    pid_t pids[2] = {spawn(1, 1), spawn(2, 1)};
-    reap(leader);
-    reap(pids[0]);
-    reap(pids[1]);
-    expect_world(3, "shm", false);
-}
-
-/* "rank 3 ...", "ranks 1 and 3 ...": on a busy machine others may be late, too. */
-static bool names_rank(const char *text, size_t rank)
-{
-    char forms[3][16];
-    snprintf(forms[0], sizeof forms[0], "rank %zu ", rank);
-    snprintf(forms[1], sizeof forms[1], "ranks %zu", rank);
-    snprintf(forms[2], sizeof forms[2], "and %zu ", rank);
-    for (size_t i = 0; i < 3; i++)
-        if (strstr(text, forms[i])) return true;
-    return false;
-}
-
-/* Killed at any instant of a meeting, ten times by seed: the others get a sentence or, when it is not missed any more,
- * a world; and they get it in time. */
-static void test_killed_at_random(void **state)
-{
-    uint64_t seed = test_seed();
-    (void)state;
-    for (int round = 0; round < 10; round++) {
-        plan(4);
-        pid_t pids[4];
-        for (int i = 0; i < 4; i++) acts[i].timeout_ms = 1000;
-        for (size_t i = 0; i < 4; i++) pids[i] = spawn(i, 1);
-        size_t victim = tutti_random64(&seed) % 4;
-        tutti_sleep_ns(tutti_random64(&seed) % (15 * TUTTI_NS_PER_MS));
-        kill(pids[victim], SIGKILL);
-        for (size_t i = 0; i < 4; i++) waitpid(pids[i], NULL, 0);
-        for (size_t i = 0; i < 4; i++) {
-            if (i == victim) continue;
-            if (acts[i].status < 0) {
-                assert_true(acts[i].status == TUTTI_ERR_TIMEOUT || acts[i].status == TUTTI_ERR_BOOTSTRAP);
-                if (!names_rank(acts[i].text, victim))
-                    fail_msg("rank %zu: %s (rank %zu was killed)", i, acts[i].text, victim);
-            }
-            assert_true(acts[i].took_ns < 5 * TUTTI_NS_PER_S);
-        }
-    }
-}
-
 /* ---- by a store ---- */
 
 static struct tutti_store_server *server;
@@ -282,16 +163,20 @@ static void test_store_after_failure(void **state)
         plan(3);
         pid_t pids[3];
         for (size_t i = 0; i < 2; i++) {
-            acts[i].timeout_ms = 600;
+            acts[i].timeout_ms = killed ? 20000 : 600;
             acts[i].delay_ms = 100 * i;
             pids[i] = fork();
             assert_true(pids[i] >= 0);
             if (pids[i] == 0) act_run_by(&acts[i], address), _exit(0);
         }
-        tutti_sleep_ns(300 * TUTTI_NS_PER_MS);
-        if (killed) kill(pids[0], SIGKILL);
-        for (size_t i = 0; i < 2; i++) waitpid(pids[i], NULL, 0);
-        expect_error(1, TUTTI_ERR_TIMEOUT, killed ? "ranks 0 and 2 did not arrive" : "rank 2 did not arrive");
+        tutti_sleep_ns(100 * TUTTI_NS_PER_MS + SEATED_NS);
+        struct death death = {.at_ns = 0};
+        if (killed) death = kill_rank(0, pids[0]);
+        for (size_t i = (size_t)killed; i < 2; i++) reap(pids[i]);
+        if (killed)
+            expect_death(1, &death);
+        else
+            expect_error(1, TUTTI_ERR_TIMEOUT, "rank 2 did not arrive");
         plan(3);
         for (size_t i = 0; i < 3; i++) {
             pids[i] = fork();
@@ -414,9 +299,9 @@ static void test_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ACT(test_strangers),           ACT(test_foreign_user),     ACT(test_squatters),        ACT(test_other_build),
-        ACT(test_leader_killed),       ACT(test_member_killed),    ACT(test_killed_at_random), ACT(test_store),
-        ACT(test_store_after_failure), ACT(test_store_other_host), ACT(test_memory_fails),     ACT(test_descriptors),
+        ACT(test_strangers),        ACT(test_foreign_user), ACT(test_squatters),
+        ACT(test_other_build),      ACT(test_store),        ACT(test_store_after_failure),
+        ACT(test_store_other_host), ACT(test_memory_fails), ACT(test_descriptors),
     };
     setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,7 @@ static enum tutti_status deliver_failure(struct tutti_meeting *m)
     struct tutti_meeting_verdict verdict;
     tutti_meeting_head_fill(m->request, TUTTI_MEETING_VERDICT, &verdict.head);
     verdict.status = error.status;
+    verdict.peer = error.peer;
     memcpy(verdict.text, error.text, sizeof verdict.text);
     for (uint32_t i = 0; m->told && i < m->n_peers; i++) tutti_meeting_send(m->peers[i]->fd, &verdict, NULL);
     if (!m->told) error.status = TUTTI_AGAIN;
@@ -67,6 +68,8 @@ static enum tutti_status deliver_failure(struct tutti_meeting *m)
 static void deliver_tickets(struct tutti_meeting *m, const struct tutti_meeting_result *result)
 {
     const struct tutti_error fine = {.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
+    struct tutti_error withdrew;
+    tutti_error_set(&withdrew, TUTTI_ERR_CANCELLED, "it withdrew while the ranks were meeting");
     for (int32_t rank = 0; rank < m->request->n_ranks; rank++) {
         struct tutti_meeting_seat *seat = &m->seats[rank];
         struct tutti_meeting_result copy = *result;
@@ -76,9 +79,9 @@ static void deliver_tickets(struct tutti_meeting *m, const struct tutti_meeting_
         bool delivered = tutti_meeting_ticket_done(seat->ticket, error, &copy);
         seat->ticket = NULL;
         if (!shared)
-            tutti_card_fail(result->segment, (uint32_t)rank, error->text);
+            tutti_card_fail(result->segment, (uint32_t)rank, error);
         else if (!delivered) {
-            tutti_card_fail(result->segment, (uint32_t)rank, "it withdrew while the ranks were meeting");
+            tutti_card_fail(result->segment, (uint32_t)rank, &withdrew);
             tutti_segment_release(copy.segment);
         }
     }
@@ -110,6 +113,8 @@ static enum tutti_status ack_take(struct tutti_meeting *m, struct tutti_meeting_
     size_t n;
     enum tutti_status status = tutti_meeting_recv(peer->fd, &message, &n, NULL);
     if (status == TUTTI_PENDING) return status;
+    if (status == TUTTI_AGAIN && tutti_meeting_process_ended(peer->pid))
+        return tutti_meeting_fail_dead(peer->rank, peer->pid);
     if (status == TUTTI_OK) status = tutti_meeting_check(m->request, &message, n);
     if (status == TUTTI_OK && message.head.type == TUTTI_MEETING_ASK) return TUTTI_PENDING; /* crossed the verdict */
     if (status == TUTTI_OK && message.head.type == TUTTI_MEETING_ACK && message.verdict.status == TUTTI_OK) {
@@ -154,7 +159,7 @@ enum tutti_status tutti_meeting_deliver(struct tutti_meeting *m, struct tutti_me
     deliver_peers(m, result);
     enum tutti_status status = acks_wait(m, &culprit);
     if (status == TUTTI_OK) return status;
-    tutti_card_fail(result->segment, (uint32_t)culprit, tutti_last_error()->text);
+    tutti_card_fail(result->segment, (uint32_t)culprit, tutti_last_error());
     tutti_segment_release(result->segment);
     return status;
 }

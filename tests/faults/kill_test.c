@@ -21,7 +21,8 @@ enum { KILLS = 200, RANKS = 4, ELEMENTS = 30000 };
 struct plan {
     uint64_t seed, delay_ns;
     int32_t victim;
-    bool shrink;
+    bool shrink;                /* the survivors go on */
+    bool leads;                 /* the victim is the first at the meeting */
     _Atomic uint64_t *death_ns; /* shared by the processes */
 };
 
@@ -114,6 +115,7 @@ static void live_until_a_death(struct rank *rank)
 static void kills(void **state)
 {
     (void)state;
+    if (!ranks_can_fork()) skip();
     uint64_t random = test_seed();
     struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
     unsigned failed = 0;
@@ -150,12 +152,57 @@ static void die_before(struct rank *rank)
 static void dead_before_creation(void **state)
 {
     (void)state;
+    if (!ranks_can_fork()) skip();
     struct ranks_config config = {.n = 3, .forked = true, .no_comm = true, .may_die = 2, .deadline_s = 10};
     assert_int_equal(ranks_run(&config, die_before), 0);
 }
 
+/* Rank 2 never comes, and the victim dies while the others wait for it: the first to come, who leads the meeting, or a
+ * later one. */
+static void die_among_waiting(struct rank *rank)
+{
+    struct plan *plan = rank->arg;
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    bool victim = rank->index == plan->victim;
+    char name[16];
+    pthread_t killer;
+    snprintf(name, sizeof name, "rank %d ", plan->victim);
+    if (rank->index == 2) return;
+    if (victim != plan->leads) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    if (victim) RANK_CHECK(rank, pthread_create(&killer, NULL, die, plan) == 0);
+    config.rank = rank->index, config.n_ranks = rank->n, config.name = rank->name;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_DEAD, name, tutti_comm_create(rank->context, &config, &rank->comm));
+    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    if (late_ns > LIMIT_NS)
+        rank_fail(rank, __FILE__, __LINE__, "told of %safter %llu ms", name, (unsigned long long)late_ns / 1000000);
+}
+
+static void dead_while_meeting(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
+                        .delay_ns = 600000000};
+    unsigned failed = 0;
+    static const int32_t victims[] = {0, 1, 3};
+    for (int i = 0; i < 6; i++) {
+        plan.victim = victims[i % 3];
+        plan.leads = i >= 3;
+        struct ranks_config config = {.n = RANKS,
+                                      .forked = true,
+                                      .no_comm = true,
+                                      .deadline_s = 30,
+                                      .arg = &plan,
+                                      .may_die = UINT64_C(1) << plan.victim};
+        failed += ranks_run(&config, die_among_waiting);
+    }
+    munmap(plan.death_ns, 4096);
+    assert_int_equal(failed, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kills), cmocka_unit_test(dead_before_creation)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kills), cmocka_unit_test(dead_before_creation),
+                                       cmocka_unit_test(dead_while_meeting)};
     return cmocka_run_group_tests_name("faults.kill", tests, NULL, NULL);
 }
