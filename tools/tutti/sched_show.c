@@ -24,7 +24,7 @@ static const struct tutti_arg args[] = {
     {"rank", 'r', TUTTI_ARG_U32, &options.rank, "R", "the steps of this rank, with what each waits for"},
     {"root", 0, TUTTI_ARG_U32, &options.root, "R", "root of rooted kinds (default 0)"},
     {"levels", 'l', TUTTI_ARG_TEXT, &options.levels, "L", "groups of ranks, such as 8,8,7,8 or 2,2;2"},
-    {"radix", 0, TUTTI_ARG_U32, &options.radix, "K", "radix of trees, dissemination, Bruck"},
+    {"radix", 0, TUTTI_ARG_U32, &options.radix, "K", "radix of trees, dissemination, Bruck; parts of hierarchical"},
     {"calls", 'c', TUTTI_ARG_FLAG, &options.calls, NULL, "leave calls of other collectives as they are"},
     {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "write a space-time diagram"},
     {"ascii", 0, TUTTI_ARG_FLAG, &options.ascii, NULL, "draw without unicode"},
