@@ -15,7 +15,7 @@
 #define SLEEP_WORDS 16
 #define HELPER_STACK (512 * 1024)
 /* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, then lets others run. */
-#define SPIN_ALONE_NS UINT64_C(5000)
+#define SPIN_ALONE_NS UINT64_C(2000)
 /* Turns given up before a sleep where ranks outnumber CPUs: the second one spares more sleeps than it costs. */
 #define YIELDS 2
 
