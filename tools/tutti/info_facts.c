@@ -56,11 +56,13 @@ static void simd_gather(struct info *info)
 
 static void features_gather(struct info *info)
 {
-    /* The lists, as one string after a separator: so what stands in them is told. */
 #define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
 #define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
-    info_text(info, features, "transports", NULL, "%s", TUTTI_TRANSPORTS(TRANSPORT_TEXT) + strlen(", "));
-    info_text(info, features, "decorators", NULL, "%s", TUTTI_DECORATORS(DECORATOR_TEXT) + strlen(", "));
+    static const char transports[] = TUTTI_TRANSPORTS(TRANSPORT_TEXT), decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
+#undef TRANSPORT_TEXT
+#undef DECORATOR_TEXT
+    info_text(info, features, "transports", NULL, "%s", &transports[2]); /* without the first comma */
+    info_text(info, features, "decorators", NULL, "%s", &decorators[2]);
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
