@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static float a[4096], b[4096];
+static _Thread_local float a[4096], b[4096]; /* ranks are threads */
 
 struct odd_one {
     const char *name;
