@@ -19,11 +19,4 @@ static inline uint64_t test_seed(void)
     return text ? strtoull(text, NULL, 0) : UINT64_C(20261121);
 }
 
-/* TUTTI_TEST_LONG=1: the full product instead of pairs. */
-static inline int test_long(void)
-{
-    const char *text = getenv("TUTTI_TEST_LONG");
-    return text && text[0] == '1';
-}
-
 #endif

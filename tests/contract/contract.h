@@ -30,6 +30,7 @@ struct contract_case {
     uint32_t at[N_DIMENSIONS];
     uint64_t seed;
     const char *algorithm; /* NULL: chosen */
+    bool thrifty;          /* large reductions are compared by one rank, which differs from case to case */
 };
 const char *contract_call_name(const struct contract_case *c);
 bool contract_call_reduces(uint32_t call);
@@ -40,7 +41,7 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
 
 /* Cases that contain every pair of values of every two dimensions; malloc'ed. */
 struct contract_case *contract_pairs(uint64_t seed, size_t *n);
-/* Every combination for a number of ranks, thinned to every `stride`-th; malloc'ed. */
+/* Every combination for a number of ranks; malloc'ed. */
 struct contract_case *contract_product(uint32_t n_ranks, uint64_t seed, size_t *n);
 
 #endif

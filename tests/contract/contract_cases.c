@@ -126,6 +126,7 @@ struct contract_case *contract_product(uint32_t n_ranks, uint64_t seed, size_t *
         if (!contract_call_reduces(c->at[CALL]) && c->at[OP] != 0) continue; /* the same case again */
         c->at[RANKS] = n_ranks - 1;
         c->seed = next_random(&seed);
+        c->thrifty = true;
         ++*n;
     }
     return cases;

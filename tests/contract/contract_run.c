@@ -323,6 +323,7 @@ static bool right_reduction(const struct setup *s, const char *got)
     size_t n = s->block[s->me], first = s->call->send == EACH ? s->send.at[s->me] : 0, length;
     size_t n_inputs = s->call->meaning == PREFIX ? s->me + 1 : s->call->meaning == BEFORE ? s->me : s->n;
     const void *inputs[MAX_RANKS];
+    if (s->c->thrifty && n > 1000 && s->me != (s->c->seed >> 20) % s->n) return true;
     char *whole[MAX_RANKS] = {0}, *want = calloc(n + 1, s->esize);
     bool right = want != NULL;
     for (uint32_t r = 0; r < n_inputs && right; r++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract suite: every pair of values of all dimensions on each transport, the full product with
- * TUTTI_TEST_LONG=1; every algorithm for every call that it offers; and zero copy, decorators and a far-off slot for
- * each. */
+/* The contract suite: every pair of values of all dimensions on each transport, or, with the argument "product", every
+ * combination (hours); every algorithm for every call that it offers; and the decorators. */
 
 #include "test.h"
 
@@ -23,6 +22,8 @@ static void run_batch(struct rank *rank)
         if (batch->cases[i].at[RANKS] + 1 == batch->n_ranks) contract_run(rank, &batch->cases[i], NULL);
 }
 
+static uint32_t deadline_s = 300; /* of the cases of one number of ranks */
+
 /* Small slices and staging, so that moderate sizes take many of both. */
 static const struct tutti_option small[] = {{"slice", "16K"}, {"staging", "256K"}, {"eager", "512"}};
 
@@ -35,7 +36,7 @@ static unsigned run_cases(const struct contract_case *cases, size_t n, uint32_t 
                                   .options = options,
                                   .n_options = n_options,
                                   .timeout_ns = UINT64_C(60000000000),
-                                  .deadline_s = test_long() ? 3000 : 300,
+                                  .deadline_s = deadline_s,
                                   .arg = &batch};
     return ranks_run(&config, run_batch);
 }
@@ -65,7 +66,7 @@ static void pairs_shm(void **state)
 static void product(void **state)
 {
     (void)state;
-    if (!test_long()) skip(); /* TUTTI_TEST_LONG=1, as `./dev check --long` sets it */
+    deadline_s = 20000;
     for (uint32_t n_ranks = 1; n_ranks <= contract_domain[RANKS]; n_ranks++) {
         size_t n;
         struct contract_case *cases = contract_product(n_ranks, test_seed(), &n);
@@ -142,11 +143,17 @@ static void decorated(void **state)
     assert_int_equal(failed, 0);
 }
 
-int main(void)
+/* With the argument "product": that alone. */
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest whole[] = {cmocka_unit_test(product)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_self),      cmocka_unit_test(pairs_shm), cmocka_unit_test(product),
-        cmocka_unit_test(every_algorithm), cmocka_unit_test(decorated),
+        cmocka_unit_test(pairs_self),
+        cmocka_unit_test(pairs_shm),
+        cmocka_unit_test(every_algorithm),
+        cmocka_unit_test(decorated),
     };
+    if (argc > 1 && strcmp(argv[1], "product") == 0)
+        return cmocka_run_group_tests_name("contract product", whole, NULL, NULL);
     return cmocka_run_group_tests_name("contract", tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ fuzz_step() { # seconds for each target
   [ $n -gt 0 ] && return $failed
 }
 
-long_step() { TUTTI_TEST_LONG=1 run_ctest release; }
+long_step() { run_ctest release -L long; }
 
 check() {
   local long=0 failed=0 result seconds name
