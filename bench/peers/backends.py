@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The peers that are compared, behind one interface: a peer turns a case (collective, size, buffers) into a call
+without arguments. Torch's backends differ in their group alone; MPI is called through mpi4py, on the same memory."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send_recv")
+ELEMENT = 4  # bytes of a float32
+
+# Newer versions of torch warn of the older names.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@dataclass
+class Case:
+    """One cell. `size` is the larger side of the collective in bytes, as in nccl-tests; a block has at least one
+    element. `a` is read (and written where the collective works in place), `b` is written."""
+
+    operation: str
+    size: int
+    rank: int
+    n: int
+    a: torch.Tensor
+    b: torch.Tensor
+
+    @staticmethod
+    def make(operation: str, size: int, rank: int, n: int, memory: tuple[torch.Tensor, torch.Tensor]) -> "Case":
+        whole = max(1, size // ELEMENT)
+        block = max(1, whole // n)
+        inputs, outputs = {
+            "all_gather": (block, block * n),
+            "reduce_scatter": (block * n, block),
+            "all_to_all": (block * n, block * n),
+            "barrier": (0, 0),
+        }.get(operation, (whole, whole))
+        return Case(operation, size, rank, n, memory[0][:inputs], memory[1][:outputs])
+
+    @property
+    def partner(self) -> int | None:
+        """The other end of the round trip: neighbours in pairs; of an odd number the last one has none."""
+        other = self.rank ^ 1
+        return other if other < self.n else None
+
+    def fill(self) -> None:
+        """Small whole numbers, exact in every order of summing, that tell which rank and which block they are of."""
+        if self.operation in ("reduce_scatter", "all_to_all"):
+            for j, block in enumerate(self.a.chunk(self.n)):
+                block.fill_(self.rank * self.n + j + 1)
+        else:
+            self.a.fill_(self.rank + 1)
+        self.b.fill_(-1)
+
+    def verify(self) -> None:
+        """Raises if the call after fill() did not do what it says."""
+        n, rank = self.n, self.rank
+        expected: list[tuple[torch.Tensor, float]] = {
+            "all_reduce": lambda: [(self.a, n * (n + 1) / 2)],
+            "all_gather": lambda: [(block, r + 1) for r, block in enumerate(self.b.chunk(n))],
+            "reduce_scatter": lambda: [(self.b, sum(r * n + rank + 1 for r in range(n)))],
+            "all_to_all": lambda: [(block, r * n + rank + 1) for r, block in enumerate(self.b.chunk(n))],
+            "broadcast": lambda: [(self.a, 1)],
+            "barrier": lambda: [],
+            "send_recv": lambda: [(self.b, self.partner + 1)] if self.partner is not None else [],
+        }[self.operation]()
+        for tensor, value in expected:
+            if not bool((tensor == value).all()):
+                raise AssertionError(f"{self.operation} of {self.size} bytes: rank {rank} did not find {value}")
+
+
+class TorchPeer:
+    """A backend of torch.distributed, by a group of its own over all ranks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.group = dist.new_group(backend=name)
+
+    def call(self, case: Case) -> Callable[[], object]:
+        return getattr(self, "_" + case.operation)(case)
+
+    def _all_reduce(self, case: Case) -> Callable[[], object]:
+        return lambda: dist.all_reduce(case.a, group=self.group)
+
+    def _all_gather(self, case: Case) -> Callable[[], object]:
+        return lambda: all_gather_single(case.b, case.a, group=self.group)
+
+    def _reduce_scatter(self, case: Case) -> Callable[[], object]:
+        return lambda: reduce_scatter_single(case.b, case.a, group=self.group)
+
+    def _all_to_all(self, case: Case) -> Callable[[], object]:
+        return lambda: dist.all_to_all_single(case.b, case.a, group=self.group)
+
+    def _broadcast(self, case: Case) -> Callable[[], object]:
+        return lambda: dist.broadcast(case.a, 0, group=self.group)
+
+    def _barrier(self, case: Case) -> Callable[[], object]:
+        return lambda: dist.barrier(group=self.group)
+
+    def _send_recv(self, case: Case) -> Callable[[], object]:
+        partner, group = case.partner, self.group
+        if partner is None:
+            return lambda: None
+        send, recv = (lambda: dist.send(case.a, partner, group)), (lambda: dist.recv(case.b, partner, group))
+        first, second = (send, recv) if case.rank % 2 == 0 else (recv, send)
+        return lambda: (first(), second())
+
+
+class MpiPeer:
+    """MPI_COMM_WORLD through mpi4py, on the memory of the tensors."""
+
+    name = "mpi"
+
+    def __init__(self) -> None:
+        self.mpi = importlib.import_module("mpi4py.MPI")
+        self.comm = self.mpi.COMM_WORLD
+
+    def call(self, case: Case) -> Callable[[], object]:
+        comm, a, b, partner = self.comm, case.a.numpy(), case.b.numpy(), case.partner
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: comm.Allreduce(self.mpi.IN_PLACE, a),
+            "all_gather": lambda: comm.Allgather(a, b),
+            "reduce_scatter": lambda: comm.Reduce_scatter_block(a, b),
+            "all_to_all": lambda: comm.Alltoall(a, b),
+            "broadcast": lambda: comm.Bcast(a, 0),
+            "barrier": comm.Barrier,
+        }
+        if case.operation != "send_recv":
+            return calls[case.operation]
+        if partner is None:
+            return lambda: None
+        if case.rank % 2 == 0:
+            return lambda: (comm.Send(a, partner), comm.Recv(b, partner))
+        return lambda: (comm.Recv(b, partner), comm.Send(a, partner))
+
+
+def mpi_is_installed() -> bool:
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def load_backend(name: str) -> None:
+    """Makes the name known to torch: tutti's package registers it when it is imported."""
+    if name == "tutti":
+        importlib.import_module("tutti_torch")

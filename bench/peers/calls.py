@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What PyTorch and the binding add to a call, and how much of a long call is hidden behind other work.
+
+Overhead: the same all_reduce of 8 bytes through PyTorch on tutti, through PyTorch on its `fake` backend (which does
+nothing: what PyTorch alone costs), and through tutti's C library alone, called by ctypes from the same processes; what
+ctypes costs is measured on a function that does nothing with as many arguments, and taken off."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from statistics import median
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+
+from .cells import Clock, interleave, seconds_of
+
+OVERLAP_BYTES = 64 << 20
+
+
+class CLibrary:
+    """tutti's C interface on a communicator of its own, over the library that the backend has loaded."""
+
+    class Config(ctypes.Structure):
+        _fields_ = [
+            ("size", ctypes.c_size_t),
+            ("rank", ctypes.c_int32),
+            ("n_ranks", ctypes.c_int32),
+            ("store", ctypes.c_void_p),
+            ("name", ctypes.c_char_p),
+            ("secret", ctypes.c_char_p),
+            ("timeout_ns", ctypes.c_uint64),
+            ("nonblocking", ctypes.c_bool),
+        ]
+
+    def __init__(self, path: str, rank: int, n: int, name: str) -> None:
+        self.library = ctypes.PyDLL(path)  # keeps the GIL, as nobody else needs it: the cheapest way in
+        self.dtype, self.op = self.constant("tutti_dtype_name", b"float32"), self.constant("tutti_op_name", b"sum")
+        self.comm = ctypes.c_void_p()
+        config = self.Config(ctypes.sizeof(self.Config), rank, n, None, name.encode(), None, 60 * 10**9, False)
+        status = self.library.tutti_comm_create(None, ctypes.byref(config), ctypes.byref(self.comm))
+        if status < 0:
+            raise RuntimeError(f"tutti_comm_create: status {status}")
+        types = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        types += [ctypes.c_void_p] * 3
+        self.function, self.nothing = self.library.tutti_all_reduce, ctypes.PyDLL(None).getppid
+        self.function.argtypes = self.nothing.argtypes = types
+
+    def constant(self, function: str, name: bytes) -> int:
+        """The value that the library's own table of names gives."""
+        name_of = getattr(self.library, function)
+        name_of.restype = ctypes.c_char_p
+        return next(value for value in range(64) if name_of(value) == name)
+
+    def arguments(self, tensor: torch.Tensor) -> tuple:
+        pointer = ctypes.c_void_p(tensor.data_ptr())
+        return pointer, pointer, tensor.numel(), self.dtype, self.op, self.comm, None, None
+
+    def all_reduce(self, tensor: torch.Tensor) -> Callable[[], object]:
+        arguments, function = self.arguments(tensor), self.function
+
+        def call() -> None:
+            if function(*arguments) < 0:
+                raise RuntimeError("tutti_all_reduce failed")
+
+        return call
+
+    def empty(self, tensor: torch.Tensor) -> Callable[[], object]:
+        """As all_reduce(), but for what is called."""
+        arguments, function = self.arguments(tensor), self.nothing
+
+        def call() -> None:
+            if function(*arguments) < 0:
+                raise RuntimeError("getppid failed")
+
+        return call
+
+    def close(self) -> None:
+        self.library.tutti_comm_destroy(self.comm)
+
+
+def measure_overhead(clock: Clock, peer, library: CLibrary, seconds: float) -> dict:
+    """Microseconds of a call of 8 bytes in all its parts."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the backend "fake"
+
+    fake = dist.new_group(backend="fake")
+    tensor = torch.zeros(2)
+    calls = {
+        "torch": lambda: dist.all_reduce(tensor, group=peer.group),
+        "fake": lambda: dist.all_reduce(tensor, group=fake),
+        "c": library.all_reduce(tensor),
+        "ctypes": library.empty(tensor),
+    }
+    times = interleave(clock, calls, seconds, 2e-3)
+    result = {}
+    for which in ("median_us", "min_us"):
+        parts = {name: times[name][which] for name in calls}
+        parts["c"] -= parts["ctypes"]
+        parts["overhead"] = parts["torch"] - parts["fake"] - parts["c"]
+        result[which] = parts
+    return result
+
+
+def compute_for(seconds: float) -> Callable[[], object]:
+    """Work of one thread that takes about so long when it is alone."""
+    matrix, out = torch.rand(256, 256), torch.empty(256, 256)
+    one = min(seconds_of(lambda: torch.mm(matrix, matrix, out=out), 8) for _ in range(5)) / 8
+    n = max(1, round(seconds / one))
+
+    def compute() -> None:
+        for _ in range(n):
+            torch.mm(matrix, matrix, out=out)
+
+    return compute
+
+
+def measure_overlap(clock: Clock, peers: list, memory: torch.Tensor, seconds: float) -> dict:
+    """For each peer: an asynchronous all_reduce beside computing, and beside a sleeping caller, each for as long as
+    the all_reduce takes alone; and what part of the shorter of the two was hidden behind the other."""
+    tensor = memory[: OVERLAP_BYTES // 4].zero_()
+    result = {}
+    for peer in peers:
+        if not hasattr(peer, "group"):
+            continue
+
+        def start(group=peer.group):
+            return dist.all_reduce(tensor, group=group, async_op=True)
+
+        alone = clock.most([median(seconds_of(lambda: start().wait(), 1) for _ in range(4))])[0]
+        compute = compute_for(alone)
+
+        def beside(other: Callable[[], object], start=start) -> None:
+            work = start()
+            other()
+            work.wait()
+
+        calls = {
+            "alone": lambda: start().wait(),
+            "compute": compute,
+            "sleep": lambda: time.sleep(alone),
+            "beside_compute": lambda: beside(compute),
+            "beside_sleep": lambda: beside(lambda: time.sleep(alone)),
+        }
+        times = interleave(clock, calls, seconds / len(peers), alone)
+        row = {name: times[name]["median_us"] for name in calls}
+        for other in ("compute", "sleep"):
+            saved = row["alone"] + row[other] - row["beside_" + other]
+            row["hidden_" + other] = saved / min(row["alone"], row[other])
+        result[peer.name] = row
+    return result

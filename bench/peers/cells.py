@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Times of collectives: blocks of back-to-back calls, all peers in turn in every block and in another order each time,
+so that what else the machine does falls on all alike. A block's time is that of its slowest rank."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+
+from .backends import Case
+
+BLOCKS_LEAST, BLOCKS_MOST = 3, 25
+CALLS_MOST = 500
+
+
+class Clock:
+    """Agreement of the ranks on numbers, over a group that is not measured."""
+
+    def __init__(self) -> None:
+        self.group = dist.new_group(backend="gloo")
+
+    def most(self, numbers: list[float]) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self.group)
+        return tensor.tolist()
+
+    def meet(self) -> None:
+        dist.barrier(group=self.group)
+
+
+def seconds_of(call: Callable[[], object], n: int) -> float:
+    start = time.perf_counter()
+    for _ in range(n):
+        call()
+    return time.perf_counter() - start
+
+
+def calls_in(seconds: float, one: float) -> int:
+    return max(1, min(CALLS_MOST, int(seconds / max(one, 1e-9))))
+
+
+def attempt(clock: Clock, case: Case, peer) -> tuple[Callable[[], object] | None, str]:
+    """The call, after it was seen to give the right result on all ranks; else None and the reason."""
+    reason = ""
+    call = None
+    case.fill()
+    clock.meet()
+    try:
+        call = peer.call(case)
+        call()
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if clock.most([float(bool(reason))])[0]:
+        return None, reason or "another rank could not"
+    case.verify()
+    return call, ""
+
+
+def interleave(clock: Clock, calls: dict[str, Callable[[], object]], seconds: float, block: float) -> dict[str, dict]:
+    """Measures the calls in turn for about so many seconds, in blocks of about `block` seconds."""
+    names = list(calls)
+    estimates = [0.0] * len(names)
+    for n_calls in (1, 1, 0):  # the first call connects, the third estimate is of as many as take a while
+        counts = [n_calls or calls_in(block / 4, e) for e in estimates]
+        for i, name in enumerate(names):
+            clock.meet()
+            estimates[i] = seconds_of(calls[name], counts[i]) / counts[i]
+        estimates = clock.most(estimates)
+    counts = {name: calls_in(block, e) for name, e in zip(names, estimates)}
+    once = sum(counts[name] * e for name, e in zip(names, estimates))
+    n_blocks = max(BLOCKS_LEAST, min(BLOCKS_MOST, int(seconds / once)))
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(n_blocks):
+        for i in range(len(names)):
+            name = names[(i + turn) % len(names)]
+            clock.meet()
+            times[name].append(seconds_of(calls[name], counts[name]) / counts[name])
+    return {name: summary(clock.most(times[name]), counts[name]) for name in names}
+
+
+def summary(times: list[float], calls: int) -> dict:
+    return {"median_us": median(times) * 1e6, "min_us": min(times) * 1e6, "blocks": len(times), "calls": calls}
+
+
+def measure_cell(clock: Clock, peers: list, case: Case, seconds: float, block: float) -> dict:
+    """{peer: times or reason}; a peer that can not run the call has a reason."""
+    calls, reasons = {}, {}
+    for peer in peers:
+        call, reason = attempt(clock, case, peer)
+        if call:
+            calls[peer.name] = call
+        else:
+            reasons[peer.name] = {"reason": reason}
+    case.a.zero_()  # sums in place stay finite
+    return {**interleave(clock, calls, seconds, block), **reasons} if calls else reasons
