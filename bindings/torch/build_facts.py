@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the build has to know of the environment it builds for: which torch is there and where its headers and libraries
+are, which Python, which compilers. Everything that may be missing is refused here, each in one sentence that says how to
+get it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+
+OLDEST_TORCH = (2, 6)
+OLDEST_CMAKE = (3, 25)
+
+
+class BuildError(Exception):
+    """Ends the build; its text is the whole message."""
+
+
+# Run by the Python of the target environment. The names in _C are those that torch tells extensions to be built with, so
+# that both see one another's pybind11 types; later versions have none, since nothing is left to tell.
+PROBE = r"""
+import json, os, sys
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch": raise
+    sys.exit(3)
+pybind = {name: getattr(torch._C, "_PYBIND11_" + name, None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
+print(json.dumps({
+    "version": torch.__version__,
+    "root": os.path.dirname(os.path.abspath(torch.__file__)),
+    "cxx11_abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+    "pybind": {name: value for name, value in pybind.items() if value is not None},
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One environment: its torch, its Python, and the tools to build with."""
+
+    torch_version: str
+    torch_root: str
+    cxx11_abi: bool
+    pybind: dict
+    python_include: str
+    python_suffix: str
+    python_tag: str
+    cmake: str
+    ninja: str  # "": make is used
+
+
+def version_pair(version: str) -> tuple:
+    """"2.13.0+cpu" -> (2, 13)"""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def probe(environment: dict) -> "dict | None":
+    """What PROBE prints there; None where there is no torch."""
+    # An extension that torch loads by itself (this one, of another torch) must not keep it from being asked.
+    environment = {**environment, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    answer = subprocess.run([sys.executable, "-c", PROBE], env=environment, cwd="/", stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if answer.returncode == 3:
+        return None
+    if answer.returncode != 0:
+        reason = (answer.stderr.strip().splitlines() or [f"exit status {answer.returncode}"])[-1]
+        raise BuildError(f"the torch of {sys.executable} can not be imported: {reason}")
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def find_torch() -> dict:
+    """The torch of the environment. pip hides it behind variables of its own while it builds in isolation."""
+    hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
+    torch = probe(dict(os.environ)) or probe({name: os.environ[name] for name in os.environ if name not in hidden})
+    if torch is None:
+        raise BuildError(f"there is no torch in the environment of {sys.executable}: install torch first, and where the "
+                         "installer builds in an environment of its own, add --no-build-isolation")
+    if version_pair(torch["version"]) < OLDEST_TORCH:
+        raise BuildError(f"torch {torch['version']} is too old: tutti needs torch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} "
+                         "or later")
+    if not os.path.exists(os.path.join(torch["root"], "include/torch/csrc/distributed/c10d/Backend.hpp")):
+        raise BuildError(f"the torch in {torch['root']} comes without its C++ headers: install one that has them")
+    return torch
+
+
+def find_tool(names: list, package: str, what: str) -> str:
+    """The first of these programs; those beside this Python (installed with pip) count."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    for name in names:
+        found = shutil.which(name, path=path)
+        if found:
+            return found
+    raise BuildError(f"{what} is missing: install it (Debian: apt-get install {package})")
+
+
+def find_compiler(variable: str, names: list, package: str, what: str) -> str:
+    """The one that the variable names, as CMake would take it ("ccache g++" too), or the first of these."""
+    named = os.environ.get(variable, "").split()
+    if named and not shutil.which(named[0]):
+        raise BuildError(f"{variable} names {named[0]}, which is not there")
+    return named[0] if named else find_tool(names, package, what)
+
+
+def find_cmake() -> str:
+    cmake = find_tool(["cmake"], "cmake", "CMake")
+    answer = subprocess.run([cmake, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    version = version_pair(answer.splitlines()[0]) if answer else ()
+    if version < OLDEST_CMAKE:
+        raise BuildError(f"{cmake} is version {'.'.join(map(str, version)) or 'unknown'}, and "
+                         f"{OLDEST_CMAKE[0]}.{OLDEST_CMAKE[1]} is the oldest that can build tutti: pip install cmake")
+    return cmake
+
+
+def find_ninja() -> str:
+    """ninja, or "" when make has to do."""
+    try:
+        return find_tool(["ninja", "ninja-build"], "ninja-build", "Ninja")
+    except BuildError:
+        find_tool(["make", "gmake"], "ninja-build", "Ninja (or make)")
+        return ""
+
+
+def python_tag() -> str:
+    """"cp311-cp311-linux_x86_64"; a build without the GIL or for debugging has its letters behind the second number."""
+    number = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    flags = sysconfig.get_config_var("ABIFLAGS") or ""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return f"{number}-{number}{flags}-{platform}"
+
+
+def gather() -> Facts:
+    """All facts, or BuildError for the first that is missing: the cheapest to find out comes first."""
+    if sys.implementation.name != "cpython" or not sys.platform.startswith("linux"):
+        raise BuildError(f"tutti's PyTorch backend is built for CPython on Linux, not for {sys.implementation.name} on "
+                         f"{sys.platform}")
+    find_compiler("CC", ["cc", "gcc", "clang"], "gcc", "a C compiler")
+    find_compiler("CXX", ["c++", "g++", "clang++"], "g++", "a C++ compiler")
+    cmake, ninja = find_cmake(), find_ninja()
+    include = sysconfig.get_path("include")
+    if not os.path.exists(os.path.join(include, "Python.h")):
+        raise BuildError(f"Python's headers are missing ({include}/Python.h): install them "
+                         f"(Debian: apt-get install python{sys.version_info.major}-dev)")
+    torch = find_torch()
+    return Facts(torch_version=torch["version"], torch_root=torch["root"], cxx11_abi=torch["cxx11_abi"],
+                 pybind=torch["pybind"], python_include=include,
+                 python_suffix=sysconfig.get_config_var("EXT_SUFFIX"), python_tag=python_tag(), cmake=cmake, ninja=ninja)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch's backend "tutti": importing this package makes `torch.distributed.init_process_group("tutti")` work. It starts no
+thread and opens no device, so that a program may fork afterwards."""
+
+import torch
+
+from ._load import build_info, check
+
+check(torch.__version__)
+
+from . import _C  # noqa: E402
+from . import registration  # noqa: E402
+
+__version__ = build_info()["version"]
+__all__ = ["__version__", "build_info"]
+
+registration.register()
