@@ -106,7 +106,7 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
     if "overhead" in chosen.parts and chosen.peers[0] == "tutti":
         import tutti_torch
 
-        library = calls.CLibrary(tutti_torch.library_path(), rank, n, os.path.basename(os.path.dirname(store)))
+        library = calls.CLibrary(tutti_torch.build_info()["library"], rank, n, os.path.basename(os.path.dirname(store)))
         result["overhead"] = calls.measure_overhead(clock, peers[0], library, seconds * 0.05)
         library.close()
     if "overlap" in chosen.parts:

@@ -141,6 +141,19 @@ TUTTI_API uint64_t tutti_work_sequence(const struct tutti_work *work);
 /* Gives the handle back. Of a pending call: the call goes on, its buffers stay borrowed until it ends. */
 TUTTI_API void tutti_work_free(struct tutti_work *work);
 
+/* Calls function(arg) once when the call is complete, failed or not; soon, if it is already. The functions of a context
+ * run on its completion thread, which the first of them starts, one after the other in the order of completion (the
+ * same work's, and those of works that are complete, in the order of the requests). They may block, which holds up only
+ * the functions behind them, and call everything: also free this work, start calls, abort, or destroy the communicator
+ * or the context. A work can be freed before its functions have run. A work of several contexts' calls notifies on the
+ * thread of the context whose part is the last one.
+ * tutti_comm_destroy returns when the functions of the calls that ended on the communicator have returned,
+ * tutti_context_destroy when all have; called from within such a function they wait for none, and those still queued
+ * run afterwards. Once the context is gone the function runs on the calling thread, inside tutti_work_notify.
+ * Errors: ARGUMENT, MEMORY, SYSTEM (a thread can not be started); then the function is never called. */
+typedef void (*tutti_work_function)(void *arg);
+TUTTI_API enum tutti_status tutti_work_notify(struct tutti_work *work, tutti_work_function function, void *arg);
+
 /* User-defined reduction: inout[i] = left[i] op right[i] is computed as f(left, right, out, count, dtype, arg), where
  * out may equal left or right. Must be associative; says whether it commutes. It may be called from the progress
  * thread. *out is an operation for all calls of this context until tutti_op_destroy (not while calls use it). */

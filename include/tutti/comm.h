@@ -25,7 +25,8 @@ struct tutti_option {
  * Errors: ARGUMENT (unknown option or value out of range; the text says what to write instead), MEMORY. */
 TUTTI_API enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n,
                                                  struct tutti_context **out) TUTTI_MUST_USE;
-/* Destroy the communicators first; those still there are aborted. NULL is ignored. */
+/* Destroy the communicators first; those still there are aborted. Returns when all functions of tutti_work_notify have.
+ * NULL is ignored. */
 TUTTI_API void tutti_context_destroy(struct tutti_context *context);
 
 struct tutti_comm_config {
@@ -70,7 +71,8 @@ TUTTI_API enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tut
 /* Ends every call in flight on this communicator, on all ranks, with TUTTI_ERR_ABORTED and this reason (may be NULL).
  * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. */
 TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
-/* Waits for the calls in flight here (until their deadlines), then frees. Not collective. NULL is ignored. */
+/* Waits for the calls in flight here (until their deadlines) and their functions (tutti_work_notify), then frees. Not
+ * collective. NULL is ignored. */
 TUTTI_API void tutti_comm_destroy(struct tutti_comm *comm);
 
 TUTTI_API int32_t tutti_comm_rank(const struct tutti_comm *comm);

@@ -32,6 +32,8 @@ struct tutti_work {
     uint64_t start_ns, end_ns, timeout_ns, deadline_ns;
     uint64_t seq;
     const char *tag;
+    const void *home;                   /* the team as a name, complete or not: it may be gone */
+    _Atomic(struct tutti_hook *) hooks; /* notices to be queued when it is done (notify.c) */
     struct tutti_error error;
 };
 
@@ -211,6 +213,20 @@ struct tutti_waiter { /* on the stack of a sleeping thread (engine->lock) */
     struct tutti_waiter *next, *previous;
 };
 
+struct tutti_hook;
+struct tutti_notice;
+struct tutti_notifier { /* of the completion thread */
+    _Atomic bool runs;
+    _Atomic uint32_t word, sleeping;
+    _Atomic uint32_t n_run, n_drains; /* functions that returned; threads that wait for that */
+    pthread_t thread;
+    pthread_mutex_t lock; /* the next lines */
+    struct tutti_notice *first, **end;
+    uint32_t n_queued, running_number;
+    const void *running_home;
+    bool stop, ended; /* ended: there is no such thread any more */
+};
+
 struct tutti_engine {
     struct tutti_engine_config config;
     _Atomic uint64_t spin_ns;
@@ -236,6 +252,7 @@ struct tutti_engine {
     uint64_t gone[256]; /* ids of the last teams destroyed, mixed with the epoch: their late packets are dropped */
     uint32_t n_gone;
     struct tutti_engine_stats stats;
+    struct tutti_notifier notifier;
 };
 
 /* ---- progress.c ---- */
@@ -248,6 +265,8 @@ void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *),
                        struct tutti_work *work, uint64_t until_ns);
 enum tutti_status tutti_helper_start(struct tutti_engine *engine);
 void tutti_helper_stop(struct tutti_engine *engine);
+/* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
+int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
 bool tutti_engine_progress(struct tutti_engine *engine); /* owner: one pass; whether anything happened */
 
 /* ---- work.c ---- */
@@ -257,7 +276,20 @@ void tutti_work_drop(struct tutti_work *work);                                /*
 void tutti_work_complete(struct tutti_work *work, const struct tutti_error *error);
 /* Numbers and queues; any thread. The engine holds a reference from now on. */
 enum tutti_status tutti_work_submit(struct tutti_work *work, bool helper);
+/* Visits the work, or what a joined one consists of; stops at an error. An empty joined work is its own part. */
+enum tutti_status tutti_work_parts(struct tutti_work *work,
+                                   enum tutti_status (*visit)(struct tutti_work *part, void *arg), void *arg);
 void tutti_engine_unref(struct tutti_engine *engine);
+
+/* ---- notify.c: any thread ---- */
+void tutti_notifier_init(struct tutti_notifier *notifier);
+void tutti_notifier_fini(struct tutti_notifier *notifier);
+/* Runs what is queued and ends the thread; from within a function the thread does so later. */
+void tutti_notifier_stop(struct tutti_engine *engine);
+/* Until the functions queued for works of this home have returned; not from within one. */
+void tutti_notifier_drain(struct tutti_engine *engine, const void *home);
+/* The part is done and may have hooks: queues what is due. */
+void tutti_work_due(struct tutti_work *part);
 
 /* ---- team.c, flight.c ---- */
 struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_t epoch);

@@ -30,6 +30,7 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
     engine->submitted_end = &engine->submitted;
     engine->next_watch_ns = TUTTI_NEVER;
     pthread_mutex_init(&engine->lock, NULL);
+    tutti_notifier_init(&engine->notifier);
     *out = engine;
     return TUTTI_OK;
 }
@@ -44,6 +45,7 @@ void tutti_engine_unref(struct tutti_engine *engine)
             tutti_free(work);
         }
     }
+    tutti_notifier_fini(&engine->notifier);
     pthread_mutex_destroy(&engine->lock);
     tutti_free(engine->stage);
     tutti_free(engine);
@@ -52,6 +54,7 @@ void tutti_engine_unref(struct tutti_engine *engine)
 void tutti_engine_destroy(struct tutti_engine *engine)
 {
     if (!engine) return;
+    tutti_notifier_stop(engine);
     tutti_helper_stop(engine);
     tutti_engine_unref(engine); /* handles of works that are still held keep the rest */
 }

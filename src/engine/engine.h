@@ -50,7 +50,8 @@ struct tutti_team_config {
 };
 enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
                                     struct tutti_team **out);
-/* Waits for the calls in flight until their deadlines, publishes "left", frees. */
+/* Waits for the calls in flight until their deadlines and for the functions that tutti_work_notify queued for them,
+ * publishes "left", frees. */
 void tutti_team_destroy(struct tutti_team *team);
 /* Ends all calls in flight here with this record; tell: raise it to the other members. First failure wins: later calls
  * return it. Any thread; returns when no call of the team touches users' buffers any more. */

@@ -294,22 +294,29 @@ static void *helper_main(void *arg)
     }
 }
 
-enum tutti_status tutti_helper_start(struct tutti_engine *engine)
+int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
+
+    pthread_attr_init(&attributes);
+    if (stack_bytes > 0) pthread_attr_setstacksize(&attributes, stack_bytes);
+    sigfillset(&all); /* signals stay with the threads of the application */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, &attributes, function, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed;
+}
+
+enum tutti_status tutti_helper_start(struct tutti_engine *engine)
+{
     int failed = 0;
 
     if (atomic_load(&engine->helper_runs)) return TUTTI_OK;
     pthread_mutex_lock(&engine->lock);
     if (!atomic_load(&engine->helper_runs)) {
-        pthread_attr_init(&attributes);
-        pthread_attr_setstacksize(&attributes, HELPER_STACK);
-        sigfillset(&all); /* signals stay with the threads of the application */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        failed = pthread_create(&engine->helper, &attributes, helper_main, engine);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        pthread_attr_destroy(&attributes);
+        failed = tutti_thread_start(&engine->helper, HELPER_STACK, helper_main, engine);
         if (!failed) atomic_store(&engine->helper_runs, true);
     }
     pthread_mutex_unlock(&engine->lock);

@@ -139,6 +139,7 @@ void tutti_team_destroy(struct tutti_team *team)
     struct tutti_engine *engine = team->engine;
 
     tutti_engine_wait(engine, team_idle, team, NULL, TUTTI_NEVER);
+    tutti_notifier_drain(engine, team);
     tutti_owner_enter(engine);
     struct tutti_team **at = &team->port->buckets[bucket_of(team->id, team->epoch)];
     while (*at != team) at = &(*at)->hash_next;

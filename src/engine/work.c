@@ -33,6 +33,8 @@ void *tutti_work_new(struct tutti_engine *engine, enum tutti_work_type type)
     work->start_ns = tutti_now_ns();
     work->end_ns = work->seq = 0;
     work->tag = NULL;
+    work->home = NULL;
+    atomic_store_explicit(&work->hooks, NULL, memory_order_relaxed);
     work->error.status = TUTTI_OK;
     atomic_store_explicit(&work->done, 0, memory_order_relaxed);
     atomic_store_explicit(&work->waiting, 0, memory_order_relaxed);
@@ -67,6 +69,7 @@ enum tutti_status tutti_work_submit(struct tutti_work *work, bool helper)
     struct tutti_team *team = work->team;
 
     if (team->failed) return tutti_fail_record(&team->error);
+    work->home = team;
     if (helper) TUTTI_TRY(tutti_helper_start(engine));
     uint64_t timeout = work->timeout_ns;
     work->deadline_ns = work->start_ns + timeout < timeout ? TUTTI_NEVER : work->start_ns + timeout;
@@ -114,6 +117,7 @@ void tutti_work_complete(struct tutti_work *work, const struct tutti_error *erro
     engine->stats.calls_completed++;
     atomic_store(&work->done, 1);
     wake_waiters(work);
+    if (atomic_load(&work->hooks)) tutti_work_due(work);
     tutti_work_drop(work);
     atomic_fetch_sub(&engine->n_inflight, 1);
     atomic_fetch_sub(&team->n_open, 1);
@@ -139,7 +143,18 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
         join->children[i] = children[i];
     }
     join->n = n;
+    if (n == 0) atomic_store(&join->work.done, 1);
     *out = &join->work;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_work_parts(struct tutti_work *work,
+                                   enum tutti_status (*visit)(struct tutti_work *part, void *arg), void *arg)
+{
+    struct join *join = (struct join *)work;
+
+    if (work->type != TUTTI_WORK_JOIN || join->n == 0) return visit(work, arg);
+    for (size_t i = 0; i < join->n; i++) TUTTI_TRY(tutti_work_parts(join->children[i], visit, arg));
     return TUTTI_OK;
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* The backend "tutti": a c10d::Backend over one communicator. Methods take the arguments apart and hand a Call to
+ * submit(); nothing else starts anything. Those that a version of torch lacks are ordinary methods there. */
+
+#include "comm.hpp"
+#include "compat.hpp"
+#include "operation.hpp"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace tutti_torch
+{
+
+class Backend : public c10d::Backend
+{
+  public:
+    struct Options : c10d::Backend::Options {
+        explicit Options(milliseconds timeout = kBackendDefaultTimeout);
+        c10::intrusive_ptr<c10d::Backend::Options> clone() const;
+    };
+    using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+    using TensorLists = std::vector<Tensors>;
+
+    /* Blocks until all ranks of the group have come. */
+    static c10::intrusive_ptr<Backend> create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                                              c10::intrusive_ptr<Options> options);
+    Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options,
+            std::shared_ptr<Comm> comm);
+    ~Backend() override;
+
+    /* ---- who it is, what it can ---- */
+    const std::string getBackendName() const override { return "tutti"; }
+    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions();
+    bool supportsSplitting() const { return true; }
+    bool supportsCoalescing() const { return true; }
+    bool supportsShrinking() const { return true; }
+    bool supportsTensorAlloc(c10::DeviceIndex) { return true; }
+    void setTimeout(milliseconds timeout);
+    void setGroupUid(const std::string &uid);
+    void setSequenceNumberForGroup() override {} /* numbers start at 0 on every rank */
+    uint64_t getSequenceNumberForGroup() override;
+
+    /* ---- collectives (collectives.cpp, lists.cpp, sparse.cpp) ---- */
+    WorkPtr broadcast(Tensors &, const c10d::BroadcastOptions & = {}) override;
+    WorkPtr allreduce(Tensors &, const c10d::AllreduceOptions & = {}) override;
+    WorkPtr allreduce_sparse(Tensors &, const c10d::AllreduceOptions & = {}) override;
+    WorkPtr allreduce_coalesced(Tensors &, const c10d::AllreduceCoalescedOptions & = {}) override;
+    WorkPtr reduce(Tensors &, const c10d::ReduceOptions & = {}) override;
+    WorkPtr allgather(TensorLists &, Tensors &, const c10d::AllgatherOptions & = {}) override;
+    WorkPtr _allgather_base(Tensor &, Tensor &, const c10d::AllgatherOptions & = {}) override;
+    WorkPtr allgather_coalesced(TensorLists &, Tensors &, const c10d::AllgatherOptions & = {}) override;
+    WorkPtr allgather_into_tensor_coalesced(Tensors &, Tensors &, const c10d::AllgatherOptions & = {}) override;
+    WorkPtr gather(TensorLists &, Tensors &, const c10d::GatherOptions & = {}) override;
+    WorkPtr gather_into_tensor(Tensor &, Tensor &, const c10d::GatherOptions & = {});
+    WorkPtr scatter(Tensors &, TensorLists &, const c10d::ScatterOptions & = {}) override;
+    WorkPtr reduce_scatter(Tensors &, TensorLists &, const c10d::ReduceScatterOptions & = {}) override;
+    WorkPtr _reduce_scatter_base(Tensor &, Tensor &, const c10d::ReduceScatterOptions & = {}) override;
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &, Tensors &, const c10d::ReduceScatterOptions & = {}) override;
+    WorkPtr alltoall_base(Tensor &, Tensor &, std::vector<int64_t> &, std::vector<int64_t> &,
+                          const c10d::AllToAllOptions & = {}) override;
+    WorkPtr alltoall(Tensors &, Tensors &, const c10d::AllToAllOptions & = {}) override;
+    WorkPtr barrier(const c10d::BarrierOptions & = {}) override;
+    void monitoredBarrier(const c10d::BarrierOptions &, bool wait_all_ranks = false) override;
+
+    /* ---- point to point, coalescing (point_to_point.cpp) ---- */
+    WorkPtr send(Tensors &, int dest, int tag) override;
+    WorkPtr recv(Tensors &, int source, int tag) override;
+    WorkPtr recvAnysource(Tensors &, int tag) override;
+    void startCoalescing() override;
+    WorkPtr endCoalescing() override;
+
+    /* ---- groups (groups.cpp) ---- */
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<c10d::Backend::Options> &);
+    c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store> &,
+                                            const c10::intrusive_ptr<c10d::Backend::Options> &, const int &rank,
+                                            const int &size);
+    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &exclude, int flags = 0,
+                                             const c10::intrusive_ptr<c10d::Backend::Options> & = nullptr);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    bool supportsReconfigure() const override
+    {
+        return true;
+    }
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    WorkPtr reconfigure(const c10d::ReconfigureOptions &) override;
+#endif
+
+    /* ---- errors, the end ---- */
+    void abort();
+    void shutdown();
+#if TUTTI_TORCH_AT_LEAST(2, 7)
+    c10d::ErrorType getError();
+#endif
+
+    /* ---- hooks, timing ---- */
+    void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook) override;
+    void waitForPendingWorks() override;
+    void enableCollectivesTiming() override {} /* always on: two clock readings a call */
+
+    /* ---- memory that all ranks of the host can map (memory.cpp) ---- */
+    std::shared_ptr<c10::Allocator> getMemAllocator();
+    at::Tensor allocateTensor(long size, at::TensorOptions options = {});
+
+    int64_t current_rank() const
+    {
+        return rank_;
+    }
+
+  private:
+    /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
+    WorkPtr submit(Call call);
+    /* The same for several calls that start together; inside a coalesced region they join it. */
+    WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
+    WorkPtr start_group(std::unique_lock<std::mutex> &guard, Call head, std::vector<c10::intrusive_ptr<Operation>>);
+    /* Both with mutex_ held. */
+    c10::intrusive_ptr<Operation> make_operation(Call call);
+    Comm &live() const; /* throws after shutdown */
+    WorkPtr hand_out(const c10::intrusive_ptr<Operation> &operation);
+    void watch_for_hook(Operation &operation);
+    WorkPtr completed_work() const;
+    bool is_coalescing() const;
+    std::shared_ptr<Comm> comm() const;
+
+    c10::intrusive_ptr<c10d::Store> store_;
+    c10::intrusive_ptr<Options> options_;
+
+    mutable std::mutex mutex_; /* all below; held while a call is started, so that numbers follow the order of calls */
+    std::shared_ptr<Comm> comm_;               /* null after shutdown */
+    std::shared_ptr<const std::string> group_; /* its name, for errors */
+    std::shared_ptr<c10::Allocator> allocator_;
+    uint64_t seq_ = 0;
+    uint64_t n_monitored_ = 0;
+    int coalescing_ = 0; /* depth */
+    std::vector<c10::intrusive_ptr<Operation>> coalesced_;
+
+    std::mutex pending_mutex_;
+    std::condition_variable pending_none_;
+    size_t n_hooked_ = 0; /* calls whose completion hook has not run */
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Contexts and communicators: making them, and letting go of them in a process that may be interrupted, fork or hold
+ * the GIL. */
+
+#include "comm.hpp"
+
+#include "errors.hpp"
+#include "store.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unistd.h>
+
+namespace tutti_torch
+{
+
+uint64_t to_ns(milliseconds time)
+{
+    constexpr int64_t longest = INT64_MAX / 1'000'000;
+    if (time.count() <= 0) return 0;
+    return uint64_t(std::min<int64_t>(time.count(), longest)) * 1'000'000;
+}
+
+/* ---- the context ---- */
+
+Context::Context() : pid_(getpid())
+{
+    check(tutti_context_create(nullptr, 0, &handle_));
+}
+
+/* A child that was forked has the parent's handles, but neither its threads nor a seat: they are left alone. */
+Context::~Context()
+{
+    if (pid_ == getpid()) tutti_context_destroy(handle_);
+}
+
+std::shared_ptr<Context> Context::get()
+{
+    static std::mutex lock;
+    static std::weak_ptr<Context> current;
+
+    std::lock_guard<std::mutex> guard(lock);
+    std::shared_ptr<Context> context = current.lock();
+    if (!context || context->pid_ != getpid()) current = context = std::shared_ptr<Context>(new Context());
+    return context;
+}
+
+/* ---- communicators ---- */
+
+Comm::Comm(std::shared_ptr<Context> context, tutti_comm *handle)
+    : context_(std::move(context)), handle_(handle), pid_(getpid())
+{
+}
+
+std::shared_ptr<Comm> Comm::adopt(const Comm &parent, tutti_comm *handle)
+{
+    return std::shared_ptr<Comm>(new Comm(parent.context_, handle));
+}
+
+/* Polls a communicator that is being made, so that signals are seen. */
+static tutti_status until_ready(tutti_comm *comm, tutti_error *error)
+{
+    auto pause = std::chrono::microseconds(20);
+    auto looked = std::chrono::steady_clock::now();
+    for (;;) {
+        tutti_status status = tutti_comm_state(comm, error);
+        if (status != TUTTI_PENDING) return status;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(1000));
+        auto now = std::chrono::steady_clock::now();
+        if (now - looked < milliseconds(50)) continue;
+        looked = now;
+        check_signals();
+    }
+}
+
+std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const std::string &name,
+                                   milliseconds timeout)
+{
+    std::shared_ptr<Context> context = Context::get();
+    tutti_store over = store_over(&store);
+    tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    config.rank = rank;
+    config.n_ranks = size;
+    config.store = &over;
+    config.name = name.c_str();
+    config.timeout_ns = to_ns(timeout);
+    config.nonblocking = true;
+
+    tutti_comm *handle = nullptr;
+    check(tutti_comm_create(context->handle(), &config, &handle));
+    tutti_error error;
+    try {
+        if (until_ready(handle, &error) != TUTTI_OK) raise(error);
+    } catch (...) {
+        tutti_comm_abort(handle, "the creation was given up");
+        tutti_comm_destroy(handle);
+        throw;
+    }
+    return std::shared_ptr<Comm>(new Comm(std::move(context), handle));
+}
+
+/* Destroying waits for calls in flight, for up to their deadlines: a thread does it, so that this one sees signals. */
+static void destroy_interruptibly(tutti_comm *comm)
+{
+    std::atomic<bool> done{false};
+    std::thread thread([&] {
+        tutti_comm_destroy(comm);
+        done = true;
+    });
+    auto pause = std::chrono::microseconds(50);
+    while (!done) {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(20'000));
+        try {
+            if (pause >= milliseconds(10)) check_signals();
+        } catch (pybind11::error_already_set &) {
+            PyErr_SetInterrupt(); /* a destructor can not throw it: whoever runs Python next sees it */
+            break;
+        }
+    }
+    if (!done) tutti_comm_abort(comm, "interrupted while the group was destroyed");
+    thread.join();
+}
+
+Comm::~Comm()
+{
+    if (pid_ != getpid()) return;
+    std::optional<pybind11::gil_scoped_release> release;
+    if (holds_gil()) release.emplace();
+    if (gettid() == getpid())
+        destroy_interruptibly(handle_);
+    else
+        tutti_comm_destroy(handle_);
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* Ownership of what the C library creates: one context a process, shared by its groups; a communicator a group, kept
+ * alive by whoever still uses its memory. */
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace tutti_torch
+{
+
+using std::chrono::milliseconds;
+
+/* 0 (tutti's default) for times that are not set; never wraps. */
+uint64_t to_ns(milliseconds time);
+
+class Context
+{
+  public:
+    /* The context of this process; made by the first group, gone with the last. After fork the child makes its own. */
+    static std::shared_ptr<Context> get();
+    ~Context();
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+
+    tutti_context *handle() const { return handle_; }
+
+  private:
+    Context();
+    tutti_context *handle_ = nullptr;
+    int pid_;
+};
+
+class Comm
+{
+  public:
+    /* Meets the other ranks through the store: returns when all are there. Interruptible. Throws DistBackendError. */
+    static std::shared_ptr<Comm> create(c10d::Store &store, int rank, int size, const std::string &name,
+                                        milliseconds timeout);
+    /* Takes over a handle that a call on `parent` made. */
+    static std::shared_ptr<Comm> adopt(const Comm &parent, tutti_comm *handle);
+    /* Waits for the calls in flight, unless a signal's handler throws: then they are aborted. */
+    ~Comm();
+    Comm(const Comm &) = delete;
+    Comm &operator=(const Comm &) = delete;
+
+    tutti_comm *handle() const { return handle_; }
+
+  private:
+    Comm(std::shared_ptr<Context> context, tutti_comm *handle);
+    std::shared_ptr<Context> context_;
+    tutti_comm *handle_;
+    int pid_;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Exceptions, and the signals that end a wait. */
+
+#include "errors.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <unistd.h>
+
+namespace tutti_torch
+{
+
+void raise(const tutti_error &error)
+{
+    switch (error.status) {
+    case TUTTI_ERR_ARGUMENT:
+    case TUTTI_ERR_UNSUPPORTED:
+        C10_THROW_ERROR(ValueError, std::string(error.text));
+    case TUTTI_ERR_MEMORY:
+        C10_THROW_ERROR(OutOfMemoryError, std::string(error.text));
+    default:
+        C10_THROW_ERROR(DistBackendError, std::string(error.text));
+    }
+}
+
+std::exception_ptr exception_of(const tutti_error &error)
+{
+    try {
+        raise(error);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+void check_signals()
+{
+    if (gettid() != getpid() || !Py_IsInitialized()) return;
+    pybind11::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+bool holds_gil()
+{
+    return Py_IsInitialized() && PyGILState_Check();
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Types, operations and layouts: PyTorch's words for them in tutti's, and what is refused. */
+
+#include "tensors.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <utility>
+
+namespace tutti_torch
+{
+namespace
+{
+
+constexpr std::pair<at::ScalarType, tutti_dtype> dtypes[] = {
+    {at::kByte, TUTTI_UINT8},
+    {at::kChar, TUTTI_INT8},
+    {at::kShort, TUTTI_INT16},
+    {at::kInt, TUTTI_INT32},
+    {at::kLong, TUTTI_INT64},
+    {at::kUInt16, TUTTI_UINT16},
+    {at::kUInt32, TUTTI_UINT32},
+    {at::kUInt64, TUTTI_UINT64},
+    {at::kBool, TUTTI_BOOL},
+    {at::kHalf, TUTTI_FLOAT16},
+    {at::kBFloat16, TUTTI_BFLOAT16},
+    {at::kFloat, TUTTI_FLOAT32},
+    {at::kDouble, TUTTI_FLOAT64},
+    {at::kComplexFloat, TUTTI_COMPLEX64},
+    {at::kComplexDouble, TUTTI_COMPLEX128},
+    {at::kFloat8_e4m3fn, TUTTI_FLOAT8_E4M3FN},
+    {at::kFloat8_e5m2, TUTTI_FLOAT8_E5M2},
+};
+
+std::optional<tutti_dtype> dtype_of(at::ScalarType type)
+{
+    for (const auto &[torch, tutti] : dtypes)
+        if (torch == type) return tutti;
+    return std::nullopt;
+}
+
+constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> ops[] = {
+    {c10d::ReduceOp::SUM, TUTTI_SUM},
+    {c10d::ReduceOp::AVG, TUTTI_AVG},
+    {c10d::ReduceOp::PRODUCT, TUTTI_PROD},
+    {c10d::ReduceOp::MIN, TUTTI_MIN},
+    {c10d::ReduceOp::MAX, TUTTI_MAX},
+    {c10d::ReduceOp::BAND, TUTTI_BAND},
+    {c10d::ReduceOp::BOR, TUTTI_BOR},
+    {c10d::ReduceOp::BXOR, TUTTI_BXOR},
+    {c10d::ReduceOp::PREMUL_SUM, TUTTI_PREMUL_SUM},
+};
+
+#define TUTTI_TORCH_CHECK_VALUE(condition, ...) TORCH_CHECK_VALUE(condition, "tutti: ", __VA_ARGS__)
+
+/* The factor came as a number or as a tensor of any type on any device. */
+Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
+{
+    const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+    TUTTI_TORCH_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
+    at::AutoDispatchBelowAutograd guard;
+    if (supplement->tensor_factor.defined()) return supplement->tensor_factor.to(at::kCPU, type).reshape({1});
+    return at::full({1}, supplement->double_factor, at::TensorOptions().dtype(type).device(at::kCPU));
+}
+
+} // namespace
+
+Wire wire_of(const Tensor &tensor)
+{
+    size_t n = size_t(tensor.numel());
+    if (auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, n, 1};
+    size_t bytes = tensor.element_size();
+    return {TUTTI_UINT8, n * bytes, bytes};
+}
+
+tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
+{
+    auto dtype = dtype_of(tensor.scalar_type());
+    TUTTI_TORCH_CHECK_VALUE(dtype, collective, " does not reduce tensors of type ", tensor.scalar_type());
+    return *dtype;
+}
+
+Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
+{
+    for (const auto &[torch, tutti] : ops) {
+        if (torch != op.op_) continue;
+        return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor()};
+    }
+    TORCH_CHECK_VALUE(false, "tutti: ", collective, ": unknown reduce operation ", int(op.op_));
+}
+
+void check_dense(const char *collective, const char *argument, const Tensor &tensor)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " is not a dense tensor");
+    TUTTI_TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), collective,
+                            ": Tensors must be contiguous: ", argument, " has holes, strides ", tensor.strides(),
+                            " for sizes ", tensor.sizes());
+}
+
+void check_contiguous(const char *collective, const char *argument, const Tensor &tensor)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " is not a dense tensor");
+    TUTTI_TORCH_CHECK_VALUE(tensor.is_contiguous(tensor.suggest_memory_format()), collective,
+                            ": Tensors must be contiguous: ", argument, " has strides ", tensor.strides(),
+                            " for sizes ", tensor.sizes());
+}
+
+void check_same_type(const char *collective, const Tensor &one, const Tensor &other)
+{
+    TUTTI_TORCH_CHECK_VALUE(one.scalar_type() == other.scalar_type(), collective, ": tensors of different types, ",
+                            one.scalar_type(), " and ", other.scalar_type());
+    TUTTI_TORCH_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ",
+                            one.device(), " and ", other.device());
+}
+
+Tensor &only(const char *collective, const char *argument, Tensors &tensors)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensors.size() == 1, collective, ": ", argument, " must be one tensor, it has ",
+                            tensors.size());
+    return tensors[0];
+}
+
+void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensors.size() == n, collective, ": ", argument, " has ", tensors.size(), " tensors, ", n,
+                            " expected");
+    for (const Tensor &tensor : tensors) {
+        TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " holds a sparse tensor");
+        if (one_type) check_same_type(collective, tensors[0], tensor);
+    }
+}
+
+/* ---- lists ---- */
+
+Tensor flat_alias(const Tensors &list)
+{
+    const Tensor &first = list[0];
+    int64_t offset = first.storage_offset();
+    for (const Tensor &tensor : list) {
+        if (!tensor.is_contiguous() || !tensor.is_alias_of(first) || tensor.storage_offset() != offset) return {};
+        offset += tensor.numel();
+    }
+    at::AutoDispatchBelowAutograd guard;
+    return first.as_strided({offset - first.storage_offset()}, {1}, first.storage_offset());
+}
+
+static int64_t numel_of(const Tensors &list)
+{
+    int64_t n = 0;
+    for (const Tensor &tensor : list) n += tensor.numel();
+    return n;
+}
+
+Tensor flat_for(const Tensors &list)
+{
+    Tensor alias = flat_alias(list);
+    if (alias.defined()) return alias;
+    at::AutoDispatchBelowAutograd guard;
+    return at::empty({numel_of(list)}, list[0].options().memory_format(std::nullopt));
+}
+
+/* Blocks of `flat` in the shapes of the list; f(block, tensor). */
+template <typename Function> static void each_block(const Tensor &flat, const Tensors &list, Function f)
+{
+    int64_t offset = flat.storage_offset();
+    at::AutoDispatchBelowAutograd guard;
+    for (const Tensor &tensor : list) {
+        if (tensor.numel() > 0) f(flat.as_strided({tensor.numel()}, {1}, offset).view(tensor.sizes()), tensor);
+        offset += tensor.numel();
+    }
+}
+
+Tensor flatten(const Tensors &list)
+{
+    Tensor flat = flat_for(list);
+    if (!flat.is_alias_of(list[0])) each_block(flat, list, [](Tensor block, const Tensor &t) { block.copy_(t); });
+    return flat;
+}
+
+void unflatten(const Tensor &flat, const Tensors &list)
+{
+    if (flat.is_alias_of(list[0])) return;
+    each_block(flat, list, [](const Tensor &block, Tensor t) { t.copy_(block); });
+}
+
+std::vector<size_t> counts_of(const Tensors &list)
+{
+    std::vector<size_t> counts;
+    for (const Tensor &tensor : list) counts.push_back(wire_of(tensor).count);
+    return counts;
+}
+
+bool is_even(const Tensors &list)
+{
+    for (const Tensor &tensor : list)
+        if (tensor.numel() != list[0].numel()) return false;
+    return true;
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch's distributed_test with two ranks on tutti: nothing fails, nothing is skipped but for want of a device, of ranks or by PyTorch
+itself, and no fewer tests pass than docs/compatibility.md says. All numbers of ranks, and gloo beside tutti: pytorch_full_test.py."""
+
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch"))
+import compare  # noqa: E402
+import lifts  # noqa: E402
+
+CAUSES = ("needs ", "switched off by PyTorch", "an option of NCCL")
+
+
+class TwoRanks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            found = compare.measure("tutti", 2, folder)
+        cls.tests, cls.lifted = found["tests"], found["lifted"]
+
+    def those(self, outcome: str) -> dict:
+        return {name: reason for name, (became, reason) in self.tests.items() if became == outcome}
+
+    def test_nothing_fails(self) -> None:
+        self.assertEqual(self.those("failed"), {})
+
+    def test_skips_have_a_cause(self) -> None:
+        causes = {name: compare.why(reason) for name, reason in self.those("skipped").items()}
+        self.assertEqual({name: cause for name, cause in causes.items() if not cause.startswith(CAUSES)}, {})
+
+    def test_as_many_pass_as_the_page_says(self) -> None:
+        with open(compare.PAGE) as file:
+            said = re.search(r"^\| 2 \| tutti \| (\d+) \|", file.read(), re.M)
+        self.assertGreaterEqual(len(self.those("passed")), int(said.group(1)))
+
+    def test_every_lifted_skip_is_one_of_the_suite(self) -> None:
+        self.assertEqual(set(self.lifted.values()), {what for _, what in lifts.LIFTED})
+
+
+if __name__ == "__main__":
+    unittest.main()
