@@ -56,12 +56,11 @@ static void order(struct rig_rank *rank)
     static struct entry entries[N + N / TWICE + 1];
     static struct tutti_work *works[N];
     static uint32_t received[N];
-    static struct journal journal;
+    static struct journal journal; /* all of rank 0 */
 
-    memset(&journal, 0, sizeof(journal));
     if (rank->me == 1) {
         uint32_t shuffled[N];
-        struct tutti_work *work;
+        struct tutti_work *work = NULL;
         for (uint32_t i = 0; i < N; i++) shuffled[i] = i;
         for (uint32_t i = N; i-- > 1;) {
             uint32_t k = (uint32_t)(tutti_random64(&rank->random) % (i + 1)), swap = shuffled[i];
@@ -113,7 +112,7 @@ static void complete_ones(struct rig_rank *rank)
     enum { N = 50 };
     struct journal *journal = calloc(1, sizeof(*journal));
     struct entry entries[N];
-    struct tutti_work *work;
+    struct tutti_work *work = NULL;
     int32_t x = 1;
     struct rig_call call = sum_call(&x, 1, NULL);
 
@@ -277,7 +276,7 @@ static void blocked(struct rig_rank *rank)
 {
     struct gate gate = {0};
     _Atomic uint32_t behind = 0;
-    struct tutti_work *work;
+    struct tutti_work *work = NULL;
     struct tutti_cache *cache;
     int32_t x = 0;
 
@@ -405,7 +404,7 @@ static void test_failures(void **state)
 static void refused(struct rig_rank *rank)
 {
     _Atomic uint32_t calls = 0, other = 0;
-    struct tutti_work *work;
+    struct tutti_work *work = NULL;
     int32_t x = 0;
     struct rig_call call = sum_call(&x, 1, NULL);
 
