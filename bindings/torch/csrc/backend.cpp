@@ -81,7 +81,9 @@ OperationPtr Backend::make_operation(Call call)
 {
     live();
     uint64_t seq = call.is_p2p() || coalescing_ > 0 ? seq_ : ++seq_;
-    return c10::make_intrusive<Operation>(std::move(call), seq, group_);
+    auto operation = c10::make_intrusive<Operation>(std::move(call), seq, group_);
+    operation->timed = timed_.load(std::memory_order_relaxed);
+    return operation;
 }
 
 void Backend::watch_for_hook(Operation &operation)
@@ -150,6 +152,7 @@ Backend::WorkPtr Backend::start_group(std::unique_lock<std::mutex> &guard, Call 
     }
     if (!p2p) seq_++;
     OperationPtr group = c10::make_intrusive<Operation>(std::move(head), seq_, group_);
+    group->timed = timed_.load(std::memory_order_relaxed);
     try {
         group->start_group(live().handle(), members);
     } catch (...) {

@@ -101,7 +101,10 @@ class Backend : public c10d::Backend
     /* ---- hooks, timing ---- */
     void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook) override;
     void waitForPendingWorks() override;
-    void enableCollectivesTiming() override {} /* always on: two clock readings a call */
+    void enableCollectivesTiming() override
+    {
+        timed_.store(true, std::memory_order_relaxed);
+    }
 
     /* ---- memory that all ranks of the host can map (memory.cpp) ---- */
     std::shared_ptr<c10::Allocator> getMemAllocator();
@@ -138,6 +141,8 @@ class Backend : public c10d::Backend
     uint64_t n_monitored_ = 0;
     int coalescing_ = 0; /* depth */
     std::vector<c10::intrusive_ptr<Operation>> coalesced_;
+
+    std::atomic<bool> timed_{false}; /* Work::getDuration answers */
 
     std::mutex pending_mutex_;
     std::condition_variable pending_none_;

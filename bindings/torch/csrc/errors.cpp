@@ -17,6 +17,8 @@ void raise(const tutti_error &error)
     case TUTTI_ERR_ARGUMENT:
     case TUTTI_ERR_UNSUPPORTED:
         C10_THROW_ERROR(ValueError, std::string(error.text));
+    case TUTTI_ERR_TIMEOUT: /* the words that PyTorch's tests, and people, look for */
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: Timed out waiting: ", error.text));
     case TUTTI_ERR_MEMORY:
         C10_THROW_ERROR(OutOfMemoryError, std::string(error.text));
     default:

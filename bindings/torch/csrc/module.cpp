@@ -22,6 +22,9 @@ PYBIND11_MODULE(_C, module)
     backend
         .def(py::init(&Backend::create), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
              py::call_guard<py::gil_scoped_release>())
+        /* PyTorch's own backends have these; its base class binds neither. */
+        .def_property_readonly("options", &Backend::getBackendOptions)
+        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"))
         /* new_group calls this on ranks outside the new group; here, they are not needed. */
         .def(
             "perform_nocolor_split", [](Backend &, const py::object &) {}, py::arg("device"));

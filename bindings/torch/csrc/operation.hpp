@@ -48,8 +48,8 @@ struct Call {
 class Operation : public c10::intrusive_ptr_target
 {
   public:
-    Operation(Call call, uint64_t seq, std::shared_ptr<const std::string> group)
-        : call(std::move(call)), seq(seq), group(std::move(group))
+    Operation(Call what, uint64_t number, std::shared_ptr<const std::string> of)
+        : call(std::move(what)), seq(number), group(std::move(of))
     {
     }
     ~Operation() override;
@@ -60,6 +60,7 @@ class Operation : public c10::intrusive_ptr_target
     const uint64_t seq;                             /* of the collective in its group; 0 for send and recv */
     const std::shared_ptr<const std::string> group; /* names the group in the library's sentences */
     const std::chrono::steady_clock::time_point created = std::chrono::steady_clock::now();
+    bool timed = false; /* the user asked for durations before it began */
     /* Runs once when the operation has finished, after futures: the recorder's and the group's business. */
     std::function<void(Operation &)> finished_hook;
 

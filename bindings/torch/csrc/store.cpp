@@ -89,13 +89,13 @@ tutti_status remove(void *store, const char *key, bool *existed)
     });
 }
 
-const tutti_store_ops ops = {sizeof(tutti_store_ops), set, get, wait, add, remove, nullptr};
+const tutti_store_ops store_ops = {sizeof(tutti_store_ops), set, get, wait, add, remove, nullptr};
 
 } // namespace
 
 tutti_store store_over(c10d::Store *store)
 {
-    return {&ops, store};
+    return {&store_ops, store};
 }
 
 } // namespace tutti_torch

@@ -42,7 +42,7 @@ std::optional<tutti_dtype> dtype_of(at::ScalarType type)
     return std::nullopt;
 }
 
-constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> ops[] = {
+constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> reduce_ops[] = {
     {c10d::ReduceOp::SUM, TUTTI_SUM},
     {c10d::ReduceOp::AVG, TUTTI_AVG},
     {c10d::ReduceOp::PRODUCT, TUTTI_PROD},
@@ -85,7 +85,7 @@ tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
 
 Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
 {
-    for (const auto &[torch, tutti] : ops) {
+    for (const auto &[torch, tutti] : reduce_ops) {
         if (torch != op.op_) continue;
         return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor()};
     }

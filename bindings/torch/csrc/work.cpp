@@ -45,6 +45,7 @@ std::vector<at::Tensor> Work::result()
 }
 float Work::getDuration() const
 {
+    TORCH_CHECK(operation_->timed, "tutti: durations are those of calls made after enable_collectives_timing");
     return operation_->duration_ms();
 }
 uint64_t Work::getSequencenumber() const
