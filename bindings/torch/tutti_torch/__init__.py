@@ -9,9 +9,10 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import registration  # noqa: E402
+from . import names, registration  # noqa: E402
 
 __version__ = build_info()["version"]
 __all__ = ["__version__", "build_info"]
 
 registration.register()
+names.answer()
