@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds and packs the Python package tutti_torch: the PEP 517 and 660 backend behind `pip install .`, and a small command
-for ./dev. CMake compiles libtutti and the shim in build-torch/ of the clone, one tree for each Python and torch, so that a
-second build compiles only what changed; the wheel is packed here, with nothing but Python's own library."""
+"""Builds and packs the Python package tutti_torch: the PEP 517 and 660 backend behind `pip install .`, and a small
+command for ./dev. CMake compiles libtutti and the shim in build-torch/ of the clone, one tree for each Python and
+torch, so that a second build compiles only what changed; the wheel is packed here, with Python's own library alone."""
 
 import base64
 import contextlib
@@ -71,8 +71,8 @@ def run(command: list, what: str) -> None:
 @contextlib.contextmanager
 def build_tree(facts: Facts, variant: str):
     """The folder to build in, held against other builds. One that was moved here from elsewhere is begun anew."""
-    tag = facts.python_tag.split("-")[1]
-    tree = ROOT / "build-torch" / "-".join(filter(None, [tag, "torch" + facts.torch_version.replace("+", "_"), variant]))
+    parts = [facts.python_tag.split("-")[1], "torch" + facts.torch_version.replace("+", "_"), variant]
+    tree = ROOT / "build-torch" / "-".join(filter(None, parts))
     tree.mkdir(parents=True, exist_ok=True)
     with open(tree / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -154,21 +154,27 @@ def table_of(text: str, name: str) -> dict:
 
 
 def dist_info(facts: "Facts | None") -> dict:
-    """The files that describe the package; without facts, those of a source archive.
-    torch is no requirement there: an installer told to reinstall would fetch another one, and import checks it anyway."""
+    """The files that describe the package; without facts, those of a source archive. torch is no requirement there: an
+    installer that is told to reinstall would fetch another one, and import checks it anyway."""
     text = (ROOT / "pyproject.toml").read_text()
     project = table_of(text, "project")
     description = [
-        "Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {version()}", f"Summary: {project['description']}",
-        "License: BSD-3-Clause", f"Requires-Python: {project['requires-python']}",
-        "Description-Content-Type: text/markdown", "", (ROOT / project["readme"]).read_text(),
+        "Metadata-Version: 2.1",
+        f"Name: {project['name']}",
+        f"Version: {version()}",
+        f"Summary: {project['description']}",
+        "License: BSD-3-Clause",
+        f"Requires-Python: {project['requires-python']}",
+        "Description-Content-Type: text/markdown",
+        "",
+        (ROOT / project["readme"]).read_text(),
     ]
     files = {"METADATA": "\n".join(description)}
     if facts:
-        points = table_of(text, 'project.entry-points."torch.backends"')
+        points = table_of(text, 'project.entry-points."torch.backends"').items()
         files["WHEEL"] = ("Wheel-Version: 1.0\nGenerator: tutti build_backend\nRoot-Is-Purelib: false\n"
                           f"Tag: {facts.python_tag}\n")
-        files["entry_points.txt"] = "[torch.backends]\n" + "".join(f"{name} = {what}\n" for name, what in points.items())
+        files["entry_points.txt"] = "[torch.backends]\n" + "".join(f"{name} = {what}\n" for name, what in points)
         files["LICENSE"] = (ROOT / "LICENSE").read_text()
     return {f"{NAME}-{version()}.dist-info/{name}": content.encode() for name, content in files.items()}
 
@@ -265,13 +271,16 @@ def build_sdist(sdist_directory, config_settings=None) -> str:
 
 
 # ---- what ./dev calls ----
-def is_current() -> bool:
-    """Whether this Python has the package, built of these sources for the torch that is there now."""
+def is_current(torch: str) -> bool:
+    """Whether this Python has that torch, numpy, and the package, built of these sources for that torch."""
     try:
+        installed_metadata.version("numpy")
         folder = Path(installed_metadata.distribution("tutti-torch").locate_file(NAME))
         if not (folder / "_build.py").exists():
             folder = PACKAGE # an editable installation
         record = dict(re.findall(r"^(\w+) = '(.*)'$", (folder / "_build.py").read_text(), re.M))
+        if installed_metadata.version("torch").partition("+")[0] != torch:
+            return False
         return record["SOURCES"] == fingerprint() and record["TORCH"] == installed_metadata.version("torch")
     except (installed_metadata.PackageNotFoundError, OSError, KeyError):
         return False
@@ -290,9 +299,9 @@ def stage(variant: str, options: list) -> Path:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["current"]:
-        sys.exit(0 if is_current() else 1)
+    if len(sys.argv) == 3 and sys.argv[1] == "current":
+        sys.exit(0 if is_current(sys.argv[2]) else 1)
     elif len(sys.argv) >= 3 and sys.argv[1] == "stage":
         print(stage(sys.argv[2], sys.argv[3:]))
     else:
-        sys.exit("usage: build_backend.py current | stage VARIANT CMAKE-OPTIONS...")
+        sys.exit("usage: build_backend.py current TORCH | stage VARIANT CMAKE-OPTIONS...")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the build has to know of the environment it builds for: which torch is there and where its headers and libraries
-are, which Python, which compilers. Everything that may be missing is refused here, each in one sentence that says how to
-get it."""
+are, which Python, which compilers. Everything that may be missing is refused here, in one sentence that says how to get
+it."""
 
 import json
 import os
@@ -20,8 +20,8 @@ class BuildError(Exception):
     """Ends the build; its text is the whole message."""
 
 
-# Run by the Python of the target environment. The names in _C are those that torch tells extensions to be built with, so
-# that both see one another's pybind11 types; later versions have none, since nothing is left to tell.
+# Run by the Python of the target environment. The names in _C are those that torch tells extensions to be built with,
+# so that both see one another's pybind11 types; later versions have none, since nothing is left to tell.
 PROBE = r"""
 import json, os, sys
 try:
@@ -78,8 +78,8 @@ def find_torch() -> dict:
     hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
     torch = probe(dict(os.environ)) or probe({name: os.environ[name] for name in os.environ if name not in hidden})
     if torch is None:
-        raise BuildError(f"there is no torch in the environment of {sys.executable}: install torch first, and where the "
-                         "installer builds in an environment of its own, add --no-build-isolation")
+        raise BuildError(f"there is no torch in the environment of {sys.executable}: install torch first, and where "
+                         "the installer builds in an environment of its own, add --no-build-isolation")
     if version_pair(torch["version"]) < OLDEST_TORCH:
         raise BuildError(f"torch {torch['version']} is too old: tutti needs torch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} "
                          "or later")
@@ -148,4 +148,5 @@ def gather() -> Facts:
     torch = find_torch()
     return Facts(torch_version=torch["version"], torch_root=torch["root"], cxx11_abi=torch["cxx11_abi"],
                  pybind=torch["pybind"], python_include=include,
-                 python_suffix=sysconfig.get_config_var("EXT_SUFFIX"), python_tag=python_tag(), cmake=cmake, ninja=ninja)
+                 python_suffix=sysconfig.get_config_var("EXT_SUFFIX"), python_tag=python_tag(), cmake=cmake,
+                 ninja=ninja)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `import torch` calls in every process of an environment that has tutti_torch (entry point group torch.backends): it
-must cost nothing and never fail unless it was asked for. A module of its own, so that nothing of the package is loaded
-before one of the two variables asks for it."""
+"""What `import torch` calls in every process of an environment that has tutti_torch (entry point group torch.backends):
+it must cost nothing and never fail unless it was asked for. A module of its own, so that nothing of the package is
+loaded before one of the two variables asks for it."""
 
 import os
 

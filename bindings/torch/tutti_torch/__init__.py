@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch's backend "tutti": importing this package makes `torch.distributed.init_process_group("tutti")` work. It starts no
-thread and opens no device, so that a program may fork afterwards."""
+"""PyTorch's backend "tutti": importing this package makes `torch.distributed.init_process_group("tutti")` work. It
+starts no thread and opens no device, so that a program may fork afterwards."""
 
 import torch
 

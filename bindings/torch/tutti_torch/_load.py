@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What has to be so before the compiled part of the package can be loaded, checked one by one: loading it without would end
-in a sentence of the dynamic linker, or in none."""
+"""What has to be so before the compiled part of the package can be loaded, checked one by one: loading it without would
+end in a sentence of the dynamic linker, or in none."""
 
 import importlib.machinery
 import os
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-REBUILD = "build it for this environment with `pip install --force-reinstall .` in the clone of tutti"
+REBUILD = "build it for this environment with `pip install .` in the clone of tutti"
 
 
 def build_info() -> dict:
@@ -32,11 +32,12 @@ def minor(version: str) -> str:
 def check(torch_version: str) -> None:
     """Raises ImportError, saying what to do, unless the compiled part is there and fits this torch."""
     if not os.path.exists(os.path.join(FOLDER, "_build.py")):
-        raise ImportError(f"tutti_torch in {FOLDER} is not built: run `pip install .` in the clone of tutti, and import "
-                          "the package that this installs")
+        raise ImportError(f"tutti_torch in {FOLDER} is not built: run `pip install .` in the clone of tutti, and "
+                          "import the package that this installs")
     info = build_info()
     if minor(info["torch"]) != minor(torch_version):
-        raise ImportError(f"tutti_torch was built for torch {info['torch']}, and this is torch {torch_version}: {REBUILD}")
+        raise ImportError(f"tutti_torch was built for torch {info['torch']}, and this is torch {torch_version}: "
+                          f"{REBUILD}")
     suffixes = importlib.machinery.EXTENSION_SUFFIXES
     if not any(os.path.exists(os.path.join(FOLDER, "_C" + suffix)) for suffix in suffixes):
         raise ImportError(f"tutti_torch was built for Python {info['python']}, and this is Python "
