@@ -112,7 +112,7 @@ Backend::WorkPtr Backend::hand_out(const OperationPtr &operation)
     watch_for_hook(*operation);
     if (!operation->call.async)
         operation->wait(milliseconds(0));
-    else if (operation->call.unpack)
+    else if (operation->call.unpack || operation->is_profiled())
         operation->watch();
     if (!operation->call.async && sync_returns_none) return nullptr;
     return c10::make_intrusive<Work>(operation, rank_);

@@ -5,6 +5,7 @@
 #include "operation.hpp"
 
 #include "errors.hpp"
+#include "profile.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -54,12 +55,16 @@ tutti_call_options Operation::options() const
 void Operation::start(tutti_comm *comm)
 {
     tutti_call_options options = this->options();
+    span_ = begin_span(call);
+    profiled_ = span_ != nullptr;
     check(call.launch(comm, buffers(), &options, &work_));
     state_.store(State::started, std::memory_order_release);
 }
 
 void Operation::start_group(tutti_comm *comm, std::vector<c10::intrusive_ptr<Operation>> members)
 {
+    span_ = begin_span(call);
+    profiled_ = span_ != nullptr;
     check(tutti_group_start());
     tutti_status first = TUTTI_OK;
     for (const auto &member : members) {
@@ -109,6 +114,7 @@ void Operation::finish(tutti_status status)
         if (!leader_ || status_ == TUTTI_OK) take_apart(status);
         members = std::move(members_);
         members_.clear();
+        span_.reset();
         state_.store(State::finished, std::memory_order_release);
     }
     for (const auto &member : members) member->finish(status);
@@ -124,6 +130,7 @@ void Operation::fail(std::exception_ptr error)
         status_ = TUTTI_ERR_CANCELLED;
         error_ = std::move(error);
         members_.clear();
+        span_.reset();
         state_.store(State::finished, std::memory_order_release);
     }
     settle_futures();

@@ -9,6 +9,7 @@
 #include "tensors.hpp"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -75,6 +76,8 @@ class Operation : public c10::intrusive_ptr_target
     /* Until it has finished; rethrows its error. timeout 0: its own deadline. Throws DistBackendError when the timeout
      * passes first (the operation goes on), and what Python's signal handlers throw. */
     void wait(milliseconds timeout);
+    /* Somebody profiles it: its end has to be seen when it comes. */
+    bool is_profiled() const { return profiled_; }
     bool finished() const { return state_.load(std::memory_order_acquire) == State::finished; }
     bool failed() const { return finished() && error_; }
     std::exception_ptr error() const { return finished() ? error_ : nullptr; }
@@ -102,6 +105,8 @@ class Operation : public c10::intrusive_ptr_target
     std::atomic<State> state_{State::waiting}; /* waiting: inside a coalesced region that has not ended */
     std::atomic<bool> watched_{false};
     tutti_work *work_ = nullptr;
+    bool profiled_ = false;
+    std::unique_ptr<at::RecordFunction> span_; /* in the profiler; ends before the state says that it has */
     tutti_status status_ = TUTTI_OK;
     std::exception_ptr error_;
     std::vector<c10::intrusive_ptr<Operation>> members_; /* of a group, until it has finished */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* Calls as PyTorch's profilers see them: a span from the start of a call to its end, whichever thread ends it. */
+
+#include "operation.hpp"
+
+#include <ATen/record_function.h>
+
+#include <memory>
+
+namespace tutti_torch
+{
+
+/* Begins the span "tutti:all_reduce" with the shapes of the tensors; null, and nearly free, while nobody profiles.
+ * Destroying it ends it. */
+std::unique_ptr<at::RecordFunction> begin_span(const Call &call);
+
+} // namespace tutti_torch
