@@ -143,7 +143,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tens
     std::vector<Call> calls;
     for (size_t i = 0; i < inputs.size(); i++)
         calls.push_back(reduce_scatter_call(outputs[i], inputs[i], size_, options));
-    return submit_all(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced", std::move(calls));
+    return submit_all(OpType::COALESCED, "reduce_scatter_tensor_coalesced", std::move(calls));
 }
 
 Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, const c10d::GatherOptions &options)
