@@ -220,7 +220,8 @@ bool tutti_team_run(struct tutti_team *team)
     return moved;
 }
 
-/* Sends the credits that are due: two, or one when a message is held here, since then the sender may need it. */
+/* Sends the credits that are due: two, or one when messages held here keep so many others that the sender may need it.
+ * A packet of credits may have to wake its receiver, so none is sent in vain. */
 bool tutti_team_flush(struct tutti_team *team)
 {
     uint32_t *at = &team->listed;
@@ -231,7 +232,7 @@ bool tutti_team_flush(struct tutti_team *team)
         struct tutti_channel *channel = &team->channels[peer];
         uint8_t owed = (uint8_t)(channel->consumed - channel->told);
         bool letters = tutti_letters_owe(team, channel);
-        if (owed >= 2 || (owed > 0 && channel->n_held > 0) || letters) {
+        if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || letters) {
             struct tutti_packet packet = {
                 .type = TUTTI_PACKET_CREDIT, .fifo = channel->p2p_paid_freed, .seq = channel->p2p_freed};
             enum tutti_status status = tutti_team_send(team, peer, &packet, NULL, 0);

@@ -30,8 +30,7 @@ struct rule {
 static const struct rule rules[] = {
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
     {TUTTI_ALL_REDUCE, ALWAYS, 2, 64 K, &tutti_algorithm_direct, 0},
-    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 2 K, &tutti_algorithm_tree, WIDE},
-    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree, 0},
+    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree, WIDE},
     {TUTTI_ALL_REDUCE, ALWAYS, 4, 8 K, &tutti_algorithm_direct, 0},
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 4 K, &tutti_algorithm_tree, 0},
     {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 1024 K, &tutti_algorithm_halving_doubling, 0},
