@@ -26,7 +26,7 @@
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
     X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \
-    X(eager, size, "64K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")                   \
+    X(eager, size, "64K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")                  \
     X(staging, size, "4M", 65536, UINT64_C(1) << 30, 1, "bytes of staging of one rank, over all its peers")            \
     X(heap, size, "64G", 1 << 20, UINT64_C(1) << 40, 1, "address space of a rank's tutti_mem_alloc heap (not memory)") \
     X(zero_copy, size, "16K", 0, UINT64_MAX, 0, "messages from mapped memory of at least this size are read in place") \
