@@ -101,8 +101,8 @@ def call_lines(world: dict, subject: str) -> list[str]:
             )
     for peer, row in world.get("overlap", {}).items():
         lines.append(
-            f"- Overlap of {peer}, all_reduce of 64 MiB ({row['alone'] / 1e3:.0f} ms alone): {row['hidden_compute']:.0%} "
-            f"hidden behind computing, {row['hidden_sleep']:.0%} behind a sleeping caller."
+            f"- Overlap of {peer}, all_reduce of 64 MiB ({row['alone'] / 1e3:.0f} ms alone): "
+            f"{row['hidden_compute']:.0%} hidden behind computing, {row['hidden_sleep']:.0%} behind a sleeping caller."
         )
     return lines
 
