@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks for tests: processes forked from one that has imported torch once, each with its process group. A rank that
+raises, dies or does not end in time is reported by number, with its traceback or where it stood, and all are ended: by
+process id, with nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import io
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+
+try:
+    import tutti_torch  # noqa: F401  before any fork: that it may be so is part of what is tested
+except ImportError:  # other backends can be tested without
+    pass
+
+GRACE = 3.0  # seconds in which the others may fail too, after one did
+PR_SET_PDEATHSIG = 1
+
+
+class RankError(AssertionError):
+    """What one rank raised, or how it ended, and what became of the others."""
+
+
+class Rank:
+    """One process as its parent sees it."""
+
+    def __init__(self, pid: int, pipe: Connection, folder: str, rank: int) -> None:
+        self.pid, self.pipe, self.rank = pid, pipe, rank
+        self.stack_file = os.path.join(folder, f"stack.{rank}")
+        self.status: Optional[int] = None  # of waitpid
+
+    def reap(self, seconds: float) -> bool:
+        """Whether it has ended, waiting for at most that long."""
+        deadline = time.monotonic() + seconds
+        while self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+            elif time.monotonic() >= deadline:
+                return False
+            else:
+                time.sleep(0.002)
+        return True
+
+    def ending(self) -> str:
+        code = os.waitstatus_to_exitcode(self.status or 0)
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def stacks(self) -> str:
+        """Where its threads are; asked of the process itself."""
+        os.kill(self.pid, signal.SIGUSR1)
+        deadline, text = time.monotonic() + 2, ""
+        while time.monotonic() < deadline and "most recent call first" not in text:
+            time.sleep(0.05)
+            with open(self.stack_file) as file:
+                text = file.read()
+        return text
+
+    def kill(self) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.reap(10)
+        self.pipe.close()
+
+
+class Ranks:
+    """n processes that run one function after another. `backend` None leaves it to the functions to make their groups:
+    they get the store as third argument. After a failure the next call has new processes."""
+
+    def __init__(
+        self, n: int, backend: Optional[str] = "tutti", timeout: float = 60.0, env: Optional[Dict[str, str]] = None
+    ) -> None:
+        self.n, self.backend, self.timeout, self.env = n, backend, timeout, env or {}
+        self.ranks: List[Rank] = []
+        self.folder = ""
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.end()
+        else:
+            self.kill()
+
+    def start(self, function: Optional[Callable] = None) -> None:
+        """Forks the processes. A function given here need not be importable."""
+        self.folder = tempfile.mkdtemp(prefix="ranks.")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for rank in range(self.n):
+            mine, theirs = Pipe()
+            pid = os.fork()
+            if pid == 0:
+                for other in self.ranks:
+                    other.pipe.close()
+                mine.close()
+                run_child(self, rank, theirs, function)
+            theirs.close()
+            self.ranks.append(Rank(pid, mine, self.folder, rank))
+
+    def run(self, function: Callable, *args: Any, timeout: Optional[float] = None) -> List[Any]:
+        """function(rank, n, *args) on every rank; what each returned. function and args are pickled."""
+        if not self.ranks:
+            self.start()
+        request = pickle.dumps((function, args))
+        for rank in self.ranks:
+            try:
+                rank.pipe.send_bytes(request)
+            except OSError:
+                pass  # it died meanwhile, which gather() reports
+        return self.gather(timeout or self.timeout)
+
+    def gather(self, timeout: float) -> List[Any]:
+        results: Dict[int, Any] = {}
+        failures: List[Tuple[int, str]] = []
+        waiting = {rank.pipe: rank for rank in self.ranks}
+        deadline = time.monotonic() + timeout
+        while waiting:
+            ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+            if not ready:
+                break
+            for pipe in ready:
+                rank = waiting.pop(pipe)
+                ok, value = receive(rank)
+                if ok:
+                    results[rank.rank] = value
+                    continue
+                failures.append((rank.rank, value))
+                deadline = min(deadline, time.monotonic() + GRACE)
+        if waiting:
+            late = [(rank.rank, f"is not done in time. It stood at\n{rank.stacks()}") for rank in waiting.values()]
+            failures += late
+        if failures:
+            self.kill()
+            raise RankError(report(failures, self.n))
+        return [results[rank] for rank in range(self.n)]
+
+    def end(self, timeout: float = 30.0) -> None:
+        """Tells all to finish, and sees that they do: with exit code 0."""
+        ranks, failures = self.ranks, []
+        for rank in ranks:
+            try:
+                rank.pipe.send_bytes(pickle.dumps(None))
+            except OSError:
+                pass
+        deadline = time.monotonic() + timeout
+        for rank in ranks:
+            if not rank.reap(deadline - time.monotonic()):
+                failures.append((rank.rank, f"does not end. It stood at\n{rank.stacks()}"))
+            elif rank.status != 0:
+                failures.append((rank.rank, rank.ending()))
+        self.kill()
+        if failures:
+            raise RankError(report(failures, self.n))
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+        self.ranks = []
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run(function: Callable, n: int, *args: Any, **options: Any) -> List[Any]:
+    """function(rank, n, *args) on n new processes; options are those of Ranks. The function may be a closure."""
+    group = Ranks(n, **options)
+    with group:
+        group.start(lambda *given: function(*given, *args))
+        results = group.gather(group.timeout)
+    return results
+
+
+def receive(rank: Rank) -> Tuple[bool, Any]:
+    try:
+        return pickle.loads(rank.pipe.recv_bytes())
+    except (EOFError, OSError):
+        return False, rank.ending() if rank.reap(5) else "closed its pipe"
+
+
+def report(failures: List[Tuple[int, str]], n: int) -> str:
+    """The first failure in full; of the others, what their last lines say."""
+    text = io.StringIO()
+    first, said = failures[0]
+    text.write(f"rank {first} of {n}: {said}")
+    for rank, said in failures[1:]:
+        lines = said.strip().splitlines()
+        brief = said if "It stood at" in said else lines[-1] if lines else "?"
+        text.write(f"\nand rank {rank}: {brief}")
+    return text.getvalue()
+
+
+# ---- in the child ----
+
+
+def run_child(group: Ranks, rank: int, pipe: Connection, function: Optional[Callable]) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a test that is killed takes its ranks along
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stack_file = open(os.path.join(group.folder, f"stack.{rank}"), "w")
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1, stack_file, all_threads=True)
+        os.environ.update(group.env)
+        torch.set_num_threads(1)
+        serve(group, rank, pipe, function)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve(group: Ranks, rank: int, pipe: Connection, function: Optional[Callable]) -> None:
+    store = dist.FileStore(os.path.join(group.folder, "store"), group.n)
+    given = (rank, group.n) if group.backend else (rank, group.n, store)
+    started = False
+    while True:
+        if function is None:
+            try:
+                request = pickle.loads(pipe.recv_bytes())
+            except EOFError:
+                break
+            if request is None:
+                break
+        else:
+            request, function = (function, ()), None
+        try:
+            if group.backend and not started:
+                timeout = timedelta(seconds=group.timeout)
+                dist.init_process_group(group.backend, store=store, rank=rank, world_size=group.n, timeout=timeout)
+                started = True
+            function_asked, args = request
+            answer = (True, function_asked(*given, *args))
+        except BaseException:
+            answer = (False, traceback.format_exc())
+        pipe.send_bytes(pickle.dumps(answer))
+        request = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
