@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""tutti in torch.distributed._dist2, PyTorch's experimental API of groups that no global state knows; versions that have it
+keep a table of factories of their own."""
+
+import torch
+import torch.distributed as dist
+
+from . import _C
+
+
+def create(store, rank, world_size, timeout, device, **options) -> dist.ProcessGroup:
+    """What _dist2.new_group calls: a group that tutti serves on the device and on the CPU."""
+    if options:
+        raise KeyError(f"tutti has no option {next(iter(options))}")
+    backend = _C.Backend(store, rank, world_size, _C.Backend.Options(timeout))
+    group = dist.ProcessGroup(store, rank, world_size)
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group._set_default_backend(custom)
+    for kind in {torch.device(device).type, "cpu"}:
+        group._register_backend(torch.device(kind), custom, backend)
+    return group
+
+
+def register(names: list) -> None:
+    """Under these names; where PyTorch has a backend of that name, in its place."""
+    try:
+        from torch.distributed import _dist2
+    except ImportError:
+        return
+    for name in names:
+        _dist2._BACKENDS[name] = create
