@@ -1,22 +1,108 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the backend known to torch.distributed."""
+"""Makes the backend known to torch.distributed: by its name, as the default of devices, and in the place of gloo. All
+versions of PyTorch create every group through one function; ours stands before it, for gloo can not be registered anew
+before 2.14, and some versions do not find the backend of a group again that several devices share."""
 
+import functools
+from typing import Dict
+
+import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
-from . import _C
+from . import _C, variables
 
 NAME = "tutti"
-DEVICES = ["cpu", "cuda", "xpu"]
+# Types that a stock PyTorch knows. That of an accelerator outside it is added once it has its name.
+DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia")
+
+
+def devices() -> list:
+    """All device types whose tensors can be given to tutti."""
+    name = torch._C._get_privateuse1_backend_name()
+    return [*DEVICES, name] if name != "privateuseone" or hasattr(torch, name) else list(DEVICES)
 
 
 def create(group, options) -> _C.Backend:
-    """What torch.distributed calls on each member of a new group (its extended API)."""
-    if options is None:
-        options = _C.Backend.Options()
-    options._timeout = group.timeout
-    return _C.Backend(group.store, group.group_rank, group.group_size, options)
+    """What torch.distributed calls on each member of a new group (its extended API). Options for other backends, as
+    programs hand them to gloo, say nothing to this one."""
+    own = _C.Backend.Options(group.timeout)
+    if hasattr(own, "group_name"):  # from 2.9 on
+        own.group_name = group.group_id
+        own.global_ranks_in_group = group.global_ranks_in_group
+    return _C.Backend(group.store, group.group_rank, group.group_size, own)
 
 
 def register() -> None:
+    """Registers the name, and does what the variables ask for. PyTorch makes a new name the default of devices that
+    have none (2.6: of most); that is for the user to say."""
+    defaults, replaced = variables.default_devices(), variables.replaced_backends()
     if not dist.is_backend_available(NAME):
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
+        before = dict(dist.Backend.default_device_backend_map)
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices())
+        dist.Backend.default_device_backend_map.clear()
+        dist.Backend.default_device_backend_map.update(before)
+        c10d._new_process_group_helper = new_group(c10d._new_process_group_helper, replaced)
+    dist.Backend.default_device_backend_map.update(dict.fromkeys(defaults, NAME))
+
+
+# ---- groups ----
+
+
+def is_there(device: str) -> bool:
+    """Whether this machine has such a device."""
+    return device == "cpu" or (hasattr(torch, device) and torch.get_device_module(device).is_available())
+
+
+def backends_asked(backend: str) -> Dict[str, str]:
+    """By device type, as PyTorch reads the name."""
+    return dict(c10d.BackendConfig(dist.Backend(backend)).get_device_backend_map())
+
+
+def stand_in(asked: Dict[str, str], replaced: list) -> Dict[str, str]:
+    """The same with tutti for CPU tensors, if it is to replace what was asked for. What serves other devices stays; where
+    they are absent it would only cost time."""
+    if asked.get("cpu") not in replaced:
+        return asked
+    kept = {device: name for device, name in asked.items() if name not in replaced or is_there(device)}
+    return {**kept, "cpu": NAME}
+
+
+def default_type(group: dist.ProcessGroup, served: Dict[str, str]) -> dist.ProcessGroup.BackendType:
+    """Of the backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch takes
+    a group that is not asked for by one name for gloo's, or for nobody's."""
+    bound = group.bound_device_id
+    wanted = [bound.type] if bound is not None else []
+    wanted += [device for device in served if device != "cpu" and is_there(device)] + ["cpu"]
+    device = next((device for device in wanted if device in served), next(iter(served)))
+    return dist.Backend.backend_type_map[served[device]]
+
+
+def show_as(group: dist.ProcessGroup, group_store, backend: str) -> None:
+    """A group in which tutti stands in for another: programs are told what they said, and that it is of gloo's type as
+    far as that is free."""
+    c10d._world.pg_map[group] = (backend, group_store)
+    c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(dist.Backend(backend)))
+    types, cpu = dist.ProcessGroup.BackendType, torch.device("cpu")
+    if group.name() == "custom" and len(group._device_types) == 1:
+        group._register_backend(cpu, types.GLOO, group._get_backend(cpu))
+        group._set_default_backend(types.GLOO)
+
+
+def new_group(original, replaced: list):
+    """What stands before PyTorch's function that creates a group, on its members and on the other ranks."""
+
+    @functools.wraps(original)
+    def create_group(group_size, group_rank, global_ranks_in_group, backend, store, *args, **options):
+        dist.Backend.backend_capability[NAME] = devices()
+        asked = backends_asked(backend)
+        served = stand_in(asked, replaced)
+        given = backend if served == asked else ",".join(f"{device}:{name}" for device, name in served.items())
+        group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args, **options)
+        if isinstance(group, dist.ProcessGroup) and NAME in served.values():
+            group._set_default_backend(default_type(group, served))
+            if served != asked:
+                show_as(group, group_store, backend)
+        return group, group_store
+
+    return create_group
