@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: long
-"""PyTorch's distributed_test on tutti and on gloo with 2, 3 and 4 ranks: what passes with gloo passes with tutti, and the page that shows
-both, docs/compatibility.md, is true."""
+# timeout: 3600
+"""PyTorch's distributed_test on tutti and on gloo with 2, 3 and 4 ranks: what passes with gloo passes with tutti, and
+the page that shows both, docs/compatibility.md, is true."""
 
 import os
 import subprocess

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch's distributed_test with two ranks on tutti: nothing fails, nothing is skipped but for want of a device, of ranks or by PyTorch
-itself, and no fewer tests pass than docs/compatibility.md says. All numbers of ranks, and gloo beside tutti: pytorch_full_test.py."""
+"""PyTorch's distributed_test with two ranks on tutti: nothing fails, nothing is skipped but for want of a device, of
+ranks or by PyTorch itself, and no fewer tests pass than docs/compatibility.md says. All numbers of ranks, and gloo
+beside tutti, are in pytorch_full_test.py."""
 
 import os
 import re

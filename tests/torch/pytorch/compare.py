@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs PyTorch's distributed_test on tutti and on gloo with 2, 3 and 4 ranks and writes what came of it to docs/compatibility.md; with
---check the page stays as it is and has to agree. Fails when a test that passes with gloo does not pass with tutti."""
+"""Runs PyTorch's distributed_test on tutti and on gloo with 2, 3 and 4 ranks and writes what came of it to
+docs/compatibility.md; with --check the page stays as it is and has to agree. Fails when a test that passes with gloo
+does not pass with tutti."""
 
 import argparse
 import collections
@@ -22,7 +23,7 @@ OUTCOMES = ("passed", "failed", "skipped")
 WHY = (
     (r"^Need at least (\d) CUDA devices?$", r"needs \1 CUDA devices"),
     (r"^CUDA is not available\.$", "needs CUDA devices"),
-    (r"^(NCCL (Batch )?Send Recv Only|Only NCCL supports CUDA all_to_all)$", "needs CUDA devices"),
+    (r"^(NCCL (Batch )?Send Recv Only|Only N(CCL|ccl) supports CUDA all_to_all(_single)?)$", "needs CUDA devices"),
     (r"^Only NCCL backend supports high priority stream$", "an option of NCCL"),
     (r"^Test requires backend tutti to be one of \{'nccl'\}$", "needs CUDA devices"),
     (r"^Skipped due to small world size\.$", "needs 3 ranks"),
@@ -42,14 +43,15 @@ def why(reason: str) -> str:
 
 
 def measure(backend: str, size: int, folder: str) -> dict:
-    """What suite.py found: `tests` with the outcome and reason of each, `lifted` with those that run in spite of their name list."""
+    """What suite.py found: `tests` with the outcome and reason of each, `lifted` with those whose skip for a name it
+    lifted. A result that the folder has already is taken as it is."""
     out = os.path.join(folder, f"{backend}{size}.json")
-    log = os.path.join(folder, f"{backend}{size}.log")
-    command = [sys.executable, os.path.join(HERE, "suite.py"), "--backend", backend, "--size", str(size), "--json", out, "--log", log]
-    print(f"== {backend}, {size} ranks", flush=True)
-    ended = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if not os.path.exists(out):
-        raise SystemExit(f"{backend} with {size} ranks: the suite ended with {ended.returncode} and without a result")
+        print(f"== {backend}, {size} ranks", flush=True)
+        command = [sys.executable, os.path.join(HERE, "suite.py"), "--backend", backend, "--size", str(size)]
+        ended = subprocess.run([*command, "--json", out, "--log", os.path.join(folder, f"{backend}{size}.log")])
+        if not os.path.exists(out):
+            raise SystemExit(f"{backend}, {size} ranks: the suite ended with {ended.returncode} and without a result")
     with open(out) as file:
         return json.load(file)
 
@@ -105,10 +107,12 @@ def skipped(results: dict) -> list:
 
 def by_cause(results: dict) -> list:
     lines = table("why", *(f"{size} ranks" for size in SIZES))
-    counts = {size: collections.Counter(re.sub(r"needs \d CUDA", "needs CUDA", re.sub(r": .*", "", why(reason)))
-                                        for outcome, reason in results["tutti", size].values() if outcome == "skipped")
-              for size in SIZES}
-    causes = sorted(set().union(*counts.values()), key=lambda cause: -counts[SIZES[0]][cause])
+    counts = {}
+    for size in SIZES:
+        causes = [why(reason) for outcome, reason in results["tutti", size].values() if outcome == "skipped"]
+        kinds = [re.sub(r"needs \d CUDA", "needs CUDA", cause.split(": ")[0]) for cause in causes]
+        counts[size] = collections.Counter(kinds)
+    causes = sorted(set().union(*counts.values()), key=lambda cause: (-counts[SIZES[0]][cause], cause))
     return lines + [row(cause, *(counts[size][cause] for size in SIZES)) for cause in causes]
 
 
@@ -120,49 +124,53 @@ def lifted(names: dict) -> list:
     return lines
 
 
+TEXT = """\
+# PyTorch's own tests on tutti
+
+<!-- Written by tests/torch/pytorch/compare.py. -->
+
+`torch.testing._internal.distributed.distributed_test` is the suite that PyTorch runs on each of its backends: {total}
+tests, inside every torch package. Below is what came of it with torch {version} on a machine without an accelerator.
+To run it again:
+
+    .venv/bin/python tests/torch/pytorch/compare.py          # both backends, 15 minutes; writes this page
+    .venv/bin/python tests/torch/pytorch/suite.py --size 3   # tutti alone, 3 ranks
+
+Every test that passes with gloo passes with tutti at the same number of ranks.
+
+{summary}
+
+No text of the suite is changed. For both backends the ranks are forked from a process that has imported torch (PyTorch
+starts a Python for each), and tests with groups of ranks 1 and 2 run from 3 ranks on (PyTorch asks for 8).
+
+## Skips that were for the name
+
+Some tests are skipped because a backend's name is not in a list. Where tutti has what the name stood for, it runs them:
+
+{lifted}
+
+tutti is also entered in the suite's sets of backends by feature (`ddp`, `subgroup`, `gpu`, `cuda`, `plugin`) and in its
+lists of backends that can be profiled.
+
+## What differs
+
+{differing}
+
+## What is skipped, and why
+
+{by_cause}
+
+Each test:
+
+{skipped}
+"""
+
+
 def page(results: dict, names: dict, version: str) -> str:
-    total = len(results["tutti", SIZES[0]])
-    return "\n".join([
-        "# PyTorch's own tests on tutti",
-        "",
-        "<!-- Written by tests/torch/pytorch/compare.py. -->",
-        "",
-        f"`torch.testing._internal.distributed.distributed_test` is the suite that PyTorch runs on each of its backends: {total} tests, inside",
-        f"every torch package. Below is what came of it with torch {version} on a machine without an accelerator. To run it again:",
-        "",
-        "    .venv/bin/python tests/torch/pytorch/compare.py            # both backends, about fifteen minutes; writes this page",
-        "    .venv/bin/python tests/torch/pytorch/suite.py --size 3     # tutti alone, 3 ranks",
-        "",
-        "Every test that passes with gloo passes with tutti at the same number of ranks.",
-        "",
-        *summary(results),
-        "",
-        "gloo runs as PyTorch runs it. Two things are done to the suite, from outside, none of its text is changed:",
-        "the ranks are forked from a process that has imported torch (PyTorch starts a Python for each), and tests with groups of ranks",
-        "1 and 2 run from 3 ranks on (PyTorch asks for 8), for both backends.",
-        "",
-        "## Skips that were for the name",
-        "",
-        "Some tests are skipped because a backend's name is not in a list. Where tutti has what the name stood for, it runs them:",
-        "",
-        *lifted(names),
-        "",
-        "The sets `backend_feature` of the suite (`ddp`, `subgroup`, `gpu`, `cuda`, `plugin`) and its lists of backends that can be profiled have",
-        "tutti in them.",
-        "",
-        "## What differs",
-        "",
-        *differing(results),
-        "",
-        "## What is skipped, and why",
-        "",
-        *by_cause(results),
-        "",
-        "Each test:",
-        "",
-        *skipped(results),
-        "",
-    ])
+    tables = {"summary": summary(results), "lifted": lifted(names), "differing": differing(results),
+              "by_cause": by_cause(results), "skipped": skipped(results)}
+    return TEXT.format(total=len(results["tutti", SIZES[0]]), version=version,
+                       **{name: "\n".join(lines) for name, lines in tables.items()})
 
 
 def verdict(text: str, check: bool, version: str) -> list:
@@ -182,14 +190,17 @@ def verdict(text: str, check: bool, version: str) -> list:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
+    parser.add_argument("--folder", help="keep what each run found here, and do not run what is here already")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or temporary
         found = {(backend, size): measure(backend, size, folder) for size in SIZES for backend in BACKENDS}
     results = {key: value["tests"] for key, value in found.items()}
     import torch
 
     version = torch.__version__.split("+")[0]
-    complaints = regressions(results) + verdict(page(results, found["tutti", SIZES[-1]]["lifted"], version), arguments.check, version)
+    text = page(results, found["tutti", SIZES[-1]]["lifted"], version)
+    complaints = regressions(results) + verdict(text, arguments.check, version)
     print("\n".join(complaints or ["every test that passes with gloo passes with tutti"]))
     return 1 if complaints else 0
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs torch.testing._internal.distributed.distributed_test, which is inside every torch package, on one backend with one number of ranks.
-The suite reads both from the environment when it is imported, so one process of this program is one run. PyTorch's own driver starts a
-Python for every rank of every test; here the ranks are forked from this process, which has imported torch already."""
+"""Runs torch.testing._internal.distributed.distributed_test, which is inside every torch package, on one backend with
+one number of ranks. The suite reads both from the environment when it is imported, so one process of this program is
+one run. PyTorch's own driver starts a Python for every rank of every test; here the ranks are forked from this
+process, which has imported torch already."""
 
 import argparse
 import json
@@ -14,11 +15,9 @@ import unittest
 
 import lifts
 
-FORKED = "fork"
-
 
 def stand_in_for_expecttest() -> None:
-    """The suite's base class comes from a package that torch does not bring; the suite uses nothing of it but the name."""
+    """The suite's base class comes from a package that torch does not bring; nothing of it is used but the name."""
     try:
         import expecttest  # noqa: F401
     except ImportError:
@@ -52,7 +51,7 @@ def test_case(suite) -> type:
     class TestDistBackendWithFork(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
-            self._start_processes(torch.multiprocessing.get_context(FORKED).Process)
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     return TestDistBackendWithFork
 
@@ -71,7 +70,8 @@ class Record(unittest.TestResult):
     def note(self, test, outcome: str, reason: str = "") -> None:
         name = test.id().rsplit(".", 1)[-1]
         self.outcomes[name] = (outcome, reason)
-        print(f"{outcome:8}{time.monotonic() - self.began:6.1f} s  {name}  {first_line(reason)}", file=self.console, flush=True)
+        seconds = time.monotonic() - self.began
+        print(f"{outcome:8}{seconds:6.1f} s  {name}  {first_line(reason)}", file=self.console, flush=True)
 
     def addSuccess(self, test) -> None:
         self.note(test, "passed")
@@ -116,11 +116,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         case = load(arguments.backend, arguments.size, folder)
         names = arguments.names or unittest.TestLoader().getTestCaseNames(case)
-        began = time.monotonic()
         outcomes = run(case, names, arguments.log)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"seconds": round(time.monotonic() - began), "lifted": lifts.lifted, "tests": outcomes}, file, indent=1)
+            json.dump({"lifted": lifts.lifted, "tests": outcomes}, file, indent=1)
     return 1 if any(outcome == "failed" for outcome, _ in outcomes.values()) else 0
 
 
