@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DistributedDataParallel and its options: gradients that are views of the buckets, parameters that a step does not use,
-a static graph with recomputation, communication hooks, accumulation without communication, uneven inputs. The reference
-of each is the same training in one process on all ranks' images."""
+"""DistributedDataParallel and its options: gradients that are views of the buckets, parameters that a step does not
+use, a static graph with recomputation, communication hooks, accumulation without communication, uneven inputs. The
+reference of each is the same training in one process on all ranks' images."""
 
 from __future__ import annotations
 

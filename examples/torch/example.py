@@ -2,15 +2,19 @@
 """What all examples of this folder share: the start under a launcher, and the comparison of what the ranks got together
 with what one process computes alone. An example is a file with a table CASES of functions that take a Job; each runs by
 itself under `tutti run -n 2 -- python examples/torch/ddp.py` (or torchrun), and the tests run them all, on tutti and on
-gloo, and compare the two. TUTTI_EXAMPLE_BACKEND names another backend than tutti."""
+gloo, and compare the two. TUTTI_EXAMPLE_BACKEND names another backend than tutti; empty, it names none."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Callable, Dict, Iterable, List, Tuple, Union
 
 import torch
 import torch.distributed as dist
+
+# Newer versions of PyTorch would rather have names that older ones do not know.
+warnings.filterwarnings("ignore", "`torch.distributed.*` is deprecated", FutureWarning)
 
 Tensors = Union[torch.Tensor, Iterable[torch.Tensor]]
 
@@ -50,7 +54,8 @@ def copies(tensors: Tensors) -> List[torch.Tensor]:
 def distance(got: torch.Tensor, want: torch.Tensor) -> float:
     """0 only if equal in type, shape and every bit that matters; otherwise the greatest difference, in units of the
     greatest value wanted (or of 1)."""
-    assert got.dtype == want.dtype and got.shape == want.shape, f"{got.dtype} {got.shape}, not {want.dtype} {want.shape}"
+    kinds = [f"{t.dtype} {tuple(t.shape)}" for t in (got, want)]
+    assert kinds[0] == kinds[1], f"{kinds[0]}, not {kinds[1]}"
     if torch.equal(got, want):
         return 0.0
     got, want = got.double(), want.double()
@@ -74,10 +79,10 @@ def start() -> Tuple[int, int]:
         try:
             import tutti_torch  # noqa: F401  (registers the backend)
         except ModuleNotFoundError:
-            raise SystemExit("the package tutti_torch is not there: `pip install .` in the clone, or ./dev setup --torch")
+            raise SystemExit("there is no package tutti_torch: `pip install .` in the clone, or ./dev setup --torch")
     alone = "RANK" not in os.environ
     place = dict(store=dist.HashStore(), rank=0, world_size=1) if alone else {}
-    dist.init_process_group(backend, **place)
+    dist.init_process_group(backend or None, **place)
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
     return rank, world
@@ -86,6 +91,9 @@ def start() -> Tuple[int, int]:
 def main(cases: Dict[str, Callable[[Job], None]]) -> None:
     """Runs the cases one after another, each from the same seed."""
     rank, world = start()
+    if rank == 0:
+        name = dist.group.WORLD._get_backend(torch.device("cpu")).name()
+        print(f"{world} ranks, backend {dist.get_backend()}, which is {name}", flush=True)
     for name, case in cases.items():
         if rank == 0:
             print(f"{name}:", flush=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""FSDP2: every rank holds its part of each parameter; fully_shard gathers them for a layer's work and scatters the sums of
-the gradients. Plain, with bfloat16 for compute and communication, on a mesh of replicas and parts (HSDP), with a divisor
-of one's own, and with buffers that the backend allocates. The reference is one process on all ranks' images."""
+"""FSDP2: every rank holds its part of each parameter; fully_shard gathers them for a layer's work and scatters the
+sums of the gradients. Plain, with bfloat16 for compute and communication, on a mesh of replicas and parts (HSDP),
+with a divisor of one's own, and with buffers that the backend allocates. The reference is one process on all ranks'
+images."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def bf16(job: Job) -> None:
     want = alone(job.world, dtype=torch.bfloat16)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     job.check("bf16, summed as fp32", train(job, shard(mp_policy=policy)), want, 1e-4)
-    # Adam's first steps are of the learning rate's size whatever the gradient's: a sign that rounding turns is 2 of them.
+    # Adam's first steps have the learning rate's size, whatever the gradient's: a sign that rounding turns is two.
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     job.check("bf16, summed as bf16", train(job, shard(mp_policy=policy)), want, 0.02 * STEPS)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensor parallelism: the weights of a transformer block are split by columns and rows over the ranks, attention by heads;
-with sequence parallelism also the activations between them, by position. Outputs, gradients and the loss over split
-classes are compared with the same block in one process."""
+"""Tensor parallelism: the weights of a transformer block are split by columns and rows over the ranks, attention by
+heads; with sequence parallelism also the activations between them, by position. Outputs, gradients and the loss over
+split classes are compared with the same block in one process."""
 
 from __future__ import annotations
 

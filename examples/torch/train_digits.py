@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Data-parallel training, whole, in PyTorch: a two-layer network learns handwritten digits under DistributedDataParallel,
-where every rank holds all weights, then again under FSDP2 (fully_shard), where every rank holds its part of each. Each
-time the loss curve is printed and the claims are checked: accuracy on images that were held out, weights equal bit for
-bit on all ranks, and the curve and the weights of one process that trains alone on the same batches, but for rounding.
+"""Data-parallel training, whole, in PyTorch: a two-layer network learns handwritten digits under
+DistributedDataParallel, where every rank holds all weights, then again under FSDP2 (fully_shard), where every rank
+holds its part of each. Each time the loss curve is printed and the claims are checked: accuracy on images that were
+held out, weights equal bit for bit on all ranks, and the curve and the weights of one process that trains alone on
+the same batches, but for rounding.
     tutti run -n 4 -- python examples/torch/train_digits.py"""
 
 from __future__ import annotations
@@ -42,15 +43,19 @@ class Training:
         hidden = self.options.hidden
         return nn.Sequential(nn.Linear(digits.PIXELS, hidden), nn.Tanh(), nn.Linear(hidden, digits.CLASSES))
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: List[int]) -> torch.Tensor:
+    def backward(self, model: nn.Module, batch: List[int], part: int, parts: int) -> torch.Tensor:
         """The scale makes the average of the ranks' gradients the mean over the batch, also where their shares differ
-        by one image or are empty. Returns the sum of our images' losses."""
-        mine = batch[len(batch) * self.rank // self.world : len(batch) * (self.rank + 1) // self.world]
+        by one image or are empty. Returns the sum of these images' losses."""
+        mine = batch[len(batch) * part // parts : len(batch) * (part + 1) // parts]
         loss = cross_entropy(model(self.images.pixels[mine]), self.images.labels[mine], reduction="sum")
-        optimizer.zero_grad()
         (loss * (self.world / len(batch))).backward()
-        optimizer.step()
         return loss.detach()
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: List[int]) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = self.backward(model, batch, self.rank, self.world)
+        optimizer.step()
+        return loss
 
     def run(self, model: nn.Module, show: bool = False) -> List[float]:
         """The loss of each epoch."""
@@ -154,8 +159,8 @@ def main() -> int:
         alone = single.model()
         alone_curve = single.run(alone)
         count = whole_weights(alone).numel()
-        print(f"{world} ranks, {len(images.labels)} images ({len(held_out.labels)} held out), {count} weights, ", end="")
-        print(f"backend {dist.get_backend()}", flush=True)
+        sizes = f"{len(images.labels)} images ({len(held_out.labels)} held out), {count} weights"
+        print(f"{world} ranks, {sizes}, backend {dist.get_backend()}", flush=True)
     holds = True
     for name, spread in {"DDP": under_ddp, "FSDP2 (fully_shard)": under_fsdp2}.items():
         if rank == 0:
