@@ -16,9 +16,12 @@ import sys
 import tempfile
 import time
 import traceback
+import unittest
+import warnings
+from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -220,6 +223,7 @@ def run_child(group: Ranks, rank: int, pipe: Connection, function: Optional[Call
         faulthandler.register(signal.SIGUSR1, stack_file, all_threads=True)
         os.environ.update(group.env)
         torch.set_num_threads(1)
+        warnings.simplefilter("ignore", FutureWarning)  # of names that newer versions have others for
         serve(group, rank, pipe, function)
         code = 0
     except BaseException:
@@ -257,3 +261,82 @@ def serve(group: Ranks, rank: int, pipe: Connection, function: Optional[Callable
         request = None
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+# ---- test cases ----
+
+
+def on(*sizes: int) -> Callable:
+    """Marks function(rank, n) as a test to be run on these numbers of ranks."""
+
+    def mark(function: Callable) -> Callable:
+        function.sizes = sizes
+        return function
+
+    return mark
+
+
+def cases(module: Dict[str, Any], **options: Any) -> None:
+    """A unittest.TestCase for every number of ranks that the module's marked functions ask for; one set of processes
+    serves each. TUTTI_TEST_BACKEND names another backend to try them on."""
+    options.setdefault("backend", os.environ.get("TUTTI_TEST_BACKEND", "tutti"))
+    marked = {name: found for name, found in module.items() if hasattr(found, "sizes")}
+    for n in sorted({n for function in marked.values() for n in function.sizes}):
+        methods = {f"test_{name}": method(found) for name, found in marked.items() if n in found.sizes}
+        name = f"On{n}Rank{'s' if n > 1 else ''}"
+        module[name] = type(name, (OnRanks,), {"n": n, "options": options, "__module__": module["__name__"], **methods})
+
+
+def method(function: Callable) -> Callable:
+    def test(self: "OnRanks") -> None:
+        self.ranks.run(function)
+
+    test.__doc__ = function.__doc__
+    return test
+
+
+class OnRanks(unittest.TestCase):
+    n = 0
+    options: Dict[str, Any] = {}
+    ranks: Ranks
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.ranks = Ranks(cls.n, **cls.options)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.ranks.end()
+
+    def shortDescription(self) -> None:
+        return None
+
+
+# ---- what most tests ask for ----
+
+
+def finish(work: Any, asynchronous: bool) -> None:
+    """That a call gave a Work to wait for when asked to, and else None."""
+    if not asynchronous:
+        assert work is None, f"a call that is complete gave {work}"
+        return
+    assert work is not None
+    work.wait()
+    assert work.is_completed() and work.exception() is None
+
+
+@contextmanager
+def raises(kind: type, *words: str) -> Iterator[None]:
+    """That the block raises this, in a sentence with these words."""
+    try:
+        yield
+    except kind as error:
+        missing = [word for word in words if word not in str(error)]
+        assert not missing, f"{missing} not in {error!r}"
+        return
+    raise AssertionError(f"{kind.__name__} with {words} was not raised")
+
+
+def backend_of(group: Optional[dist.ProcessGroup] = None) -> Any:
+    """The backend that serves CPU tensors."""
+    return (group or dist.distributed_c10d._get_default_group())._get_backend(torch.device("cpu"))
