@@ -9,11 +9,12 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import dist2, names, registration  # noqa: E402
+from . import dist2, names, regions, registration, variables  # noqa: E402
 
 __version__ = build_info()["version"]
 __all__ = ["__version__", "build_info"]
 
 registration.register()
 names.answer()
-dist2.register([registration.NAME])
+regions.mend()
+dist2.register([registration.NAME, *variables.replaced_backends()])

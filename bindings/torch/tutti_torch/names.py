@@ -56,7 +56,7 @@ def set_pg_timeout(original):
 def get_sequence_number(original):
     @functools.wraps(original)
     def run(group):
-        ours = tutti_backends(group)
+        ours = tutti_backends(group) if group.name() == "custom" else []
         return ours[0]._get_sequence_number_for_group() if ours else original(group)
 
     return run

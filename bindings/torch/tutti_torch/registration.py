@@ -4,6 +4,8 @@ versions of PyTorch create every group through one function; ours stands before 
 before 2.14, and some versions do not find the backend of a group again that several devices share."""
 
 import functools
+import multiprocessing.util
+import os
 from typing import Dict
 
 import torch
@@ -23,9 +25,17 @@ def devices() -> list:
     return [*DEVICES, name] if name != "privateuseone" or hasattr(torch, name) else list(DEVICES)
 
 
+@functools.lru_cache(maxsize=None)
+def end_with_process(pid: int) -> None:
+    """When this process ends, its groups do, while Python is still there. Processes of multiprocessing that are forked
+    do not call what is registered with atexit; this is called in all."""
+    multiprocessing.util.Finalize(None, _C.end_program, exitpriority=100)
+
+
 def create(group, options) -> _C.Backend:
     """What torch.distributed calls on each member of a new group (its extended API). Options for other backends, as
     programs hand them to gloo, say nothing to this one."""
+    end_with_process(os.getpid())
     own = _C.Backend.Options(group.timeout)
     if hasattr(own, "group_name"):  # from 2.9 on
         own.group_name = group.group_id
@@ -99,7 +109,7 @@ def new_group(original, replaced: list):
         served = stand_in(asked, replaced)
         given = backend if served == asked else ",".join(f"{device}:{name}" for device, name in served.items())
         group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args, **options)
-        if isinstance(group, dist.ProcessGroup) and NAME in served.values():
+        if isinstance(group, dist.ProcessGroup) and (NAME in served.values() or group.name() == "undefined"):
             group._set_default_backend(default_type(group, served))
             if served != asked:
                 show_as(group, group_store, backend)
