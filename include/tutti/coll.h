@@ -28,10 +28,12 @@ struct tutti_call_options {
     const char *tag;       /* a label for traces and error texts; borrowed until completion */
     const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call) ... */
     double premul_value;   /* ... or, when premul is NULL, the factor by value */
+    bool attended;         /* the caller waits for the work at once: no thread is woken to bring the call on before
+                              tutti_work_wait, _test, _notify or _free is called */
 };
 #define TUTTI_CALL_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0                                                    \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false                                             \
     }
 
 /* What a completed receive or probe found. */

@@ -371,8 +371,8 @@ enum tutti_status tutti_request_options(struct tutti_request *request, const str
     struct tutti_call_options standard = TUTTI_CALL_OPTIONS_INIT;
     request->options = standard;
     if (!options) return TUTTI_OK;
-    if (options->size < sizeof(standard))
+    if (options->size < offsetof(struct tutti_call_options, attended))
         return REFUSE("options.size is %zu: begin with TUTTI_CALL_OPTIONS_INIT", options->size);
-    request->options = *options;
+    memcpy(&request->options, options, options->size < sizeof(standard) ? options->size : sizeof(standard));
     return TUTTI_OK;
 }

@@ -89,6 +89,13 @@ static bool one_context(const struct group *ended)
     return true;
 }
 
+static bool all_attended(const struct group *ended)
+{
+    for (size_t i = 0; i < ended->n; i++)
+        if (!ended->requests[i].options.attended) return false;
+    return true;
+}
+
 /* Waits for works[0..n) and keeps the first error. NULL ones are skipped. */
 static enum tutti_status finish_all(struct tutti_work **works, size_t n)
 {
@@ -117,10 +124,11 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
 static enum tutti_status start_all(struct group *ended, bool waits, struct tutti_work **works)
 {
     /* The waiting caller drives one context's engine; what nobody waits for is driven by the helper. */
-    bool helpers = !waits || !one_context(ended);
+    bool helpers = !(waits || all_attended(ended)) || !one_context(ended);
     for (size_t i = 0; i < ended->n; i++) {
         struct tutti_request *request = &ended->requests[i];
-        if (tutti_request_start(request, helpers || request->work, &works[i]) < 0) return give_up_all(ended, works, i);
+        bool helper = helpers || (request->work && !request->options.attended);
+        if (tutti_request_start(request, helper, &works[i]) < 0) return give_up_all(ended, works, i);
     }
     for (size_t i = 0; i < ended->n; i++) {
         if (!ended->requests[i].work) continue;

@@ -17,7 +17,7 @@ static enum tutti_status run(struct tutti_request *request)
 {
     struct tutti_work *work = NULL;
     TUTTI_TRY(tutti_request_prepare(request));
-    TUTTI_TRY(tutti_request_start(request, request->work != NULL, &work));
+    TUTTI_TRY(tutti_request_start(request, request->work && !request->options.attended, &work));
     if (!request->work) return tutti_work_finish(work);
     *request->work = work;
     return TUTTI_OK;

@@ -16,8 +16,8 @@
 #define HELPER_STACK (512 * 1024)
 /* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, then lets others run. */
 #define SPIN_ALONE_NS UINT64_C(2000)
-/* Turns given up before a sleep where ranks outnumber CPUs: the second one spares more sleeps than it costs. */
-#define YIELDS 2
+/* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
+#define YIELDS 8
 
 /* ---- ownership ---- */
 
@@ -313,7 +313,10 @@ enum tutti_status tutti_helper_start(struct tutti_engine *engine)
 {
     int failed = 0;
 
-    if (atomic_load(&engine->helper_runs)) return TUTTI_OK;
+    if (atomic_load(&engine->helper_runs)) {
+        hand_over(engine); /* it may sleep beside a call that was to be attended */
+        return TUTTI_OK;
+    }
     pthread_mutex_lock(&engine->lock);
     if (!atomic_load(&engine->helper_runs)) {
         failed = tutti_thread_start(&engine->helper, HELPER_STACK, helper_main, engine);

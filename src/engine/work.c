@@ -211,8 +211,8 @@ enum tutti_status tutti_work_test(struct tutti_work *work)
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_test: work is NULL");
     if (is_done(work)) return result_of(work);
     engine = work->engine;
-    /* With a helper somebody works already. */
-    if (!atomic_load(&engine->helper_runs) && tutti_owner_try(engine)) {
+    /* Whoever owns works already. */
+    if (tutti_owner_try(engine)) {
         tutti_engine_progress(engine);
         tutti_owner_leave(engine);
     }
@@ -270,9 +270,18 @@ uint64_t tutti_work_sequence(const struct tutti_work *work)
     return work ? work->seq : 0;
 }
 
+static enum tutti_status leave_to_helper(struct tutti_work *part, void *arg)
+{
+    (void)arg;
+    return atomic_load(&part->done) ? TUTTI_OK : tutti_helper_start(part->engine);
+}
+
 void tutti_work_free(struct tutti_work *work)
 {
-    if (work) tutti_work_drop(work);
+    if (!work) return;
+    /* Nobody waits for it any more. Where no thread can be had, it goes on with the next wait. */
+    if (!is_done(work)) (void)tutti_work_parts(work, leave_to_helper, NULL);
+    tutti_work_drop(work);
 }
 
 enum tutti_status tutti_work_finish(struct tutti_work *work)
