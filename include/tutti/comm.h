@@ -71,6 +71,9 @@ TUTTI_API enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tut
 /* Ends every call in flight on this communicator, on all ranks, with TUTTI_ERR_ABORTED and this reason (may be NULL).
  * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. */
 TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
+/* Waits until no call is in flight here, at most timeout_ns (0: until their deadlines); TUTTI_PENDING when that passes
+ * first. For who can not wait as long as destroy may: flush, abort what is left, destroy. */
+TUTTI_API enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns);
 /* Waits for the calls in flight here (until their deadlines) and their functions (tutti_work_notify), then frees. Not
  * collective. NULL is ignored. */
 TUTTI_API void tutti_comm_destroy(struct tutti_comm *comm);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a communicator ends: its state, abort, destruction, and the shutting down that a context's end does to it. */
+/* How a communicator ends: its state, abort, flush, destruction, and the shutting down that a context's end does to it.
+ */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -67,6 +68,17 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
         tutti_team_fail(comm->team, &error, true);
     }
     tutti_comm_leave(comm);
+}
+
+enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
+{
+    if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_flush: comm is NULL");
+    bool idle = true; /* as one is that was never made, or is shut */
+    atomic_fetch_add(&comm->users, 1);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY)
+        idle = tutti_team_wait(comm->team, timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER);
+    tutti_comm_leave(comm);
+    return idle ? TUTTI_OK : TUTTI_PENDING;
 }
 
 static void wait_for_users(struct tutti_comm *comm)

@@ -340,6 +340,40 @@ static void leaves(struct rank *rank)
     RANK_CHECK(rank, tutti_comm_state(rank->comm, &error) == TUTTI_ERR_PEER_LEFT && error.peer == 1);
 }
 
+/* A call that nobody else makes is in flight until it is aborted. */
+static void flushed(struct rank *rank)
+{
+    struct tutti_comm *lonely = NULL;
+    struct tutti_work *work = NULL;
+    uint64_t start = now_ns();
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &lonely));
+    RANK_CHECK_OK(rank, tutti_comm_flush(lonely, 0));
+    if (rank->index == 0) {
+        RANK_CHECK_OK(rank, tutti_barrier(lonely, NULL, &work));
+        RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_comm_flush(lonely, UINT64_C(30000000)));
+        RANK_CHECK(rank, now_ns() - start >= UINT64_C(30000000));
+        tutti_comm_abort(lonely, "nobody comes");
+        RANK_CHECK_OK(rank, tutti_comm_flush(lonely, 0));
+        RANK_CHECK(rank, tutti_work_test(work) == TUTTI_ERR_ABORTED);
+        tutti_work_free(work);
+    }
+    tutti_comm_destroy(lonely);
+    RANK_CHECK(rank, now_ns() - start < UINT64_C(5000000000));
+    int64_t in = rank->index, out = -1;
+    RANK_CHECK_OK(rank, tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, NULL, &work));
+    RANK_CHECK_OK(rank, tutti_comm_flush(rank->comm, 0));
+    RANK_CHECK(rank, out == rank->n * (rank->n - 1) / 2);
+    tutti_work_free(work);
+    RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_comm_flush(NULL, 0));
+}
+
+static void flushes(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_threads(3, flushed, NULL), 0);
+    assert_int_equal(ranks_forked(2, flushed, NULL), 0);
+}
+
 static void peer_leaves(void **state)
 {
     (void)state;
@@ -454,6 +488,7 @@ int main(void)
         cmocka_unit_test(creation_ended),
         cmocka_unit_test(abort_from_a_thread),
         cmocka_unit_test(peer_leaves),
+        cmocka_unit_test(flushes),
         cmocka_unit_test(context_goes_first),
         cmocka_unit_test(private_context),
         cmocka_unit_test(wrong_creations),

@@ -50,6 +50,8 @@ struct tutti_team_config {
 };
 enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
                                     struct tutti_team **out);
+/* Until no call is in flight here, true, or until then, false. */
+bool tutti_team_wait(struct tutti_team *team, uint64_t until_ns);
 /* Waits for the calls in flight until their deadlines and for the functions that tutti_work_notify queued for them,
  * publishes "left", frees. */
 void tutti_team_destroy(struct tutti_team *team);

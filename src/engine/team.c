@@ -134,11 +134,17 @@ static bool team_idle(const void *arg)
     return atomic_load(&((const struct tutti_team *)arg)->n_open) == 0;
 }
 
+bool tutti_team_wait(struct tutti_team *team, uint64_t until_ns)
+{
+    tutti_engine_wait(team->engine, team_idle, team, NULL, until_ns);
+    return team_idle(team);
+}
+
 void tutti_team_destroy(struct tutti_team *team)
 {
     struct tutti_engine *engine = team->engine;
 
-    tutti_engine_wait(engine, team_idle, team, NULL, TUTTI_NEVER);
+    tutti_team_wait(team, TUTTI_NEVER);
     tutti_notifier_drain(engine, team);
     tutti_owner_enter(engine);
     struct tutti_team **at = &team->port->buckets[bucket_of(team->id, team->epoch)];
