@@ -3,6 +3,7 @@
 /* Bytes into place: local copies and reductions, and what arrives. Places are gathered from runs (bind.c), so no step
  * ever needs staging. First touch makes reductions three-operand: the old value may be the user's input. */
 
+#include "device/copy.h"
 #include "engine/core.h"
 
 #include <string.h>
@@ -22,6 +23,16 @@ static void combine(const struct tutti_flight *flight, const struct tutti_step *
     /* else a barrier: its tokens mean nothing */
 }
 
+static void copy(const struct tutti_flight *flight, unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    size_t apart = to > from ? (size_t)(to - from) : (size_t)(from - to);
+
+    if (flight->past_cache && apart >= bytes)
+        tutti_copy_past_cache(to, from, bytes);
+    else if (apart > 0)
+        memmove(to, from, bytes);
+}
+
 void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *step)
 {
     const struct tutti_flight *flight = slice->flight;
@@ -35,7 +46,7 @@ void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *
         run = tutti_layout_run(l, &src, slice->index, at, run, &from);
         if (run == 0) break;
         if (step->op == TUTTI_STEP_COPY) {
-            if (from != to) memmove(to, from, run);
+            copy(flight, to, from, run);
         } else {
             run = tutti_layout_run(l, &old, slice->index, at, run, &was);
             combine(flight, step, to, was, from, run);
@@ -56,7 +67,7 @@ void tutti_step_apply(const struct tutti_slice *slice, const struct tutti_step *
         size_t run = tutti_layout_run(l, &dst, slice->index, offset + at, bytes - at, &to);
         if (run == 0) break;
         if (step->op == TUTTI_STEP_RECV) {
-            memcpy(to, payload + at, run);
+            copy(flight, to, payload + at, run);
         } else {
             run = tutti_layout_run(l, &old, slice->index, offset + at, run, &was);
             combine(flight, step, to, was, payload + at, run);

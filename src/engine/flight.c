@@ -3,6 +3,7 @@
 /* Collectives in flight: started by any thread, numbered in the order of the calls, taken over by the owner, cut into
  * slices of which the oldest are active. All memory of a call is taken when it starts and kept for the next one. */
 
+#include "device/copy.h"
 #include "engine/core.h"
 
 #include <string.h>
@@ -50,6 +51,14 @@ static void region_give(struct tutti_team *team, struct tutti_region region)
     tutti_unmap(region.base, region.bytes);
 }
 
+/* Reductions read again what they wrote. */
+static bool goes_past_cache(const struct tutti_flight *flight)
+{
+    const struct tutti_layout *l = &flight->layout;
+    return !tutti_kind_info(flight->info.kind)->reduces &&
+           l->largest * l->per_block >= TUTTI_PAST_CACHE_BYTES / l->element / l->n_blocks;
+}
+
 static void schedule_give(const struct tutti_bind *bind)
 {
     if (bind->cache) tutti_cache_release(bind->cache, bind->schedule);
@@ -79,6 +88,7 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
         goto err_work;
     }
     tutti_layout_fill(&flight->layout, bind, &need, flight->region.base);
+    flight->past_cache = goes_past_cache(flight);
     struct tutti_board board = {0};
     tutti_board_fill(&board, flight);
     flight->packed_call = tutti_call_pack(&board), flight->packed_count = board.count;

@@ -4,6 +4,7 @@
  * envelope while the receiver has a slot for it; else the envelope goes alone, and the receiver asks for the payload
  * once a receive has matched. Envelopes leave for a peer in order, so a message never overtakes another. */
 
+#include "device/copy.h"
 #include "engine/core.h"
 
 #include <string.h>
@@ -171,7 +172,11 @@ static void recv_bytes(struct tutti_letter *letter, size_t offset, size_t bytes,
 {
     if (offset >= letter->bytes || bytes == 0) return;
     size_t room = letter->bytes - offset;
-    memcpy(letter->buffer + offset, payload, bytes < room ? bytes : room);
+    if (bytes > room) bytes = room;
+    if (letter->total >= TUTTI_PAST_CACHE_BYTES)
+        tutti_copy_past_cache(letter->buffer + offset, payload, bytes);
+    else
+        memcpy(letter->buffer + offset, payload, bytes);
 }
 
 /* A letter meets its message. */
