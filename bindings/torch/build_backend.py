@@ -62,9 +62,9 @@ def jobs() -> int:
 
 
 # ---- compiling ----
-def run(command: list, what: str) -> None:
+def run(command: list, environment: dict, what: str) -> None:
     print("+ " + " ".join(command), flush=True)
-    if subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode != 0:
+    if subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode != 0:
         raise BuildError(f"{what} failed; the lines above say why")
 
 
@@ -104,9 +104,10 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
         if facts.ninja:
             settings["CMAKE_MAKE_PROGRAM"] = facts.ninja
     definitions = [f"-D{name}={value}" for name, value in settings.items()]
-    run([facts.cmake, "-S", str(ROOT), "-B", str(tree), *definitions, *options], "configuring the build")
+    run([facts.cmake, "-S", str(ROOT), "-B", str(tree), *definitions, *options], facts.environment,
+        "configuring the build")
     parallel = [] if "CMAKE_BUILD_PARALLEL_LEVEL" in os.environ else ["--parallel", str(jobs())]
-    run([facts.cmake, "--build", str(tree), "--target", "tutti_torch", *parallel], "compiling")
+    run([facts.cmake, "--build", str(tree), "--target", "tutti_torch", *parallel], facts.environment, "compiling")
 
 
 def record_of_build(facts: Facts) -> str:

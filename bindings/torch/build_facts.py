@@ -52,6 +52,7 @@ class Facts:
     python_tag: str
     cmake: str
     ninja: str  # "": make is used
+    environment: dict  # in which these two run
 
 
 def version_pair(version: str) -> tuple:
@@ -73,10 +74,15 @@ def probe(environment: dict) -> "dict | None":
     return json.loads(answer.stdout.splitlines()[-1])
 
 
-def find_torch() -> dict:
-    """The torch of the environment. pip hides it behind variables of its own while it builds in isolation."""
+def environments() -> list:
+    """This process's variables, and those without two with which pip hides, while it builds in isolation, all that is
+    installed: torch, but also a cmake or ninja that was installed with pip."""
     hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
-    torch = probe(dict(os.environ)) or probe({name: os.environ[name] for name in os.environ if name not in hidden})
+    return [dict(os.environ), {name: value for name, value in os.environ.items() if name not in hidden}]
+
+
+def find_torch() -> dict:
+    torch = next(filter(None, map(probe, environments())), None)
     if torch is None:
         raise BuildError(f"there is no torch in the environment of {sys.executable}: install torch first, and where "
                          "the installer builds in an environment of its own, add --no-build-isolation")
@@ -106,23 +112,34 @@ def find_compiler(variable: str, names: list, package: str, what: str) -> str:
     return named[0] if named else find_tool(names, package, what)
 
 
-def find_cmake() -> str:
+def version_of(program: str, environment: dict) -> tuple:
+    """What it answers to --version; () when it does not run."""
+    answer = subprocess.run([program, "--version"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            text=True)
+    return version_pair(answer.stdout.partition("\n")[0]) if answer.returncode == 0 else ()
+
+
+def find_cmake() -> tuple:
+    """CMake, and the variables with which it runs."""
     cmake = find_tool(["cmake"], "cmake", "CMake")
-    answer = subprocess.run([cmake, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-    version = version_pair(answer.splitlines()[0]) if answer else ()
+    found = [(version_of(cmake, one), one) for one in environments()]
+    version, environment = next(filter(lambda pair: pair[0], found), found[0])
     if version < OLDEST_CMAKE:
         raise BuildError(f"{cmake} is version {'.'.join(map(str, version)) or 'unknown'}, and "
                          f"{OLDEST_CMAKE[0]}.{OLDEST_CMAKE[1]} is the oldest that can build tutti: pip install cmake")
-    return cmake
+    return cmake, environment
 
 
-def find_ninja() -> str:
+def find_ninja(environment: dict) -> str:
     """ninja, or "" when make has to do."""
     try:
-        return find_tool(["ninja", "ninja-build"], "ninja-build", "Ninja")
+        ninja = find_tool(["ninja", "ninja-build"], "ninja-build", "Ninja")
+        if version_of(ninja, environment):
+            return ninja
     except BuildError:
-        find_tool(["make", "gmake"], "ninja-build", "Ninja (or make)")
-        return ""
+        pass
+    find_tool(["make", "gmake"], "ninja-build", "Ninja (or make)")
+    return ""
 
 
 def python_tag() -> str:
@@ -140,7 +157,8 @@ def gather() -> Facts:
                          f"{sys.platform}")
     find_compiler("CC", ["cc", "gcc", "clang"], "gcc", "a C compiler")
     find_compiler("CXX", ["c++", "g++", "clang++"], "g++", "a C++ compiler")
-    cmake, ninja = find_cmake(), find_ninja()
+    cmake, environment = find_cmake()
+    ninja = find_ninja(environment)
     include = sysconfig.get_path("include")
     if not os.path.exists(os.path.join(include, "Python.h")):
         raise BuildError(f"Python's headers are missing ({include}/Python.h): install them "
@@ -149,4 +167,4 @@ def gather() -> Facts:
     return Facts(torch_version=torch["version"], torch_root=torch["root"], cxx11_abi=torch["cxx11_abi"],
                  pybind=torch["pybind"], python_include=include,
                  python_suffix=sysconfig.get_config_var("EXT_SUFFIX"), python_tag=python_tag(), cmake=cmake,
-                 ninja=ninja)
+                 ninja=ninja, environment=environment)

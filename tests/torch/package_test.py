@@ -190,7 +190,8 @@ class Autoload(Scratch):
         (self.copy() / "_build.py").unlink()
         answer = python("import torch", PYTHONPATH=str(self.folder), TUTTI_TORCH_DEFAULT="cpu")
         self.assertNotEqual(answer.returncode, 0)
-        self.assertRegex(answer.stderr, r"TUTTI_TORCH_DEFAULT asks for tutti_torch, which can not be loaded: .*not built")
+        told = r"TUTTI_TORCH_DEFAULT asks for tutti_torch, which can not be loaded: .* not built:"
+        self.assertRegex(answer.stderr, told)
 
 
 class Build(Scratch):
@@ -279,15 +280,19 @@ class Build(Scratch):
         self.assertIn("can not be imported: OSError: libcudart.so.13: no such file",
                       self.refusal(self.bare_python(), **false))
 
-    def test_pip_hides_torch_and_it_is_found(self) -> None:
-        """As while pip builds in isolation: a sitecustomize takes the environment's packages off the path."""
-        overlay = self.folder / "overlay"
-        overlay.mkdir()
+    def test_what_pip_hides_is_found(self) -> None:
+        """As while pip builds in isolation: a sitecustomize takes the environment's packages off the path, and with them
+        torch, and what a cmake that was installed with pip imports."""
+        (self.folder / "overlay").mkdir()
         hides = "import sys\nsys.path[:] = [path for path in sys.path if 'site-packages' not in path]\n"
-        (overlay / "sitecustomize.py").write_text(hides)
-        code = f"{self.BEGIN}print(build_facts.gather().torch_version)"
-        answer = python(code, PYTHONPATH=str(overlay), PYTHONNOUSERSITE="1")
-        self.assertEqual((answer.stdout, answer.returncode), (metadata.version("torch") + "\n", 0), answer.stderr)
+        (self.folder / "overlay" / "sitecustomize.py").write_text(hides)
+        path = self.path_without("cmake")
+        program = self.folder / "bin" / "cmake"
+        program.write_text(f"#!{sys.executable}\nimport typing_extensions\nprint('cmake version 3.31.4')\n")
+        program.chmod(0o755)
+        code = f"{self.BEGIN}facts = build_facts.gather(); print(facts.torch_version, facts.cmake)"
+        answer = python(code, PATH=path, PYTHONPATH=str(self.folder / "overlay"), PYTHONNOUSERSITE="1")
+        self.assertEqual(answer.stdout, f"{metadata.version('torch')} {program}\n", answer.stderr)
 
 
 if __name__ == "__main__":
