@@ -68,6 +68,73 @@ arm_step() {
   build aarch64 && run_ctest aarch64 -LE long -R '^(device|sched)\.'
 }
 
+# ---- the PyTorch backend: another compiler, a sanitizer, other versions' headers ----
+shim() { # variant, CMake's options... : a package for PYTHONPATH, whose path is the last line
+  .venv/bin/python bindings/torch/build_backend.py stage "$@"
+}
+needs_torch() { setup_torch || exit 77; }
+
+shim_clang_step() {
+  needs clang clang++
+  needs_torch
+  CC=clang CXX=clang++ shim clang -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+}
+
+# Python itself is not instrumented, so the run time comes first; and it loses sight of what Python allocates, so leaks are
+# looked for elsewhere. PyTorch's own tests and the frameworks would say nothing more, and take an hour.
+shim_asan_step() {
+  needs_torch
+  local package preload options
+  package=$(shim asan -DTUTTI_SANITIZE=address -DCMAKE_BUILD_TYPE=RelWithDebInfo | tee /dev/stderr | tail -1) || return 1
+  preload=$(cc -print-file-name=libasan.so):$(c++ -print-file-name=libstdc++.so.6)
+  options=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1
+  build release -DTUTTI_TORCH_PYTHON="$PWD/.venv/bin/python" \
+    -DTUTTI_TORCH_ENVIRONMENT="PYTHONPATH=$package;LD_PRELOAD=$preload;ASAN_OPTIONS=$options;PYTHONMALLOC=malloc"
+  local status=0
+  run_ctest release -LE long -R '^torch\.' -E '^torch\.(package|demo|frameworks|pytorch)' || status=1
+  build release -DTUTTI_TORCH_ENVIRONMENT= >/dev/null
+  return $status
+}
+
+torch_headers() { # version -> the folder torch with its headers, fetched once
+  local folder=build/torch-headers/$1
+  if [ ! -d "$folder/torch/include" ]; then
+    mkdir -p "$folder"
+    local get=(.venv/bin/python -m pip --disable-pip-version-check download -q --no-deps -d "$folder")
+    "${get[@]}" "torch==$1+cpu" >/dev/null 2>&1 || "${get[@]}" "torch==$1" >&2 || return 1
+    .venv/bin/python - "$folder" <<'END' || return 1
+import pathlib, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+for wheel in folder.glob("*.whl"):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.startswith("torch/include/")])
+    wheel.unlink()
+END
+  fi
+  echo "$folder/torch"
+}
+
+shim_headers_step() { # version, C++ standard
+  needs c++
+  needs_torch
+  local torch python flags
+  say "the headers of torch $1"
+  torch=$(torch_headers "$1") || { say "no torch $1 is to be had here"; exit 77; }
+  python=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
+  flags=(-std="c++$2" -fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -isystem "$torch/include"
+    -isystem "$torch/include/torch/csrc/api/include" -isystem "$python")
+  printf '%s\n' bindings/torch/csrc/*.cpp | xargs -P "$jobs" -n 1 c++ "${flags[@]}"
+}
+
+python_step() { # what Python itself can say of the sources: nothing is compiled into the tree
+  needs python3
+  find bindings bench examples tests -name '*.py' -print0 | xargs -0 python3 -W error -c '
+import sys
+for name in sys.argv[1:]:
+    with open(name, encoding="utf-8") as source:
+        compile(source.read(), name, "exec", dont_inherit=True)'
+}
+
 fuzz_step() { # seconds for each target
   needs clang
   have have_fuzzer || { say "libFuzzer is missing"; exit 77; }
@@ -84,7 +151,7 @@ fuzz_step() { # seconds for each target
   [ $n -gt 0 ] && return $failed
 }
 
-long_step() { run_ctest release -L long; }
+long_step() { build_with_torch && run_ctest release -L long; }
 
 check() {
   local long=0 failed=0 result seconds name
@@ -101,9 +168,17 @@ check() {
   step "ThreadSanitizer" tsan_step
   step "format" format_step
   step "clang-tidy" tidy_step
+  step "Python" python_step
+  step "PyTorch backend, clang" shim_clang_step
+  step "PyTorch backend, AddressSanitizer" shim_asan_step
   step "Arm kernels" arm_step
   step "fuzzing" fuzz_step 30
-  [ $long = 0 ] || step "the full products" long_step
+  if [ $long = 1 ]; then
+    step "PyTorch backend, torch 2.6" shim_headers_step 2.6.0 17
+    step "PyTorch backend, torch 2.8" shim_headers_step 2.8.0 17
+    step "PyTorch backend, torch 2.14" shim_headers_step 2.14.1 20
+    step "the full products" long_step
+  fi
   say "check:"
   for result in "${steps[@]}"; do
     IFS='|' read -r result seconds name <<<"$result"

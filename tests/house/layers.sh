@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # layers.sh ROOT: refuses an #include that goes up or sideways. A folder of src/ may include itself, folders of the rows
-# above it in this table, and <tutti/...>; public headers include only one another; examples see only public headers.
+# above it in this table, and <tutti/...>; public headers include only one another; examples and bindings see only public
+# headers, and a binding its own.
 set -eu
 root=${1:?usage: layers.sh ROOT}
 cd "$root"
 
-find src include examples -name '*.[ch]' | LC_ALL=C sort | xargs awk -v helpers="$(cd tests 2>/dev/null && echo *.h)" '
+find src include examples bindings \( -name '*.[ch]' -o -name '*.[ch]pp' \) 2>/dev/null | LC_ALL=C sort | xargs awk -v helpers="$(cd tests 2>/dev/null && echo *.h)" '
 BEGIN {
     n = split(helpers, names, " ") # what tests may include by bare name: the headers of tests/
     for (i = 1; i <= n; i++) helper[names[i]] = 1
@@ -21,6 +22,8 @@ FNR == 1 {
     split(FILENAME, path, "/")
     top = path[1]
     folder = top == "src" ? path[2] : ""
+    here = FILENAME
+    sub(/\/[^\/]*$/, "", here)
     if (top == "src" && !(folder in row)) refuse("src/" folder " has no row in the table of layers (tests/house/layers.sh)")
 }
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -33,6 +36,12 @@ FNR == 1 {
     if (name ~ /\.\./) refuse("\"" name "\" climbs out of its folder; name it from src/")
     else if (top == "include") { if (quoted || other in row) refuse("a public header may include only <tutti/...> and the system, not \"" name "\"") }
     else if (other == "tutti") next
+    else if (top == "bindings") {
+        if (other in row) refuse("a binding may use only <tutti/...>, not \"" name "\"")
+        else if (quoted && !exists(here "/" name)) refuse("\"" name "\" is not in " here)
+        else if (name ~ /^(cuda|hip|sycl|level_zero|c10\/(cuda|hip|xpu)|ATen\/(cuda|hip|xpu))[\/_]/)
+            refuse("<" name "> is of one kind of device: use c10, which knows them all")
+    }
     else if (top == "examples") { if (other in row) refuse("an example may use only <tutti/...>, not \"" name "\"") }
     else if (other in row) {
         if (other != folder && row[other] >= row[folder])

@@ -21,11 +21,13 @@ expect() { # pass|fail, text that must be printed, command...
 
 # ---- layers ----
 tree=$work/tree
-mkdir -p "$tree/src/base" "$tree/src/engine" "$tree/src/model" "$tree/include/tutti" "$tree/examples"
+mkdir -p "$tree/src/base" "$tree/src/engine" "$tree/src/model" "$tree/include/tutti" "$tree/examples" "$tree/bindings/x"
 echo '#include "base/a.h"' >"$tree/src/base/a.c"
 : >"$tree/src/base/a.h"
 printf '#include <tutti/a.h>\n#include <stdio.h>\n#include "base/a.h"\n' >"$tree/src/engine/e.c"
 : >"$tree/include/tutti/a.h"
+: >"$tree/bindings/x/x.hpp"
+printf '#include "x.hpp"\n#include <tutti/a.h>\n#include <torch/x.h>\n#include <vector>\n' >"$tree/bindings/x/x.cpp"
 expect pass "0 refused" sh "$here/layers.sh" "$tree"
 plant() { # file, line, words of the refusal
     cp "$tree/$1" "$work/saved" 2>/dev/null || : >"$work/saved"
@@ -40,13 +42,17 @@ plant src/engine/e.c '#include "../comm/c.h"' 'climbs out'
 plant src/engine/e.c '#include "a.h"' 'neither in src/engine nor in tests'
 plant include/tutti/a.h '#include "base/a.h"' 'a public header'
 plant examples/x.c '#include "base/a.h"' 'an example may use only'
+plant bindings/x/x.cpp '#include "base/a.h"' 'a binding may use only'
+plant bindings/x/x.hpp '#include "y.hpp"' '"y.hpp" is not in bindings/x'
+plant bindings/x/x.cpp '#include <c10/cuda/CUDAStream.h>' 'one kind of device'
+plant bindings/x/x.cpp '#include <cuda_runtime.h>' 'one kind of device'
 mkdir "$tree/src/stray"
 plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
 rm -r "$tree/src/stray"
 expect pass "0 refused" sh "$here/layers.sh" "$tree"
 
 # ---- files ----
-find "$tree" -name '*.[ch]' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done
+find "$tree" -name '*.[ch]' -o -name '*.[ch]pp' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done
 expect pass "0 refused" sh "$here/files.sh" "$tree"
 spoil() { # text of a file, words of the refusal
     printf "$1" >"$tree/src/base/spoilt.c"
@@ -56,6 +62,13 @@ spoil() { # text of a file, words of the refusal
 licence='/* SPDX-License-Identifier: BSD-3-Clause */\n'
 spoil 'int x;\n' 'no SPDX line'
 spoil "${licence}int x; /* TO""DO */\n" 'a promise'
+snake() { # text of a Python file, words of the refusal
+    printf "$1" >"$tree/bindings/x/spoilt.py"
+    expect fail "spoilt.py: .*$2" sh "$here/files.sh" "$tree"
+    rm "$tree/bindings/x/spoilt.py"
+}
+snake '# SPDX-License-Identifier: BSD-3-Clause\nx = 1\n' 'no docstring'
+snake "# SPDX-License-Identifier: BSD-3-Clause\n\"\"\"Says.\"\"\"\nx = '$(printf '%0120d' 0)'\n" '126 columns are more than 120'
 spoil "${licence}int x;" 'does not end with a newline'
 spoil "$licence$(yes 'int x;\n' | head -500 | tr -d '\n')" '501 lines are more than 500'
 

@@ -281,7 +281,7 @@ class Build(Scratch):
                       self.refusal(self.bare_python(), **false))
 
     def test_what_pip_hides_is_found(self) -> None:
-        """As while pip builds in isolation: a sitecustomize takes the environment's packages off the path, and with them
+        """As while pip builds in isolation: a sitecustomize takes the environment's packages off the path, with them
         torch, and what a cmake that was installed with pip imports."""
         (self.folder / "overlay").mkdir()
         hides = "import sys\nsys.path[:] = [path for path in sys.path if 'site-packages' not in path]\n"

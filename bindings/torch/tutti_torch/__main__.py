@@ -37,8 +37,8 @@ def missing() -> list:
     group = "torch.backends"
     points = entry_points(group=group) if sys.version_info >= (3, 10) else entry_points().get(group, [])
     if not any(point.value.startswith("tutti_torch") for point in points):
-        found.append(f"the package is not installed, only found: {' and '.join(VARIABLES)} say nothing to programs that "
-                     "do not import it")
+        found.append(f"the package is not installed, only found: {' and '.join(VARIABLES)} say nothing to programs "
+                     "that do not import it")
     elif os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         found.append("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading backends by itself")
     return found
