@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What collectives should give: random inputs by seed, which every rank can make for all ranks, and reductions of them in
-numpy, in the type itself where that is exact (integers wrap) and in float64 or complex128 where it is not."""
+"""What collectives should give: random inputs by seed, which every rank can make for all ranks, and reductions of them
+in numpy, in the type itself where that is exact (integers wrap) and in float64 or complex128 where it is not."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def reduced(tensors: Sequence[torch.Tensor], op: ReduceOp.RedOpType, factor: flo
 
 
 def bound(tensors: Sequence[torch.Tensor], op: ReduceOp.RedOpType, factor: float) -> Optional[np.ndarray]:
-    """How far from the reference a correct result can be, one rounding a rank and one each for a factor and its product;
-    None: not at all."""
+    """How far from the reference a correct result can be, one rounding a rank and one each for a factor and its
+    product; None: not at all."""
     dtype = tensors[0].dtype
     if dtype == torch.bool or is_integer(dtype) or op in ORDERED:
         return None
