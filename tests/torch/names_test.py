@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What PyTorch refuses by name works on groups that tutti serves, and importing tutti_torch changes nothing for groups that
-it does not serve. One rank is enough for that: what the calls do among several is in the other tests."""
+"""What PyTorch refuses by name works on groups that tutti serves, and importing tutti_torch changes nothing for groups
+that it does not serve. One rank is enough for that: what the calls do among several is in the other tests."""
 
+import os
+import subprocess
+import sys
 import unittest
 import warnings
 from datetime import timedelta
@@ -59,6 +62,34 @@ class ServedByTutti(unittest.TestCase):
         with Group("tutti"):
             model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
             self.assertEqual(model._get_ddp_logging_data()["backend_name"], "tutti")
+
+
+IN_PLACE_OF_GLOO = """
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+group = c10d._get_default_group()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+model(torch.ones(1, 2)).sum().backward()
+names = [group.name(), group._get_backend_name(), dist.get_backend(), model._get_ddp_logging_data()["backend_name"]]
+assert names == ["gloo"] * 4, names
+assert group._get_backend(torch.device("cpu")).name() == "tutti"
+before = group._get_sequence_number_for_group()
+dist.all_reduce(torch.ones(1))
+assert group._get_sequence_number_for_group() == before + 1
+dist.monitored_barrier()
+dist.destroy_process_group()
+"""
+
+
+class InPlaceOfGloo(unittest.TestCase):
+    def test_names_are_those_of_gloo(self) -> None:
+        environment = {**os.environ, "TUTTI_TORCH_REPLACE": "gloo"}
+        command = [sys.executable, "-c", IN_PLACE_OF_GLOO]
+        ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
 
 
 class ServedByOthers(unittest.TestCase):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tutti in torch.distributed._dist2, PyTorch's experimental API of groups that no global state knows; versions that have it
-keep a table of factories of their own."""
+"""tutti in torch.distributed._dist2, PyTorch's experimental API of groups that no global state knows; versions that
+have it keep a table of factories of their own."""
 
 import torch
 import torch.distributed as dist

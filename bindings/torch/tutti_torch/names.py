@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch asks for the name of a backend in places where it means an ability, and knows the names of its own backends only. Four
-of these questions, three of them gone in 2.14, stand in the way of what tutti can do: each function here stands before PyTorch's,
-answers for groups that tutti serves, and hands every other group on."""
+"""PyTorch asks for the name of a backend in places where it means an ability, and knows the names of its own only.
+Some of these questions, most of them gone in 2.14, stand in the way of what tutti can do: each function here stands
+before PyTorch's, answers for groups that tutti serves, and hands every other group on."""
 
 import functools
 from datetime import timedelta
@@ -10,6 +10,8 @@ from typing import Optional
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+
+type_of = dist.ProcessGroup.name  # "custom" for what is not PyTorch's own
 
 
 def backends_of(group: Optional[dist.ProcessGroup]) -> list:
@@ -24,6 +26,22 @@ def backends_of(group: Optional[dist.ProcessGroup]) -> list:
 
 def tutti_backends(group: Optional[dist.ProcessGroup]) -> list:
     return [backend for backend in backends_of(group) if backend.name() == "tutti"]
+
+
+def shown_name(group: dist.ProcessGroup) -> str:
+    """What programs are told that serves the group's CPU tensors: gloo's name where tutti stands in for it."""
+    served = dict(pair.split(":") for pair in c10d._world.pg_backend_config.get(group, "").split(",") if ":" in pair)
+    return served.get("cpu", "tutti")
+
+
+def get_name(original):
+    @functools.wraps(original)
+    def run(group):
+        name = original(group)
+        replaced = name == "custom" and shown_name(group) != "tutti" and tutti_backends(group)
+        return shown_name(group) if replaced else name
+
+    return run
 
 
 def monitored_barrier(original):
@@ -56,7 +74,7 @@ def set_pg_timeout(original):
 def get_sequence_number(original):
     @functools.wraps(original)
     def run(group):
-        ours = tutti_backends(group) if group.name() == "custom" else []
+        ours = tutti_backends(group) if type_of(group) == "custom" else []
         return ours[0]._get_sequence_number_for_group() if ours else original(group)
 
     return run
@@ -67,14 +85,18 @@ def get_ddp_logging_data(original):
     def run(model):
         data = original(model)
         if data.get("backend_name") == "custom" and tutti_backends(model.process_group):
-            data["backend_name"] = dist.get_backend(model.process_group)
+            data["backend_name"] = shown_name(model.process_group)
         return data
 
     return run
 
 
 # What is wrapped: where it is, its name there, by what.
-LOGGED = (torch.nn.parallel.DistributedDataParallel, "_get_ddp_logging_data", get_ddp_logging_data)
+ALWAYS = (
+    (dist.ProcessGroup, "name", get_name),
+    (dist.ProcessGroup, "_get_backend_name", get_name),
+    (torch.nn.parallel.DistributedDataParallel, "_get_ddp_logging_data", get_ddp_logging_data),
+)
 BEFORE_2_14 = (
     (dist, "monitored_barrier", monitored_barrier),
     (c10d, "monitored_barrier", monitored_barrier),
@@ -86,5 +108,5 @@ BEFORE_2_14 = (
 @functools.lru_cache(maxsize=None)
 def answer() -> None:
     """Puts the functions in place, once, as this version of PyTorch needs them."""
-    for place, name, wrap in (LOGGED,) + (() if hasattr(dist, "set_timeout") else BEFORE_2_14):
+    for place, name, wrap in ALWAYS + (() if hasattr(dist, "set_timeout") else BEFORE_2_14):
         setattr(place, name, wrap(getattr(place, name)))

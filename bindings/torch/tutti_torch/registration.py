@@ -70,8 +70,8 @@ def backends_asked(backend: str) -> Dict[str, str]:
 
 
 def stand_in(asked: Dict[str, str], replaced: list) -> Dict[str, str]:
-    """The same with tutti for CPU tensors, if it is to replace what was asked for. What serves other devices stays; where
-    they are absent it would only cost time."""
+    """The same with tutti for CPU tensors, if it is to replace what was asked for. What serves other devices stays;
+    where they are absent it would only cost time."""
     if asked.get("cpu") not in replaced:
         return asked
     kept = {device: name for device, name in asked.items() if name not in replaced or is_there(device)}
@@ -79,8 +79,8 @@ def stand_in(asked: Dict[str, str], replaced: list) -> Dict[str, str]:
 
 
 def default_type(group: dist.ProcessGroup, served: Dict[str, str]) -> dist.ProcessGroup.BackendType:
-    """Of the backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch takes
-    a group that is not asked for by one name for gloo's, or for nobody's."""
+    """Of the backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch
+    takes a group that is not asked for by one name for gloo's, or for nobody's."""
     bound = group.bound_device_id
     wanted = [bound.type] if bound is not None else []
     wanted += [device for device in served if device != "cpu" and is_there(device)] + ["cpu"]
@@ -89,14 +89,10 @@ def default_type(group: dist.ProcessGroup, served: Dict[str, str]) -> dist.Proce
 
 
 def show_as(group: dist.ProcessGroup, group_store, backend: str) -> None:
-    """A group in which tutti stands in for another: programs are told what they said, and that it is of gloo's type as
-    far as that is free."""
+    """A group in which tutti stands in for another: programs are told what they said. Its type stays: what PyTorch
+    takes for gloo's, it casts to gloo's class."""
     c10d._world.pg_map[group] = (backend, group_store)
     c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(dist.Backend(backend)))
-    types, cpu = dist.ProcessGroup.BackendType, torch.device("cpu")
-    if group.name() == "custom" and len(group._device_types) == 1:
-        group._register_backend(cpu, types.GLOO, group._get_backend(cpu))
-        group._set_default_backend(types.GLOO)
 
 
 def new_group(original, replaced: list):
