@@ -124,14 +124,24 @@ def tensor_parallel(job: Job) -> None:
     job.check("tensor parallel", [got, *gradients], [want, *(p.grad for p in single.parameters())], ROUNDING)
 
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x))
+
+
 def layers_under_fsdp2(job: Job) -> None:
     """The common way with FSDP2: each layer compiled by itself, gathering and scattering between them."""
 
     def net() -> nn.Sequential:
         torch.manual_seed(1)
-        return nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2)))
+        return nn.Sequential(Layer(), Layer())
 
     torch._dynamo.reset()
+    counters.clear()
     model, single = net(), net()
     for layer in model:
         layer.compile(backend="inductor", fullgraph=True)
@@ -140,6 +150,7 @@ def layers_under_fsdp2(job: Job) -> None:
     for rank in range(job.world):
         (mse_loss(single(random(rank, 4, 8)), random(10 + rank, 4, 8)) / job.world).backward()
     mse_loss(model(random(job.rank, 4, 8)), random(10 + job.rank, 4, 8)).backward()
+    assert counters["stats"]["unique_graphs"] > 0 and not counters["graph_break"]
     gradients = [p.grad.full_tensor() for p in model.parameters()]
     job.check("layers under FSDP2", gradients, [p.grad for p in single.parameters()], ROUNDING)
 

@@ -68,16 +68,14 @@ def as_buckets(job: Job) -> None:
 
 
 def overlapped(job: Job) -> None:
-    """The step of a bucket runs as soon as its gradients are there. The first two backward passes only learn the
-    buckets, so that the training proper begins after them."""
+    """The step of a bucket runs as soon as its gradients are there, and nobody calls step(). The first two backward
+    passes only learn the buckets, so that the training proper begins after them."""
     model = DistributedDataParallel(Net())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, overlap_with_ddp=True, **ADAM)
     model.register_comm_hook(None, hook_with_zero_step(allreduce_hook, model, optimizer))
-    for _ in range(2):
-        loss_of(model, 0, job.rank, job.world).backward()
-        optimizer.step()
-    model.zero_grad()
-    train(job, model, optimizer)
+    for step in (0, 0, *range(STEPS)):
+        model.zero_grad()
+        loss_of(model, step, job.rank, job.world).backward()
     single, _ = alone(job, **ADAM)
     job.check("Adam, behind the backward pass", model.parameters(), single.parameters(), 10 * ROUNDING)
 
