@@ -43,13 +43,6 @@ void receive_into(Call &call, const Tensors &list)
     if (!list.empty() && !flat.is_alias_of(list[0])) call.unpack = [flat, list] { unflatten(flat, list); };
 }
 
-/* Copies a tensor with strides of its own; what is contiguous stays where it is. */
-Tensor packed(const Tensor &tensor)
-{
-    at::AutoDispatchBelowAutograd guard;
-    return tensor.contiguous();
-}
-
 } // namespace
 
 static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int size,
@@ -57,7 +50,7 @@ static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int 
 {
     Call call = call_of(OpType::ALLGATHER, "all_gather", options);
     check_list(call.name, "outputs", outputs, size_t(size));
-    check_dense(call.name, "input", input);
+    check_strided(call.name, "input", input);
     check_own_block(call.name, input, outputs[size_t(rank)]);
     call.inputs = {packed(input)};
     receive_into(call, outputs);
@@ -136,7 +129,7 @@ Backend::WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c1
 {
     Call call = call_of(OpType::GATHER, "gather", options);
     Tensor &input = only(call.name, "input", inputs);
-    check_dense(call.name, "input", input);
+    check_strided(call.name, "input", input);
     call.peer = int(options.rootRank);
     call.inputs = {packed(input)};
     std::vector<size_t> counts;
@@ -159,7 +152,7 @@ Backend::WorkPtr Backend::scatter(Tensors &outputs, TensorLists &inputs, const c
 {
     Call call = call_of(OpType::SCATTER, "scatter", options);
     Tensor &output = only(call.name, "output", outputs);
-    TORCH_CHECK_VALUE(output.layout() == at::kStrided, "tutti: scatter: output is not a dense tensor");
+    check_strided(call.name, "output", output);
     call.peer = int(options.rootRank);
     receive_into(call, {output});
     std::vector<size_t> counts;

@@ -45,6 +45,22 @@ bool await_key(c10d::Store &store, const std::string &key, Clock::time_point unt
 
 } // namespace
 
+/* The keys of one barrier: "<number>/<rank>", and the verdict. */
+static std::string prefix_of(uint64_t number)
+{
+    return c10::str("tutti/monitored/", number, "/");
+}
+
+/* Who came to this barrier has read the verdict of the one before. */
+static void forget(c10d::Store &store, const std::string &prefix, int size)
+{
+    try {
+        for (int r = 1; r < size; r++) store.deleteKey(prefix + std::to_string(r));
+        store.deleteKey(prefix + "verdict");
+    } catch (const std::exception &) { /* not every store can */
+    }
+}
+
 /* Rank 0 sees who has come, and tells the others. */
 static void lead(c10d::Store &store, const std::string &prefix, int size, milliseconds timeout, bool wait_all_ranks)
 {
@@ -58,7 +74,7 @@ static void lead(c10d::Store &store, const std::string &prefix, int size, millis
     std::string names;
     for (int r : missing) names += (names.empty() ? "" : ", ") + std::to_string(r);
     std::string verdict = missing.empty() ? passed
-                                          : c10::str(missing.size() > 1 ? "Ranks " : "Rank ", names,
+                                          : c10::str(wait_all_ranks ? "Ranks " : "Rank ", names,
                                                      " failed to pass monitoredBarrier in ", timeout.count(), " ms");
     store.set(prefix + "verdict", verdict);
     if (!missing.empty()) fail(verdict);
@@ -82,19 +98,18 @@ static void follow(c10d::Store &store, const std::string &prefix, int rank, mill
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks)
 {
-    std::string prefix;
+    uint64_t number = 0;
     milliseconds timeout = options.timeout;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        prefix = c10::str("tutti/monitored/", n_monitored_++, "/");
+        number = n_monitored_++;
         if (timeout == c10d::kUnsetTimeout) timeout = options_->timeout;
     }
     if (timeout.count() <= 0)
         fail(c10::str("Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(), " ms"));
-    if (rank_ == 0)
-        lead(*store_, prefix, size_, timeout, wait_all_ranks);
-    else
-        follow(*store_, prefix, rank_, timeout);
+    if (rank_ != 0) return follow(*store_, prefix_of(number), rank_, timeout);
+    lead(*store_, prefix_of(number), size_, timeout, wait_all_ranks);
+    if (number > 0) forget(*store_, prefix_of(number - 1), size_);
 }
 
 } // namespace tutti_torch

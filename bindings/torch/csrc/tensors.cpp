@@ -92,9 +92,28 @@ Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const T
     TORCH_CHECK_VALUE(false, "tutti: ", collective, ": unknown reduce operation ", int(op.op_));
 }
 
+void check_strided(const char *collective, const char *argument, const Tensor &tensor)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument,
+                            " is a sparse tensor, a dense one is expected");
+}
+
+/* A conjugate or negative view says by a bit that its memory means something else. */
+static bool means_its_memory(const Tensor &tensor)
+{
+    return !tensor.is_conj() && !tensor.is_neg();
+}
+
+static void check_memory(const char *collective, const char *argument, const Tensor &tensor)
+{
+    check_strided(collective, argument, tensor);
+    TUTTI_TORCH_CHECK_VALUE(means_its_memory(tensor), collective, ": ", argument,
+                            " is a view of conjugate or negated elements: pass resolve_conj() or resolve_neg() of it");
+}
+
 void check_dense(const char *collective, const char *argument, const Tensor &tensor)
 {
-    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " is not a dense tensor");
+    check_memory(collective, argument, tensor);
     TUTTI_TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), collective,
                             ": Tensors must be contiguous: ", argument, " has holes, strides ", tensor.strides(),
                             " for sizes ", tensor.sizes());
@@ -102,8 +121,8 @@ void check_dense(const char *collective, const char *argument, const Tensor &ten
 
 void check_contiguous(const char *collective, const char *argument, const Tensor &tensor)
 {
-    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " is not a dense tensor");
-    TUTTI_TORCH_CHECK_VALUE(tensor.is_contiguous(tensor.suggest_memory_format()), collective,
+    check_memory(collective, argument, tensor);
+    TUTTI_TORCH_CHECK_VALUE(tensor.is_contiguous() || tensor.is_contiguous(tensor.suggest_memory_format()), collective,
                             ": Tensors must be contiguous: ", argument, " has strides ", tensor.strides(),
                             " for sizes ", tensor.sizes());
 }
@@ -114,6 +133,17 @@ void check_same_type(const char *collective, const Tensor &one, const Tensor &ot
                             one.scalar_type(), " and ", other.scalar_type());
     TUTTI_TORCH_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ",
                             one.device(), " and ", other.device());
+}
+
+void check_pair(const char *collective, const Tensor &output, const Tensor &input)
+{
+    check_contiguous(collective, "output", output);
+    check_contiguous(collective, "input", input);
+    check_same_type(collective, output, input);
+    bool alike = output.dim() != input.dim() || (output.is_contiguous() && input.is_contiguous()) ||
+                 output.suggest_memory_format() == input.suggest_memory_format();
+    TUTTI_TORCH_CHECK_VALUE(alike, collective, ": Tensors must be contiguous in one memory format: output has strides ",
+                            output.strides(), ", input ", input.strides());
 }
 
 Tensor &only(const char *collective, const char *argument, Tensors &tensors)
@@ -128,19 +158,27 @@ void check_list(const char *collective, const char *argument, const Tensors &ten
     TUTTI_TORCH_CHECK_VALUE(tensors.size() == n, collective, ": ", argument, " has ", tensors.size(), " tensors, ", n,
                             " expected");
     for (const Tensor &tensor : tensors) {
-        TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument, " holds a sparse tensor");
+        check_strided(collective, argument, tensor);
         if (one_type) check_same_type(collective, tensors[0], tensor);
     }
 }
 
 /* ---- lists ---- */
 
+Tensor packed(const Tensor &tensor)
+{
+    if (tensor.is_contiguous() && means_its_memory(tensor)) return tensor;
+    at::AutoDispatchBelowAutograd guard;
+    return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
 Tensor flat_alias(const Tensors &list)
 {
     const Tensor &first = list[0];
     int64_t offset = first.storage_offset();
     for (const Tensor &tensor : list) {
-        if (!tensor.is_contiguous() || !tensor.is_alias_of(first) || tensor.storage_offset() != offset) return {};
+        if (!tensor.is_contiguous() || !means_its_memory(tensor)) return {};
+        if (!tensor.is_alias_of(first) || tensor.storage_offset() != offset) return {};
         offset += tensor.numel();
     }
     at::AutoDispatchBelowAutograd guard;

@@ -33,16 +33,21 @@ struct Reduction {
 };
 Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor);
 
-/* ValueError unless the tensor fills its memory without holes (so that its elements can be sent in storage order: every
- * rank has to use the same strides), respectively is contiguous. Sparse tensors are refused. */
+/* ValueError unless the tensor has strides at all (is not sparse); fills its memory without holes, so that its elements
+ * can be sent in storage order (every rank has to use the same strides); is contiguous, in any memory format. */
+void check_strided(const char *collective, const char *argument, const Tensor &tensor);
 void check_dense(const char *collective, const char *argument, const Tensor &tensor);
 void check_contiguous(const char *collective, const char *argument, const Tensor &tensor);
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other);
+/* For tensors of which one holds blocks of the other: contiguous, and in one memory format. */
+void check_pair(const char *collective, const Tensor &output, const Tensor &input);
 /* Exactly one tensor (torch's lists are a relic of one process with many devices). */
 Tensor &only(const char *collective, const char *argument, Tensors &tensors);
 /* n strided tensors, on one device and, unless told, of one type. */
 void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type = true);
 
+/* A contiguous tensor with the same elements: itself when it is. */
+Tensor packed(const Tensor &tensor);
 /* The tensors of a list as one flat tensor: an alias when they lie one after the other in one storage (chunks of a
  * tensor), else undefined. */
 Tensor flat_alias(const Tensors &list);
