@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Coalesced regions that an error leaves. PyTorch ends a region only when its block ends well: after an error (a tensor that
-is refused, an exception of the user's) each further call on the group would join the region that nobody ends, and never start.
-Here the region is dropped, with all that it has collected, and the group goes on."""
+"""Coalesced regions that an error leaves. PyTorch ends a region only when its block ends well: after an error (a tensor
+that is refused, an exception of the user's) each further call on the group would join the region that nobody ends, and
+never start. Here the region is dropped, with all that it has collected, and the group goes on."""
 
 import contextlib
 import functools
