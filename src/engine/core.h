@@ -214,6 +214,19 @@ struct tutti_waiter { /* on the stack of a sleeping thread (engine->lock) */
     struct tutti_waiter *next, *previous;
 };
 
+struct tutti_helper { /* any thread */
+    _Atomic bool runs, owns, stop;
+    _Atomic bool prompt; /* callers wait at once for what they start */
+    _Atomic bool naps;   /* it will look by itself; else it is to be woken */
+    _Atomic uint32_t word, sleeps;
+    _Atomic uint32_t n_relied;  /* how often work was left behind, for it will look */
+    _Atomic uint32_t n_watched; /* calls in flight that somebody wants to be told of */
+    _Atomic uint32_t score;     /* of prompt waits */
+    _Atomic uint64_t waited_ns; /* until when a caller waited last */
+    uint64_t nap_ns;
+    pthread_t thread;
+};
+
 struct tutti_hook;
 struct tutti_notice;
 struct tutti_notifier { /* of the completion thread */
@@ -235,9 +248,6 @@ struct tutti_engine {
 
     /* ownership (progress.c) */
     _Atomic uint32_t owned, want, sleeping, n_waiters, n_inflight;
-    _Atomic uint32_t helper_word;
-    _Atomic bool helper_owns, helper_runs, stop;
-    pthread_t helper;
 
     pthread_mutex_t lock; /* the next lines */
     struct tutti_work *submitted, **submitted_end;
@@ -253,6 +263,7 @@ struct tutti_engine {
     uint64_t gone[256]; /* ids of the last teams destroyed, mixed with the epoch: their late packets are dropped */
     uint32_t n_gone;
     struct tutti_engine_stats stats;
+    struct tutti_helper helper;
     struct tutti_notifier notifier;
 };
 
@@ -261,14 +272,27 @@ bool tutti_owner_try(struct tutti_engine *engine);
 void tutti_owner_enter(struct tutti_engine *engine); /* at once: whoever owns gives way */
 void tutti_owner_leave(struct tutti_engine *engine);
 void tutti_owner_kick(struct tutti_engine *engine); /* ends the owner's sleep; any thread */
+/* Somebody must own while there is work: a waiting caller, else the helper. Any thread. */
+void tutti_owner_hand_over(struct tutti_engine *engine);
+/* Owner: until ready, somebody else wants to own, or the time is over. */
+void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns);
 /* Makes progress, or sleeps while others do, until ready(arg) or `until`. work: what to be woken for; may be NULL. */
 void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg,
                        struct tutti_work *work, uint64_t until_ns);
+bool tutti_engine_progress(struct tutti_engine *engine); /* owner: one pass; whether anything happened */
+
+/* ---- helper.c: any thread ---- */
 enum tutti_status tutti_helper_start(struct tutti_engine *engine);
 void tutti_helper_stop(struct tutti_engine *engine);
+/* Work is left behind that nobody waits for. */
+void tutti_helper_call(struct tutti_engine *engine);
+/* n more calls in flight, or fewer, of which somebody wants to be told: they are not left alone. */
+void tutti_helper_watch(struct tutti_engine *engine, int32_t n);
+/* A caller begins to wait for a call of that start, which is not complete; one has waited until then. */
+void tutti_helper_learn(struct tutti_engine *engine, uint64_t start_ns);
+void tutti_helper_waited(struct tutti_engine *engine, uint64_t until_ns);
 /* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
 int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
-bool tutti_engine_progress(struct tutti_engine *engine); /* owner: one pass; whether anything happened */
 
 /* ---- work.c ---- */
 void *tutti_work_new(struct tutti_engine *engine, enum tutti_work_type type); /* any thread; NULL: no memory */

@@ -30,6 +30,7 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
     engine->submitted_end = &engine->submitted;
     engine->next_watch_ns = TUTTI_NEVER;
     pthread_mutex_init(&engine->lock, NULL);
+    atomic_init(&engine->helper.prompt, true); /* until they show otherwise */
     tutti_notifier_init(&engine->notifier);
     *out = engine;
     return TUTTI_OK;

@@ -207,6 +207,7 @@ void tutti_work_due(struct tutti_work *part)
     pthread_mutex_lock(&notifier->lock);
     for (struct tutti_hook *hook = hooks_take(part), *next; hook; hook = next) {
         next = hook->next; /* the notice may be gone once it is counted down */
+        tutti_helper_watch(part->engine, -1);
         if (atomic_fetch_sub(&hook->notice->left, 1) != 1) continue;
         append(notifier, hook->notice, part->home);
         any = true;
@@ -245,11 +246,15 @@ static enum tutti_status hook_part(struct tutti_work *part, void *arg)
 {
     struct tutti_hook **next = arg, *hook = (*next)++;
 
+    tutti_helper_watch(part->engine, 1);
     hook->next = atomic_load(&part->hooks);
     while (!atomic_compare_exchange_weak(&part->hooks, &hook->next, hook)) {
     }
     /* Who completes looks for hooks after it says so, this thread says so after it hooked: one of them sees both. */
-    if (atomic_load(&part->done)) tutti_work_due(part);
+    if (atomic_load(&part->done))
+        tutti_work_due(part);
+    else
+        tutti_owner_hand_over(part->engine);
     return TUTTI_OK;
 }
 

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Who makes progress. One thread owns the engine at a time. A waiting caller takes the ownership if it is free; others
- * sleep until their call is complete, or until the owner leaves and hands over. The helper owns while there is work
- * that nobody waits for, and gives way to whoever wants to own. The owner spins a little, then sleeps in the
- * transport's doorbell; who submits work or wants the ownership ends that sleep. */
+ * sleep until their call is complete, or until the owner leaves and hands over: to one of them, else to the helper
+ * (helper.c). The owner spins a little, then sleeps in the transport's doorbell; who submits work or wants the
+ * ownership ends that sleep. */
 
 #include "engine/core.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
 
 #define POLLS_A_PASS 64
 #define SLEEP_WORDS 16
-#define HELPER_STACK (512 * 1024)
+#define SPINS_ENTER 64 /* 1 to 3 us */
 /* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, then lets others run. */
 #define SPIN_ALONE_NS UINT64_C(2000)
 /* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
@@ -35,6 +33,17 @@ void tutti_owner_kick(struct tutti_engine *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Whether the owner gives way while one spins: one that is awake does so after its next pass. */
+static bool owner_leaves(struct tutti_engine *engine)
+{
+    if (atomic_load_explicit(&engine->spin_ns, memory_order_relaxed) == 0) return false;
+    for (int i = 0; i < SPINS_ENTER; i++) {
+        if (atomic_load_explicit(&engine->owned, memory_order_relaxed) == 0) return true;
+        tutti_cpu_relax();
+    }
+    return false;
+}
+
 void tutti_owner_enter(struct tutti_engine *engine)
 {
     uint32_t free_word = 0;
@@ -42,20 +51,14 @@ void tutti_owner_enter(struct tutti_engine *engine)
     atomic_fetch_add(&engine->want, 1);
     while (!atomic_compare_exchange_strong(&engine->owned, &free_word, 1)) {
         tutti_owner_kick(engine);
-        tutti_futex_wait(&engine->owned, 1, tutti_deadline_ns(TUTTI_TICK_NS));
+        if (!owner_leaves(engine)) tutti_futex_wait(&engine->owned, 1, tutti_deadline_ns(TUTTI_TICK_NS));
         free_word = 0;
     }
     atomic_fetch_sub(&engine->want, 1);
 }
 
-static void helper_wake(struct tutti_engine *engine)
-{
-    atomic_fetch_add(&engine->helper_word, 1);
-    tutti_futex_wake(&engine->helper_word, 1);
-}
-
 /* Somebody must own while there is work: a waiting caller, else the helper. */
-static void hand_over(struct tutti_engine *engine)
+void tutti_owner_hand_over(struct tutti_engine *engine)
 {
     bool found = false;
 
@@ -69,14 +72,14 @@ static void hand_over(struct tutti_engine *engine)
         }
         pthread_mutex_unlock(&engine->lock);
     }
-    if (!found && atomic_load(&engine->n_inflight) > 0 && atomic_load(&engine->helper_runs)) helper_wake(engine);
+    if (!found && atomic_load(&engine->n_inflight) > 0) tutti_helper_call(engine);
 }
 
 void tutti_owner_leave(struct tutti_engine *engine)
 {
     atomic_store(&engine->owned, 0);
     if (atomic_load(&engine->want) > 0) tutti_futex_wake(&engine->owned, UINT32_MAX);
-    hand_over(engine);
+    tutti_owner_hand_over(engine);
 }
 
 /* ---- one pass ---- */
@@ -177,7 +180,7 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
     }
     /* After sleep_begin, so that a kick from now on is seen by the futex. */
     if (quiet && atomic_load(&engine->want) == 0 && !atomic_load(&engine->has_submitted) &&
-        !atomic_load(&engine->stop)) {
+        !atomic_load(&engine->helper.stop)) {
         engine->stats.sleeps++;
         if (n == 1)
             tutti_futex_wait(words[0], expected[0], deadline);
@@ -190,8 +193,7 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
     atomic_store(&engine->sleeping, 0);
 }
 
-/* Owns until ready, somebody else wants to, or the time is over. */
-static void own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
+void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
 {
     uint64_t spin = atomic_load_explicit(&engine->spin_ns, memory_order_relaxed), idle_ns = 0;
     int yields = 0;
@@ -253,86 +255,17 @@ void tutti_engine_wait(struct tutti_engine *engine, bool (*ready)(const void *),
     while (!ready(arg)) {
         if (until_ns != TUTTI_NEVER && tutti_now_ns() >= until_ns) break;
         mine = tutti_owner_try(engine);
-        if (!mine && atomic_load(&engine->helper_owns)) {
+        if (!mine && atomic_load(&engine->helper.owns)) {
             tutti_owner_enter(engine);
             mine = true;
         }
         if (mine) {
-            if (!ready(arg)) own(engine, ready, arg, until_ns);
+            if (!ready(arg)) tutti_engine_own(engine, ready, arg, until_ns);
             tutti_owner_leave(engine);
         } else {
             waiter_sleep(engine, ready, arg, work, until_ns);
         }
     }
-    if (!mine) hand_over(engine); /* the ownership may have been meant for this thread, which needs it no more */
-}
-
-/* ---- the helper ---- */
-
-static bool helper_free(const void *arg)
-{
-    const struct tutti_engine *engine = arg;
-    return atomic_load(&engine->n_inflight) == 0 || atomic_load(&engine->n_waiters) > 0 || atomic_load(&engine->stop);
-}
-
-static void *helper_main(void *arg)
-{
-    struct tutti_engine *engine = arg;
-
-    for (;;) {
-        uint32_t word = atomic_load(&engine->helper_word);
-        if (atomic_load(&engine->stop)) return NULL;
-        if (!helper_free(engine) && tutti_owner_try(engine)) {
-            atomic_store(&engine->helper_owns, true);
-            own(engine, helper_free, engine, TUTTI_NEVER);
-            atomic_store(&engine->helper_owns, false);
-            tutti_owner_leave(engine);
-            continue;
-        }
-        /* Who leaves the ownership wakes; the timeout is a second line only. */
-        tutti_futex_wait(&engine->helper_word, word, tutti_deadline_ns(TUTTI_NS_PER_S));
-    }
-}
-
-int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-
-    pthread_attr_init(&attributes);
-    if (stack_bytes > 0) pthread_attr_setstacksize(&attributes, stack_bytes);
-    sigfillset(&all); /* signals stay with the threads of the application */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(thread, &attributes, function, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed;
-}
-
-enum tutti_status tutti_helper_start(struct tutti_engine *engine)
-{
-    int failed = 0;
-
-    if (atomic_load(&engine->helper_runs)) {
-        hand_over(engine); /* it may sleep beside a call that was to be attended */
-        return TUTTI_OK;
-    }
-    pthread_mutex_lock(&engine->lock);
-    if (!atomic_load(&engine->helper_runs)) {
-        failed = tutti_thread_start(&engine->helper, HELPER_STACK, helper_main, engine);
-        if (!failed) atomic_store(&engine->helper_runs, true);
-    }
-    pthread_mutex_unlock(&engine->lock);
-    if (failed) return tutti_fail(TUTTI_ERR_SYSTEM, "the helper thread can not be started: %s", strerror(failed));
-    return TUTTI_OK;
-}
-
-void tutti_helper_stop(struct tutti_engine *engine)
-{
-    atomic_store(&engine->stop, true);
-    if (!atomic_load(&engine->helper_runs)) return;
-    helper_wake(engine);
-    tutti_owner_kick(engine);
-    pthread_join(engine->helper, NULL);
-    atomic_store(&engine->helper_runs, false);
+    if (!mine)
+        tutti_owner_hand_over(engine); /* the ownership may have been meant for this thread, which needs it no more */
 }

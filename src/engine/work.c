@@ -125,6 +125,15 @@ void tutti_work_complete(struct tutti_work *work, const struct tutti_error *erro
 
 /* ---- joined works ---- */
 
+/* Nobody may wait for the part. Where no thread can be had, it goes on with the next wait. */
+static enum tutti_status leave_to_helper(struct tutti_work *part, void *arg)
+{
+    (void)arg;
+    if (atomic_load(&part->done)) return TUTTI_OK;
+    if (tutti_helper_start(part->engine) == TUTTI_OK) tutti_owner_hand_over(part->engine);
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
                                   struct tutti_work **out)
 {
@@ -139,7 +148,7 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
     }
     for (size_t i = 0; i < n; i++) {
         /* Who waits for one engine's calls makes no progress on another's. */
-        if (children[i]->engine != engine) tutti_helper_start(children[i]->engine);
+        if (children[i]->engine != engine) leave_to_helper(children[i], NULL);
         join->children[i] = children[i];
     }
     join->n = n;
@@ -202,38 +211,6 @@ static bool wait_until(struct tutti_work *work, uint64_t until_ns)
     return ready(work);
 }
 
-/* ---- public ---- */
-
-enum tutti_status tutti_work_test(struct tutti_work *work)
-{
-    struct tutti_engine *engine;
-
-    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_test: work is NULL");
-    if (is_done(work)) return result_of(work);
-    engine = work->engine;
-    /* Whoever owns works already. */
-    if (tutti_owner_try(engine)) {
-        tutti_engine_progress(engine);
-        tutti_owner_leave(engine);
-    }
-    return is_done(work) ? result_of(work) : TUTTI_PENDING;
-}
-
-enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
-{
-    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
-    uint64_t until = timeout_ns == 0 ? TUTTI_NEVER : tutti_deadline_ns(timeout_ns);
-    return wait_until(work, until) ? result_of(work) : TUTTI_PENDING;
-}
-
-void tutti_work_error(struct tutti_work *work, struct tutti_error *out)
-{
-    *out = (struct tutti_error){.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
-    if (!work || !is_done(work)) return;
-    const struct tutti_error *error = error_of(work);
-    if (error->status < 0) *out = *error;
-}
-
 static uint64_t first_start(const struct tutti_work *work)
 {
     uint64_t first = TUTTI_NEVER;
@@ -258,6 +235,41 @@ static uint64_t last_end(const struct tutti_work *work)
     return join->n > 0 ? last : work->start_ns;
 }
 
+/* ---- public ---- */
+
+enum tutti_status tutti_work_test(struct tutti_work *work)
+{
+    struct tutti_engine *engine;
+
+    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_test: work is NULL");
+    if (is_done(work)) return result_of(work);
+    engine = work->engine;
+    /* Whoever owns works already. */
+    if (tutti_owner_try(engine)) {
+        tutti_engine_progress(engine);
+        tutti_owner_leave(engine);
+    }
+    return is_done(work) ? result_of(work) : TUTTI_PENDING;
+}
+
+enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
+{
+    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
+    if (is_done(work)) return result_of(work);
+    tutti_helper_learn(work->engine, first_start(work));
+    bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_deadline_ns(timeout_ns));
+    tutti_helper_waited(work->engine, complete ? last_end(work) : tutti_now_ns());
+    return complete ? result_of(work) : TUTTI_PENDING;
+}
+
+void tutti_work_error(struct tutti_work *work, struct tutti_error *out)
+{
+    *out = (struct tutti_error){.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
+    if (!work || !is_done(work)) return;
+    const struct tutti_error *error = error_of(work);
+    if (error->status < 0) *out = *error;
+}
+
 uint64_t tutti_work_duration_ns(const struct tutti_work *work)
 {
     if (!work || !is_done(work)) return 0;
@@ -270,16 +282,10 @@ uint64_t tutti_work_sequence(const struct tutti_work *work)
     return work ? work->seq : 0;
 }
 
-static enum tutti_status leave_to_helper(struct tutti_work *part, void *arg)
-{
-    (void)arg;
-    return atomic_load(&part->done) ? TUTTI_OK : tutti_helper_start(part->engine);
-}
-
 void tutti_work_free(struct tutti_work *work)
 {
     if (!work) return;
-    /* Nobody waits for it any more. Where no thread can be had, it goes on with the next wait. */
+    /* Nobody waits for it any more. */
     if (!is_done(work)) (void)tutti_work_parts(work, leave_to_helper, NULL);
     tutti_work_drop(work);
 }
