@@ -89,7 +89,7 @@ def resume(job: Job) -> None:
         second.spoil()
         second.load(path)
         second.run(range(1, fsdp2.STEPS))
-        job.check("resumed", second.whole(), first.whole())
+        job.check("resumed", second.whole(), first.whole(), between=fsdp2.ROUNDING)
         job.check("resumed, and one process", second.whole(), fsdp2.alone(job.world), fsdp2.ROUNDING)
 
 
@@ -102,17 +102,17 @@ def reshard(job: Job) -> None:
         other = Training(job, mesh=other_mesh(job))
         other.spoil()
         other.load(path)
-        job.check("on another mesh", other.whole(), saved.whole())
+        job.check("on another mesh", other.whole(), saved.whole(), between=fsdp2.ROUNDING)
         moments = [[o.state[p]["exp_avg"].full_tensor() for p in m.parameters()]
                    for m, o in ((t.model, t.optimizer) for t in (other, saved))]
-        job.check("on another mesh: the optimizer", *moments)
+        job.check("on another mesh: the optimizer", *moments, between=fsdp2.ROUNDING)
         single = fsdp2.net()
         state = {"model": {name: torch.zeros_like(p) for name, p in single.state_dict().items()}}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says that it works alone, as it was told
             dcp.load(state, checkpoint_id=path, no_dist=True)
         single.load_state_dict(state["model"])
-        job.check("in one process", single.parameters(), saved.whole())
+        job.check("in one process", single.parameters(), saved.whole(), between=fsdp2.ROUNDING)
 
 
 def whole_state(job: Job) -> None:
@@ -123,7 +123,7 @@ def whole_state(job: Job) -> None:
     assert bool(state) == (job.rank == 0), "only rank 0 holds it"
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(other.model, state, options=options)
-    job.check("from rank 0", other.whole(), saved.whole())
+    job.check("from rank 0", other.whole(), saved.whole(), between=fsdp2.ROUNDING)
 
 
 def save_meanwhile(job: Job, **options) -> Tuple[List[torch.Tensor], ...]:
@@ -143,14 +143,14 @@ def by_thread(job: Job) -> None:
     """The thread's collectives have a group of their own: those of training go on beside them."""
     group = dist.new_group(backend=dist.get_backend())
     loaded, want, trained = save_meanwhile(job, process_group=group)
-    job.check("saved by a thread", loaded, want)
+    job.check("saved by a thread", loaded, want, between=fsdp2.ROUNDING)
     job.check("trained meanwhile", trained, fsdp2.alone(job.world), fsdp2.ROUNDING)
 
 
 def by_process(job: Job) -> None:
     """The process of each rank makes a world of its own, with gloo: which is tutti under TUTTI_TORCH_REPLACE=gloo."""
     loaded, want, _ = save_meanwhile(job, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
-    job.check("saved by a process", loaded, want)
+    job.check("saved by a process", loaded, want, between=fsdp2.ROUNDING)
 
 
 CASES = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Callable, Dict, Iterable, List, Tuple, Union
+from typing import Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -25,17 +25,20 @@ class Job:
     def __init__(self, rank: int, world: int, show: bool = False):
         self.rank, self.world, self.show = rank, world, show
         self.results: Dict[str, List[torch.Tensor]] = {}
-        self.tolerances: Dict[str, float] = {}
+        self.tolerances: Dict[str, float] = {}  # between backends, where the order of additions differs
 
-    def check(self, name: str, got: Tensors, want: Tensors, tolerance: float = 0.0) -> None:
+    def check(
+        self, name: str, got: Tensors, want: Tensors, tolerance: float = 0.0, between: Optional[float] = None
+    ) -> None:
         """Raises unless what the ranks got is what one process wants: bit for bit, or within a tolerance that is
-        relative to the greatest value wanted of each tensor (where that is below 1, absolute)."""
+        relative to the greatest value wanted of each tensor (where that is below 1, absolute). `between` is the
+        tolerance between two backends, if that is another."""
         got, want = copies(got), copies(want)
         assert len(got) == len(want) > 0, f"{name}: {len(got)} tensors, {len(want)} wanted"
         worst = max(distance(*pair) for pair in zip(got, want))
         if not worst <= tolerance:  # so that NaN fails
             raise AssertionError(f"{name}: rank {self.rank} is off by {worst:.3g}, allowed is {tolerance:.3g}")
-        self.record(name, got, tolerance)
+        self.record(name, got, tolerance if between is None else between)
         if self.show and self.rank == 0:
             how = "bit for bit" if worst == 0 else f"within {worst:.1e} (allowed: {tolerance:.0e})"
             print(f"  {name}: {len(got)} tensor{'s' * (len(got) > 1)} as wanted, {how}", flush=True)
