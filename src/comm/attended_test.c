@@ -162,6 +162,7 @@ static void older(struct rank *rank)
 static void test_no_thread(void **state)
 {
     (void)state;
+    if (!ranks_can_fork()) skip();
     assert_int_equal(ranks_forked(2, no_thread, NULL), 0);
     assert_int_equal(ranks_forked(3, no_thread, NULL), 0);
 }
@@ -176,6 +177,7 @@ static void test_unattended(void **state)
 static void test_older(void **state)
 {
     (void)state;
+    if (!ranks_can_fork()) skip();
     assert_int_equal(ranks_forked(2, older, NULL), 0);
 }
 
