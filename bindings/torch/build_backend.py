@@ -110,7 +110,7 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
     run([facts.cmake, "--build", str(tree), "--target", "tutti_torch", *parallel], facts.environment, "compiling")
 
 
-def record_of_build(facts: Facts) -> str:
+def record_of_build(facts: Facts, sources_built: str) -> str:
     """tutti_torch/_build.py: what the package was built from and for."""
     return "\n".join([
         "# SPDX-License-Identifier: BSD-3-Clause",
@@ -119,18 +119,18 @@ def record_of_build(facts: Facts) -> str:
         f"TORCH = {facts.torch_version!r}",
         f"PYTHON = {'.'.join(map(str, sys.version_info[:3]))!r}",
         f"CXX11_ABI = {facts.cxx11_abi!r}",
-        f"SOURCES = {fingerprint()!r}",
+        f"SOURCES = {sources_built!r}",
         "",
     ])
 
 
-def built_files(facts: Facts, tree: Path) -> dict:
+def built_files(facts: Facts, tree: Path, sources_built: str) -> dict:
     """What compiling made, by its name in the package."""
     major = version().split(".")[0]
     return {
         f"{NAME}/_C{facts.python_suffix}": (tree / "torch" / f"_C{facts.python_suffix}").read_bytes(),
         f"{NAME}/lib/libtutti.so.{major}": (tree / "lib" / f"libtutti.so.{major}").read_bytes(),
-        f"{NAME}/_build.py": record_of_build(facts).encode(),
+        f"{NAME}/_build.py": record_of_build(facts, sources_built).encode(),
     }
 
 
@@ -143,8 +143,9 @@ def python_files() -> dict:
 def build(facts: Facts, variant: str = "", options: "list | None" = None) -> dict:
     """Compiles; returns all that belongs to the package but the Python files of the tree."""
     with build_tree(facts, variant) as tree:
+        sources_built = fingerprint()  # now: what is edited meanwhile may or may not be in
         compile_library(facts, tree, options or [])
-        return built_files(facts, tree)
+        return built_files(facts, tree, sources_built)
 
 
 # ---- packing ----
@@ -278,7 +279,7 @@ def is_current(torch: str) -> bool:
         installed_metadata.version("numpy")
         folder = Path(installed_metadata.distribution("tutti-torch").locate_file(NAME))
         if not (folder / "_build.py").exists():
-            folder = PACKAGE # an editable installation
+            folder = PACKAGE  # an editable installation
         record = dict(re.findall(r"^(\w+) = '(.*)'$", (folder / "_build.py").read_text(), re.M))
         if installed_metadata.version("torch").partition("+")[0] != torch:
             return False

@@ -181,13 +181,17 @@ def shrink_hanging(rank: int, n: int) -> None:
     """Calls in flight, for which a rank never comes, end with SHRINK_ABORT."""
     dist.barrier()
     if rank == 0:
-        time.sleep(1)
-        return
+        return c10d._get_default_store().wait(["shrunk"])
     work = dist.all_reduce(torch.ones(3), async_op=True)
+    store = c10d._get_default_store()
+    store.add("hanging", 1)
+    while store.add("hanging", 0) < n - 1:
+        time.sleep(0.01)
     group = dist.shrink_group([0], shrink_flags=c10d.SHRINK_ABORT)
     with raises(dist.DistBackendError):
         work.wait()
     assert work.is_completed() and sum_of(1, group) == n - 1
+    store.set("shrunk", "")
     dist.destroy_process_group()
 
 

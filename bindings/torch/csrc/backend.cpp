@@ -5,7 +5,13 @@
 #include "backend.hpp"
 
 #include "errors.hpp"
+#include "profile.hpp"
+#include "recorder.hpp"
 #include "work.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
 
 namespace tutti_torch
 {
@@ -32,14 +38,22 @@ c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size, "tutti: rank ", rank, " is not in a group of ", size);
     std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options->timeout);
-    return c10::make_intrusive<Backend>(store, rank, size, std::move(options), std::move(comm));
+    return end_with_program(c10::make_intrusive<Backend>(store, rank, size, std::move(options), std::move(comm)));
 }
 
-Backend::~Backend() = default;
+Backend::~Backend()
+{
+    try {
+        shutdown();
+    } catch (pybind11::error_already_set &) {
+        PyErr_SetInterrupt(); /* a destructor can not throw it: whoever runs Python next sees it */
+    }
+}
 
+/* A copy: splitGroup writes the child's timeout and name into what it gets. */
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
 {
-    return options_;
+    return options_->clone();
 }
 
 std::shared_ptr<Comm> Backend::comm() const
@@ -48,11 +62,15 @@ std::shared_ptr<Comm> Backend::comm() const
     return comm_;
 }
 
-Comm &Backend::live() const
+const std::shared_ptr<Comm> &Backend::live() const
 {
+    if (C10_UNLIKELY(!origin_.is_here()))
+        C10_THROW_ERROR(DistBackendError,
+                        "tutti: this process was forked by the one that the process group belongs to; "
+                        "it can make its own, not use the parent's");
     if (C10_UNLIKELY(!comm_))
-        C10_THROW_ERROR(DistBackendError, c10::str("tutti: the process group", *group_, " was destroyed"));
-    return *comm_;
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: the process group '", *group_, "' was destroyed"));
+    return comm_;
 }
 
 void Backend::setTimeout(milliseconds timeout)
@@ -80,13 +98,35 @@ uint64_t Backend::getSequenceNumberForGroup()
 OperationPtr Backend::make_operation(Call call)
 {
     live();
-    uint64_t seq = call.is_p2p() || coalescing_ > 0 ? seq_ : ++seq_;
+    const bool counts = call.counted && !call.is_p2p() && coalescing_ == 0;
+    const uint64_t seq = seq_ + (counts ? 1 : 0); /* taken when it has begun */
     auto operation = c10::make_intrusive<Operation>(std::move(call), seq, group_);
     operation->timed = timed_.load(std::memory_order_relaxed);
     return operation;
 }
 
-void Backend::watch_for_hook(Operation &operation)
+/* The calls of a coalesced region have the number of the region, which is the next one. */
+void Backend::note(Operation &operation)
+{
+    if (!recorded_) {
+        std::vector<uint64_t> ranks;
+#if TUTTI_TORCH_AT_LEAST(2, 9)
+        ranks = options_->global_ranks_in_group;
+#endif
+        for (uint64_t r = 0; ranks.size() < size_t(size_); r++) ranks.push_back(r);
+        recorded_ = Recorder::get().add_group(*group_, getGroupDesc(), std::move(ranks), rank_);
+    }
+    const bool region = coalescing_ > 0, p2p = operation.call.is_p2p();
+    if (p2p && !region) p2p_seq_++;
+    const uint64_t seq = region && !p2p ? seq_ + 1 : operation.seq;
+    const uint64_t p2p_seq = p2p_seq_ + (region && p2p ? 1 : 0);
+    const milliseconds timeout = operation.call.timeout.count() > 0 ? operation.call.timeout : options_->timeout;
+    operation.recorded = recorded_;
+    operation.record_id = Recorder::get().record(recorded_, operation.call, seq, p2p_seq, timeout);
+    describe_call(operation.call, p2p ? p2p_seq : seq, *recorded_);
+}
+
+void Backend::hook(Operation &operation)
 {
     if (!hasHooks()) return;
     {
@@ -104,15 +144,41 @@ void Backend::watch_for_hook(Operation &operation)
         std::lock_guard<std::mutex> guard(self->pending_mutex_);
         if (--self->n_hooked_ == 0) self->pending_none_.notify_all();
     };
-    operation.watch();
+}
+
+void Backend::begin(const OperationPtr &operation)
+{
+    note(*operation);
+    if (C10_LIKELY(!operation->on_device() && !lane_.busy())) {
+        operation->start(live()->handle());
+        return hook(*operation);
+    }
+    hook(*operation); /* its end may come before this returns */
+    operation->queue();
+    try {
+        lane_.push(operation, live());
+    } catch (...) {
+        operation->fail(std::current_exception());
+        throw;
+    }
+}
+
+/* The operation goes on when the wait is interrupted, so that somebody has to keep the tensors. */
+static void complete(const OperationPtr &operation)
+{
+    try {
+        operation->wait(milliseconds(0));
+    } catch (...) {
+        operation->watch_or_leak();
+        throw;
+    }
 }
 
 Backend::WorkPtr Backend::hand_out(const OperationPtr &operation)
 {
-    watch_for_hook(*operation);
     if (!operation->call.async)
-        operation->wait(milliseconds(0));
-    else if (operation->call.unpack || operation->is_profiled())
+        complete(operation);
+    else if (operation->call.unpack || operation->is_profiled() || operation->finished_hook)
         operation->watch();
     if (!operation->call.async && sync_returns_none) return nullptr;
     return c10::make_intrusive<Work>(operation, rank_);
@@ -125,13 +191,16 @@ Backend::WorkPtr Backend::completed_work() const
 
 Backend::WorkPtr Backend::submit(Call call)
 {
+    call.twins = Twins::of(staging_, call);
     std::unique_lock<std::mutex> guard(mutex_);
     OperationPtr operation = make_operation(std::move(call));
     if (coalescing_ > 0) {
+        note(*operation);
         coalesced_.push_back(operation);
         return c10::make_intrusive<Work>(operation, rank_);
     }
-    operation->start(live().handle());
+    begin(operation);
+    seq_ = operation->seq;
     guard.unlock();
     return hand_out(operation);
 }
@@ -147,18 +216,21 @@ Backend::WorkPtr Backend::start_group(std::unique_lock<std::mutex> &guard, Call 
         head.inputs.insert(head.inputs.end(), part.inputs.begin(), part.inputs.end());
         head.outputs.insert(head.outputs.end(), part.outputs.begin(), part.outputs.end());
         head.results.insert(head.results.end(), member->results().begin(), member->results().end());
-        if (part.unpack) head.unpack = [] {}; /* the members' own; hand_out has to know that there is some */
+        /* The members' own; hand_out has to know that somebody has to see the end. */
+        if (part.unpack || member->has_futures()) head.unpack = [] {};
         p2p = p2p && part.is_p2p();
     }
-    if (!p2p) seq_++;
-    OperationPtr group = c10::make_intrusive<Operation>(std::move(head), seq_, group_);
+    OperationPtr group = c10::make_intrusive<Operation>(std::move(head), seq_ + (p2p ? 0 : 1), group_);
     group->timed = timed_.load(std::memory_order_relaxed);
+    group->lead(std::move(members));
+    if (p2p) p2p_seq_++;
     try {
-        group->start_group(live().handle(), members);
+        begin(group);
     } catch (...) {
-        for (const OperationPtr &member : members) member->fail(std::current_exception());
+        group->fail(std::current_exception());
         throw;
     }
+    seq_ = group->seq;
     guard.unlock();
     return hand_out(group);
 }
@@ -167,6 +239,7 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
 {
     TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
     if (calls.size() == 1) return submit(std::move(calls[0]));
+    for (Call &call : calls) call.twins = Twins::of(staging_, call);
     std::unique_lock<std::mutex> guard(mutex_);
     Call head{};
     head.type = type;
@@ -178,6 +251,7 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
     for (Call &call : calls) members.push_back(make_operation(std::move(call)));
     coalescing_--;
     if (!coalescing) return start_group(guard, std::move(head), std::move(members));
+    for (const OperationPtr &member : members) note(*member);
     coalesced_.insert(coalesced_.end(), members.begin(), members.end());
     return c10::make_intrusive<Work>(members.back(), rank_);
 }
@@ -208,6 +282,20 @@ Backend::WorkPtr Backend::endCoalescing()
     return start_group(guard, std::move(head), std::move(members));
 }
 
+void Backend::drop_coalescing()
+{
+    std::vector<OperationPtr> members;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        coalescing_ = 0;
+        members.swap(coalesced_);
+    }
+    if (members.empty()) return;
+    const std::string why = c10::str("tutti: not started: an error left the coalesced region of group '", *group_, "'");
+    auto error = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why));
+    for (const OperationPtr &member : members) member->fail(error);
+}
+
 /* ---- hooks ---- */
 
 void Backend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook)
@@ -234,14 +322,21 @@ void Backend::abort()
     if (comm) tutti_comm_abort(comm->handle(), c10::str("rank ", rank_, " aborted the process group").c_str());
 }
 
+/* What is queued starts first. */
 void Backend::shutdown()
 {
+    if (!origin_.is_here()) return;
+    std::optional<pybind11::gil_scoped_release> release;
+    if (holds_gil()) release.emplace();
     std::shared_ptr<Comm> comm;
     {
         std::lock_guard<std::mutex> guard(mutex_);
         comm.swap(comm_);
         coalesced_.clear();
     }
+    if (!comm) return;
+    if (handles_exception()) comm->hurry(); /* the others may never come */
+    comm->drain([this](milliseconds slice) { return lane_.drained_within(slice); });
 }
 
 #if TUTTI_TORCH_AT_LEAST(2, 7)

@@ -6,6 +6,7 @@
 
 #include "comm.hpp"
 #include "compat.hpp"
+#include "lane.hpp"
 #include "operation.hpp"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -36,6 +37,7 @@ class Backend : public c10d::Backend
     /* ---- who it is, what it can ---- */
     const std::string getBackendName() const override { return "tutti"; }
     c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions();
+    const c10::intrusive_ptr<Options> &own_options() const { return options_; }
     bool supportsSplitting() const { return true; }
     bool supportsCoalescing() const { return true; }
     bool supportsShrinking() const { return true; }
@@ -73,6 +75,7 @@ class Backend : public c10d::Backend
     WorkPtr recvAnysource(Tensors &, int tag) override;
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
+    void drop_coalescing(); /* an error left the region: nothing of it is started */
 
     /* ---- groups (groups.cpp) ---- */
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
@@ -93,7 +96,13 @@ class Backend : public c10d::Backend
 
     /* ---- errors, the end ---- */
     void abort();
+    /* Waits for the calls in flight, for as long as there is patience; throws what signal handlers throw. Then the other
+     * ranks know that this one left. */
     void shutdown();
+    /* Remembers it until it goes. */
+    static c10::intrusive_ptr<Backend> end_with_program(c10::intrusive_ptr<Backend>);
+    /* Shuts down those that are still there, soon, as the program ends. */
+    static void end_program();
 #if TUTTI_TORCH_AT_LEAST(2, 7)
     c10d::ErrorType getError();
 #endif
@@ -115,21 +124,28 @@ class Backend : public c10d::Backend
         return rank_;
     }
 
+    void release_resources() override;
+
   private:
     /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
     WorkPtr submit(Call call);
     /* The same for several calls that start together; inside a coalesced region they join it. */
     WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
     WorkPtr start_group(std::unique_lock<std::mutex> &guard, Call head, std::vector<c10::intrusive_ptr<Operation>>);
-    /* Both with mutex_ held. */
+    /* These with mutex_ held. */
     c10::intrusive_ptr<Operation> make_operation(Call call);
-    Comm &live() const; /* throws after shutdown */
+    void note(Operation &operation); /* in the flight recorder */
+    const std::shared_ptr<Comm> &live() const; /* throws after shutdown */
+    /* Starts it, or queues it: behind others, or until its device has come this far. */
+    void begin(const c10::intrusive_ptr<Operation> &operation);
+
     WorkPtr hand_out(const c10::intrusive_ptr<Operation> &operation);
-    void watch_for_hook(Operation &operation);
+    void hook(Operation &operation);
     WorkPtr completed_work() const;
     bool is_coalescing() const;
     std::shared_ptr<Comm> comm() const;
 
+    const Origin origin_;
     c10::intrusive_ptr<c10d::Store> store_;
     c10::intrusive_ptr<Options> options_;
 
@@ -139,10 +155,14 @@ class Backend : public c10d::Backend
     std::shared_ptr<c10::Allocator> allocator_;
     uint64_t seq_ = 0;
     uint64_t n_monitored_ = 0;
+    uint64_t p2p_seq_ = 0;
+    std::shared_ptr<RecordedGroup> recorded_; /* from the first call on */
     int coalescing_ = 0; /* depth */
     std::vector<c10::intrusive_ptr<Operation>> coalesced_;
 
     std::atomic<bool> timed_{false}; /* Work::getDuration answers */
+    const std::shared_ptr<Staging> staging_ = std::make_shared<Staging>();
+    Lane lane_;
 
     std::mutex pending_mutex_;
     std::condition_variable pending_none_;

@@ -5,6 +5,8 @@
 #include "backend.hpp"
 #include "calls.hpp"
 
+#include <ATen/DeviceAccelerator.h>
+
 namespace tutti_torch
 {
 
@@ -55,11 +57,12 @@ Backend::WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptio
     Tensor &tensor = only(call.name, "tensors", tensors);
     check_dense(call.name, "tensor", tensor);
     call.peer = int(options.rootRank);
-    call.outputs = {tensor};
-    if (options.rootRank == rank_) call.inputs = {tensor};
+    call.results = {tensor};
+    (options.rootRank == rank_ ? call.inputs : call.outputs) = {tensor};
     call.launch = [wire = wire_of(tensor), root = call.peer](tutti_comm *comm, const Buffers &b,
                                                              const tutti_call_options *o, tutti_work **w) {
-        return tutti_broadcast(b.out[0], wire.count, wire.dtype, root, comm, o, w);
+        void *buffer = b.in.empty() ? b.out[0] : b.in[0];
+        return tutti_broadcast(buffer, wire.count, wire.dtype, root, comm, o, w);
     };
     return submit(std::move(call));
 }
@@ -85,9 +88,7 @@ Backend::WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &op
 static Call all_gather_call(Tensor &output, Tensor &input, int size, const c10d::AllgatherOptions &options)
 {
     Call call = call_of(OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options);
-    check_contiguous(call.name, "output", output);
-    check_contiguous(call.name, "input", input);
-    check_same_type(call.name, output, input);
+    check_pair(call.name, output, input);
     check_elements(call.name, output, input.numel() * size, "the input's for each rank");
     call.inputs = {input};
     call.outputs = {output};
@@ -115,9 +116,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tens
 static Call reduce_scatter_call(Tensor &output, Tensor &input, int size, const c10d::ReduceScatterOptions &options)
 {
     Call call = call_of(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options);
-    check_contiguous(call.name, "output", output);
-    check_contiguous(call.name, "input", input);
-    check_same_type(call.name, output, input);
+    check_pair(call.name, output, input);
     TORCH_CHECK_VALUE(input.numel() == output.numel() * size, "tutti: ", call.name, ": input has ", input.numel(),
                       " elements, ", output.numel() * size, " expected: the output's for each rank");
     Reduction reduction = reduction_of(call.name, options.reduceOp, input);
@@ -153,8 +152,7 @@ Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, cons
     call.peer = int(options.rootRank);
     call.inputs = {input};
     if (options.rootRank == rank_) {
-        check_contiguous(call.name, "output", output);
-        check_same_type(call.name, output, input);
+        check_pair(call.name, output, input);
         check_elements(call.name, output, input.numel() * size_, "the input's for each rank");
         call.outputs = {output};
     }
@@ -194,9 +192,7 @@ Backend::WorkPtr Backend::alltoall_base(Tensor &output, Tensor &input, std::vect
                                         std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &options)
 {
     Call call = call_of(OpType::ALLTOALL_BASE, "all_to_all_single", options);
-    check_contiguous(call.name, "output", output);
-    check_contiguous(call.name, "input", input);
-    check_same_type(call.name, output, input);
+    check_pair(call.name, output, input);
     call.inputs = {input};
     call.outputs = {output};
     std::vector<size_t> in = split_counts("input", input, input_splits, size_);
@@ -217,9 +213,19 @@ Backend::WorkPtr Backend::alltoall_base(Tensor &output, Tensor &input, std::vect
     return submit(std::move(call));
 }
 
+/* PyTorch's dispatcher hands on the numbers alone of the devices that it was given. */
+static std::optional<c10::Device> barrier_device(const c10d::BarrierOptions &options, std::optional<c10::Device> bound)
+{
+    if (options.device) return options.device;
+    auto accelerator = at::getAccelerator();
+    if (options.device_ids.empty() || !accelerator) return bound;
+    return c10::Device(*accelerator, c10::DeviceIndex(options.device_ids[0]));
+}
+
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
 {
     Call call = call_of(OpType::BARRIER, "barrier", options);
+    call.device = barrier_device(options, getBoundDeviceId());
     call.launch = [](tutti_comm *comm, const Buffers &, const tutti_call_options *o, tutti_work **w) {
         return tutti_barrier(comm, o, w);
     };

@@ -10,11 +10,9 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <atomic>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <unistd.h>
 
 namespace tutti_torch
 {
@@ -28,7 +26,7 @@ uint64_t to_ns(milliseconds time)
 
 /* ---- the context ---- */
 
-Context::Context() : pid_(getpid())
+Context::Context()
 {
     check(tutti_context_create(nullptr, 0, &handle_));
 }
@@ -36,7 +34,7 @@ Context::Context() : pid_(getpid())
 /* A child that was forked has the parent's handles, but neither its threads nor a seat: they are left alone. */
 Context::~Context()
 {
-    if (pid_ == getpid()) tutti_context_destroy(handle_);
+    if (origin_.is_here()) tutti_context_destroy(handle_);
 }
 
 std::shared_ptr<Context> Context::get()
@@ -46,16 +44,13 @@ std::shared_ptr<Context> Context::get()
 
     std::lock_guard<std::mutex> guard(lock);
     std::shared_ptr<Context> context = current.lock();
-    if (!context || context->pid_ != getpid()) current = context = std::shared_ptr<Context>(new Context());
+    if (!context || !context->origin_.is_here()) current = context = std::shared_ptr<Context>(new Context());
     return context;
 }
 
 /* ---- communicators ---- */
 
-Comm::Comm(std::shared_ptr<Context> context, tutti_comm *handle)
-    : context_(std::move(context)), handle_(handle), pid_(getpid())
-{
-}
+Comm::Comm(std::shared_ptr<Context> context, tutti_comm *handle) : context_(std::move(context)), handle_(handle) {}
 
 std::shared_ptr<Comm> Comm::adopt(const Comm &parent, tutti_comm *handle)
 {
@@ -105,38 +100,32 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     return std::shared_ptr<Comm>(new Comm(std::move(context), handle));
 }
 
-/* Destroying waits for calls in flight, for up to their deadlines: a thread does it, so that this one sees signals. */
-static void destroy_interruptibly(tutti_comm *comm)
+void Comm::drain(const std::function<bool(milliseconds)> &more)
 {
-    std::atomic<bool> done{false};
-    std::thread thread([&] {
-        tutti_comm_destroy(comm);
-        done = true;
-    });
-    auto pause = std::chrono::microseconds(50);
-    while (!done) {
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, std::chrono::microseconds(20'000));
+    constexpr milliseconds slice(50);
+    bool ended = false;
+    while (!more(slice) || tutti_comm_flush(handle_, to_ns(slice)) == TUTTI_PENDING) {
+        if (ended) continue; /* what was aborted ends by itself */
+        const char *why = patience_.lost();
+        ended = why != nullptr;
+        if (ended) tutti_comm_abort(handle_, why);
         try {
-            if (pause >= milliseconds(10)) check_signals();
-        } catch (pybind11::error_already_set &) {
-            PyErr_SetInterrupt(); /* a destructor can not throw it: whoever runs Python next sees it */
-            break;
+            check_signals();
+        } catch (...) {
+            tutti_comm_abort(handle_, "it was interrupted while it destroyed the group");
+            throw;
         }
     }
-    if (!done) tutti_comm_abort(comm, "interrupted while the group was destroyed");
-    thread.join();
 }
 
+/* The threads that end here may need the GIL before they do. */
 Comm::~Comm()
 {
-    if (pid_ != getpid()) return;
+    if (!origin_.is_here()) return;
     std::optional<pybind11::gil_scoped_release> release;
     if (holds_gil()) release.emplace();
-    if (gettid() == getpid())
-        destroy_interruptibly(handle_);
-    else
-        tutti_comm_destroy(handle_);
+    tutti_comm_destroy(handle_);
+    context_.reset();
 }
 
 } // namespace tutti_torch

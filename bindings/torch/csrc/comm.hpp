@@ -4,10 +4,13 @@
 /* Ownership of what the C library creates: one context a process, shared by its groups; a communicator a group, kept
  * alive by whoever still uses its memory. */
 
+#include "process.hpp"
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <tutti/tutti.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,7 +36,7 @@ class Context
   private:
     Context();
     tutti_context *handle_ = nullptr;
-    int pid_;
+    Origin origin_;
 };
 
 class Comm
@@ -44,18 +47,23 @@ class Comm
                                         milliseconds timeout);
     /* Takes over a handle that a call on `parent` made. */
     static std::shared_ptr<Comm> adopt(const Comm &parent, tutti_comm *handle);
-    /* Waits for the calls in flight, unless a signal's handler throws: then they are aborted. */
     ~Comm();
     Comm(const Comm &) = delete;
     Comm &operator=(const Comm &) = delete;
 
     tutti_comm *handle() const { return handle_; }
+    /* Waits for the calls in flight, until there is nothing that `more`, given a slice of time to wait, waits for
+     * either. When patience is lost, or a signal's handler throws, they are aborted: the others learn why. */
+    void drain(const std::function<bool(milliseconds)> &more);
+    /* It will not wait for long. */
+    void hurry() { patience_.end(); }
 
   private:
     Comm(std::shared_ptr<Context> context, tutti_comm *handle);
     std::shared_ptr<Context> context_;
     tutti_comm *handle_;
-    int pid_;
+    Origin origin_;
+    Patience patience_;
 };
 
 } // namespace tutti_torch

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Exceptions, and the signals that end a wait. */
+/* Exceptions. */
 
 #include "errors.hpp"
 
 #include <torch/csrc/utils/pybind.h>
-
-#include <unistd.h>
 
 namespace tutti_torch
 {
@@ -33,13 +31,6 @@ std::exception_ptr exception_of(const tutti_error &error)
     } catch (...) {
         return std::current_exception();
     }
-}
-
-void check_signals()
-{
-    if (gettid() != getpid() || !Py_IsInitialized()) return;
-    pybind11::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
 }
 
 bool holds_gil()

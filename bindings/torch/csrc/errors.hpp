@@ -4,6 +4,8 @@
 /* Statuses of tutti as the exceptions that PyTorch's users expect: ValueError for what the caller passed, else
  * torch.distributed.DistBackendError, each with tutti's sentence. */
 
+#include "process.hpp"
+
 #include <c10/util/Exception.h>
 #include <tutti/tutti.h>
 
@@ -20,10 +22,6 @@ inline void check(tutti_status status)
 {
     if (C10_UNLIKELY(status < 0)) raise(*tutti_last_error());
 }
-
-/* Runs Python's signal handlers, when this is the thread that may; throws what they throw (KeyboardInterrupt). Every
- * wait calls it now and then. */
-void check_signals();
 
 /* True while this thread may release the GIL, which it holds. */
 bool holds_gil();

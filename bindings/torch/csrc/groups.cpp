@@ -46,11 +46,17 @@ BasePtr Backend::merge(const c10::intrusive_ptr<c10d::Store> &store, const BaseO
     return create(store, rank, size, child_options(options, *options_));
 }
 
-BasePtr Backend::shrink(const std::vector<int64_t> &exclude, int /* flags: calls in flight end with an error or not */,
-                        const BaseOptionsPtr &options)
+/* torch.distributed.SHRINK_ABORT: calls in flight end now, and not when they are complete. */
+static constexpr int shrink_abort = 1;
+
+BasePtr Backend::shrink(const std::vector<int64_t> &exclude, int flags, const BaseOptionsPtr &options)
 {
-    std::shared_ptr<Comm> parent = comm();
-    TORCH_CHECK(parent, "tutti: shrink of a process group that was destroyed");
+    std::shared_ptr<Comm> parent;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        parent = live();
+    }
+    if (flags & shrink_abort) tutti_comm_abort(parent->handle(), "the process group is shrunk");
     std::vector<int32_t> ranks(exclude.begin(), exclude.end());
     tutti_comm *handle = nullptr;
     {
@@ -60,8 +66,8 @@ BasePtr Backend::shrink(const std::vector<int64_t> &exclude, int /* flags: calls
     }
     std::shared_ptr<Comm> comm = Comm::adopt(*parent, handle);
     auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("shrink/", tutti_comm_id(handle)), store_);
-    return c10::make_intrusive<Backend>(store, tutti_comm_rank(handle), tutti_comm_size(handle),
-                                        child_options(options, *options_), comm);
+    return end_with_program(c10::make_intrusive<Backend>(store, tutti_comm_rank(handle), tutti_comm_size(handle),
+                                                         child_options(options, *options_), comm));
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE

@@ -18,12 +18,15 @@ namespace
 struct Piece {
     std::shared_ptr<Comm> comm;
     void *memory;
+    Origin origin;
 };
 
 void give_back(void *context)
 {
     auto *piece = static_cast<Piece *>(context);
-    if (tutti_mem_free(piece->comm->handle(), piece->memory) < 0) TORCH_WARN("tutti: ", tutti_last_error()->text);
+    /* In a forked process it is the parent's still. */
+    if (piece->origin.is_here() && tutti_mem_free(piece->comm->handle(), piece->memory) < 0)
+        TORCH_WARN("tutti: ", tutti_last_error()->text);
     delete piece;
 }
 
@@ -39,7 +42,7 @@ class Allocator final : public c10::Allocator
         if (!comm) C10_THROW_ERROR(DistBackendError, "tutti: allocation from a process group that was destroyed");
         void *memory = nullptr;
         check(tutti_mem_alloc(comm->handle(), bytes, &memory));
-        return {memory, new Piece{std::move(comm), memory}, give_back, c10::Device(c10::kCPU)};
+        return {memory, new Piece{std::move(comm), memory, {}}, give_back, c10::Device(c10::kCPU)};
     }
 
     c10::DeleterFnPtr raw_deleter() const override { return nullptr; }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Sums of sparse tensors: every rank gathers the indices and values of all, and adds them up. The sizes are exchanged
- * first, so the call waits for the others; what follows is asynchronous. */
+/* Sums of sparse tensors: every rank gathers the indices and values of all, and adds them up. Sizes and indices are
+ * exchanged first, so the call waits for the others; what follows is asynchronous. */
 
 #include "backend.hpp"
 #include "calls.hpp"
@@ -13,31 +13,44 @@ namespace tutti_torch
 namespace
 {
 
-/* Columns of each rank: a gather of the numbers of non-zero elements. */
-std::vector<int64_t> gather_nnz(Backend &backend, int size, int64_t own, const c10d::AllreduceOptions &options)
+constexpr const char *name = "all_reduce (sparse)";
+
+/* What goes before the user's call, and is a part of it. */
+Call part(Call call)
 {
-    Tensor mine = at::full({1}, own, at::kLong), all = at::empty({size}, at::kLong);
-    c10d::AllgatherOptions gather;
-    gather.timeout = options.timeout;
-    auto work = backend._allgather_base(all, mine, gather);
-    if (work) work->wait();
-    return {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + size};
+    call.async = false;
+    call.counted = false;
+    return call;
 }
 
-/* Parts of all ranks, as an all_gather_v of rows. */
-Call gather_rows(const char *name, const Tensor &rows, const Tensor &all, const std::vector<int64_t> &n_rows)
+Call gather_call(const Tensor &mine, const Tensor &all, const c10d::AllreduceOptions &options)
 {
-    Call call{};
-    call.type = c10d::OpType::_ALLREDUCE_SPARSE;
-    call.name = name;
-    call.inputs = {rows};
+    Call call = call_of(c10d::OpType::_ALLREDUCE_SPARSE, name, options);
+    call.inputs = {mine};
     call.outputs = {all};
+    return call;
+}
+
+/* How many non-zero elements each rank has. */
+Call gather_sizes(const Tensor &mine, const Tensor &all, const c10d::AllreduceOptions &options)
+{
+    Call call = gather_call(mine, all, options);
+    call.launch = [](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
+        return tutti_all_gather(b.in[0], b.out[0], 1, TUTTI_INT64, comm, o, w);
+    };
+    return call;
+}
+
+/* Rows of all ranks, n_rows[r] from rank r. */
+Call gather_rows(const Tensor &rows, const Tensor &all, const std::vector<int64_t> &n_rows,
+                 const c10d::AllreduceOptions &options)
+{
+    Call call = gather_call(rows, all, options);
     int64_t row = 1;
     for (int64_t d = 1; d < rows.dim(); d++) row *= rows.size(d);
+    const Wire wire = wire_of(rows);
     std::vector<size_t> counts;
-    Wire wire = wire_of(rows);
-    size_t unit = size_t(row) * wire.per_element;
-    for (int64_t n : n_rows) counts.push_back(size_t(n) * unit);
+    for (int64_t n : n_rows) counts.push_back(size_t(n * row) * wire.per_element);
     call.launch = [dtype = wire.dtype, counts](tutti_comm *comm, const Buffers &b, const tutti_call_options *o,
                                                tutti_work **w) {
         return tutti_all_gather_v(b.in[0], b.out[0], counts.data(), nullptr, dtype, comm, o, w);
@@ -56,7 +69,6 @@ Tensor empty_rows(const Tensor &like, int64_t n)
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
-    const char *name = "all_reduce (sparse)";
     Tensor &tensor = only(name, "tensors", tensors);
     TORCH_CHECK_VALUE(tensor.layout() == at::kSparse, "tutti: ", name, ": the tensor is not sparse");
     TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM, "tutti: ", name, ": only sums are defined");
@@ -65,24 +77,21 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::Allredu
     Tensor own = tensor.coalesce();
     /* One row a non-zero element, so that the ranks' parts follow one another. */
     Tensor indices = own.indices().t().contiguous(), values = own.values().contiguous();
-    std::vector<int64_t> n_rows = gather_nnz(*this, size_, values.size(0), options);
-    int64_t total = 0;
-    for (int64_t n : n_rows) total += n;
-    Tensor all_indices = empty_rows(indices, total), all_values = empty_rows(values, total);
+    Tensor n_own = at::full({1}, values.size(0), at::kLong), n_all = at::empty({size_}, at::kLong);
+    submit(part(gather_sizes(n_own, n_all, options)));
+    std::vector<int64_t> n_rows(n_all.data_ptr<int64_t>(), n_all.data_ptr<int64_t>() + size_);
+    int64_t total = n_all.sum().item<int64_t>();
 
-    std::vector<Call> calls = {gather_rows(name, indices, all_indices, n_rows),
-                               gather_rows(name, values, all_values, n_rows)};
-    for (Call &call : calls) {
-        call.async = is_async(options);
-        call.timeout = timeout_of(options.timeout);
-        call.results = {tensor};
-    }
-    calls[1].unpack = [tensor, all_indices, all_values] {
+    Tensor all_indices = empty_rows(indices, total), all_values = empty_rows(values, total);
+    submit(part(gather_rows(indices, all_indices, n_rows, options)));
+    Call call = gather_rows(values, all_values, n_rows, options);
+    call.results = {tensor};
+    call.unpack = [tensor, all_indices, all_values] {
         Tensor sum = at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), tensor.options()).coalesce();
         Tensor target = tensor;
         target.copy_(sum);
     };
-    return submit_all(c10d::OpType::_ALLREDUCE_SPARSE, name, std::move(calls));
+    return submit(std::move(call));
 }
 
 } // namespace tutti_torch

@@ -16,20 +16,26 @@ Work::Work(c10::intrusive_ptr<Operation> operation, int rank)
 {
 }
 
-/* The library borrows the tensors until the end: somebody has to keep them until then. */
+/* In a forked process nobody can end it, or take back what the library borrowed. */
 Work::~Work()
 {
-    try {
-        operation_->watch();
-    } catch (const std::exception &error) {
-        TORCH_WARN("tutti: ", operation_->call.name, " can not be watched after its Work was dropped: ", error.what());
-        operation_.release(); /* better leaked than written to after it was freed */
-    }
+    if (origin_.is_here())
+        operation_->watch_or_leak();
+    else
+        operation_.release();
+}
+
+Operation &Work::here() const
+{
+    if (C10_UNLIKELY(!origin_.is_here()))
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: this process was forked by the one that called ",
+                                                   operation_->call.name, "; it can not wait for the call"));
+    return *operation_;
 }
 
 bool Work::isCompleted()
 {
-    return operation_->test();
+    return here().test() && operation_->is_back();
 }
 bool Work::isSuccess() const
 {
@@ -58,11 +64,11 @@ milliseconds Work::getTimeout() const
 }
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
 {
-    return operation_->future();
+    return here().future();
 }
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult()
 {
-    return operation_->result_future();
+    return here().result_future();
 }
 
 int Work::sourceRank() const
@@ -75,7 +81,7 @@ bool Work::wait(milliseconds timeout)
 {
     if (c10d::allow_inflight_collective_as_graph_input())
         c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
-    operation_->wait(timeout);
+    here().wait(timeout);
     return true;
 }
 

@@ -32,7 +32,10 @@ class Work : public c10d::Work
     milliseconds getTimeout() const; /* not in every version */
 
   private:
+    Operation &here() const; /* throws in a process that was forked by the one that called */
+
     c10::intrusive_ptr<Operation> operation_;
+    const Origin origin_;
 };
 
 } // namespace tutti_torch

@@ -9,12 +9,15 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import dist2, names, regions, registration, variables  # noqa: E402
+from . import dist2, names, regions, registration, splitting, variables  # noqa: E402
 
 __version__ = build_info()["version"]
-__all__ = ["__version__", "build_info"]
+__all__ = ["__version__", "build_info", "dump_flight_recorder"]
+
+dump_flight_recorder = _C.flight_recorder
 
 registration.register()
 names.answer()
 regions.mend()
+splitting.enable()
 dist2.register([registration.NAME, *variables.replaced_backends()])

@@ -6,13 +6,14 @@ before 2.14, and some versions do not find the backend of a group again that sev
 import functools
 import multiprocessing.util
 import os
+import threading
 from typing import Dict
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from . import _C, variables
+from . import _C, names, variables
 
 NAME = "tutti"
 # Types that a stock PyTorch knows. That of an accelerator outside it is added once it has its name.
@@ -25,11 +26,19 @@ def devices() -> list:
     return [*DEVICES, name] if name != "privateuseone" or hasattr(torch, name) else list(DEVICES)
 
 
+def end_program() -> None:
+    """Ends the groups while Python is still there. First come the threads that Python waits for: they may use them. It
+    has waited already, unless this is a process of multiprocessing, where it does so later."""
+    try:
+        threading._shutdown()
+    finally:
+        _C.end_program()
+
+
 @functools.lru_cache(maxsize=None)
 def end_with_process(pid: int) -> None:
-    """When this process ends, its groups do, while Python is still there. Processes of multiprocessing that are forked
-    do not call what is registered with atexit; this is called in all."""
-    multiprocessing.util.Finalize(None, _C.end_program, exitpriority=100)
+    """Forked processes of multiprocessing do not call what is registered with atexit; all call this."""
+    multiprocessing.util.Finalize(None, end_program, exitpriority=100)
 
 
 def create(group, options) -> _C.Backend:
@@ -53,7 +62,22 @@ def register() -> None:
         dist.Backend.default_device_backend_map.clear()
         dist.Backend.default_device_backend_map.update(before)
         c10d._new_process_group_helper = new_group(c10d._new_process_group_helper, replaced)
+        for name, method in (("_shutdown_backend", "shutdown"), ("_abort_backend", "abort")):
+            if hasattr(c10d, name):
+                setattr(c10d, name, reaching_tutti(getattr(c10d, name), method))
     dist.Backend.default_device_backend_map.update(dict.fromkeys(defaults, NAME))
+
+
+def reaching_tutti(original, method: str):
+    """Before 2.8, PyTorch ends the groups of nccl alone by a call; the others when nobody holds them any more."""
+
+    @functools.wraps(original)
+    def run(group: dist.ProcessGroup) -> None:
+        original(group)
+        for backend in names.tutti_backends(group):
+            getattr(backend, method)()
+
+    return run
 
 
 # ---- groups ----
@@ -104,7 +128,12 @@ def new_group(original, replaced: list):
         asked = backends_asked(backend)
         served = stand_in(asked, replaced)
         given = backend if served == asked else ",".join(f"{device}:{name}" for device, name in served.items())
-        group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args, **options)
+        try:
+            group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args, **options)
+        except BaseException:
+            if not dist.is_initialized():
+                c10d._world.group_count = 0  # names are counted: those of the next world are the other ranks' again
+            raise
         if isinstance(group, dist.ProcessGroup) and (NAME in served.values() or group.name() == "undefined"):
             group._set_default_backend(default_type(group, served))
             if served != asked:

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* The flight recorder: the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder is a
+ * template that some versions have, each a little different, with entries that hold events of a device; this one is the
+ * same in all of them, and takes a lock and a few copies a call.
+ *
+ * Variables, as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and
+ * the rank), TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call),
+ * TORCH_FR_CPP_STACK, TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors). */
+
+#include "operation.hpp"
+
+#include <torch/csrc/profiler/combined_traceback.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tutti_torch
+{
+
+/* What the recorder has to know of a process group. */
+struct RecordedGroup {
+    int64_t id; /* in the order of creation in this process */
+    std::string name, desc;
+    std::vector<uint64_t> ranks; /* of the world, by rank of the group */
+    int rank;
+    std::atomic<bool> dumped{false};
+};
+
+class Recorder
+{
+  public:
+    static Recorder &get();
+
+    bool enabled() const { return capacity_ > 0; }
+    std::shared_ptr<RecordedGroup> add_group(std::string name, std::string desc, std::vector<uint64_t> ranks, int rank);
+    /* A call that is about to start; returns its number, 0 when the recorder is off. seq: of the collective; the calls
+     * of a coalesced region share it with the entry "coalesced" that ends them. */
+    uint64_t record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
+                    milliseconds timeout);
+    void started(uint64_t id);
+    void completed(uint64_t id);
+    /* It ended with an error: no longer in flight, never completed. */
+    void failed(uint64_t id);
+
+    /* The pickle that fr_trace reads. Needs the GIL only where Python's frames were recorded. */
+    std::string dump(bool only_active);
+    /* Writes the file, once a group; where that fails, says so in the log. */
+    void dump_on_error(RecordedGroup &group);
+
+  private:
+    struct Entry {
+        uint64_t id = 0;
+        std::shared_ptr<RecordedGroup> group;
+        c10d::OpType type;
+        const char *name; /* the call's own: fr_trace's words are found when it is dumped */
+        int peer;
+        uint64_t seq, p2p_seq;
+        bool is_p2p, retired;
+        int64_t created_ns, started_ns, completed_ns, timeout_ms;
+        std::vector<std::vector<int64_t>> input_sizes, output_sizes;
+        std::vector<c10::ScalarType> input_dtypes, output_dtypes;
+        std::shared_ptr<torch::CapturedTraceback> frames;
+    };
+    Recorder();
+    template <typename Change> void change(uint64_t id, Change f);
+    c10::IValue entries(bool only_active);
+    c10::IValue groups();
+    static c10::IValue describe(const Entry &entry);
+
+    size_t capacity_;
+    bool with_frames_, with_cpp_frames_;
+    std::mutex mutex_;
+    std::vector<Entry> ring_;
+    uint64_t n_recorded_ = 0;
+    std::vector<std::shared_ptr<RecordedGroup>> groups_;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* The driver of the test device: memory, streams and events as an accelerator has them, made of threads. Device memory
+ * has two addresses. Programs see the first, where any access faults; only the threads of streams know the second. So
+ * whoever touches device memory other than through a stream dies.
+ *
+ * TUTTIDEV_BREAK names what this device does wrong, so that tests can show that they would notice:
+ *   wait     streams do not wait for events
+ *   query    events are over as soon as they are recorded
+ *   record   the allocator does not hear of other streams that use a block
+ *   pinned   there is no pinned memory (which is not wrong) */
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace tuttidev
+{
+
+constexpr int n_devices = 2, n_streams = 16; /* stream 0 is the default one */
+
+bool is_broken(const char *what);
+
+/* Memory that is never given back: the allocator's to hand out. */
+void *reserve(int device, size_t bytes);
+/* -1: not a device's. */
+int device_of(const void *address);
+/* Where a stream's thread finds it; any other thread that asks is stopped. */
+void *resolve(void *address);
+
+/* A point in a stream: everything before it is done, or not yet. */
+class Mark
+{
+  public:
+    void reach();
+    bool is_reached() const;
+    void wait() const;
+
+  private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    bool reached_ = false;
+};
+using MarkPtr = std::shared_ptr<Mark>;
+
+/* In order, one after the other, on the stream's own thread, which the first work starts. */
+void enqueue(int device, int64_t stream, std::function<void()> work);
+MarkPtr mark(int device, int64_t stream);
+void wait_for(int device, int64_t stream, MarkPtr event);
+void synchronize(int device, int64_t stream);
+bool is_idle(int device, int64_t stream);
+int64_t next_stream(int device);
+
+/* Of the calling thread. */
+int current_device();
+void set_current_device(int device);
+int64_t current_stream(int device);
+void set_current_stream(int device, int64_t stream);
+
+/* Memory of the host that may be copied to and from while the host goes on. */
+void *take_pinned(size_t bytes);
+void give_pinned(void *address);
+bool is_pinned(const void *address);
+
+/* Milliseconds that every copy between host and device takes. */
+void set_copy_delay(int64_t milliseconds);
+void delay_copy();
+
+} // namespace tuttidev
