@@ -196,13 +196,16 @@ static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
 void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
 {
     uint64_t spin = atomic_load_explicit(&engine->spin_ns, memory_order_relaxed), idle_ns = 0;
-    int yields = 0;
+    /* The helper works beside the caller's threads: a turn that it gave up would be theirs for as long as the scheduler
+     * lets them, while who sleeps is let in when it is woken. */
+    bool yields = !atomic_load(&engine->helper.owns);
+    int n_yields = 0;
 
     for (;;) {
         bool any = tutti_engine_progress(engine);
         if (ready(arg) || atomic_load(&engine->want) > 0) return;
         if (any) {
-            idle_ns = 0, yields = 0;
+            idle_ns = 0, n_yields = 0;
             continue;
         }
         uint64_t now = tutti_now_ns();
@@ -210,9 +213,9 @@ void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), 
         if (idle_ns == 0) idle_ns = now;
         if (now - idle_ns < spin && now - idle_ns < SPIN_ALONE_NS) {
             for (int i = 0; i < 8; i++) tutti_cpu_relax();
-        } else if (now - idle_ns < spin || (spin == 0 && yields < YIELDS)) {
+        } else if (yields && (now - idle_ns < spin || (spin == 0 && n_yields < YIELDS))) {
             sched_yield();
-            yields++;
+            n_yields++;
         } else {
             owner_sleep(engine, until_ns);
             idle_ns = 0;
