@@ -60,20 +60,28 @@ def attempt(clock: Clock, case: Case, peer) -> tuple[Callable[[], object] | None
     return call, ""
 
 
-def interleave(clock: Clock, calls: dict[str, Callable[[], object]], seconds: float, block: float) -> dict[str, dict]:
-    """Measures the calls in turn for about so many seconds, in blocks of about `block` seconds."""
-    names = list(calls)
-    estimates = [0.0] * len(names)
-    for n_calls in (1, 1, 0):  # the first call connects, the third estimate is of as many as take a while
-        counts = [n_calls or calls_in(block / 4, e) for e in estimates]
-        for i, name in enumerate(names):
+def estimate(clock: Clock, calls: dict[str, Callable[[], object]], block: float) -> dict[str, float]:
+    """Seconds of one call each: of one, and where that is short of as many as take a while."""
+    estimates = dict.fromkeys(calls, block)
+    for n in (lambda e: 1, lambda e: calls_in(block / 4, e)):
+        counts = {name: n(e) for name, e in estimates.items()}
+        for name, call in calls.items():
             clock.meet()
-            estimates[i] = seconds_of(calls[name], counts[i]) / counts[i]
-        estimates = clock.most(estimates)
-    counts = {name: calls_in(block, e) for name, e in zip(names, estimates)}
-    once = sum(counts[name] * e for name, e in zip(names, estimates))
-    n_blocks = max(BLOCKS_LEAST, min(BLOCKS_MOST, int(seconds / once)))
-    times: dict[str, list[float]] = {name: [] for name in names}
+            estimates[name] = seconds_of(call, counts[name]) / counts[name]
+        estimates = dict(zip(calls, clock.most(list(estimates.values()))))
+        if max(estimates.values()) > block:
+            break
+    return estimates
+
+
+def interleave(clock: Clock, calls: dict[str, Callable[[], object]], seconds: float, block: float) -> dict[str, dict]:
+    """Measures the calls, which have run before, in turn for about so many seconds, in blocks of about `block`."""
+    estimates = estimate(clock, calls, block)
+    counts = {name: calls_in(block, e) for name, e in estimates.items()}
+    once = sum(counts[name] * e for name, e in estimates.items())
+    least = BLOCKS_LEAST if BLOCKS_LEAST * once <= 2 * seconds else 1
+    n_blocks = max(least, min(BLOCKS_MOST, int(seconds / once)))
+    names, times = list(calls), {name: [] for name in calls}
     for turn in range(n_blocks):
         for i in range(len(names)):
             name = names[(i + turn) % len(names)]
