@@ -103,6 +103,8 @@ TUTTI_API enum tutti_status tutti_scan(const void *send, void *recv, size_t coun
 TUTTI_API enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
                                          enum tutti_op op, struct tutti_comm *comm,
                                          const struct tutti_call_options *options, struct tutti_work **work);
+/* Complete when all ranks have called it, and the collectives that they called before on this communicator are complete
+ * on all of them. */
 TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                           struct tutti_work **work);
 

@@ -375,6 +375,43 @@ static void user_ops(void **state)
     for (uint32_t n = 1; n <= 7; n++) assert_int_equal(ranks_threads(n, user_op, NULL), 0);
 }
 
+/* ---- who passes a barrier finds the calls before it complete, though nobody waited for them ---- */
+
+#define FENCED 4
+
+static void fence(struct rank *rank)
+{
+    const size_t n = 300000;
+    struct tutti_work *work[FENCED], *barrier;
+    uint64_t *x = malloc(FENCED * n * sizeof(*x));
+    for (int round = 0; round < 4; round++) {
+        for (size_t c = 0; c < FENCED; c++) {
+            for (size_t i = 0; i < n; i++) x[c * n + i] = (uint64_t)rank->index + c;
+            RANK_CHECK_OK(
+                rank, tutti_all_reduce(x + c * n, x + c * n, n, TUTTI_UINT64, TUTTI_SUM, rank->comm, NULL, &work[c]));
+        }
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, round % 2 ? &barrier : NULL));
+        if (round % 2) {
+            RANK_CHECK_OK(rank, tutti_work_wait(barrier, 0));
+            tutti_work_free(barrier);
+        }
+        const uint64_t sum = (uint64_t)rank->n * (uint64_t)(rank->n - 1) / 2;
+        for (size_t c = 0; c < FENCED; c++) {
+            RANK_CHECK(rank, tutti_work_test(work[c]) == TUTTI_OK);
+            RANK_CHECK(rank, x[c * n] == sum + c * (uint64_t)rank->n && x[(c + 1) * n - 1] == x[c * n]);
+            tutti_work_free(work[c]);
+        }
+    }
+    free(x);
+}
+
+static void fenced(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_threads(3, fence, NULL), 0);
+    assert_int_equal(ranks_forked(2, fence, NULL), 0);
+}
+
 /* ---- one result whatever the algorithm ---- */
 
 struct results {
@@ -418,7 +455,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_threads), cmocka_unit_test(on_processes), cmocka_unit_test(parameters),
-        cmocka_unit_test(user_ops),   cmocka_unit_test(reproducible),
+        cmocka_unit_test(user_ops),   cmocka_unit_test(reproducible), cmocka_unit_test(fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,12 +144,14 @@ static void flight_end(struct tutti_team *team, struct tutti_flight *flight, con
     tutti_work_complete(&flight->work, error);
 }
 
-/* Keeps the oldest slices active. */
+/* Keeps the oldest slices active. A barrier waits until those before it are over: whoever passes it knows that they are
+ * over on all ranks. */
 static void activate(struct tutti_team *team)
 {
     while (team->pending && team->n_active < TUTTI_ACTIVE) {
         struct tutti_flight *flight = team->pending;
         uint32_t i = 0;
+        if (flight->info.kind == TUTTI_BARRIER && team->n_active > 0) break;
         while (team->slices[i].flight) i++;
         team->slices[i] = (struct tutti_slice){.flight = flight, .index = flight->next_slice++, .dirty = true};
         team->order[team->n_active++] = &team->slices[i];
