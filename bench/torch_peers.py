@@ -110,9 +110,8 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
     if "overhead" in chosen.parts and chosen.peers[0] == "tutti":
         import tutti_torch
 
-        library = calls.CLibrary(tutti_torch.build_info()["library"], rank, n, os.path.basename(os.path.dirname(store)))
-        result["overhead"] = calls.measure_overhead(clock, peers[0], library, seconds * 0.05)
-        library.close()
+        path, name = tutti_torch.build_info()["library"], os.path.basename(os.path.dirname(store))
+        result["overhead"] = calls.measure_overhead(clock, peers[0], path, name, seconds * 0.05)
     if "overlap" in chosen.parts:
         memory = torch.zeros(calls.OVERLAP_BYTES // backends.ELEMENT)
         result["overlap"] = calls.measure_overlap(clock, peers, memory, seconds * 0.1)

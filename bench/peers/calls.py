@@ -3,7 +3,8 @@
 
 Overhead: the same all_reduce of 8 bytes through PyTorch on tutti, through PyTorch on its `fake` backend (which does
 nothing: what PyTorch alone costs), and through tutti's C library alone, called by ctypes from the same processes; what
-ctypes costs is measured on a function that does nothing with as many arguments, and taken off."""
+ctypes costs is measured on a function that does nothing with as many arguments, and taken off. Once in groups of one
+rank, which wait for nobody, and once with all ranks, where each call also waits for the slowest of them."""
 
 from __future__ import annotations
 
@@ -80,19 +81,31 @@ class CLibrary:
         self.library.tutti_comm_destroy(self.comm)
 
 
-def measure_overhead(clock: Clock, peer, library: CLibrary, seconds: float) -> dict:
-    """Microseconds of a call of 8 bytes in all its parts."""
+def measure_overhead(clock: Clock, peer, path: str, name: str, seconds: float) -> dict:
+    """{"alone": parts, "all": parts}. path: of tutti's library; name: of this job's communicators."""
     from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the backend "fake"
 
+    rank, n = dist.get_rank(), dist.get_world_size()
     fake = dist.new_group(backend="fake")
+    alone = [dist.new_group([r], backend=peer.name) for r in range(n)][rank]
+    result = {}
+    for where, group, member, size in (("alone", alone, 0, 1), ("all", peer.group, rank, n)):
+        library = CLibrary(path, member, size, f"{name}-{rank if size == 1 else where}")
+        result[where] = parts_of_a_call(clock, group, fake, library, seconds / 2)
+        library.close()
+    return result
+
+
+def parts_of_a_call(clock: Clock, group, fake, library: CLibrary, seconds: float) -> dict:
+    """Microseconds of a call of 8 bytes in all its parts."""
     tensor = torch.zeros(2)
     calls = {
-        "torch": lambda: dist.all_reduce(tensor, group=peer.group),
+        "torch": lambda: dist.all_reduce(tensor, group=group),
         "fake": lambda: dist.all_reduce(tensor, group=fake),
         "c": library.all_reduce(tensor),
         "ctypes": library.empty(tensor),
     }
-    times = interleave(clock, calls, seconds, 2e-3)
+    times = interleave(clock, calls, seconds, 20e-3)
     result = {}
     for which in ("median_us", "min_us"):
         parts = {name: times[name][which] for name in calls}

@@ -32,8 +32,8 @@ def ratio_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def geomean(values: list[float]) -> float:
-    return exp(sum(map(log, values)) / len(values)) if values else float("nan")
+def geomean(values: list[float]) -> float | None:
+    return exp(sum(map(log, values)) / len(values)) if values else None
 
 
 def row_text(cells: list[str]) -> str:
@@ -81,10 +81,9 @@ def summary_lines(totals: dict, subject: str) -> list[str]:
     for other, t in totals.items():
         if not t["cells"]:
             continue
-        lines.append(
-            f"- {subject} against {other}, geometric mean over {t['cells']} cells: {t['small']:.1f} times as fast up "
-            f"to 64 KiB, {t['large']:.1f} times above."
-        )
+        parts = [(t["small"], "up to 64 KiB"), (t["large"], "above 64 KiB")]
+        told = ", ".join(f"{value:.1f} times as fast {where}" for value, where in parts if value)
+        lines.append(f"- {subject} against {other}, geometric mean over {t['cells']} cells: {told}.")
         lost = ", ".join(f"{c['cell']} on {c['ranks']} ranks ({c['ratio']:.2f})" for c in t["lost"])
         lines.append(f"  Slower than {other} in: {lost or 'no cell'}.")
     return lines
@@ -93,11 +92,13 @@ def summary_lines(totals: dict, subject: str) -> list[str]:
 def call_lines(world: dict, subject: str) -> list[str]:
     lines = []
     if parts := world.get("overhead"):
-        for which, name in (("median_us", "median"), ("min_us", "best block")):
-            p = parts[which]
+        for where, which in (("alone", "median_us"), ("alone", "min_us"), ("all", "median_us"), ("all", "min_us")):
+            p = parts[where][which]
+            name = "in a group of one rank" if where == "alone" else "among all ranks"
             lines.append(
-                f"- A call of 8 bytes, {name}: {p['torch']:.2f} us through PyTorch = {p['c']:.2f} the C library + "
-                f"{p['fake']:.2f} PyTorch on its backend fake + {p['overhead']:.2f} of the binding."
+                f"- A call of 8 bytes {name}, {'median' if which == 'median_us' else 'best block'}: "
+                f"{p['torch']:.2f} us through PyTorch = {p['c']:.2f} the C library + {p['fake']:.2f} PyTorch on its "
+                f"backend fake + {p['overhead']:.2f} of the binding."
             )
     for peer, row in world.get("overlap", {}).items():
         lines.append(
