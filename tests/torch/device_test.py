@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "device"))
+import calls  # noqa: E402
 from calls import CALLS, COPY, DEVICE, SECOND, TYPE, compare, late, module, set_copy_delay, sleep, values  # noqa: E402
 
 only_here = unittest.skipUnless(TYPE == "tuttidev", "asks for what only the test device does")
@@ -58,15 +59,15 @@ def waits_for_no_device(rank: int, n: int) -> None:
     tensor = torch.full((100,), 1.0, device=DEVICE)
     module.synchronize()
     begin = time.monotonic()
-    sleep(1000)
+    sleep(1500)
     tensor.fill_(float(rank))
     work = dist.all_reduce(tensor, async_op=True)
     assert not work.is_completed()
-    assert time.monotonic() - begin < 0.8
+    assert time.monotonic() - begin < 1.3
     while not work.is_completed():
         assert time.monotonic() - begin < 30
         time.sleep(0.005)
-    assert time.monotonic() - begin >= 0.9
+    assert time.monotonic() - begin >= 1.4
     assert torch.equal(tensor.cpu(), torch.full((100,), float(sum(range(n)))))
 
 
@@ -177,7 +178,7 @@ def many_calls(rank: int, n: int) -> None:
 
 def reuse_a_block(rank: int, n: int) -> None:
     """The last holder of an output lets go of it before the result has come; who gets the memory then, keeps it."""
-    set_copy_delay(200)
+    set_copy_delay(500)
     output = torch.empty(1000, device=DEVICE)
     address = output.data_ptr()
     if rank == 0:
@@ -190,7 +191,7 @@ def reuse_a_block(rank: int, n: int) -> None:
     del output, work, came  # the result is on its way back, which takes a while
     time.sleep(0.02)
     other = torch.empty(1000, device=DEVICE).fill_(5)
-    time.sleep(0.4)
+    time.sleep(0.8)
     assert torch.equal(other.cpu(), torch.full((1000,), 5.0)), "the memory differs: another's result was written to it"
     assert other.data_ptr() != address
     set_copy_delay(0)
@@ -230,7 +231,7 @@ def sleeping(milliseconds: int) -> torch.Tensor:
 def abort_in_queue(rank: int, n: int, store: dist.Store) -> None:
     """A call whose input is not there yet is aborted, and all behind it."""
     new_world(rank, n, store)
-    works = [dist.all_reduce(sleeping(4000), async_op=True), dist.all_reduce(torch.ones(1), async_op=True)]
+    works = [dist.all_reduce(sleeping(10_000), async_op=True), dist.all_reduce(torch.ones(1), async_op=True)]
     future = works[0].get_future()
     begin = time.monotonic()
     if rank == 0:
@@ -243,18 +244,18 @@ def abort_in_queue(rank: int, n: int, store: dist.Store) -> None:
     with ranks.raises(Exception, "aborted"):
         future.wait()
     dist.destroy_process_group()
-    assert time.monotonic() - begin < 3.5, "the end waited for the device"
+    assert time.monotonic() - begin < 8, "the end waited for the device"
 
 
 def time_out_in_queue(rank: int, n: int, store: dist.Store) -> None:
     """On rank 0 the input never comes in time; the other rank hears of it."""
     new_world(rank, n, store)
-    tensor = sleeping(4000 if rank == 0 else 0)
+    tensor = sleeping(10_000 if rank == 0 else 0)
     ranks.backend_of()._set_default_timeout(timedelta(seconds=0.5))
     begin = time.monotonic()
     with ranks.raises(dist.DistBackendError, "imed out"):
         dist.all_reduce(tensor)
-    assert 0.4 < time.monotonic() - begin < 3.5
+    assert 0.4 < time.monotonic() - begin < 8
     dist.destroy_process_group()
 
 
@@ -363,6 +364,12 @@ def data_parallel(rank: int, n: int) -> None:
 # ---- the test device itself, and what it shows when it breaks the order ----
 
 
+def try_slowly(rank: int, n: int, name: str) -> None:
+    """A device that breaks the order has all the time to do so."""
+    calls.SLOW = 250
+    try_call(rank, n, name, True)
+
+
 @only_here
 class TestDevice(unittest.TestCase):
     def test_memory_is_out_of_the_hosts_reach(self) -> None:
@@ -384,10 +391,10 @@ class TestDevice(unittest.TestCase):
     def test_streams_that_do_not_wait(self) -> None:
         for name in ("all_reduce", "all_gather", "reduce_scatter_tensor", "send_recv", "coalesced"):
             with self.subTest(name):
-                self.differs("wait", try_call, name, True)
+                self.differs("wait", try_slowly, name)
 
     def test_events_that_are_over_at_once(self) -> None:
-        self.differs("query", try_call, "all_reduce", True)
+        self.differs("query", try_slowly, "all_reduce")
 
     def test_allocator_that_knows_of_one_stream(self) -> None:
         self.differs("record", reuse_a_block)
