@@ -34,10 +34,9 @@ def calls(rank: int, size: int) -> None:
         dist.send(torch.ones(7), 1)
     elif rank == 1:
         dist.recv(torch.ones(7), 0)
-    works = dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, torch.ones(2), (rank + 1) % size), dist.P2POp(dist.irecv, torch.ones(2), (rank - 1) % size)]
-    )
-    for work in works:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    both = [dist.P2POp(dist.isend, torch.ones(2), right), dist.P2POp(dist.irecv, torch.ones(2), left)]
+    for work in dist.batch_isend_irecv(both):
         work.wait()
     dist.barrier()
 
