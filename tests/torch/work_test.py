@@ -17,7 +17,7 @@ from typing import Any, List
 import ranks
 import torch
 import torch.distributed as dist
-from ranks import raises
+from ranks import finish, raises
 from reference import ReduceOp, check, inputs, same
 from torch._C._distributed_c10d import WorkResult
 from torch.distributed import _functional_collectives as functional
@@ -124,7 +124,7 @@ def waits_end_when_told(rank: int, n: int) -> None:
 def dropped_work_and_tensors(rank: int, n: int) -> None:
     """Nobody has to keep anything: not the Work, not the tensors, not the list."""
     for count in (4, LARGE):
-        for _ in range(2):
+        for later in (False, True):
             given = inputs(f"dropped {count}", n, count, torch.float32)
             tensor = given[rank].clone()
             outputs = [torch.empty(count) for _ in range(n)]
@@ -137,7 +137,7 @@ def dropped_work_and_tensors(rank: int, n: int) -> None:
                 got = torch.empty(count)
                 dist.irecv(got, 0)
             gc.collect()
-            dist.barrier()
+            finish(dist.barrier(async_op=later), later)
             check(tensor, given, ReduceOp.SUM)
             for output, want in zip(outputs, given):
                 same(output, want)

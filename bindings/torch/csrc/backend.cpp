@@ -11,7 +11,9 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace tutti_torch
 {
@@ -146,9 +148,32 @@ void Backend::hook(Operation &operation)
     };
 }
 
+void Backend::remember_unpacking(const OperationPtr &operation)
+{
+    if (C10_LIKELY(!operation->call.async || !operation->call.unpack)) return;
+    auto over = [](const c10::weak_intrusive_ptr<Operation> &weak) {
+        OperationPtr known = weak.lock();
+        return !known || known->finished();
+    };
+    unpacking_.erase(std::remove_if(unpacking_.begin(), unpacking_.end(), over), unpacking_.end());
+    unpacking_.emplace_back(operation);
+}
+
+/* For a barrier: when it is complete, so are the calls before it, but for what nobody has unpacked. */
+std::function<void()> Backend::finish_unpacking()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (unpacking_.empty()) return {};
+    return [calls = std::exchange(unpacking_, {})] {
+        for (const auto &weak : calls)
+            if (OperationPtr operation = weak.lock()) operation->test();
+    };
+}
+
 void Backend::begin(const OperationPtr &operation)
 {
     note(*operation);
+    remember_unpacking(operation);
     if (C10_LIKELY(!operation->on_device() && !lane_.busy())) {
         operation->start(live()->handle());
         return hook(*operation);
@@ -218,6 +243,7 @@ Backend::WorkPtr Backend::start_group(std::unique_lock<std::mutex> &guard, Call 
         head.results.insert(head.results.end(), member->results().begin(), member->results().end());
         /* The members' own; hand_out has to know that somebody has to see the end. */
         if (part.unpack || member->has_futures()) head.unpack = [] {};
+        if (part.first) head.first = part.first;
         p2p = p2p && part.is_p2p();
     }
     OperationPtr group = c10::make_intrusive<Operation>(std::move(head), seq_ + (p2p ? 0 : 1), group_);

@@ -96,8 +96,8 @@ class Backend : public c10d::Backend
 
     /* ---- errors, the end ---- */
     void abort();
-    /* Waits for the calls in flight, for as long as there is patience; throws what signal handlers throw. Then the other
-     * ranks know that this one left. */
+    /* Waits for the calls in flight, for as long as there is patience; throws what signal handlers throw. Then the
+     * other ranks know that this one left. */
     void shutdown();
     /* Remembers it until it goes. */
     static c10::intrusive_ptr<Backend> end_with_program(c10::intrusive_ptr<Backend>);
@@ -134,13 +134,16 @@ class Backend : public c10d::Backend
     WorkPtr start_group(std::unique_lock<std::mutex> &guard, Call head, std::vector<c10::intrusive_ptr<Operation>>);
     /* These with mutex_ held. */
     c10::intrusive_ptr<Operation> make_operation(Call call);
-    void note(Operation &operation); /* in the flight recorder */
+    void note(Operation &operation);           /* in the flight recorder */
     const std::shared_ptr<Comm> &live() const; /* throws after shutdown */
     /* Starts it, or queues it: behind others, or until its device has come this far. */
     void begin(const c10::intrusive_ptr<Operation> &operation);
 
     WorkPtr hand_out(const c10::intrusive_ptr<Operation> &operation);
     void hook(Operation &operation);
+    /* Operations that are unpacked whenever somebody sees their end; to remember one, mutex_ is held. */
+    void remember_unpacking(const c10::intrusive_ptr<Operation> &operation);
+    std::function<void()> finish_unpacking();
     WorkPtr completed_work() const;
     bool is_coalescing() const;
     std::shared_ptr<Comm> comm() const;
@@ -157,8 +160,9 @@ class Backend : public c10d::Backend
     uint64_t n_monitored_ = 0;
     uint64_t p2p_seq_ = 0;
     std::shared_ptr<RecordedGroup> recorded_; /* from the first call on */
-    int coalescing_ = 0; /* depth */
+    int coalescing_ = 0;                      /* depth */
     std::vector<c10::intrusive_ptr<Operation>> coalesced_;
+    std::vector<c10::weak_intrusive_ptr<Operation>> unpacking_;
 
     std::atomic<bool> timed_{false}; /* Work::getDuration answers */
     const std::shared_ptr<Staging> staging_ = std::make_shared<Staging>();

@@ -226,6 +226,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
 {
     Call call = call_of(OpType::BARRIER, "barrier", options);
     call.device = barrier_device(options, getBoundDeviceId());
+    call.first = finish_unpacking();
     call.launch = [](tutti_comm *comm, const Buffers &, const tutti_call_options *o, tutti_work **w) {
         return tutti_barrier(comm, o, w);
     };

@@ -40,6 +40,13 @@ Operation::~Operation()
     tutti_work_free(work_);
 }
 
+/* Who remembers it by a weak pointer keeps neither tensors nor a group. */
+void Operation::release_resources()
+{
+    call = {};
+    finished_hook = nullptr;
+}
+
 c10::intrusive_ptr<Operation> Operation::nothing()
 {
     Call call{};
@@ -231,6 +238,7 @@ void Operation::announce()
 
 void Operation::finish(tutti_status status)
 {
+    if (status == TUTTI_OK && call.first) call.first();
     if (!conclude(status)) return;
     for (const auto &member : std::exchange(members_, {})) member->announce();
     announce();

@@ -39,6 +39,7 @@ struct Call {
     bool counted = true;                    /* a collective of the user's, which has a number in the group's sequence */
     milliseconds timeout{0};                /* 0: the group's */
     std::function<void()> unpack;           /* copies flat results to the user's tensors, after success */
+    std::function<void()> first;            /* what has to be over before this is, after success */
     Tensors results;                        /* what Work.result() shows; empty: the outputs */
     Tensor factor;                          /* PREMUL_SUM */
     int peer = -1;                          /* send, recv: the other rank, -1 any; collectives: the root, -1 none */
@@ -54,6 +55,7 @@ class Operation : public c10::intrusive_ptr_target
   public:
     Operation(Call what, uint64_t number, std::shared_ptr<const std::string> of);
     ~Operation() override;
+    void release_resources() override;
     /* One that has finished: what an empty region ends with. */
     static c10::intrusive_ptr<Operation> nothing();
 
@@ -61,7 +63,7 @@ class Operation : public c10::intrusive_ptr_target
     const uint64_t seq;                             /* of the collective in its group; send and recv: of the last one */
     const std::shared_ptr<const std::string> group; /* names the group in the library's sentences */
     const std::chrono::steady_clock::time_point created = std::chrono::steady_clock::now();
-    bool timed = false; /* the user asked for durations before it began */
+    bool timed = false;                      /* the user asked for durations before it began */
     std::shared_ptr<RecordedGroup> recorded; /* where the flight recorder has it, and as what; 0: not at all */
     uint64_t record_id = 0;
     /* Runs once when the operation has finished, after futures: the recorder's and the group's business. */
