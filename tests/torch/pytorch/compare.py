@@ -200,7 +200,9 @@ def main() -> int:
 
     version = torch.__version__.split("+")[0]
     text = page(results, found["tutti", SIZES[-1]]["lifted"], version)
-    complaints = regressions(results) + verdict(text, arguments.check, version)
+    complaints = regressions(results)
+    if not torch.accelerator.is_available():  # what the page is about
+        complaints += verdict(text, arguments.check, version)
     print("\n".join(complaints or ["every test that passes with gloo passes with tutti"]))
     return 1 if complaints else 0
 
