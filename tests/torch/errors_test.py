@@ -56,12 +56,15 @@ def mismatches(rank: int, n: int, store: dist.Store) -> None:
     }
     for name, call in cases.items():
         with group_of(rank, n, store, name):
-            if name != "root":  # which may have sent all before anybody saw
+            if name != "root":
                 refused(call, *words)
-            elif rank != 0:
+            elif odd:
                 refused(call, "broadcast", "root 0", "root 1")
-            else:
-                call()
+            else:  # between these two nothing differs: they may be done before anybody sees
+                try:
+                    call()
+                except dist.DistBackendError as error:
+                    assert "broadcast" in str(error) and "root 1" in str(error), error
             refused(lambda: dist.all_reduce(torch.ones(4)), f"rank {n - 1} ")  # the group is of no use any more
 
 
@@ -122,7 +125,10 @@ def aborts(rank: int, n: int, store: dist.Store) -> None:
         assert one.tolist() == [n] * 2
     with group_of(rank, n, store, "abort all"):
         dist.barrier()
+        store.add("past the barrier", 1)
         if rank == 0:
+            while store.add("past the barrier", 0) < n:
+                time.sleep(0.01)
             dist.distributed_c10d._abort_process_group()
             dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
         else:

@@ -6,14 +6,15 @@ groups."""
 
 from __future__ import annotations
 
+import inspect
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ import ranks  # first: it says how many threads torch starts
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed.device_mesh import init_device_mesh
 
 from tutti_torch import _C, registration
 
@@ -185,9 +185,9 @@ def footprint() -> Dict[str, int]:
     }
 
 
-def once(rank: int, n: int, init_method: str, **given: Any) -> None:
+def once(me: int, n: int, init_method: str, **given: int) -> None:
     dist.init_process_group("tutti", init_method=init_method, timeout=LONG, **given)
-    assert (dist.get_rank(), dist.get_world_size()) == (rank, n)
+    assert (dist.get_rank(), dist.get_world_size()) == (me, n)
     check_group()
     groups = [dist.new_group(list(range(n))), dist.new_group([0])]
     dist.all_reduce(torch.ones(5), group=groups[0], async_op=True).wait()
@@ -195,29 +195,38 @@ def once(rank: int, n: int, init_method: str, **given: Any) -> None:
     dist.destroy_process_group()
 
 
-def often(rank: int, n: int, init_method: str, **given: Any) -> None:
-    """All rounds but the first leave the process as they found it."""
-    once(rank, n, init_method, **given)
+def wait_for_all(n: int, store: dist.Store) -> None:
+    last = (store.add("rounds", 1) - 1) // n * n + n
+    while store.add("rounds", 0) < last:
+        time.sleep(0.005)
+
+
+def often(me: int, n: int, store: dist.Store, init_method: str, **given: int) -> None:
+    """All rounds but the first leave the process as they found it. A store's server that goes with the group of its
+    rank has to be gone before the others look for the next one."""
+    once(me, n, init_method, **given)
+    wait_for_all(n, store)
     before = footprint()
     for _ in range(6):
-        once(rank, n, init_method, **given)
+        once(me, n, init_method, **given)
+        wait_for_all(n, store)
     after = footprint()
     assert after == before, (before, after)
 
 
 def by_file(rank: int, n: int, store: dist.Store, folder: str) -> None:
-    often(rank, n, f"file://{folder}/meet", rank=rank, world_size=n)
+    often(rank, n, store, f"file://{folder}/meet", rank=rank, world_size=n)
 
 
 def by_tcp(rank: int, n: int, store: dist.Store, port: int) -> None:
-    often(rank, n, f"tcp://127.0.0.1:{port}", rank=rank, world_size=n)
+    often(rank, n, store, f"tcp://127.0.0.1:{port}", rank=rank, world_size=n)
 
 
 def by_environment(rank: int, n: int, store: dist.Store, port: int, agent: bool) -> None:
     """agent: the store's server is another process, which outlives the groups; torchrun's way."""
     named = {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     with mock.patch.dict(os.environ, named, TORCHELASTIC_USE_AGENT_STORE=str(agent)):
-        often(rank, n, "env://")
+        often(rank, n, store, "env://")
 
 
 def by_one_store(rank: int, n: int, store: dist.Store) -> None:
@@ -265,7 +274,9 @@ if asked == "gloo":
     assert object == [1]
 backends = [group._get_backend(torch.device("cpu")) for group in groups]
 names = [getattr(backend, "wrapped_pg", backend).name() for backend in backends]
-print("said", rank, n, loaded, dist.get_backend(), groups[0].name(), *names, flush=True)
+words = ["said", rank, n, loaded, dist.get_backend(), groups[0].name(), *names]
+sys.stdout.write(" ".join(map(str, words)) + "\\n")  # one write, so that lines of two ranks stay whole
+sys.stdout.flush()
 dist.destroy_process_group()
 """
 
@@ -305,8 +316,10 @@ class Programs(unittest.TestCase):
         return [tutti, "run", "-n", "2", sys.executable]
 
     def test_programs_that_name_tutti(self) -> None:
-        said = self.said(self.torchrun(), "tutti")
-        self.assertEqual([words[3:] for words in said], [["False", "tutti", "custom", "tutti", "tutti", "gloo"]] * 2)
+        said = self.said(self.torchrun(), "cpu:tutti,cuda:tutti")  # and do not import the package
+        self.assertEqual([words[2:6] for words in said], [["False", "cpu:tutti,cuda:tutti", "custom", "tutti"]] * 2)
+        said = self.said(self.tutti_run(), "tutti")
+        self.assertEqual([words[2:] for words in said], [["False", "tutti", "custom", "tutti", "tutti", "gloo"]] * 2)
 
     def test_programs_that_name_nothing(self) -> None:
         said = self.said(self.torchrun(), TUTTI_TORCH_DEFAULT="cpu,cuda,xpu")
@@ -362,10 +375,19 @@ class StandIn(unittest.TestCase):
         if not os.environ.get("TUTTI_TORCH_DEFAULT"):
             self.assertNotIn("tutti", dist.Backend.default_device_backend_map.values())
 
+    def test_ends_of_old_versions(self) -> None:
+        """Before 2.8 a group has no call that ends it; PyTorch's function for nccl is made to end ours as well."""
+        ended: List[str] = []
+        ours = mock.Mock(shutdown=lambda: ended.append("ours"), abort=lambda: ended.append("aborted"))
+        with mock.patch.object(registration.names, "tutti_backends", lambda group: [ours]):
+            registration.reaching_tutti(lambda group: ended.append("nccl"), "shutdown")(None)
+            registration.reaching_tutti(lambda group: None, "abort")(None)
+        self.assertEqual(ended, ["nccl", "ours", "aborted"])
+
 
 def beside_cuda(rank: int, n: int, store: dist.Store) -> None:
     """On a machine with CUDA: gloo for its tensors, tutti for those of the CPU, in one group."""
-    create = registration.new_group(c10d._new_process_group_helper.__wrapped__, ["gloo"])
+    create = registration.new_group(inspect.unwrap(c10d._new_process_group_helper), ["gloo"])
     with there("cuda"), mock.patch.object(c10d, "_new_process_group_helper", create):
         dist.init_process_group("gloo", store=store, rank=rank, world_size=n)
         world = dist.group.WORLD

@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
+import torch._dynamo  # what DDP and the functional collectives import when they are first used: once for all programs
 import torch.distributed._functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -199,6 +200,7 @@ def interrupted_waits(rank: int, n: int, folder: str) -> None:
     }
     for name, wait in waits.items():
         join(rank, n, folder, name)
+        functional.wait_tensor(functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD))
         if rank == 0:
             pending = dist.all_reduce(torch.ones(2), async_op=True)
             interrupted(wait)

@@ -13,11 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from . import _C, names, variables
+import tutti_torch_autoload
+from tutti_torch_autoload import DEVICES, NAME
 
-NAME = "tutti"
-# Types that a stock PyTorch knows. That of an accelerator outside it is added once it has its name.
-DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia")
+from . import _C, names, variables
 
 
 def devices() -> list:
@@ -53,18 +52,13 @@ def create(group, options) -> _C.Backend:
 
 
 def register() -> None:
-    """Registers the name, and does what the variables ask for. PyTorch makes a new name the default of devices that
-    have none (2.6: of most); that is for the user to say."""
+    """Registers the name, and does what the variables ask for."""
     defaults, replaced = variables.default_devices(), variables.replaced_backends()
-    if not dist.is_backend_available(NAME):
-        before = dict(dist.Backend.default_device_backend_map)
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices())
-        dist.Backend.default_device_backend_map.clear()
-        dist.Backend.default_device_backend_map.update(before)
-        c10d._new_process_group_helper = new_group(c10d._new_process_group_helper, replaced)
-        for name, method in (("_shutdown_backend", "shutdown"), ("_abort_backend", "abort")):
-            if hasattr(c10d, name):
-                setattr(c10d, name, reaching_tutti(getattr(c10d, name), method))
+    tutti_torch_autoload.announce()
+    c10d._new_process_group_helper = new_group(c10d._new_process_group_helper, replaced)
+    for name, method in (("_shutdown_backend", "shutdown"), ("_abort_backend", "abort")):
+        if hasattr(c10d, name):
+            setattr(c10d, name, reaching_tutti(getattr(c10d, name), method))
     dist.Backend.default_device_backend_map.update(dict.fromkeys(defaults, NAME))
 
 
