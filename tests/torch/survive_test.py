@@ -29,7 +29,7 @@ import tutti_torch  # noqa: F401
 
 LONG = timedelta(minutes=30)
 SOON = 5.0  # seconds in which the others learn of a death; a busy machine included
-AT_ONCE = 1.0
+AT_ONCE = 2.0
 CRASHES = ("terminate called", "Fatal Python error", "Segmentation fault", "Aborted", "std::", "Exception ignored")
 
 

@@ -361,8 +361,8 @@ void Backend::shutdown()
         coalesced_.clear();
     }
     if (!comm) return;
-    if (handles_exception()) comm->hurry(); /* the others may never come */
-    comm->drain([this](milliseconds slice) { return lane_.drained_within(slice); });
+    const bool failing = handles_exception(); /* the others may never come */
+    comm->drain([this](milliseconds slice) { return lane_.drained_within(slice); }, failing);
 }
 
 #if TUTTI_TORCH_AT_LEAST(2, 7)

@@ -101,10 +101,11 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     return std::shared_ptr<Comm>(new Comm(std::move(context), handle));
 }
 
-void Comm::drain(const std::function<bool(milliseconds)> &more)
+void Comm::drain(const std::function<bool(milliseconds)> &more, bool failing)
 {
     constexpr milliseconds slice(50);
     bool ended = false;
+    patience_.shorten(failing);
     while (!more(slice) || tutti_comm_flush(handle_, to_ns(slice)) == TUTTI_PENDING) {
         if (ended) continue; /* what was aborted ends by itself */
         const char *why = patience_.lost();

@@ -54,9 +54,7 @@ class Comm
     tutti_comm *handle() const { return handle_; }
     /* Waits for the calls in flight, until there is nothing that `more`, given a slice of time to wait, waits for
      * either. When patience is lost, or a signal's handler throws, they are aborted: the others learn why. */
-    void drain(const std::function<bool(milliseconds)> &more);
-    /* It will not wait for long. */
-    void hurry() { patience_.end(); }
+    void drain(const std::function<bool(milliseconds)> &more, bool failing);
 
   private:
     Comm(std::shared_ptr<Context> context, tutti_comm *handle);

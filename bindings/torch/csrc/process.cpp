@@ -6,6 +6,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <chrono>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -18,10 +19,17 @@ std::atomic<uint32_t> forks{0}; /* between the first process and this one */
 [[maybe_unused]] const int told_of_forks =
     pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
-constexpr int moment = 10; /* slices of a wait */
+using std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
 std::atomic<uint64_t> interrupts{0};
-std::atomic<pid_t> ending{0}; /* the thread that ends the program */
-std::atomic<int> moment_left{0};
+std::atomic<pid_t> ending{0};                        /* the thread that ends the program */
+std::atomic<steady_clock::duration> moment_end{0ns}; /* when patience is lost */
+
+steady_clock::duration now()
+{
+    return steady_clock::now().time_since_epoch();
+}
 
 } // namespace
 
@@ -36,7 +44,6 @@ void check_signals()
     pybind11::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() == 0) return;
     interrupts++;
-    moment_left = moment;
     throw pybind11::error_already_set();
 }
 
@@ -55,24 +62,25 @@ bool handles_exception()
 
 Patience::Patience() : interrupts_(interrupts) {}
 
-void Patience::end()
+void Patience::shorten(bool failing)
 {
-    moment_left = moment;
-    ended_ = true;
+    failing_ = failing;
+    bool together = now() < moment_end.load() + 2s; /* with other groups: one moment for all */
+    if ((failing || interrupts != interrupts_) && !together) moment_end = now() + 300ms;
 }
 
 const char *Patience::lost() const
 {
     const char *why = ending != 0                 ? "its program ends"
                       : interrupts != interrupts_ ? "a wait was interrupted"
-                      : ended_                    ? "it handles an exception"
+                      : failing_                  ? "it handles an exception"
                                                   : nullptr;
-    return why && moment_left-- > 0 ? nullptr : why;
+    return why && now() < moment_end.load() ? nullptr : why;
 }
 
 void begin_end_of_program()
 {
-    moment_left = moment;
+    moment_end = now() + 1s;
     ending = gettid();
 }
 

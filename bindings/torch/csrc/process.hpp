@@ -30,19 +30,19 @@ void check_signals();
 bool handles_exception();
 
 /* How long the end of a group may wait for calls in flight: until their deadlines, but only for a moment once a wait
- * was interrupted after the group was made, something went wrong, or the program ends. The moment is one for all. */
+ * was interrupted after the group was made, an exception is being handled, or the program ends. */
 class Patience
 {
   public:
     Patience();
-    /* From now on, a moment. */
-    void end();
-    /* Called once a slice of waiting. Null, or why there is no more: the reason of an abort. */
+    /* The waiting begins. failing: an exception is being handled. */
+    void shorten(bool failing);
+    /* Null, or why there is no more: the reason of an abort. */
     const char *lost() const;
 
   private:
     uint64_t interrupts_; /* of the process, when this was made */
-    std::atomic<bool> ended_{false};
+    std::atomic<bool> failing_{false};
 };
 
 /* This thread ends the program. */
