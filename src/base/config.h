@@ -23,6 +23,7 @@
     X(compare_after, time, "5s", 1, UINT64_MAX, 0,                                                                     \
       "waiting ranks compare their calls after this, or half the deadline")                                            \
     X(algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                              \
+    X(tuning, text, "auto", 0, 0, 0, "constants that `tutti tune` measured: auto (this host's file), off, or a file")  \
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
     X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_MODEL_MACHINE_H
+#define TUTTI_MODEL_MACHINE_H
+
+/* The few measured constants of a host from which costs are predicted. `tutti tune` measures them and writes a file of
+ * lines `name value`; without one the built-in constants stand. Rank 0's are used by all, so they travel in cards.
+ * Plain data, no pointers. */
+
+#include "base/config.h"
+
+/* X(name, default, minimum, maximum, help). Times in ns; rates in bytes a ns, which is GB/s, of bytes copied or folded,
+ * each counted once. A rate is that of one rank where few are busy; the one called all is of all ranks together, at
+ * most. */
+#define TUTTI_MACHINE(X)                                                                                               \
+    X(line_ns, 90, 1, 1e5, "a cache line from its writer to a reader that spins, one way")                             \
+    X(wake_ns, 5000, 10, 1e7, "a word handed to a sleeper on the same CPU")                                            \
+    X(yield_ns, 700, 10, 1e7, "a turn given up to another rank on the same CPU")                                       \
+    X(call_ns, 500, 1, 1e7, "a call through the engine, apart from its messages")                                      \
+    X(message_ns, 400, 1, 1e7, "a message through the engine, at both ends")                                           \
+    X(pull_gbs, 30, 0.01, 1e4, "copying what a peer wrote just now and holds in its cache")                            \
+    X(pull_all_gbs, 400, 0.01, 1e6, "the same, all ranks")                                                             \
+    X(copy_gbs, 50, 0.01, 1e4, "copying in the own cache")                                                             \
+    X(fold_gbs, 35, 0.01, 1e4, "adding float32 to float32 in the own cache")                                           \
+    X(memory_gbs, 14, 0.01, 1e4, "copying from memory to memory, past the caches")                                     \
+    X(memory_all_gbs, 60, 0.01, 1e6, "the same, all ranks")                                                            \
+    X(attach_ns, 1200, 1, 1e7, "a cross-memory copy, apart from its bytes")                                            \
+    X(attach_gbs, 30, 0.01, 1e4, "its bytes, in huge pages")                                                           \
+    X(cache_kib, 32768, 64, 1e8, "last cache of the ranks that share one, in KiB")
+
+struct tutti_machine {
+#define TUTTI_MACHINE_FIELD(name, fallback, minimum, maximum, help) float name;
+    TUTTI_MACHINE(TUTTI_MACHINE_FIELD)
+#undef TUTTI_MACHINE_FIELD
+};
+_Static_assert(sizeof(struct tutti_machine) <= 64, "it travels in cards");
+extern const struct tutti_machine tutti_machine_default;
+
+/* What one of n ranks gets that are busy at once. */
+static inline double tutti_machine_share(float one, float all, double n)
+{
+    double share = (double)all / n;
+    return share < (double)one ? share : (double)one;
+}
+static inline double tutti_machine_pull(const struct tutti_machine *machine, double n)
+{
+    return tutti_machine_share(machine->pull_gbs, machine->pull_all_gbs, n);
+}
+static inline double tutti_machine_memory(const struct tutti_machine *machine, double n)
+{
+    return tutti_machine_share(machine->memory_gbs, machine->memory_all_gbs, n);
+}
+
+/* ---- one constant by its place in the list above ---- */
+struct tutti_machine_info {
+    const char *name, *help;
+    float minimum, maximum;
+};
+size_t tutti_machine_n(void);
+const struct tutti_machine_info *tutti_machine_info(size_t i);
+float *tutti_machine_at(struct tutti_machine *machine, size_t i);
+
+/* ---- files ---- */
+/* What the file does not name keeps its value. ARGUMENT with file and line when a name is not known or given twice, or
+ * a value no number in its range; SYSTEM when the file can not be read (the record has errno). Independent of the
+ * locale. */
+enum tutti_status tutti_machine_read(const char *path, struct tutti_machine *machine);
+/* Replaces the file at once, making its directories; `about` becomes its first line, a comment. SYSTEM. */
+enum tutti_status tutti_machine_write(const char *path, const struct tutti_machine *machine, const char *about);
+/* Where `tutti tune` puts the file of this host: $XDG_CACHE_HOME/tutti/MODEL-N.tune, else ~/.cache/tutti/...; false
+ * when neither variable names a directory or the path is too long. */
+bool tutti_machine_path(char *out, size_t capacity);
+/* The constants that option tuning asks for: "auto" the file of this host if there is one (one that can not be used is
+ * told in the log), "off" none, else the file of that name, which must be right. Without a file the built-in constants,
+ * with the size of the cache that the kernel tells. */
+enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine);
+
+#endif
