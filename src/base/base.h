@@ -104,7 +104,27 @@ void tutti_unmap(void *pointer, size_t bytes);
 uint64_t tutti_alloc_fail_at(uint64_t n);
 
 /* ---- cpus (cpus.c) ---- */
-uint32_t tutti_cpus_allowed(void); /* affinity and cgroup quota, at least 1; cached for a second */
+#define TUTTI_CPU_SET_BITS 1024
+/* CPUs by their numbers; larger ones count as their remainder, so that two hosts' worth of CPUs may look like one. */
+struct tutti_cpu_set {
+    uint64_t words[TUTTI_CPU_SET_BITS / 64];
+};
+static inline uint32_t tutti_cpu_set_count(const struct tutti_cpu_set *set)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(set->words); i++) n += (uint32_t)__builtin_popcountll(set->words[i]);
+    return n;
+}
+static inline bool tutti_cpu_set_has(const struct tutti_cpu_set *set, uint32_t cpu)
+{
+    return set->words[cpu % TUTTI_CPU_SET_BITS / 64] >> cpu % 64 & 1;
+}
+/* Where the calling thread may run. False, and the set is empty, when the kernel does not say. */
+bool tutti_cpus_affinity(struct tutti_cpu_set *out);
+/* Whole CPUs that the cgroup's quota pays for, UINT32_MAX without one; *payer is equal for processes that share it.
+ * Cached for a second. */
+uint32_t tutti_cpus_quota(uint64_t *payer);
+uint32_t tutti_cpus_allowed(void); /* to the calling thread by both, at least 1 */
 
 /* ---- processes (process.c) ---- */
 struct tutti_process {

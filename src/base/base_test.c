@@ -167,11 +167,20 @@ static void test_memory(void **state)
 static void test_cpus(void **state)
 {
     cpu_set_t all, one;
+    struct tutti_cpu_set set;
+    uint64_t payer, again;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     uint32_t n = tutti_cpus_allowed();
     assert_in_range(n, 1, CPU_COUNT(&all));
-    /* A narrower mask is seen when the cached value has aged. */
+    assert_true(tutti_cpus_affinity(&set));
+    assert_int_equal(tutti_cpu_set_count(&set), CPU_COUNT(&all));
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        assert_int_equal(tutti_cpu_set_has(&set, cpu), CPU_ISSET(cpu, &all) != 0);
+    const uint32_t quota = tutti_cpus_quota(&payer);
+    assert_int_equal(tutti_cpus_quota(&again), quota);
+    assert_true(again == payer && (payer == 0) == (quota == UINT32_MAX));
+    assert_int_equal(n, quota < tutti_cpu_set_count(&set) ? quota : tutti_cpu_set_count(&set));
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all)) {
@@ -179,7 +188,6 @@ static void test_cpus(void **state)
             break;
         }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    tutti_sleep_ns(1100 * TUTTI_NS_PER_MS);
     assert_int_equal(tutti_cpus_allowed(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }

@@ -7,23 +7,26 @@
 #include "base/base.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t affinity_cpus(void)
+#define CPUS_MAX 65536
+
+struct quota {
+    uint32_t cpus;
+    uint64_t payer; /* names the group that it is the quota of */
+};
+
+bool tutti_cpus_affinity(struct tutti_cpu_set *out)
 {
-    for (size_t n = 1024; n <= (size_t)1 << 20; n *= 4) {
-        cpu_set_t *set = CPU_ALLOC(n);
-        if (!set) break;
-        size_t bytes = CPU_ALLOC_SIZE(n);
-        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (count > 0) return (uint32_t)count;
-    }
-    return 1;
+    uint64_t all[CPUS_MAX / 64]; /* the kernel refuses less room than it has CPUs */
+    *out = (struct tutti_cpu_set){.words = {0}};
+    if (sched_getaffinity(0, sizeof all, (cpu_set_t *)(void *)all) != 0) return false;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) out->words[i % TUTTI_ARRAY_LEN(out->words)] |= all[i];
+    return true;
 }
 
 /* Reads the first line of dir/path/name. */
@@ -60,16 +63,17 @@ static uint32_t group_quota(const char *mount, const char *path, bool v2)
     return quota_cpus(quota, period);
 }
 
-/* The least quota of the group and of all above it. In a container the path of the host may not exist: the walk up to
- * the mount's root finds the container's own. */
-static uint32_t groups_quota(const char *mount, char *path, bool v2)
+/* The least quota of the group and of all above it, and whose it is. In a container the path of the host may not exist:
+ * the walk up to the mount's root finds the container's own. */
+static void groups_quota(const char *mount, char *path, bool v2, struct quota *least)
 {
-    uint32_t least = UINT32_MAX;
     for (;;) {
-        uint32_t quota = group_quota(mount, strcmp(path, "/") == 0 ? "" : path, v2);
-        if (quota < least) least = quota;
+        const char *group = strcmp(path, "/") == 0 ? "" : path;
+        const uint32_t cpus = group_quota(mount, group, v2);
+        if (cpus < least->cpus)
+            *least = (struct quota){cpus, tutti_hash64(group, strlen(group), tutti_hash64(mount, strlen(mount), 0))};
         char *slash = strrchr(path, '/');
-        if (!slash || path[0] == '\0') return least;
+        if (!slash) return;
         *slash = '\0';
     }
 }
@@ -84,10 +88,10 @@ static bool lists_cpu(const char *list)
     return false;
 }
 
-static uint32_t cgroup_cpus(void)
+static struct quota quota_read(void)
 {
     char line[PATH_MAX];
-    uint32_t least = UINT32_MAX;
+    struct quota least = {UINT32_MAX, 0};
     FILE *f = fopen("/proc/self/cgroup", "re");
     if (!f) return least;
     while (fgets(line, sizeof line, f)) { /* hierarchy:controllers:path */
@@ -96,28 +100,40 @@ static uint32_t cgroup_cpus(void)
         if (!path) continue;
         controllers++;
         *path++ = '\0';
-        uint32_t quota = UINT32_MAX;
         if (controllers[0] == '\0')
-            quota = groups_quota("/sys/fs/cgroup", path, true);
+            groups_quota("/sys/fs/cgroup", path, true, &least);
         else if (lists_cpu(controllers))
-            quota = groups_quota("/sys/fs/cgroup/cpu", path, false);
-        if (quota < least) least = quota;
+            groups_quota("/sys/fs/cgroup/cpu", path, false, &least);
     }
     fclose(f);
     return least;
 }
 
+uint32_t tutti_cpus_quota(uint64_t *payer)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct quota cached;
+    static uint64_t read_at_ns;
+    const uint64_t now = tutti_now_ns();
+    pthread_mutex_lock(&lock);
+    struct quota quota = cached;
+    const bool fresh = quota.cpus != 0 && now - read_at_ns < TUTTI_NS_PER_S;
+    pthread_mutex_unlock(&lock);
+    if (!fresh) {
+        quota = quota_read();
+        pthread_mutex_lock(&lock);
+        cached = quota;
+        read_at_ns = now;
+        pthread_mutex_unlock(&lock);
+    }
+    *payer = quota.payer;
+    return quota.cpus;
+}
+
 uint32_t tutti_cpus_allowed(void)
 {
-    static _Atomic uint64_t read_at_ns;
-    static _Atomic uint32_t cached;
-    uint32_t cpus = atomic_load(&cached);
-    uint64_t now = tutti_now_ns();
-    if (cpus != 0 && now - atomic_load(&read_at_ns) < TUTTI_NS_PER_S) return cpus;
-    uint32_t quota = cgroup_cpus();
-    cpus = affinity_cpus();
-    if (quota < cpus) cpus = quota;
-    atomic_store(&cached, cpus);
-    atomic_store(&read_at_ns, now);
-    return cpus;
+    struct tutti_cpu_set set;
+    uint64_t payer;
+    const uint32_t quota = tutti_cpus_quota(&payer), cpus = tutti_cpus_affinity(&set) ? tutti_cpu_set_count(&set) : 1;
+    return quota < cpus ? quota : cpus;
 }
