@@ -19,7 +19,18 @@
 #define TUTTI_NO_SLOT UINT32_MAX
 
 /* ---- work ---- */
-enum tutti_work_type { TUTTI_WORK_FLIGHT, TUTTI_WORK_SEND, TUTTI_WORK_RECV, TUTTI_WORK_JOIN, TUTTI_N_WORK_TYPES };
+enum tutti_work_type {
+    TUTTI_WORK_FLIGHT,
+    TUTTI_WORK_RUNNER, /* a flight, too */
+    TUTTI_WORK_SEND,
+    TUTTI_WORK_RECV,
+    TUTTI_WORK_JOIN,
+    TUTTI_N_WORK_TYPES
+};
+static inline bool tutti_work_flies(enum tutti_work_type type)
+{
+    return type == TUTTI_WORK_FLIGHT || type == TUTTI_WORK_RUNNER;
+}
 
 struct tutti_work {
     struct tutti_engine *engine;
@@ -46,6 +57,8 @@ struct tutti_flight {
     struct tutti_work work; /* first */
     struct tutti_flight *next;
     struct tutti_call_info info;
+    struct tutti_runner *runner; /* in `room`: then there is neither schedule nor region, and one slice */
+    bool blocked;                /* runner: it waits for the peer that it awaits */
     struct tutti_bind bind;
     struct tutti_layout layout;
     struct tutti_region region;
@@ -54,6 +67,7 @@ struct tutti_flight {
     bool past_cache;                    /* results are too much for the caches, and not read again */
     bool told_missing, in_vain;         /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */
+    _Alignas(16) unsigned char room[];  /* of runners: TUTTI_RUNNER_BYTES */
 };
 
 enum tutti_letter_state {
@@ -153,15 +167,15 @@ struct tutti_team {
     uint32_t epoch, size, slot;
     uint32_t *members, *slots; /* slot -> member, and back (n of the world) */
     uint64_t timeout_ns;
-    uint64_t seq;        /* last number given (engine->lock) */
-    _Atomic bool failed; /* then error is final */
+    _Atomic uint64_t seq; /* last number given (who starts a call: engine->lock, or the turn of the caller) */
+    _Atomic bool failed;  /* then error is final */
     struct tutti_error error;
 
     uint64_t started; /* last collective that came to the owner */
     struct tutti_board board;
     struct tutti_flight *pending, **pending_end; /* not all slices active yet, in order */
     struct tutti_slice *order[TUTTI_ACTIVE];     /* oldest first */
-    uint32_t n_active;
+    uint32_t n_active, n_runners;                /* n_runners: of the active ones */
     struct tutti_slice slices[TUTTI_ACTIVE];
     uint32_t n_work;         /* works in progress */
     _Atomic uint32_t n_open; /* the same, and submitted ones */
@@ -186,7 +200,16 @@ struct tutti_team {
     unsigned char *hold, *p2p_hold;
     struct tutti_envelope *envelopes;
     struct tutti_region spare[4]; /* private memory of finished calls (engine->lock) */
+    tutti_overlay overlay;        /* NULL: boards say all */
+    void *overlay_arg;
 };
+/* Gives the next number. */
+static inline uint64_t tutti_team_number(struct tutti_team *team)
+{
+    uint64_t seq = atomic_load_explicit(&team->seq, memory_order_relaxed) + 1;
+    atomic_store_explicit(&team->seq, seq, memory_order_relaxed);
+    return seq;
+}
 
 /* ---- ports ---- */
 #define TUTTI_TEAM_BUCKETS 64
@@ -318,15 +341,26 @@ void tutti_work_due(struct tutti_work *part);
 
 /* ---- team.c, flight.c ---- */
 struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_t epoch);
-void tutti_team_absorb(struct tutti_team *team, struct tutti_work *work); /* owner: a submission arrives */
-bool tutti_team_run(struct tutti_team *team);                             /* owner: whether anything happened */
-bool tutti_team_flush(struct tutti_team *team);                           /* credits that are due */
+struct tutti_flight *tutti_flight_new(struct tutti_team *team, enum tutti_work_type type,
+                                      const struct tutti_call_info *info); /* any thread; NULL: no memory */
+void tutti_team_absorb(struct tutti_team *team, struct tutti_work *work);  /* owner: a submission arrives */
+bool tutti_team_run(struct tutti_team *team);                              /* owner: whether anything happened */
+bool tutti_team_run_runners(struct tutti_team *team);                      /* the same, of its runners alone */
+bool tutti_team_flush(struct tutti_team *team);                            /* credits that are due */
 void tutti_team_work_begin(struct tutti_team *team);
 void tutti_team_work_end(struct tutti_team *team);
 void tutti_team_list(struct tutti_team *team, uint32_t slot); /* the channel holds or owes something */
 void tutti_team_publish(struct tutti_team *team);
 void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet,
                       const void *payload);
+
+/* ---- runner.c: owner only ---- */
+/* The place in team->order of the oldest active runner, n_active: none. */
+uint32_t tutti_runner_oldest(const struct tutti_team *team);
+/* Advances it until it has to wait, true: or is done. The team may be broken afterwards. */
+bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved);
+/* The peer that a flight with a runner waits for, -1: none yet. */
+int32_t tutti_runner_awaits(const struct tutti_flight *flight);
 
 /* ---- fail.c: owner only ---- */
 /* Decides a failure here: tells all, ends every call. `flight` may be NULL; peer and step may be -1, TUTTI_NO_STEP. The
@@ -351,7 +385,8 @@ void tutti_slice_finish(struct tutti_slice *slice); /* final copies, division */
 bool tutti_step_ready(const struct tutti_slice *slice, uint32_t k);
 static inline bool tutti_slice_over(const struct tutti_slice *slice)
 {
-    return slice->base >= slice->flight->bind.schedule->n_steps;
+    const struct tutti_schedule *schedule = slice->flight->bind.schedule;
+    return schedule && slice->base >= schedule->n_steps;
 }
 /* Sends a packet of the team; fills comm, epoch, credits. */
 enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
@@ -409,18 +444,18 @@ void tutti_engine_watch_by(struct tutti_engine *engine, uint64_t when_ns);
 #define TUTTI_CALL_TEXT 256
 /* "all_reduce(float32, 1024 elements, sum)" */
 void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity);
-/* "all_reduce #17 (float32, 1024 elements, sum, tag 'grad') on communicator 4f2a" */
+/* "all_reduce #17 (float32, 1024 elements, sum, tag 'grad') on communicator 4f2a"; team and tag may be NULL. */
+void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *tag, char *out,
+                    size_t capacity);
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity);
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);
-/* Kind, dtype, op and root in one word, as packets carry them; and back, with the count. */
-uint64_t tutti_call_pack(const struct tutti_board *board);
-void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight);
 /* ", sum" and the like at the end of a text; cut where the room ends. */
 void tutti_say(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
 
 /* ---- report.c: failures that are found here; each breaks the team with a sentence ---- */
-/* What the peer published of this team; false if it did not, or something else took its place. */
+/* What the peer published of this team, and did past the engine; false if it did not publish anything, or something
+ * else took its place. The signature is 0 where it is not known. */
 bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);
 /* count, call: of the peer's packet. */
 void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
@@ -434,6 +469,8 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
 /* where: the call, as text. */
 void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
                        const struct tutti_flight *flight, uint32_t step);
+/* The peer that the oldest step of a slice, or its runner, waits for; -1: none. */
+int32_t tutti_slice_awaits(const struct tutti_slice *slice);
 /* The oldest active slice of a flight, NULL: it is behind others. */
 const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight);
 

@@ -21,7 +21,8 @@ static unsigned char *hold_at(const struct tutti_team *team, uint32_t peer, uint
 struct tutti_slice *tutti_slice_find(struct tutti_team *team, uint64_t seq, uint32_t index)
 {
     for (uint32_t i = 0; i < team->n_active; i++)
-        if (team->order[i]->flight->work.seq == seq && team->order[i]->index == index) return team->order[i];
+        if (team->order[i]->flight->work.seq == seq && team->order[i]->index == index)
+            return team->order[i]->flight->runner ? NULL : team->order[i];
     return NULL;
 }
 
@@ -123,20 +124,25 @@ bool tutti_held_take(struct tutti_team *team, struct tutti_slice *slice, uint32_
     return false;
 }
 
+/* Whether the sender of a packet calls the same; runners have no packets. */
+static bool is_same_call(const struct tutti_flight *flight, uint64_t signature)
+{
+    return !flight->runner && flight->info.signature == signature;
+}
+
 bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight)
 {
     for (uint32_t at = team->listed; at; at = team->channels[at - 1].next_listed) {
         const struct tutti_channel *channel = &team->channels[at - 1];
         for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
             const struct tutti_packet *held = &channel->held[i];
-            if (!channel->used[i] || held->seq != flight->work.seq || held->signature == flight->info.signature)
-                continue;
+            if (!channel->used[i] || held->seq != flight->work.seq || is_same_call(flight, held->signature)) continue;
             tutti_report_mismatch(team, flight, at - 1, held->count, held->call);
             return false;
         }
         for (uint32_t i = 0; i < channel->n_grants; i++) {
             const struct tutti_grant *grant = &channel->grants[i];
-            if (grant->seq != flight->work.seq || grant->signature == flight->info.signature) continue;
+            if (grant->seq != flight->work.seq || is_same_call(flight, grant->signature)) continue;
             tutti_report_mismatch(team, flight, at - 1, grant->count, grant->call);
             return false;
         }
@@ -158,7 +164,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
     *out = tutti_slice_find(team, packet->seq, packet->slice);
     flight = *out ? (*out)->flight : tutti_flight_find(team, packet->seq);
     if (!flight) return LATE;
-    if (packet->signature != flight->info.signature) {
+    if (!is_same_call(flight, packet->signature)) {
         tutti_report_mismatch(team, flight, peer, packet->count, packet->call);
         return REFUSED;
     }

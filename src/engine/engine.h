@@ -92,12 +92,13 @@ struct tutti_bind {
  * the user's output does not hold live in private memory of the call (mapped lazily). */
 
 /* What a call is, for signatures, sentences and traces. */
+#define TUTTI_COUNT_UNEQUAL (UINT64_C(1) << 63) /* which no count has: sentences say "unequal blocks" */
 struct tutti_call_info {
     enum tutti_kind kind;
     enum tutti_dtype dtype;
     int32_t op;          /* enum tutti_op, -1 if none */
     int32_t root;        /* -1 if none */
-    uint64_t count;      /* elements per block, or a hash of the table for v forms */
+    uint64_t count;      /* elements per block; v forms: a hash of the table (of runners, with TUTTI_COUNT_UNEQUAL) */
     uint64_t signature;  /* hash of all that must be equal on all ranks, the schedule's hash included */
     uint64_t timeout_ns; /* 0: the team's */
     const char *tag;
@@ -115,6 +116,57 @@ enum tutti_status tutti_engine_recv(struct tutti_team *team, void *buffer, size_
                                     uint64_t timeout_ns, struct tutti_message *message, bool helper,
                                     struct tutti_work **work);
 enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out);
+
+/* ---- runners (runner.c): a collective that a back end carries out whole, in the engine's order and under its watch:
+ * deadlines, deaths, comparisons, sentences, sleep and failure are the engine's as for schedules. ---- */
+enum tutti_advance {
+    TUTTI_RUN_DONE,
+    TUTTI_RUN_MOVED,    /* it got on: the owner calls again, now or after others had their turn */
+    TUTTI_RUN_BLOCKED,  /* it did not get on: it waits for the peer `awaits`. Who gets on now and then does not sleep */
+    TUTTI_RUN_MISMATCH, /* the peer `awaits` called something else: see `called` */
+    TUTTI_RUN_FAILED,   /* the thread's error record says why */
+};
+struct tutti_runner {
+    const struct tutti_runner_ops *ops;
+};
+struct tutti_runner_ops {
+    /* Goes on until it would have to wait. Owner only. Of one back end's runners of a team only the oldest is advanced,
+     * so that all ranks run them in the order of the calls. */
+    enum tutti_advance (*advance)(struct tutti_runner *runner);
+    /* After BLOCKED or MISMATCH: the slot of a peer that it waits for. */
+    uint32_t (*awaits)(const struct tutti_runner *runner);
+    /* After MISMATCH: what that peer called, as packets carry it (tutti_call_pack) and its count. */
+    void (*called)(const struct tutti_runner *runner, uint64_t *call, uint64_t *count);
+    /* The owner is about to sleep. True if it still has to wait: then *word changes from *expected, with a futex wake,
+     * when that may have changed. sleep_end follows in both cases. */
+    bool (*sleep_begin)(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected);
+    void (*sleep_end)(struct tutti_runner *runner);
+    /* The call ends with a failure, begun or not; the team has failed. Owner only. Returns when no living peer touches
+     * its buffers any more (bounded). */
+    void (*cancel)(struct tutti_runner *runner);
+};
+#define TUTTI_RUNNER_BYTES 768
+/* Hands over a runner, which may have been advanced already: `bytes` (at most TUTTI_RUNNER_BYTES) are copied from it,
+ * so it holds no pointer into itself. Its number must be tutti_team_next; *work as for tutti_engine_start. A runner has
+ * its place in an order that all ranks share: if it can not be handed over, it was cancelled and the team has failed.
+ */
+enum tutti_status tutti_engine_run(struct tutti_team *team, struct tutti_runner *runner, size_t bytes,
+                                   const struct tutti_call_info *info, bool helper, struct tutti_work **work);
+/* The number that the team's next collective gets. Callers that start collectives of a team take turns. */
+uint64_t tutti_team_next(const struct tutti_team *team);
+/* No call of the team is in flight: a caller may carry out a collective itself, past the engine; it then counts it. */
+bool tutti_team_quiet(const struct tutti_team *team);
+void tutti_team_count(struct tutti_team *team);
+/* Whether the team has failed: one load, for who waits past the engine. */
+bool tutti_team_failed(const struct tutti_team *team);
+/* What members do past the engine is not on their boards: the function completes what peek found of `peer` (a slot, the
+ * own one too) with what it knows better; if it raises seq, then with all of the call but the signature. Called by the
+ * owner, and by any thread that asks where this rank is (which owns then). set waits for a call in progress. */
+typedef void (*tutti_overlay)(void *arg, uint32_t peer, struct tutti_board *board);
+void tutti_team_set_overlay(struct tutti_team *team, tutti_overlay overlay, void *arg);
+/* Kind, dtype, op and root in one word, as packets and boards carry them; and back, with the count. */
+uint64_t tutti_call_pack(const struct tutti_board *board);
+void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
 /* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with
  * the first error (groups, sendrecv). ---- */

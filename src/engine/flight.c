@@ -64,22 +64,38 @@ static void schedule_give(const struct tutti_bind *bind)
     if (bind->cache) tutti_cache_release(bind->cache, bind->schedule);
 }
 
+struct tutti_flight *tutti_flight_new(struct tutti_team *team, enum tutti_work_type type,
+                                      const struct tutti_call_info *info)
+{
+    struct tutti_flight *flight = tutti_work_new(team->engine, type);
+
+    if (!flight) {
+        tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory", tutti_kind_name(info->kind));
+        return NULL;
+    }
+    flight->next = NULL;
+    flight->runner = NULL;
+    flight->region = (struct tutti_region){NULL, 0};
+    flight->next_slice = flight->n_finished = 0;
+    flight->told_missing = flight->in_vain = flight->blocked = false;
+    flight->info = *info;
+    flight->work.team = team;
+    flight->work.tag = info->tag;
+    flight->work.timeout_ns = info->timeout_ns ? info->timeout_ns : team->timeout_ns;
+    return flight;
+}
+
 enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
                                      const struct tutti_call_info *info, bool helper, struct tutti_work **work)
 {
     struct tutti_need need = {0};
     enum tutti_status status;
-    struct tutti_flight *flight = tutti_work_new(team->engine, TUTTI_WORK_FLIGHT);
+    struct tutti_flight *flight = tutti_flight_new(team, TUTTI_WORK_FLIGHT, info);
 
     if (!flight) {
         schedule_give(bind);
-        return tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory", tutti_kind_name(info->kind));
+        return TUTTI_ERR_MEMORY;
     }
-    flight->next = NULL;
-    flight->region = (struct tutti_region){NULL, 0};
-    flight->next_slice = flight->n_finished = 0;
-    flight->told_missing = flight->in_vain = false;
-    flight->info = *info;
     flight->bind = *bind;
     TUTTI_TRY_GOTO(status, tutti_layout_init(&flight->layout, bind, team->engine->config.slice_bytes, &need), err_work);
     if (need.bytes > 0 && !region_take(team, need.bytes, &flight->region)) {
@@ -92,9 +108,6 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
     struct tutti_board board = {0};
     tutti_board_fill(&board, flight);
     flight->packed_call = tutti_call_pack(&board), flight->packed_count = board.count;
-    flight->work.team = team;
-    flight->work.tag = info->tag;
-    flight->work.timeout_ns = info->timeout_ns ? info->timeout_ns : team->timeout_ns;
     TUTTI_TRY_GOTO(status, tutti_work_submit(&flight->work, helper), err_region);
     *work = &flight->work;
     return TUTTI_OK;
@@ -132,6 +145,7 @@ static uint64_t completed_up_to(const struct tutti_team *team)
 
 static void flight_end(struct tutti_team *team, struct tutti_flight *flight, const struct tutti_error *error)
 {
+    if (error && flight->runner) flight->runner->ops->cancel(flight->runner);
     schedule_give(&flight->bind);
     region_give(team, flight->region);
     flight->region = (struct tutti_region){NULL, 0};
@@ -155,6 +169,7 @@ static void activate(struct tutti_team *team)
         while (team->slices[i].flight) i++;
         team->slices[i] = (struct tutti_slice){.flight = flight, .index = flight->next_slice++, .dirty = true};
         team->order[team->n_active++] = &team->slices[i];
+        if (flight->runner) team->n_runners++;
         if (flight->next_slice < flight->layout.n_slices) continue;
         team->pending = flight->next;
         if (!team->pending) team->pending_end = &team->pending;
@@ -173,6 +188,7 @@ static void flight_begin(struct tutti_team *team, struct tutti_flight *flight)
     *team->pending_end = flight;
     team->pending_end = &flight->next;
     tutti_board_fill(&team->board, flight);
+    team->board.completed = completed_up_to(team); /* those past the engine, too */
     tutti_team_publish(team);
     if (tutti_held_check(team, flight)) activate(team);
 }
@@ -181,11 +197,11 @@ void tutti_team_absorb(struct tutti_team *team, struct tutti_work *work)
 {
     tutti_team_work_begin(team);
     if (team->failed) {
-        if (work->type == TUTTI_WORK_FLIGHT)
+        if (tutti_work_flies(work->type))
             flight_end(team, (struct tutti_flight *)work, &team->error);
         else
             tutti_work_complete(work, &team->error);
-    } else if (work->type == TUTTI_WORK_FLIGHT) {
+    } else if (tutti_work_flies(work->type)) {
         flight_begin(team, (struct tutti_flight *)work);
     } else {
         tutti_letter_begin(team, (struct tutti_letter *)work);
@@ -198,13 +214,29 @@ static void slice_end(struct tutti_team *team, uint32_t i)
     struct tutti_slice *slice = team->order[i];
     struct tutti_flight *flight = slice->flight;
 
-    tutti_slice_finish(slice);
+    if (flight->runner)
+        team->n_runners--;
+    else
+        tutti_slice_finish(slice);
     slice->flight = NULL;
     team->n_active--;
     memmove(&team->order[i], &team->order[i + 1], (team->n_active - i) * sizeof(team->order[0]));
     if (++flight->n_finished == flight->layout.n_slices) flight_end(team, flight, NULL);
     activate(team);
     if (i == 0) team->retry = true; /* the oldest slice has a credit of its own */
+}
+
+bool tutti_team_run_runners(struct tutti_team *team)
+{
+    bool moved = false;
+
+    while (team->n_runners > 0) {
+        uint32_t i = tutti_runner_oldest(team);
+        bool done = tutti_runner_advance(team, team->order[i]->flight, &moved);
+        if (!done) break;
+        slice_end(team, i);
+    }
+    return moved;
 }
 
 bool tutti_team_run(struct tutti_team *team)
@@ -216,6 +248,10 @@ bool tutti_team_run(struct tutti_team *team)
         team->retry = team->again = false;
         for (uint32_t i = 0; i < team->n_active && !team->failed;) {
             struct tutti_slice *slice = team->order[i];
+            if (slice->flight->runner) {
+                i++;
+                continue;
+            }
             if (slice->dirty || (slice->stalled && (retry || i == 0))) moved |= tutti_slice_issue(team, slice);
             if (team->failed) return true;
             if (tutti_slice_over(slice)) {
@@ -225,6 +261,7 @@ bool tutti_team_run(struct tutti_team *team)
                 i++;
             }
         }
+        if (team->n_runners > 0) moved |= tutti_team_run_runners(team);
         if (team->failed) return true;
         moved |= tutti_letters_run(team, retry);
     } while (team->retry && !team->failed);
@@ -281,7 +318,7 @@ void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
         if (flight != before && flight != pending) flight_end(team, flight, error);
         before = flight;
     }
-    team->n_active = 0;
+    team->n_active = team->n_runners = 0;
     while (pending) {
         struct tutti_flight *flight = pending;
         pending = flight->next;

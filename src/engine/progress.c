@@ -16,6 +16,7 @@
 #define SPIN_ALONE_NS UINT64_C(2000)
 /* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
 #define YIELDS 8
+#define LOOKS 8 /* between two passes of who spins */
 
 /* ---- ownership ---- */
 
@@ -152,45 +153,98 @@ bool tutti_engine_progress(struct tutti_engine *engine)
 
 /* ---- sleeping as owner ---- */
 
-static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
-{
-    struct tutti_transport *slept[SLEEP_WORDS];
+/* What one sleep waits for: words of transports, then of runners. */
+struct bed {
     _Atomic uint32_t *words[SLEEP_WORDS];
-    uint32_t expected[SLEEP_WORDS], n = 0;
-    uint64_t deadline = tutti_deadline_ns(engine->tick_ns);
-    bool quiet = true;
+    uint32_t expected[SLEEP_WORDS];
+    struct tutti_transport *transports[SLEEP_WORDS];
+    struct tutti_runner *runners[SLEEP_WORDS];
+    uint32_t n, n_transports, n_runners;
+    uint64_t deadline_ns;
+    bool quiet; /* nothing has happened yet */
+};
 
-    if (until_ns < deadline) deadline = until_ns;
-    if (engine->next_watch_ns < deadline) deadline = engine->next_watch_ns;
-    atomic_store(&engine->sleeping, 1);
+static void sleep_until(struct bed *bed, uint64_t ns)
+{
+    if (ns < bed->deadline_ns) bed->deadline_ns = ns;
+}
+
+/* Whether there is room for another word; else what it stands for is looked at in short turns. */
+static bool has_room(struct bed *bed)
+{
+    if (bed->n < SLEEP_WORDS) return true;
+    sleep_until(bed, tutti_deadline_ns(TUTTI_NS_PER_MS));
+    return false;
+}
+
+static void ports_begin(struct bed *bed, const struct tutti_engine *engine)
+{
     for (struct tutti_port *port = engine->ports; port; port = port->next) {
         struct tutti_transport *t = port->transport;
         if (port->n_work == 0 && engine->ports->next) continue;
-        if (n == SLEEP_WORDS) { /* the others are looked at in short turns */
-            uint64_t soon = tutti_deadline_ns(TUTTI_NS_PER_MS);
-            if (soon < deadline) deadline = soon;
-            break;
-        }
-        quiet &= t->ops->sleep_begin(t, &expected[n]);
-        slept[n] = t, words[n++] = t->doorbell;
-        if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns) {
-            uint64_t event = t->ops->next_event_ns(t);
-            if (event < deadline) deadline = event;
-        }
+        if (!has_room(bed)) return;
+        bed->quiet &= t->ops->sleep_begin(t, &bed->expected[bed->n]);
+        bed->words[bed->n++] = t->doorbell;
+        bed->transports[bed->n_transports++] = t;
+        if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns)
+            sleep_until(bed, t->ops->next_event_ns(t));
     }
+}
+
+static void runners_begin(struct bed *bed, const struct tutti_engine *engine)
+{
+    for (const struct tutti_team *team = engine->busy; team && bed->quiet; team = team->next) {
+        if (team->n_runners == 0) continue;
+        if (!has_room(bed)) return;
+        struct tutti_runner *runner = team->order[tutti_runner_oldest(team)]->flight->runner;
+        bed->quiet = runner->ops->sleep_begin(runner, &bed->words[bed->n], &bed->expected[bed->n]);
+        bed->runners[bed->n_runners++] = runner;
+        bed->n += bed->quiet;
+    }
+}
+
+static void owner_sleep(struct tutti_engine *engine, uint64_t until_ns)
+{
+    struct bed bed = {.quiet = true, .deadline_ns = tutti_deadline_ns(engine->tick_ns)};
+
+    sleep_until(&bed, until_ns);
+    sleep_until(&bed, engine->next_watch_ns);
+    atomic_store(&engine->sleeping, 1);
+    ports_begin(&bed, engine);
+    runners_begin(&bed, engine);
     /* After sleep_begin, so that a kick from now on is seen by the futex. */
-    if (quiet && atomic_load(&engine->want) == 0 && !atomic_load(&engine->has_submitted) &&
+    if (bed.quiet && atomic_load(&engine->want) == 0 && !atomic_load(&engine->has_submitted) &&
         !atomic_load(&engine->helper.stop)) {
         engine->stats.sleeps++;
-        if (n == 1)
-            tutti_futex_wait(words[0], expected[0], deadline);
-        else if (n > 1)
-            tutti_futex_wait_any(words, expected, n, deadline);
+        if (bed.n == 1)
+            tutti_futex_wait(bed.words[0], bed.expected[0], bed.deadline_ns);
+        else if (bed.n > 1)
+            tutti_futex_wait_any(bed.words, bed.expected, bed.n, bed.deadline_ns);
         else
             tutti_sleep_ns(TUTTI_NS_PER_MS);
     }
-    for (uint32_t i = 0; i < n; i++) slept[i]->ops->sleep_end(slept[i]);
+    for (uint32_t i = 0; i < bed.n_runners; i++) bed.runners[i]->ops->sleep_end(bed.runners[i]);
+    for (uint32_t i = 0; i < bed.n_transports; i++) bed.transports[i]->ops->sleep_end(bed.transports[i]);
     atomic_store(&engine->sleeping, 0);
+}
+
+/* Runners look at words of their peers: sooner than passes do. Whether anything happened. */
+static bool linger(struct tutti_engine *engine, bool alone)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        bool any = false;
+        for (struct tutti_team *team = engine->busy, *next; team; team = next) {
+            next = team->next;
+            if (team->n_runners == 0) continue;
+            any = true;
+            if (tutti_team_run_runners(team)) return true;
+        }
+        if (alone)
+            tutti_cpu_relax();
+        else if (!any)
+            break;
+    }
+    return false;
 }
 
 void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
@@ -199,10 +253,12 @@ void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), 
     /* The helper works beside the caller's threads: a turn that it gave up would be theirs for as long as the scheduler
      * lets them, while who sleeps is let in when it is woken. */
     bool yields = !atomic_load(&engine->helper.owns);
+    bool lingered = false;
     int n_yields = 0;
 
     for (;;) {
-        bool any = tutti_engine_progress(engine);
+        bool any = lingered || tutti_engine_progress(engine);
+        lingered = false;
         if (ready(arg) || atomic_load(&engine->want) > 0) return;
         if (any) {
             idle_ns = 0, n_yields = 0;
@@ -211,9 +267,10 @@ void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), 
         uint64_t now = tutti_now_ns();
         if (now >= until_ns) return;
         if (idle_ns == 0) idle_ns = now;
-        if (now - idle_ns < spin && now - idle_ns < SPIN_ALONE_NS) {
-            for (int i = 0; i < 8; i++) tutti_cpu_relax();
-        } else if (yields && (now - idle_ns < spin || (spin == 0 && n_yields < YIELDS))) {
+        bool spins = now - idle_ns < spin, alone = spins && now - idle_ns < SPIN_ALONE_NS;
+        if (spins && (alone || yields)) lingered = linger(engine, alone);
+        if (alone || lingered) continue;
+        if (yields && (spins || (spin == 0 && n_yields < YIELDS))) {
             sched_yield();
             n_yields++;
         } else {

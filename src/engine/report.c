@@ -9,12 +9,24 @@
 
 #define NAMED 6 /* ranks that a list names one by one */
 
+/* The signature is that of the published call. */
+static void overlay(struct tutti_team *team, uint32_t peer, struct tutti_board *board)
+{
+    uint64_t seq = board->seq;
+
+    if (!team->overlay) return;
+    team->overlay(team->overlay_arg, peer, board);
+    if (board->seq != seq) board->signature = 0;
+}
+
 bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
 {
     struct tutti_transport *t = team->port->transport;
 
     if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), out)) return false;
-    return out->comm == team->id && out->state != TUTTI_BOARD_EMPTY;
+    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return false;
+    overlay(team, peer, out);
+    return true;
 }
 
 const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
@@ -22,6 +34,14 @@ const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, con
     for (uint32_t i = 0; i < team->n_active; i++)
         if (team->order[i]->flight == flight) return team->order[i];
     return NULL;
+}
+
+int32_t tutti_slice_awaits(const struct tutti_slice *slice)
+{
+    if (slice->flight->runner) return tutti_runner_awaits(slice->flight);
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
+    bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+    return message ? (int32_t)step->peer : -1;
 }
 
 /* ---- different calls ---- */
@@ -141,33 +161,46 @@ static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, c
     if (more > 0) tutti_say(out, capacity, " and %u more", more);
 }
 
-void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight)
+/* The oldest slice of a flight that has begun, else NULL: a runner begins when those before it are over. */
+static const struct tutti_slice *begun(const struct tutti_team *team, const struct tutti_flight *flight)
 {
     const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
-    const struct tutti_step *step = slice ? &flight->bind.schedule->steps[slice->base] : NULL;
+    return slice && flight->runner && team->order[tutti_runner_oldest(team)] != slice ? NULL : slice;
+}
+
+/* ", waiting for rank 1; that one waits in turn, in the end for rank 2; rank 2 is dead". Returns the last rank. */
+static uint32_t say_wait(struct tutti_team *team, uint64_t seq, const char *what, uint32_t peer, char *out,
+                         size_t capacity)
+{
+    uint32_t end = chain_end(team, seq, peer);
+
+    tutti_say(out, capacity, ", waiting %s rank %u; ", what, peer);
+    if (end != peer) tutti_say(out, capacity, "that one waits in turn, in the end for rank %u; ", end);
+    say_state(team, seq, end, out, capacity);
+    say_missing(team, seq, end, out, capacity);
+    return end;
+}
+
+void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_schedule *schedule = flight->bind.schedule;
+    const struct tutti_slice *slice = begun(team, flight);
+    uint32_t step = slice && schedule ? slice->base : TUTTI_NO_STEP;
+    int32_t peer = slice ? tutti_slice_awaits(slice) : -1;
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
-    int32_t peer = -1;
 
     tutti_say_flight(flight, call, sizeof(call));
     tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
     say_duration(text, sizeof(text), flight->work.timeout_ns);
-    if (!step) {
-        tutti_say(text, sizeof(text), " behind the calls before it");
-    } else {
-        tutti_say(text, sizeof(text), " at step %u of %u", slice->base + 1, flight->bind.schedule->n_steps);
-        if (step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) {
-            peer = (int32_t)step->peer;
-            tutti_say(text, sizeof(text), ", waiting %s rank %d; ",
-                      step->op == TUTTI_STEP_SEND ? "to be asked for a message by" : "for a message from", peer);
-            uint32_t end = chain_end(team, flight->work.seq, step->peer);
-            if (end != step->peer)
-                tutti_say(text, sizeof(text), "that one waits in turn, in the end for rank %u; ", end);
-            say_state(team, flight->work.seq, end, text, sizeof(text));
-            say_missing(team, flight->work.seq, end, text, sizeof(text));
-            peer = (int32_t)end;
-        }
+    if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
+    if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
+    if (peer >= 0) {
+        const char *what = step == TUTTI_NO_STEP                         ? "for"
+                           : schedule->steps[step].op == TUTTI_STEP_SEND ? "to be asked for a message by"
+                                                                         : "for a message from";
+        peer = (int32_t)say_wait(team, flight->work.seq, what, (uint32_t)peer, text, sizeof(text));
     }
-    tutti_team_break(team, TUTTI_ERR_TIMEOUT, peer, flight, slice ? slice->base : TUTTI_NO_STEP, text);
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, peer, flight, step, text);
 }
 
 void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter)
@@ -199,6 +232,18 @@ void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life l
     tutti_team_break(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, (int32_t)peer, flight, step, text);
 }
 
+/* What this rank called last, past the engine or not: what was only counted has no name. */
+static void say_last(const struct tutti_team *team, const struct tutti_board *board, uint64_t seq, char *out,
+                     size_t capacity)
+{
+    const char *name =
+        board->seq == seq && board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "call";
+    if (seq > 0)
+        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64, name, seq, team->id);
+    else
+        snprintf(out, capacity, "before any call on communicator %" PRIx64, team->id);
+}
+
 uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
 {
     char call[TUTTI_CALL_TEXT];
@@ -206,18 +251,21 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
     tutti_owner_enter(team->engine);
     const struct tutti_flight *flight = team->n_active > 0 ? team->order[0]->flight : team->pending;
     const struct tutti_letter *letter = team->recvs ? team->recvs : team->sends;
-    uint64_t seq = flight ? flight->work.seq : letter ? 0 : team->board.seq;
+    struct tutti_board board = team->board;
+    overlay(team, team->slot, &board);
+    uint64_t counted = atomic_load_explicit(&team->seq, memory_order_relaxed);
+    uint64_t seq = board.seq > counted ? board.seq : counted;
+    bool past = board.seq > team->board.seq && board.completed < board.seq; /* in a call, past the engine */
     if (flight)
-        tutti_say_flight(flight, call, sizeof(call));
+        tutti_say_flight(flight, call, sizeof(call)), seq = flight->work.seq;
+    else if (past)
+        tutti_say_call(team, &board, NULL, call, sizeof(call)), seq = board.seq;
     else if (letter)
-        tutti_say_letter(letter, call, sizeof(call));
-    if (flight || letter)
+        tutti_say_letter(letter, call, sizeof(call)), seq = 0;
+    if (flight || past || letter)
         snprintf(out, capacity, "in %s", call);
-    else if (seq > 0)
-        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64,
-                 tutti_kind_name((enum tutti_kind)team->board.kind), seq, team->id);
     else
-        snprintf(out, capacity, "before any call on communicator %" PRIx64, team->id);
+        say_last(team, &board, seq, out, capacity);
     tutti_owner_leave(team->engine);
     return seq;
 }

@@ -26,9 +26,8 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 
     board->seq = flight->work.seq;
     board->signature = info->signature;
-    /* The count of a v form is a hash of its table: the top bit, which no count has, says so. */
-    board->count = flight->bind.v ? info->count | UINT64_C(1) << 63 : info->count;
-    board->step = 0, board->n_steps = flight->bind.schedule->n_steps;
+    board->count = flight->bind.v ? info->count | TUTTI_COUNT_UNEQUAL : info->count;
+    board->step = 0, board->n_steps = flight->bind.schedule ? flight->bind.schedule->n_steps : 0;
     board->peer = -1;
     board->root = info->root;
     board->kind = (uint8_t)info->kind;
@@ -54,7 +53,7 @@ static void say_arguments(const struct tutti_board *b, char *out, size_t capacit
     out[0] = '\0';
     if (b->kind == TUTTI_BARRIER) return;
     tutti_say(out, capacity, "%s, ", tutti_dtype_name((enum tutti_dtype)b->dtype));
-    if (b->count >> 63)
+    if (b->count & TUTTI_COUNT_UNEQUAL)
         tutti_say(out, capacity, "unequal blocks");
     else
         tutti_say(out, capacity, "%" PRIu64 " element%s", b->count, b->count == 1 ? "" : "s");
@@ -78,18 +77,24 @@ void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity
     snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
 }
 
+void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *tag, char *out,
+                    size_t capacity)
+{
+    char arguments[192];
+
+    say_arguments(board, arguments, sizeof(arguments));
+    if (tag) tutti_say(arguments, sizeof(arguments), "%stag '%.40s'", arguments[0] ? ", " : "", tag);
+    snprintf(out, capacity, "%s #%" PRIu64, kind_name(board), board->seq);
+    if (arguments[0]) tutti_say(out, capacity, " (%s)", arguments);
+    if (team) tutti_say(out, capacity, " on communicator %" PRIx64, team->id);
+}
+
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity)
 {
     struct tutti_board board = {0};
-    char arguments[192];
 
     tutti_board_fill(&board, flight);
-    say_arguments(&board, arguments, sizeof(arguments));
-    if (flight->work.tag)
-        tutti_say(arguments, sizeof(arguments), "%stag '%.40s'", arguments[0] ? ", " : "", flight->work.tag);
-    snprintf(out, capacity, "%s #%" PRIu64, kind_name(&board), flight->work.seq);
-    if (arguments[0]) tutti_say(out, capacity, " (%s)", arguments);
-    if (flight->work.team) tutti_say(out, capacity, " on communicator %" PRIx64, flight->work.team->id);
+    tutti_say_call(flight->work.team, &board, flight->work.tag, out, capacity);
 }
 
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity)

@@ -92,6 +92,24 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     return now - channel->gone_ns >= GONE_GRACE_NS;
 }
 
+static void report_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, enum tutti_life life,
+                        uint32_t step)
+{
+    char where[TUTTI_CALL_TEXT];
+
+    tutti_say_flight(flight, where, sizeof(where));
+    tutti_report_lost(team, peer, life, where, flight, step);
+}
+
+static void watch_runner(struct tutti_team *team, const struct tutti_flight *flight, uint64_t now)
+{
+    int32_t peer = tutti_runner_awaits(flight);
+    enum tutti_life life;
+
+    if (peer >= 0 && is_gone(team, (uint32_t)peer, now, &life))
+        report_lost(team, flight, (uint32_t)peer, life, TUTTI_NO_STEP);
+}
+
 /* The peers that the steps of a slice wait for. */
 static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice, uint64_t now)
 {
@@ -104,9 +122,7 @@ static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice
         if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
         if (!is_gone(team, step->peer, now, &life)) continue;
-        char where[TUTTI_CALL_TEXT];
-        tutti_say_flight(slice->flight, where, sizeof(where));
-        tutti_report_lost(team, step->peer, life, where, slice->flight, slice->base + k);
+        report_lost(team, slice->flight, step->peer, life, slice->base + k);
         return;
     }
 }
@@ -157,9 +173,7 @@ static void watch_board(struct tutti_team *team)
     struct tutti_board *board = &team->board;
 
     if (!slice || slice->flight->work.seq != board->seq || tutti_slice_over(slice)) return;
-    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
-    bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-    int32_t peer = message ? (int32_t)step->peer : -1;
+    int32_t peer = tutti_slice_awaits(slice);
     if (board->step == slice->base && board->peer == peer) return;
     board->step = slice->base, board->peer = peer;
     tutti_team_publish(team);
@@ -210,11 +224,12 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
         if (board.seq < oldest->work.seq) continue;
         const struct tutti_flight *flight = tutti_flight_find(team, board.seq);
-        if (!flight || flight->info.signature == board.signature) continue;
+        if (!flight || board.signature == 0 || flight->info.signature == board.signature) continue;
         tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
     }
-    if (watch_vain(team, oldest, now) || n_missing == 0 || oldest->told_missing) return;
+    if (!oldest->runner && watch_vain(team, oldest, now)) return;
+    if (n_missing == 0 || oldest->told_missing) return;
     char call[TUTTI_CALL_TEXT];
     oldest->told_missing = true;
     tutti_say_flight(oldest, call, sizeof(call));
@@ -229,7 +244,13 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
     for (struct tutti_team *team = engine->busy, *next; team; team = next) {
         next = team->next;
         if (!team->failed) watch_board(team);
-        for (uint32_t i = 0; i < team->n_active && !team->failed; i++) watch_slice(team, team->order[i], now_ns);
+        for (uint32_t i = 0; i < team->n_active && !team->failed; i++) {
+            const struct tutti_slice *slice = team->order[i];
+            if (slice->flight->runner)
+                watch_runner(team, slice->flight, now_ns);
+            else
+                watch_slice(team, slice, now_ns);
+        }
         if (!team->failed) watch_letters(team, now_ns);
         if (!team->failed) watch_calls(team, now_ns);
         if (!team->failed) watch_deadlines(team, now_ns);

@@ -14,6 +14,7 @@ struct join {
 };
 static const size_t work_bytes[TUTTI_N_WORK_TYPES] = {
     [TUTTI_WORK_FLIGHT] = sizeof(struct tutti_flight),
+    [TUTTI_WORK_RUNNER] = sizeof(struct tutti_flight) + TUTTI_RUNNER_BYTES,
     [TUTTI_WORK_SEND] = sizeof(struct tutti_letter),
     [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
     [TUTTI_WORK_JOIN] = sizeof(struct join),
@@ -77,7 +78,7 @@ enum tutti_status tutti_work_submit(struct tutti_work *work, bool helper)
     atomic_fetch_add(&engine->n_inflight, 1);
     atomic_fetch_add(&team->n_open, 1);
     pthread_mutex_lock(&engine->lock);
-    if (work->type == TUTTI_WORK_FLIGHT) work->seq = ++team->seq;
+    if (tutti_work_flies(work->type)) work->seq = tutti_team_number(team);
     *engine->submitted_end = work;
     engine->submitted_end = &work->next;
     atomic_store(&engine->has_submitted, true);
