@@ -9,8 +9,10 @@
 #include "comm/meeting.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -28,13 +30,16 @@ struct act {
     struct tutti_option option;
     uint64_t delay_ms, timeout_ms;
     uint64_t fail_at; /* of the bootstrap: see tutti_alloc_fail_at */
+    uint32_t cpu;     /* to be bound to, and one more; 0: none in particular */
+    bool was_crowded; /* in another world */
     /* outcome */
     enum tutti_status status;
     char text[TUTTI_ERROR_TEXT];
     uint64_t nonce, took_ns, ended_ns;
     uint32_t n, me, n_host, min_cpus;
     char transport[16];
-    bool authenticated, heard;
+    bool authenticated, heard, crowded;
+    uint64_t places; /* a hash */
 };
 static struct act *acts;
 static char unique[64];
@@ -73,6 +78,14 @@ static inline bool greet(struct tutti_transport *t)
     return sent && heard;
 }
 
+static inline void cpu_bind(uint32_t cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) abort();
+}
+
 static inline void act_open(struct act *act, const struct tutti_config *config, const struct tutti_store *store)
 {
     struct tutti_world world;
@@ -85,7 +98,9 @@ static inline void act_open(struct act *act, const struct tutti_config *config, 
         .secret = act->secret,
         .deadline_ns = tutti_deadline_ns((act->timeout_ms ? act->timeout_ms : 30000) * TUTTI_NS_PER_MS),
         .config = config,
+        .crowded = act->was_crowded,
     };
+    if (act->cpu) cpu_bind(act->cpu - 1);
     uint64_t start = tutti_now_ns();
     tutti_alloc_fail_at(act->fail_at);
     act->status = tutti_world_open(&bootstrap, &world);
@@ -99,6 +114,8 @@ static inline void act_open(struct act *act, const struct tutti_config *config, 
     act->nonce = world.nonce;
     act->n = world.n, act->me = world.me, act->n_host = world.n_host, act->min_cpus = world.min_cpus;
     act->authenticated = world.authenticated;
+    act->crowded = world.crowded;
+    act->places = tutti_hash64(world.places, world.n * sizeof *world.places, 0);
     snprintf(act->transport, sizeof act->transport, "%s", world.transport->name);
     act->heard = greet(world.transport);
     tutti_world_close(&world);
@@ -183,6 +200,8 @@ static inline void expect_world(size_t n, const char *transport, bool authentica
         assert_int_equal(acts[i].n_host, n);
         assert_true(acts[i].min_cpus >= 1);
         assert_true(acts[i].nonce == acts[0].nonce && acts[i].nonce != 0);
+        assert_int_equal(acts[i].crowded, acts[0].crowded);
+        assert_true(acts[i].places == acts[0].places);
         assert_string_equal(acts[i].transport, transport);
         assert_int_equal(acts[i].authenticated, authenticated);
         assert_true(acts[i].heard);

@@ -79,19 +79,17 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
                                     const struct tutti_meeting_result *met, struct tutti_segment *gate,
                                     struct tutti_world *out)
 {
-    struct tutti_card_facts facts;
+    struct tutti_card_facts facts = {.places = tutti_alloc_array((size_t)b->n_ranks, sizeof *facts.places)};
     struct tutti_transport *transport;
-    enum tutti_status status = tutti_card_exchange(gate, request, b->config, &facts);
+    enum tutti_status status = TUTTI_OK;
+    if (!facts.places) status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a world of %d ranks", b->n_ranks);
+    if (status >= 0) status = tutti_card_exchange(gate, request, b->config, &facts);
     if (status < 0) {
         tutti_segment_release(met->segment);
-        return status;
+        goto err_free;
     }
-    TUTTI_TRY(transport_open(b, met, &transport));
-    status = tutti_card_wait_open(gate, request);
-    if (status < 0) {
-        transport->ops->close(transport);
-        return status;
-    }
+    TUTTI_TRY_GOTO(status, transport_open(b, met, &transport), err_free);
+    TUTTI_TRY_GOTO(status, tutti_card_wait_open(gate, request), err_close);
     *out = (struct tutti_world){
         .transport = transport,
         .n = (uint32_t)b->n_ranks,
@@ -99,10 +97,19 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
         .nonce = met->nonce,
         .authenticated = request->secret != NULL,
         .min_cpus = facts.min_cpus,
+        .crowded = facts.crowded,
+        .places = facts.places,
+        .machine = facts.machine,
         .n_host = (uint32_t)b->n_ranks,
     };
     gethostname(out->host, sizeof out->host - 1);
     return TUTTI_OK;
+
+err_close:
+    transport->ops->close(transport);
+err_free:
+    tutti_free(facts.places);
+    return status;
 }
 
 enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti_world *out)
@@ -120,7 +127,9 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .build = build_hash(),
         .host = tutti_host_id(),
         .transport = b->config->text[TUTTI_OPT_transport],
-        .staging_bytes = b->config->number[TUTTI_OPT_staging],
+        .machine = b->machine,
+        .crowded = b->crowded,
+        .staging_bytes = b->config->number[TUTTI_OPT_staging] / 2, /* the other half is the back ends' */
         .heap_bytes = b->config->number[TUTTI_OPT_heap],
         .started_ns = tutti_now_ns(),
         .deadline_ns = b->deadline_ns,
@@ -146,5 +155,6 @@ void tutti_world_close(struct tutti_world *world)
 {
     if (!world->transport) return;
     world->transport->ops->close(world->transport);
+    tutti_free(world->places);
     memset(world, 0, sizeof *world);
 }

@@ -5,6 +5,8 @@
 /* How ranks that know only (rank, size, where to meet) become a world: a set of members with one transport. */
 
 #include "base/config.h"
+#include "model/machine.h"
+#include "topo/topo.h"
 #include "transport/transport.h"
 
 #include <tutti/store.h>
@@ -26,7 +28,9 @@ struct tutti_bootstrap {
     const char *job, *secret;        /* secret may be NULL: unauthenticated */
     uint64_t deadline_ns;
     const struct tutti_config *config;
-    const _Atomic bool *cancel; /* may be NULL; set from another thread, the meeting ends with CANCELLED */
+    const struct tutti_machine *machine; /* NULL: the built-in constants */
+    bool crowded;                        /* this rank is of a crowded world already: those ranks may run beside these */
+    const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
 /* The members of one bootstrap; communicators that split from one another share it. */
 struct tutti_world {
@@ -34,7 +38,10 @@ struct tutti_world {
     uint32_t n, me;
     uint64_t nonce; /* equal on all members, random: source of communicator ids */
     bool authenticated;
-    uint32_t min_cpus, n_host; /* agreed facts: least CPUs allowed to a member, members of the most crowded host */
+    uint32_t min_cpus, n_host;    /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
+    bool crowded;                 /* and whether they outnumber the CPUs that they may use */
+    struct tutti_place *places;   /* where each member is on its host; owned */
+    struct tutti_machine machine; /* rank 0's, agreed */
     char host[64];
 };
 /* Blocks until all members met, compared versions and agreed configuration, and the transport is open. The transport is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The table of cards in the segment: 256 bytes a rank, written once by its rank and read by all. Every rank compares
+/* The table of cards in the segment: 512 bytes a rank, written once by its rank and read by all. Every rank compares
  * every card with its own, so that either all of them go on or each of them knows which option differs. Card 0 also
  * holds the gate: how many have opened their transport, and who can not go on. */
 
@@ -25,6 +25,10 @@ struct card {
     char agreed[108]; /* options that are not default, cut */
     char trouble[68]; /* why this rank can not go on, with what status, and who caused it */
     int32_t trouble_status, trouble_peer;
+    struct tutti_machine machine;
+    struct tutti_allowance allowance;
+    struct tutti_place place;
+    bool crowded;                 /* in another world, too */
     _Atomic uint32_t n_open;      /* gate, in card 0 */
     _Atomic uint32_t failed_rank; /* gate, in card 0: rank + 1 of the first that can not go on */
 };
@@ -92,10 +96,26 @@ static enum tutti_status failure_check(struct tutti_segment *segment, uint32_t n
 
 /* ---- arriving ---- */
 
-static void card_write(struct card *card, const struct tutti_meeting_request *request,
-                       const struct tutti_config *config)
+/* What this rank may use and where that is. Without the host's topology it is nowhere in particular. */
+static enum tutti_status place_write(struct card *card)
+{
+    const struct tutti_topo *host;
+    struct tutti_allowance *const mine = &card->allowance;
+    if (!tutti_cpus_affinity(&mine->cpus)) tutti_log(TUTTI_LOG_INFO, "the kernel does not say where this rank may run");
+    mine->quota = tutti_cpus_quota(&mine->payer);
+    const enum tutti_status status = tutti_topo_host(&host);
+    if (status == TUTTI_ERR_MEMORY) return status;
+    if (status < 0) tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
+    const struct tutti_topo unknown = {.n_cpus = 0};
+    card->place = tutti_topo_place(status < 0 ? &unknown : host, &mine->cpus);
+    return TUTTI_OK;
+}
+
+static enum tutti_status card_write(struct card *card, const struct tutti_meeting_request *request,
+                                    const struct tutti_config *config)
 {
     struct tutti_process self = {.start = 0};
+    TUTTI_TRY(place_write(card));
     tutti_process_read((int32_t)getpid(), &self);
     atomic_store(&card->pid, (int32_t)getpid());
     card->uid = (uint32_t)geteuid();
@@ -105,7 +125,10 @@ static void card_write(struct card *card, const struct tutti_meeting_request *re
     card->host = request->host;
     card->config_hash = tutti_config_hash(config);
     snprintf(card->version, sizeof card->version, "%s", request->version);
+    card->machine = request->machine ? *request->machine : tutti_machine_default;
+    card->crowded = request->crowded;
     tutti_config_agreed_text(config, card->agreed, sizeof card->agreed);
+    return TUTTI_OK;
 }
 
 /* A member that has not arrived and whose process is gone will not arrive any more. */
@@ -202,7 +225,7 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
 {
     uint32_t n = (uint32_t)request->n_ranks, min_cpus = UINT32_MAX;
     struct card *mine = card_of(segment, (uint32_t)request->rank);
-    card_write(mine, request, config);
+    TUTTI_TRY(card_write(mine, request, config));
     tutti_segment_arrive(segment, (uint32_t)request->rank);
     TUTTI_TRY(arrivals_wait(segment, request));
     for (uint32_t rank = 0; rank < n; rank++) {
@@ -211,6 +234,12 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
         if (card->cpus < min_cpus) min_cpus = card->cpus;
     }
     out->min_cpus = min_cpus ? min_cpus : 1;
+    out->crowded = tutti_topo_crowded(&card_of(segment, 0)->allowance, TUTTI_CARD_BYTES, n);
+    for (uint32_t rank = 0; rank < n; rank++) {
+        out->crowded = out->crowded || card_of(segment, rank)->crowded;
+        out->places[rank] = card_of(segment, rank)->place;
+    }
+    out->machine = card_of(segment, 0)->machine;
     return TUTTI_OK;
 }
 

@@ -20,6 +20,8 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->size = size;
     comm->facts.reproducible = context->config.number[TUTTI_OPT_reproducible] != 0;
     comm->facts.overrides = context->config.text[TUTTI_OPT_algorithm];
+    comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];
+    comm->facts.eager_bytes = context->config.number[TUTTI_OPT_eager];
     comm->attached.next = comm->attached.previous = &comm->attached;
     pthread_mutex_init(&comm->lock, NULL);
     atomic_init(&comm->phase, TUTTI_COMM_CREATING);
@@ -41,6 +43,9 @@ void tutti_comm_discard(struct tutti_comm *comm)
 
 enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
 {
+    for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++)
+        comm->facts.domains[level] =
+            tutti_topo_domains(comm->family->world.places, comm->members, (uint32_t)comm->size, level);
     struct tutti_team_config config = {
         .transport = comm->family->world.transport,
         .id = comm->id,
@@ -67,6 +72,8 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t
     comm->create_timeout_ns = parent->create_timeout_ns;
     atomic_store(&comm->timeout_ns, atomic_load(&parent->timeout_ns));
     comm->facts.min_cpus = parent->facts.min_cpus;
+    comm->facts.crowded = parent->facts.crowded; /* whoever is left out may run all the same */
+    comm->facts.machine = parent->facts.machine;
     /* How many of them share a host is not known: the most that can be, so that all members agree. */
     comm->facts.n_host = parent->facts.n_host < n ? parent->facts.n_host : n;
     enum tutti_status status = tutti_levels_derive(&parent->facts.shape, slots, n, &comm->facts.shape);

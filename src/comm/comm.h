@@ -23,8 +23,10 @@ struct tutti_user_op {
 };
 struct tutti_context {
     struct tutti_config config;
+    struct tutti_machine machine; /* of this host, as far as this rank knows */
     struct tutti_engine *engine; /* NULL once the context was destroyed */
     struct tutti_cache *cache;
+    _Atomic bool crowded;     /* some world of this context is or was */
     pthread_mutex_t lock;     /* all below */
     struct tutti_comm *comms; /* alive or shut, linked by next and previous */
     struct tutti_user_op *ops;

@@ -116,6 +116,8 @@ static enum tutti_status creation_meet(struct creation *creation)
         .secret = secret,
         .deadline_ns = creation->deadline_ns,
         .config = config,
+        .machine = &comm->context->machine,
+        .crowded = comm->context->crowded,
         .cancel = &comm->cancel,
     };
     enum tutti_status status = tutti_family_open(comm->context, &bootstrap, &comm->family);
@@ -138,12 +140,15 @@ static enum tutti_status creation_run(struct creation *creation)
     comm->facts.shape.size = world->n;
     comm->facts.min_cpus = world->min_cpus;
     comm->facts.n_host = world->n_host;
+    comm->facts.crowded = world->crowded;
+    comm->facts.machine = world->machine;
     const char *levels = config->text[TUTTI_OPT_levels];
     if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
     TUTTI_TRY(tutti_comm_open_team(comm));
-    tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus",
+    tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus%s",
               comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
-              world->authenticated ? "" : ", unauthenticated", world->n_host, world->min_cpus);
+              world->authenticated ? "" : ", unauthenticated", world->n_host, world->min_cpus,
+              world->crowded ? ", crowded" : "");
     pthread_mutex_lock(&comm->lock);
     struct tutti_error error = comm->error;
     pthread_mutex_unlock(&comm->lock);

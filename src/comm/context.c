@@ -39,6 +39,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, tutti_config_init(&context->config, options, n), err_free);
     TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
+    TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
     pthread_mutex_init(&context->lock, NULL);

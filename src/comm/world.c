@@ -12,7 +12,10 @@ enum tutti_status tutti_family_open(struct tutti_context *context, const struct 
     TUTTI_TRY_GOTO(status, tutti_world_open(bootstrap, &family->world), err_free);
     TUTTI_TRY_GOTO(status, tutti_engine_attach(context->engine, family->world.transport), err_world);
     /* A rank that spins keeps another one, on the same CPU, from answering it. */
-    if (family->world.n_host > family->world.min_cpus) tutti_engine_set_spin(context->engine, 0);
+    if (family->world.crowded) {
+        context->crowded = true;
+        tutti_engine_set_spin(context->engine, 0);
+    }
     family->engine = context->engine;
     atomic_init(&family->refs, 1);
     pthread_mutex_init(&family->lock, NULL);

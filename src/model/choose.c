@@ -196,9 +196,8 @@ static enum tutti_status choose_override(const struct tutti_facts *facts, const 
 static bool rule_applies(const struct rule *rule, const struct tutti_facts *facts,
                          const struct tutti_question *question)
 {
-    bool crowded = facts->n_host > facts->min_cpus;
-    return rule->kind == question->kind && (rule->when == ALWAYS || crowded) && facts->shape.size <= rule->up_to_size &&
-           question->bytes <= rule->up_to_bytes;
+    return rule->kind == question->kind && (rule->when == ALWAYS || facts->crowded) &&
+           facts->shape.size <= rule->up_to_size && question->bytes <= rule->up_to_bytes;
 }
 
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,

@@ -4,13 +4,19 @@
 
 /* Which algorithm runs a call: a pure function of facts agreed at creation and of arguments that all ranks share. */
 
+#include "model/machine.h"
 #include "sched/sched.h"
+#include "topo/topo.h"
 
 struct tutti_facts {
     struct tutti_shape shape;  /* size and levels; slot and root ignored */
-    uint32_t min_cpus, n_host; /* oversubscribed: more ranks on a host than CPUs */
+    uint32_t min_cpus, n_host; /* least CPUs of a rank, ranks of a host: for sentences */
+    bool crowded;              /* the ranks of a host, those outside too, outnumber the CPUs that they may use */
+    struct tutti_domains domains[TUTTI_TOPO_N_LEVELS]; /* that the ranks form on their host, by level */
     bool reproducible;
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
+    struct tutti_machine machine;
+    uint64_t slice_bytes, eager_bytes; /* options of these names */
 };
 struct tutti_question {
     enum tutti_kind kind;
@@ -19,10 +25,25 @@ struct tutti_question {
     bool v, counts_shared; /* a v form; whether all ranks know the whole table */
     const char *algorithm; /* per-call override, or NULL */
 };
-/* Writes the algorithm and completes shape (radix, levels; not slot and root). ARGUMENT or UNSUPPORTED with a sentence
- * when an override is unknown or does not fit; without override there is always an answer. */
+/* An algorithm that may run the call, and the time that is predicted. */
+struct tutti_candidate {
+    const struct tutti_algorithm *algorithm;
+    struct tutti_shape shape; /* complete but for slot and root */
+    double ns;
+};
+
+/* What the call's override or the option asks for, else the candidate of the least predicted time. Shapes that have
+ * levels are an exception: levels say that leaving a group is dear, by how much no constant tells, so an algorithm that
+ * uses them goes before all others. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not fit;
+ * without override there is always an answer. */
+enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
+                                  struct tutti_candidate *out);
+/* The same without the time. */
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape);
+/* The candidates between which a call without override would choose, at most `capacity`; their number. */
+size_t tutti_candidates(const struct tutti_facts *facts, const struct tutti_question *question,
+                        struct tutti_candidate *out, size_t capacity);
 /* Whether every entry of an option "algorithm" names a collective and an algorithm that offers it. ARGUMENT. */
 enum tutti_status tutti_overrides_check(const char *text);
 

@@ -162,7 +162,7 @@ enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutt
 void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */
 
 /* The table of fixed bytes a rank (bootstrap): each member writes its card once, then reads any. */
-#define TUTTI_CARD_BYTES 256
+#define TUTTI_CARD_BYTES 512
 void *tutti_segment_card(struct tutti_segment *segment, uint32_t member);
 /* Counts this member as arrived; wait returns OK when all n are, TIMEOUT at the deadline (arrived[member] tells who).
  */
