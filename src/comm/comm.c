@@ -33,6 +33,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
 void tutti_comm_discard(struct tutti_comm *comm)
 {
     if (comm->team) tutti_team_destroy(comm->team);
+    tutti_comm_close_backend(comm);
     if (comm->family) tutti_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);
     tutti_free(comm->members);
@@ -55,9 +56,12 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
         .members = comm->members,
         .timeout_ns = comm->timeout_ns,
     };
-    TUTTI_TRY(tutti_team_create(comm->context->engine, &config, &comm->team));
+    return tutti_team_create(comm->context->engine, &config, &comm->team);
+}
+
+void tutti_comm_ready(struct tutti_comm *comm)
+{
     atomic_store(&comm->phase, TUTTI_COMM_READY);
-    return TUTTI_OK;
 }
 
 enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,

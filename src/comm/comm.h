@@ -7,6 +7,7 @@
  * outlives its last communicator, so that handles stay valid until they are destroyed. */
 
 #include "base/config.h"
+#include "backend/backend.h"
 #include "comm/bootstrap.h"
 #include "engine/engine.h"
 #include "model/choose.h"
@@ -48,6 +49,7 @@ struct tutti_family {
     struct tutti_world world;
     struct tutti_engine *engine;
     _Atomic uint32_t refs;
+    _Atomic size_t staging_used; /* by back ends, of this rank */
     pthread_mutex_t lock;
     struct tutti_mem_block *blocks;
 };
@@ -73,6 +75,7 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
+    struct tutti_backend *backend; /* NULL: the engine runs all */
     uint64_t id;
     uint32_t epoch;
     int32_t rank, size;
@@ -88,8 +91,9 @@ struct tutti_comm {
     bool has_thread;
     pthread_t thread; /* of a non-blocking creation */
 
-    pthread_mutex_t lock; /* numbering and starting: the order of the calls */
+    _Atomic uint32_t turn; /* 1: a call is being numbered and started, or carried out past the engine */
     _Atomic uint64_t sequence;
+    pthread_mutex_t lock; /* the error and what is attached */
     _Atomic uint64_t n_shrinks;
     struct tutti_attached attached; /* head of a ring; under lock */
 };
@@ -98,8 +102,25 @@ struct tutti_comm {
 enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
-/* The team and the facts of a communicator whose family, members, id and epoch are set; phase READY. */
+/* The team of a communicator whose family, members, id, epoch and facts are set. */
 enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
+/* Collective, after all members have their teams: the back end that all can open, if there is one (backends.c). */
+enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
+void tutti_comm_close_backend(struct tutti_comm *comm);
+/* Who starts a collective takes the turn: so all numbers and starts are in one order. */
+static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
+{
+    uint32_t free_word = 0;
+    return atomic_compare_exchange_strong_explicit(&comm->turn, &free_word, 1, memory_order_seq_cst,
+                                                   memory_order_relaxed);
+}
+void tutti_comm_turn_take(struct tutti_comm *comm);
+static inline void tutti_comm_turn_give(struct tutti_comm *comm)
+{
+    atomic_store_explicit(&comm->turn, 0, memory_order_release);
+}
+/* From now on calls may be made. */
+void tutti_comm_ready(struct tutti_comm *comm);
 /* A communicator made from another: slots[i] is the parent's slot of the new slot i. */
 enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,
                                        uint64_t id, uint32_t epoch, struct tutti_comm **out);
@@ -152,6 +173,8 @@ struct tutti_request {
     const struct tutti_algorithm *algorithm;
     struct tutti_shape shape;
     struct tutti_user_op user;
+    bool on_backend; /* then `call` is filled, else algorithm and shape */
+    struct tutti_backend_call call;
     /* Filled by tutti_request_prepare. */
     const struct tutti_schedule *schedule;
     size_t *tables; /* a copy that the request owns: of groups and persistent calls */
@@ -168,6 +191,14 @@ enum tutti_status tutti_request_prepare(struct tutti_request *request);
 /* *work is always written on success. helper: nobody waits at once. Takes over the prepared schedule. */
 enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
 void tutti_request_release(struct tutti_request *request); /* prepared but not started */
+/* The parts that both ways need: where things are, and what the call is. */
+void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind);
+void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
+/* Whether the communicator's back end carries it out. ARGUMENT when the call asks for what can not be (backends.c). */
+enum tutti_status tutti_request_choose_backend(struct tutti_request *request);
+/* hurry: the caller waits, so it may be carried out at once, past the engine: then *work is NULL. */
+enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
+                                              struct tutti_work **work);
 /* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
  * wait for the rest; the n parts that were started are waited for. Keeps the thread's error record. */
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);

@@ -49,6 +49,13 @@ static void abort_error(const struct tutti_comm *comm, const char *where, const 
     out->peer = comm->rank;
 }
 
+/* A call that is carried out past the engine touches its buffers until it sees the failure. */
+static void wait_for_turn(struct tutti_comm *comm)
+{
+    uint64_t deadline = tutti_deadline_ns(TUTTI_NS_PER_S);
+    while (atomic_load(&comm->turn) && tutti_now_ns() < deadline) tutti_sleep_ns(NAP_FIRST_NS);
+}
+
 void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
 {
     if (!comm) return;
@@ -66,6 +73,7 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
         abort_error(comm, where, reason, &error);
         error.seq = seq;
         tutti_team_fail(comm->team, &error, true);
+        wait_for_turn(comm);
     }
     tutti_comm_leave(comm);
 }
@@ -100,6 +108,7 @@ void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
     wait_for_users(comm);
     if (comm->team) tutti_team_destroy(comm->team);
     comm->team = NULL;
+    tutti_comm_close_backend(comm);
     if (comm->family) tutti_family_drop(comm->family);
     comm->family = NULL;
 }

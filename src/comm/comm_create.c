@@ -145,6 +145,8 @@ static enum tutti_status creation_run(struct creation *creation)
     const char *levels = config->text[TUTTI_OPT_levels];
     if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
     TUTTI_TRY(tutti_comm_open_team(comm));
+    TUTTI_TRY(tutti_comm_open_backend(comm));
+    tutti_comm_ready(comm);
     tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus%s",
               comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
               world->authenticated ? "" : ", unauthenticated", world->n_host, world->min_cpus,

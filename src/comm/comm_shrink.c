@@ -52,6 +52,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
         status = tutti_survivors_confirm(&survivors, version, status);
     }
     tutti_survivors_fini(&survivors);
+    if (status >= 0) status = tutti_comm_open_backend(child);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         if (child) tutti_comm_discard(child);
@@ -60,6 +61,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
     /* Confirmed: this rank made its child. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     tutti_log(TUTTI_LOG_INFO, "comm_shrink on rank %d: %d of %d ranks go on", (int)comm->rank, (int)child->size,
               (int)comm->size);
+    tutti_comm_ready(child);
     *out = child;
     return TUTTI_OK;
 }

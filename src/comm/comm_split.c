@@ -89,7 +89,9 @@ static enum tutti_status split(struct tutti_comm *comm, const char *name, int32_
         status = tutti_agree_verdict(comm, name, made);
     }
     tutti_free(entries);
+    if (status >= 0 && child) status = tutti_comm_open_backend(child);
     if (status >= 0) {
+        if (child) tutti_comm_ready(child);
         if (child)
             tutti_log(TUTTI_LOG_DEBUG, "%s: communicator %016" PRIx64 ": rank %d of %d", name, child->id,
                       (int)child->rank, (int)child->size);

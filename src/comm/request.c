@@ -26,7 +26,9 @@ static uint64_t shared_bytes(const struct tutti_request *request)
 
 enum tutti_status tutti_request_choose(struct tutti_request *request)
 {
-    if (request->type != TUTTI_REQUEST_COLLECTIVE || request->algorithm) return TUTTI_OK;
+    if (request->type != TUTTI_REQUEST_COLLECTIVE || request->algorithm || request->on_backend) return TUTTI_OK;
+    TUTTI_TRY(tutti_request_choose_backend(request));
+    if (request->on_backend) return TUTTI_OK;
     const struct tutti_comm *comm = request->comm;
     struct tutti_question question = {
         .kind = request->kind,
@@ -61,6 +63,7 @@ enum tutti_status tutti_request_prepare(struct tutti_request *request)
 {
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     TUTTI_TRY(tutti_request_choose(request));
+    if (request->on_backend) return TUTTI_OK;
     struct tutti_cache *cache = request->comm->context->cache;
     TUTTI_TRY(tutti_cache_get(cache, request->algorithm, request->kind, &request->shape, &request->schedule));
     if (!request->schedule->defect) return TUTTI_OK;
@@ -152,7 +155,14 @@ static uint64_t table_hash(const struct tutti_request *request)
     return tutti_hash64(request->counts, (size_t)request->comm->size * sizeof(size_t), 0);
 }
 
-static struct tutti_call_info call_info(const struct tutti_request *request)
+void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind)
+{
+    bind_buffers(request, bind);
+    bind_op(request, bind);
+    bind_tables(request, bind);
+}
+
+void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *out)
 {
     const struct tutti_kind_info *kind = tutti_kind_info(request->kind);
     int op = !kind->reduces ? -1 : request->user.function ? OP_USER : request->op;
@@ -173,10 +183,10 @@ static struct tutti_call_info call_info(const struct tutti_request *request)
     uint64_t purpose = request->internal ? tutti_hash64(request->name, strlen(request->name), 0) : 0;
     uint64_t facts[] = {
         (uint64_t)info.kind, (uint64_t)request->v,   (uint64_t)info.dtype,    (uint64_t)info.op, (uint64_t)info.root,
-        info.count,          request->user.commutes, request->schedule->hash, purpose,
+        info.count,          request->user.commutes, request->schedule ? request->schedule->hash : 0, purpose,
     };
     info.signature = tutti_hash64(facts, sizeof(facts), 0);
-    return info;
+    *out = info;
 }
 
 /* ---- starting ---- */
@@ -186,15 +196,15 @@ static enum tutti_status start_collective(struct tutti_request *request, bool he
     struct tutti_comm *comm = request->comm;
     struct tutti_bind bind = {
         .schedule = request->schedule, .cache = comm->context->cache, .dtype = request->dtype, .divisor = 1};
-    bind_buffers(request, &bind);
-    bind_op(request, &bind);
-    bind_tables(request, &bind);
-    struct tutti_call_info info = call_info(request);
+    struct tutti_call_info info;
+    if (request->on_backend) return tutti_request_start_backend(request, false, helper, work);
+    tutti_request_bind(request, &bind);
+    tutti_request_info(request, &info);
     request->schedule = NULL; /* the engine's from here on */
-    pthread_mutex_lock(&comm->lock);
+    tutti_comm_turn_take(comm);
     enum tutti_status status = tutti_engine_start(comm->team, &bind, &info, helper, work);
     if (status >= 0) atomic_fetch_add(&comm->sequence, 1);
-    pthread_mutex_unlock(&comm->lock);
+    tutti_comm_turn_give(comm);
     if (status >= 0)
         tutti_log(TUTTI_LOG_TRACE, "%s%s%s #%" PRIu64 " on communicator %016" PRIx64 ": %s, %zu x %s", request->name,
                   info.tag ? " " : "", info.tag ? info.tag : "", tutti_work_sequence(*work), comm->id,

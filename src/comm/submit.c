@@ -17,6 +17,10 @@ static enum tutti_status run(struct tutti_request *request)
 {
     struct tutti_work *work = NULL;
     TUTTI_TRY(tutti_request_prepare(request));
+    if (request->on_backend && !request->work) {
+        TUTTI_TRY(tutti_request_start_backend(request, true, false, &work));
+        return work ? tutti_work_finish(work) : TUTTI_OK;
+    }
     TUTTI_TRY(tutti_request_start(request, request->work && !request->options.attended, &work));
     if (!request->work) return tutti_work_finish(work);
     *request->work = work;

@@ -18,6 +18,10 @@ static void lines_copy(unsigned char *dst, const unsigned char *src, size_t byte
         memcpy(line, src + at, sizeof(line));
         for (size_t i = 0; i < TUTTI_ARRAY_LEN(line); i++) _mm_stream_si128((__m128i *)(void *)(dst + at) + i, line[i]);
     }
+}
+
+void tutti_copy_fence(void)
+{
     _mm_sfence(); /* such stores pass others, unlike all else on x86 */
 }
 #else
@@ -25,9 +29,13 @@ static void lines_copy(unsigned char *dst, const unsigned char *src, size_t byte
 {
     memcpy(dst, src, bytes);
 }
+
+void tutti_copy_fence(void)
+{
+}
 #endif
 
-void tutti_copy_past_cache(void *dst, const void *src, size_t bytes)
+void tutti_copy_stream(void *dst, const void *src, size_t bytes)
 {
     unsigned char *to = dst;
     const unsigned char *from = src;
@@ -38,4 +46,10 @@ void tutti_copy_past_cache(void *dst, const void *src, size_t bytes)
     memcpy(to, from, front);
     lines_copy(to + front, from + front, lines);
     memcpy(to + front + lines, from + front + lines, bytes - front - lines);
+}
+
+void tutti_copy_past_cache(void *dst, const void *src, size_t bytes)
+{
+    tutti_copy_stream(dst, src, bytes);
+    tutti_copy_fence();
 }

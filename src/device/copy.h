@@ -13,5 +13,8 @@
 /* As memcpy, any alignment. Where the processor can, it writes past the caches, which spares reading every line before
  * it is overwritten. What was written is ordered before all later stores of this thread, as usual. */
 void tutti_copy_past_cache(void *dst, const void *src, size_t bytes);
+/* The same for many pieces: what was written is ordered before later stores only by tutti_copy_fence. */
+void tutti_copy_stream(void *dst, const void *src, size_t bytes);
+void tutti_copy_fence(void);
 
 #endif

@@ -1,86 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of an algorithm: overrides first, then a fixed table of thresholds, read from the top; the first row that
- * applies and whose algorithm may run the call wins. Pure: the same answer on all ranks. */
+/* The choice of an algorithm: overrides first, then the candidate that the cost model predicts to be the fastest. Pure:
+ * the same answer on all ranks. */
 #include "model/choose.h"
 
 #include "algo/algo.h"
+#include "model/cost.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define K *1024u
-#define ANY UINT64_MAX
-#define ALL_SIZES UINT32_MAX
-
-enum when { ALWAYS, CROWDED }; /* CROWDED: more ranks on a host than CPUs, so messages cost more than bytes */
-
-struct rule {
-    enum tutti_kind kind;
-    enum when when;
-    uint32_t up_to_size;
-    uint64_t up_to_bytes; /* of a block */
-    const struct tutti_algorithm *algorithm;
-    uint32_t radix; /* 0: the algorithm's own */
-};
-
-/* Crowded: a wider tree has fewer ranks that sleep more than once a call, as long as messages go unasked (eager). */
-#define WIDE 8
-
-/* An algorithm that lists levels among its needs applies only to leveled shapes: it stands first in its kind. */
-static const struct rule rules[] = {
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_ALL_REDUCE, ALWAYS, 2, 64 K, &tutti_algorithm_direct, 0},
-    {TUTTI_ALL_REDUCE, CROWDED, ALL_SIZES, 16 K, &tutti_algorithm_tree, WIDE},
-    {TUTTI_ALL_REDUCE, ALWAYS, 4, 8 K, &tutti_algorithm_direct, 0},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 4 K, &tutti_algorithm_tree, 0},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, 1024 K, &tutti_algorithm_halving_doubling, 0},
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
-    {TUTTI_ALL_REDUCE, ALWAYS, 8, ANY, &tutti_algorithm_direct_two_shot, 0}, /* order is to be kept from here on */
-    {TUTTI_ALL_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree, 0},
-
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_REDUCE, ALWAYS, 4, 64 K, &tutti_algorithm_direct, 0},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree, 0},
-    {TUTTI_REDUCE, ALWAYS, 64, ANY, &tutti_algorithm_ring, 0},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree, 0},
-    {TUTTI_REDUCE, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_tree, 0},
-
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, 256 K, &tutti_algorithm_tree, 0},
-    {TUTTI_BROADCAST, ALWAYS, 64, ANY, &tutti_algorithm_ring, 0},
-    {TUTTI_BROADCAST, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_double_tree, 0},
-
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_ALL_GATHER, ALWAYS, 4, 64 K, &tutti_algorithm_direct, 0},
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, 16 K, &tutti_algorithm_bruck, 0},
-    {TUTTI_ALL_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
-
-    {TUTTI_GATHER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree, 0},
-    {TUTTI_GATHER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct, 0},
-
-    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, 2 K, &tutti_algorithm_tree, 0},
-    {TUTTI_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_direct, 0},
-
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, 4, 256 K, &tutti_algorithm_direct, 0},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_halving_doubling, 0},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
-    {TUTTI_REDUCE_SCATTER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise, 0},
-
-    {TUTTI_ALL_TO_ALL, ALWAYS, 8, ANY, &tutti_algorithm_pairwise, 0},
-    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, 256, &tutti_algorithm_bruck, 0},
-    {TUTTI_ALL_TO_ALL, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_pairwise, 0},
-
-    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_hierarchical, 0},
-    {TUTTI_BARRIER, CROWDED, ALL_SIZES, ANY, &tutti_algorithm_tree, WIDE},
-    {TUTTI_BARRIER, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_dissemination, 0},
-
-    {TUTTI_SCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination, 0},
-    {TUTTI_SCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
-
-    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, 64 K, &tutti_algorithm_dissemination, 0},
-    {TUTTI_EXSCAN, ALWAYS, ALL_SIZES, ANY, &tutti_algorithm_ring, 0},
-};
 
 /* The shape as this algorithm sees it: levels only where it uses them, so that equal schedules are cached once. */
 static struct tutti_shape shape_for(const struct tutti_facts *facts, const struct tutti_algorithm *algorithm,
@@ -172,9 +99,29 @@ static void override_find(const char *text, enum tutti_kind kind, char *out, siz
     }
 }
 
+bool tutti_overridden(const struct tutti_facts *facts, enum tutti_kind kind)
+{
+    char name[96];
+    override_find(facts->overrides, kind, name, sizeof(name));
+    return name[0] != '\0';
+}
+
+static const struct tutti_load_row *row_of(enum tutti_kind kind, const struct tutti_algorithm *algorithm)
+{
+    size_t i = 0;
+    while (tutti_load_rows[i].kind != kind || tutti_load_rows[i].algorithm != algorithm) i++; /* each has one */
+    return &tutti_load_rows[i];
+}
+
+static double cost_ns(const struct tutti_facts *facts, const struct tutti_question *question,
+                      const struct tutti_load_row *row, const struct tutti_shape *shape)
+{
+    const struct tutti_load load = tutti_load_of(row, shape, question->bytes);
+    return tutti_cost_ns(facts, &load);
+}
+
 static enum tutti_status choose_override(const struct tutti_facts *facts, const struct tutti_question *question,
-                                         const char *name, const struct tutti_algorithm **algorithm,
-                                         struct tutti_shape *shape)
+                                         const char *name, struct tutti_candidate *out)
 {
     uint32_t radix = 0;
     const char *kind = tutti_kind_info(question->kind)->name;
@@ -186,44 +133,77 @@ static enum tutti_status choose_override(const struct tutti_facts *facts, const 
     struct tutti_shape wanted = shape_for(facts, found, question->kind, radix);
     if (!tutti_algorithm_fits(found, question->kind, &wanted, reason, sizeof(reason)))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "algorithm %s can not run this %s: %s", name, kind, reason);
-    *algorithm = found;
-    *shape = wanted;
+    *out = (struct tutti_candidate){found, wanted, cost_ns(facts, question, row_of(question->kind, found), &wanted)};
     return TUTTI_OK;
 }
 
-/* ---- the table ---- */
+/* ---- the model ---- */
 
-static bool rule_applies(const struct rule *rule, const struct tutti_facts *facts,
-                         const struct tutti_question *question)
+/* The j-th radix of row i as a candidate; false when it may not run the call. */
+static bool candidate(const struct tutti_facts *facts, const struct tutti_question *question, size_t i, size_t j,
+                      struct tutti_candidate *out)
 {
-    return rule->kind == question->kind && (rule->when == ALWAYS || facts->crowded) &&
-           facts->shape.size <= rule->up_to_size && question->bytes <= rule->up_to_bytes;
+    const struct tutti_load_row *row = &tutti_load_rows[i];
+    out->algorithm = row->algorithm;
+    if (!may_run(facts, question, row->algorithm, row->radices[j], &out->shape)) return false;
+    out->ns = cost_ns(facts, question, row, &out->shape);
+    return true;
+}
+
+/* A radix beyond the size says nothing new. */
+static bool radix_counts(const struct tutti_facts *facts, const struct tutti_load_row *row, size_t j)
+{
+    return j == 0 || (j < TUTTI_ARRAY_LEN(row->radices) && row->radices[j] && row->radices[j - 1] < facts->shape.size);
+}
+
+/* Those that use the levels of the shape, if there are some; else all. */
+static size_t candidates(const struct tutti_facts *facts, const struct tutti_question *question, bool leveled,
+                         struct tutti_candidate *out, size_t capacity)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tutti_n_load_rows; i++) {
+        const struct tutti_load_row *row = &tutti_load_rows[i];
+        if (row->kind != question->kind) continue;
+        if (leveled && !(row->algorithm->kinds[row->kind]->needs & TUTTI_NEEDS_LEVELS)) continue;
+        for (size_t j = 0; n < capacity && radix_counts(facts, row, j); j++)
+            n += candidate(facts, question, i, j, &out[n]);
+    }
+    return n;
+}
+
+size_t tutti_candidates(const struct tutti_facts *facts, const struct tutti_question *question,
+                        struct tutti_candidate *out, size_t capacity)
+{
+    size_t n = facts->shape.n_levels ? candidates(facts, question, true, out, capacity) : 0;
+    return n ? n : candidates(facts, question, false, out, capacity);
+}
+
+enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
+                                  struct tutti_candidate *out)
+{
+    char override[64] = "";
+    if (question->algorithm && question->algorithm[0])
+        return choose_override(facts, question, question->algorithm, out);
+    override_find(facts->overrides, question->kind, override, sizeof(override));
+    if (override[0]) return choose_override(facts, question, override, out);
+
+    struct tutti_candidate all[TUTTI_MAX_CANDIDATES], *best = all;
+    size_t n = tutti_candidates(facts, question, all, TUTTI_ARRAY_LEN(all));
+    for (size_t i = 1; i < n; i++)
+        if (all[i].ns < best->ns) best = &all[i];
+    if (n == 0)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no algorithm runs %s on %u ranks as asked",
+                          tutti_kind_info(question->kind)->name, facts->shape.size);
+    *out = *best;
+    return TUTTI_OK;
 }
 
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape)
 {
-    char override[64] = "";
-    if (question->algorithm && question->algorithm[0])
-        return choose_override(facts, question, question->algorithm, algorithm, shape);
-    override_find(facts->overrides, question->kind, override, sizeof(override));
-    if (override[0]) return choose_override(facts, question, override, algorithm, shape);
-
-    struct tutti_shape fitting;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rules); i++) {
-        if (!rule_applies(&rules[i], facts, question)) continue;
-        if (!may_run(facts, question, rules[i].algorithm, rules[i].radix, &fitting)) continue;
-        *algorithm = rules[i].algorithm;
-        *shape = fitting;
-        return TUTTI_OK;
-    }
-    /* Rare wishes (order kept, counts unknown) that no row meets: any algorithm that can. */
-    for (size_t i = 0; i < tutti_n_algorithms; i++) {
-        if (!may_run(facts, question, tutti_algorithms[i], 0, &fitting)) continue;
-        *algorithm = tutti_algorithms[i];
-        *shape = fitting;
-        return TUTTI_OK;
-    }
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no algorithm runs %s on %u ranks as asked",
-                      tutti_kind_info(question->kind)->name, facts->shape.size);
+    struct tutti_candidate chosen;
+    TUTTI_TRY(tutti_choose_ns(facts, question, &chosen));
+    *algorithm = chosen.algorithm;
+    *shape = chosen.shape;
+    return TUTTI_OK;
 }

@@ -34,16 +34,19 @@ struct tutti_candidate {
 
 /* What the call's override or the option asks for, else the candidate of the least predicted time. Shapes that have
  * levels are an exception: levels say that leaving a group is dear, by how much no constant tells, so an algorithm that
- * uses them goes before all others. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not fit;
- * without override there is always an answer. */
+ * uses them goes before all others. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not
+ * fit; without override there is always an answer. */
 enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
                                   struct tutti_candidate *out);
 /* The same without the time. */
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape);
+#define TUTTI_MAX_CANDIDATES 16
 /* The candidates between which a call without override would choose, at most `capacity`; their number. */
 size_t tutti_candidates(const struct tutti_facts *facts, const struct tutti_question *question,
                         struct tutti_candidate *out, size_t capacity);
+/* Whether the option "algorithm" names one for this kind. */
+bool tutti_overridden(const struct tutti_facts *facts, enum tutti_kind kind);
 /* Whether every entry of an option "algorithm" names a collective and an algorithm that offers it. ARGUMENT. */
 enum tutti_status tutti_overrides_check(const char *text);
 

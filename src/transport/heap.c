@@ -174,7 +174,7 @@ bool tutti_heap_locate(struct tutti_heap *heap, const void *pointer, size_t byte
 void tutti_heap_fini(struct tutti_heap *heap)
 {
     tutti_heap_unmap_views(heap);
-    for (size_t i = 0; i < heap->n_live; i++) block_release(heap, &heap->live[i]);
+    /* What is still allocated stays in the file: peers may be reading it, and the last of them to close frees it. */
     if (heap->window != 0) munmap((void *)heap->window, heap->window_bytes);
     tutti_free(heap->live);
     pthread_mutex_destroy(&heap->lock);

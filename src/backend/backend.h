@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_BACKEND_H
+#define TUTTI_BACKEND_BACKEND_H
+
+/* A back end carries out whole collectives its own way: the engine is general, a back end knows one kind of machine.
+ * One instance serves one group of slots of a communicator. Opening is a collective in two steps: each member opens its
+ * side and gets a card, the cards are gathered by who opens it, then each connects with all of them. A back end that one
+ * member can not open, no member uses.
+ *
+ * All members start the calls of one instance in the same order. What is chosen inside may depend on the call's agreed
+ * arguments, on what the cards said and on what members tell one another in the call, never on local facts alone. */
+
+#include "engine/engine.h"
+#include "model/machine.h"
+
+struct tutti_backend {
+    const struct tutti_backend_ops *ops;
+};
+
+#define TUTTI_BACKEND_CARD_BYTES 128
+struct tutti_backend_config {
+    struct tutti_transport *transport;
+    const uint32_t *members; /* slot -> member of the transport; borrowed */
+    uint32_t n, me;          /* slots, the own one */
+    bool crowded;            /* ranks of this host outnumber its CPUs; equal on all */
+    bool reproducible;       /* reductions fold in rank order, from left to right */
+    size_t staging_bytes;    /* at most so much memory of this rank for staging */
+    const char *method;      /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
+    const struct tutti_machine *machine; /* measured constants, equal on all; copied */
+};
+
+/* A call: where things are (bind, without schedule and cache) and what it is (info). */
+struct tutti_backend_call {
+    struct tutti_bind bind;
+    struct tutti_call_info info;
+    bool commutative;
+    const char *method; /* the one to use, NULL: chosen; equal on all */
+    uint64_t seq; /* its number in the communicator: tutti_team_next */
+};
+
+struct tutti_backend_ops {
+    const char *name, *help;
+    /* OK and the card, UNSUPPORTED when it can not serve these members (the record says why), MEMORY, SYSTEM. */
+    enum tutti_status (*open)(const struct tutti_backend_config *config, void *card, struct tutti_backend **out);
+    /* cards: n times TUTTI_BACKEND_CARD_BYTES, of which none is missing. Closes itself when it fails. */
+    enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards);
+    /* No call is in flight here. Peers may still be reading what this member left: it stays until the world closes. */
+    void (*close)(struct tutti_backend *backend);
+    /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what is
+     * equal on all members. */
+    double (*score)(const struct tutti_backend *backend, const struct tutti_backend_call *call);
+    /* Makes the runner of a call that score accepted, in `room` (TUTTI_RUNNER_BYTES, 16-byte aligned), and takes its
+     * place in the order. `call` is copied; the tables of v forms stay borrowed until the runner ends. */
+    void (*begin)(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room);
+    /* Advances a runner that was begun just now, on the caller's thread, past the engine, for as long as is worth while
+     * without a clock (about 1,024 spins; where ranks outnumber CPUs some turns given up). Ends early when `failed`. As
+     * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. */
+    enum tutti_advance (*hurry)(void *room, const struct tutti_team *team);
+    /* See tutti_overlay. */
+    void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
+    /* "stage of 64 KiB": how the call would be carried out, for `tutti bench --explain` and the log; static or in out. */
+    const char *(*explain)(const struct tutti_backend *backend, const struct tutti_backend_call *call, char *out,
+                           size_t capacity);
+    size_t (*staging_used)(const struct tutti_backend *backend); /* bytes of this rank */
+};
+
+/* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. */
+#define TUTTI_BACKENDS(X) X(flat)
+#define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
+TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
+#undef TUTTI_BACKEND_DECLARE
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_FLAT_H
+#define TUTTI_BACKEND_FLAT_H
+
+/* What the files of the back end flat share: collectives between the ranks of one host through memory that all of them
+ * map. Every rank has an *area* that it alone writes; others read it. All waiting is for a word of a peer's area to
+ * reach a value: words only grow, so a method is right if each read follows, through such waits, the write it wants, and
+ * each write the reads of what it replaces.
+ *
+ * A *lane* is the areas of one group of ranks; it runs one *operation* at a time, in the order of the calls, numbered
+ * from 1. A *method* is a resumable function: straight-line code that returns BLOCKED where it would have to wait and
+ * goes on from there (FLAT_BEGIN, FLAT_WAIT); what it must remember between two waits is in the operation.
+ *
+ * Reuse. Posts and lines rotate over FLAT_DEPTH operations: number k may be written when all ranks have finished k -
+ * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the lane:
+ * round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
+
+#include "backend/backend.h"
+#include "device/copy.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define FLAT_MAX_RANKS 256
+#define FLAT_DEPTH 16
+#define FLAT_LINE_BYTES 56 /* of data in a line; the last word is the operation's */
+#define FLAT_LINES 10      /* of one slot */
+#define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES)
+#define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
+#define FLAT_SLOTS 4
+#define FLAT_BLOCK_BYTES ((size_t)4096) /* reductions work on blocks that stay in the first cache */
+#define FLAT_FLAG_STRIDE 128            /* the prefetcher brings lines in pairs */
+
+/* What a rank calls, written for every operation: read by those who wait for it and by who tells a mismatch. */
+struct flat_post {
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t in; /* rounds of this operation that are staged */
+    _Atomic uint64_t seq, call, count;              /* number in the communicator; what it is (tutti_call_pack) */
+    _Atomic uint64_t send, recv;                    /* where the buffers are: offset in the heap, or address */
+    _Atomic uint64_t facts;                         /* enum flat_fact, from bit 8 on a number of the method's own */
+    _Atomic uint64_t word;                          /* half the signature, half the operation's number; written last */
+};
+enum flat_fact {
+    FLAT_SEND_MAPPED = 1, /* peers can reach the buffer that this rank reads from; also: it has none */
+    FLAT_RECV_MAPPED = 2, /* the same of the buffer that it writes to */
+    FLAT_ATTACHABLE = 4,  /* private, but in huge pages: cross-memory copies pay */
+};
+
+struct flat_flag {
+    _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t n;
+};
+enum flat_flag_name {
+    FLAT_FOLDED, /* rounds whose slice this rank has reduced; they count through the lane, like all below */
+    FLAT_PASSED, /* rounds handed over between domains */
+    FLAT_READ,   /* rounds of which this rank has read all it wants */
+    FLAT_MET,    /* barriers: one flag a level */
+    FLAT_N_FLAGS = FLAT_MET + FLAT_LEVELS
+};
+
+struct flat_line {
+    _Alignas(TUTTI_CACHE_LINE) unsigned char data[FLAT_LINE_BYTES];
+    _Atomic uint64_t word;
+};
+
+struct flat_area {
+    _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t done; /* operations that this rank has completed, */
+    _Atomic uint64_t done_seq;                        /* and the last one's number in the communicator */
+    /* Who waits for this rank sleeps here: the word moves when something was published and somebody sleeps. */
+    _Alignas(FLAT_FLAG_STRIDE) _Atomic uint32_t event;
+    _Atomic uint32_t sleepers;
+    struct flat_flag flags[FLAT_N_FLAGS];
+    struct flat_post posts[FLAT_DEPTH];
+    _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
+    struct flat_line lines[FLAT_LEVELS][FLAT_DEPTH][FLAT_LINES];
+    /* At lane->staging: FLAT_SLOTS chunks of input, as many of results, each lane->chunk bytes. */
+};
+
+/* What one rank gives to a lane. Threads of one process share it until the last of them has closed the lane; between
+ * processes it is a block of the heap, which lasts as long as anybody maps it. */
+struct flat_memory {
+    _Alignas(4096) _Atomic uint32_t refs;
+    size_t bytes; /* in all */
+    struct flat_area area; /* staging follows at the next whole page */
+};
+
+struct flat_lane {
+    struct tutti_backend base; /* first */
+    struct tutti_transport *transport;
+    uint32_t *members;
+    uint32_t n, me;
+    struct flat_memory **memories; /* by slot: */
+    struct flat_area **areas;      /* areas[me] is own, */
+    unsigned char **staging;       /* and what is behind it */
+    size_t own_bytes;
+    size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
+    bool crowded, reproducible;
+    bool fences;      /* publishers fence, since sleepers can not (membarrier) */
+    bool attach;      /* cross-memory copies are allowed between all ranks */
+    bool addresses;   /* one address space */
+    char forced[16];    /* name of a method, "": chosen */
+    struct tutti_machine machine;
+    int32_t *pids; /* by slot, for cross-memory copies */
+    bool connected;
+
+    uint32_t n_factors; /* butterflies: the factors of n */
+    uint32_t factors[FLAT_LEVELS];
+
+    uint64_t number;      /* operations begun */
+    uint64_t synced;      /* all ranks have completed the operations up to this one */
+    uint64_t rounds;      /* of staging, of all operations before the running one */
+    uint64_t read_by_all; /* rounds that all ranks are known to have read */
+    uint64_t barriers;
+};
+
+/* Whose posts tell how the operation goes on: those of all ranks, or the root's. */
+enum flat_who { FLAT_NOBODY, FLAT_ALL, FLAT_ROOT };
+
+struct flat_op;
+/* A way to carry out one kind. */
+struct flat_method {
+    const char *name; /* "line", "stage", "mapped", "attach", "alone" */
+    enum tutti_kind kind;
+    /* What the posts of `who` must say, enum flat_fact, for this method: 0 for one that needs nothing. A method that
+     * needs something is taken instead of the chosen one when all of them say so. */
+    uint32_t needs;
+    /* Who is asked, by the methods that need nothing: FLAT_NOBODY if it never goes on in another way. */
+    enum flat_who who;
+    /* Over what is equal on all ranks: whether it can carry out the call on this lane, and what it would cost. */
+    bool (*fits)(const struct flat_lane *lane, const struct tutti_backend_call *call);
+    double (*cost_ns)(const struct flat_lane *lane, const struct tutti_backend_call *call);
+    /* Sizes and rounds; before all else, needs no other rank. May be NULL. */
+    void (*start)(struct flat_op *op);
+    /* Stages the first round, so that the post can say so; not called where another way is likely. May be NULL. */
+    void (*first)(struct flat_op *op);
+    /* After the posts; op->at is 0 at first. FAILED with a record, or as runners. */
+    enum tutti_advance (*advance)(struct flat_op *op);
+};
+
+struct flat_op {
+    struct tutti_runner runner; /* first */
+    struct flat_lane *lane;
+    struct tutti_backend_call call;
+    unsigned char factor[16];
+    size_t *tables; /* v forms: own copy of the call's tables */
+    uint64_t number, word;
+    const struct flat_method *method;
+    bool symmetric; /* who completes knows that all ranks have begun */
+    bool begun, mismatch;
+    /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
+    uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */
+    const _Atomic uint64_t *until_word;
+    uint64_t until;
+    bool until_equal, asleep;
+    /* Buffers and sizes in bytes, as methods see them. */
+    const unsigned char *send;
+    unsigned char *recv;
+    size_t bytes;     /* of a block; v forms: of the largest one */
+    size_t element;   /* of the type */
+    size_t piece;     /* methods': bytes of a round */
+    uint64_t n_rounds; /* of staging */
+    uint64_t staged;  /* rounds that the post told as staged */
+    uint64_t facts;   /* that all who were asked share */
+    /* Resuming: lines of the prologue, the method and the barrier inside it, and what they count. */
+    uint32_t begin_at, at, meet_at;
+    uint32_t peer, level, stride, meet_level, meet_stride, meet_digit;
+    uint64_t round;
+    size_t offset;
+};
+_Static_assert(sizeof(struct flat_op) <= TUTTI_RUNNER_BYTES, "an operation fits into a runner's room");
+
+/* ---- resumable functions. No local variable survives a wait. ---- */
+#define FLAT_BEGIN(at)                                                                                                 \
+    uint32_t *const at_ = &(at);                                                                                       \
+    switch (*at_) {                                                                                                    \
+    case 0:
+#define FLAT_WAIT(condition)                                                                                           \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        __attribute__((fallthrough));                                                                                  \
+    case __LINE__:                                                                                                     \
+        if (!(condition)) return TUTTI_RUN_BLOCKED;                                                                    \
+    } while (0)
+/* Lets others run: bytes were moved for a while. */
+#define FLAT_PAUSE()                                                                                                   \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        return TUTTI_RUN_MOVED;                                                                                        \
+    case __LINE__:;                                                                                                    \
+    } while (0)
+#define FLAT_END                                                                                                       \
+    }                                                                                                                  \
+    *at_ = 0;                                                                                                          \
+    return TUTTI_RUN_DONE
+
+/* ---- waiting (flat_wait.c): true at once or within op->spins; else false, and op->awaited says whom for ---- */
+bool flat_spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value);
+bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word);
+/* The word of the peer has reached the value. */
+static inline bool flat_reached(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value)
+{
+    return atomic_load_explicit(word, memory_order_acquire) >= value || flat_spin(op, peer, word, value);
+}
+static inline const _Atomic uint64_t *flat_flag(const struct flat_op *op, uint32_t peer, enum flat_flag_name flag)
+{
+    return &op->lane->areas[peer]->flags[flag].n;
+}
+static inline struct flat_post *flat_post_of(const struct flat_op *op, uint32_t peer)
+{
+    return &op->lane->areas[peer]->posts[op->number % FLAT_DEPTH];
+}
+/* The peer has posted this operation: its post can be read from now on. */
+static inline bool flat_posted(struct flat_op *op, uint32_t peer)
+{
+    const _Atomic uint64_t *word = &flat_post_of(op, peer)->word;
+    return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
+}
+/* The peer has staged the first n rounds of this operation. After flat_posted. */
+static inline bool flat_staged(struct flat_op *op, uint32_t peer, uint64_t n)
+{
+    return flat_reached(op, peer, &flat_post_of(op, peer)->in, n);
+}
+/* All ranks have left the slots of this operation's number. */
+bool flat_room(struct flat_op *op);
+/* All ranks have read what round `round` of this operation replaces in the staging memory. */
+bool flat_round_room(struct flat_op *op, uint64_t round);
+/* A round that all ranks are known to have read. */
+static inline void flat_read_by_all(struct flat_lane *lane, uint64_t round)
+{
+    if (round > lane->read_by_all) lane->read_by_all = round;
+}
+
+/* ---- telling ---- */
+/* Publishes a value; what was written before is visible to who sees it. Wakes sleepers. */
+void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value);
+static inline void flat_raise(struct flat_op *op, enum flat_flag_name flag, uint64_t value)
+{
+    flat_publish(op, &op->lane->areas[op->lane->me]->flags[flag].n, value);
+}
+/* One more round of this operation is staged. */
+void flat_stage(struct flat_op *op);
+/* This rank has read all that it wants of the first n rounds of this operation. */
+void flat_has_read(struct flat_op *op, uint64_t n);
+/* Address here of a peer's buffer, by its post, which says that it is mapped. NULL: it can not be mapped here. */
+unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer);
+unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer);
+/* Bytes of the whole send and receive buffers of a rank in this call (v forms: of the own ones). */
+size_t flat_send_bytes(const struct flat_op *op);
+size_t flat_recv_bytes(const struct flat_op *op);
+
+/* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
+ * whose lower levels have `stride` ranks in all. */
+static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t level, uint32_t stride, uint32_t d)
+{
+    uint32_t own = lane->me / stride % lane->factors[level];
+    return lane->me - own * stride + d * stride;
+}
+
+/* ---- barrier inside an operation: DONE when all ranks have come; resumable through op->meet_at ---- */
+enum tutti_advance flat_meet(struct flat_op *op);
+#define FLAT_MEET(op) FLAT_WAIT(flat_meet(op) == TUTTI_RUN_DONE)
+
+/* ---- staging ---- */
+/* Of round `round` of this operation, counted from 0: what the peer staged, and what it reduced. */
+static inline unsigned char *flat_slot_in(const struct flat_op *op, uint32_t peer, uint64_t round)
+{
+    return op->lane->staging[peer] + (op->lane->rounds + round) % FLAT_SLOTS * op->lane->chunk;
+}
+static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t peer, uint64_t round)
+{
+    return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
+}
+
+/* ---- bytes (flat_data.c) ---- */
+/* dst = src, and, for a reduction that scales its inputs, scaled. */
+void flat_take(const struct flat_op *op, void *dst, const void *src, size_t bytes);
+/* Copies; past: past the caches (a fence is due before it is told: flat_fence). */
+void flat_copy(void *dst, const void *src, size_t bytes, bool past);
+void flat_fence(void);
+/* dst = left op right, whole elements. */
+void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes);
+/* Divides a result where the operation divides (avg). */
+void flat_divide(const struct flat_op *op, void *data, size_t bytes);
+/* Each dst[d][0..bytes) = sources[0][at..] op sources[1][at..] ..., folded from left to right, in blocks, and divided.
+ * A destination may be what a source has at `at`. bytes: whole elements. past: written past the caches. */
+void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst,
+                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes, bool past);
+/* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
+size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
+
+/* ---- methods (flat_methods.c): one table; the first of a kind that fits is taken where nothing else tells ---- */
+extern const struct flat_method *const flat_methods[];
+extern const size_t flat_n_methods;
+/* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
+const struct flat_method *flat_choose(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                      double *cost_ns);
+bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
+bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call);
+bool flat_fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call);
+
+/* ---- operations (flat_op.c) ---- */
+void flat_begin(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room);
+enum tutti_advance flat_hurry(void *room, const struct tutti_team *team);
+void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
+bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected);
+void flat_sleep_end(struct tutti_runner *runner);
+/* This rank reads nothing any more: its peers need not wait for it. */
+void flat_leave(struct flat_lane *lane);
+void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_lane.c) */
+/* Registers this process for membarrier; whether sleepers can use it. */
+bool flat_barrier_available(void);
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lanes: made by all members together, each giving memory that it alone writes and that the others map. Everything is
+ * touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
+#include "backend/flat.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CARD_VERSION 1
+#define CHUNK_MOST ((size_t)64 << 10)
+#define PAGE ((size_t)4096)
+#define CLOSE_NS (20 * TUTTI_NS_PER_MS)
+#define CLOSE_NAP_NS (50 * UINT64_C(1000))
+/* Butterflies: groups of so many are read at once; measured: flat to 16 ranks, then groups of about eight. */
+#define GROUP_ALONE 16
+#define GROUP_MOST 10
+
+struct card {
+    uint32_t version, area_bytes;
+    uint64_t where, bytes; /* of the memory: offset in the heap, or address */
+    uint64_t chunk;
+    int32_t pid;
+    uint8_t fences;
+};
+_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_BYTES, "a card holds what a lane tells");
+
+static size_t staging_at(void)
+{
+    return (sizeof(struct flat_memory) + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t memory_bytes(size_t chunk)
+{
+    return staging_at() + 2 * FLAT_SLOTS * chunk;
+}
+
+/* ---- factors ---- */
+
+static uint32_t next_factor(uint32_t n)
+{
+    if (n <= GROUP_ALONE) return n;
+    for (uint32_t f = GROUP_MOST; f > 1; f--)
+        if (n % f == 0) return f;
+    for (uint32_t f = GROUP_MOST + 1; f * f <= n; f++)
+        if (n % f == 0) return f;
+    return n;
+}
+
+void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
+{
+    *n_factors = 0;
+    while (n > 1) {
+        uint32_t f = *n_factors + 1 == FLAT_LEVELS ? n : next_factor(n);
+        factors[(*n_factors)++] = f;
+        n /= f;
+    }
+}
+
+/* ---- memory ---- */
+
+static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
+{
+    struct tutti_transport *t = lane->transport;
+    void *memory = NULL;
+    lane->own_bytes = memory_bytes(lane->chunk);
+    if (lane->addresses) {
+        memory = tutti_map_lazy(lane->own_bytes);
+        if (!memory) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of staging", lane->own_bytes);
+        *where = (uint64_t)(uintptr_t)memory;
+    } else {
+        TUTTI_TRY(t->ops->heap_alloc(t, lane->own_bytes, &memory));
+        if (!t->ops->locate(t, memory, lane->own_bytes, where)) return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
+    }
+    memset(memory, 0, lane->own_bytes);
+    lane->memories[lane->me] = memory;
+    lane->memories[lane->me]->bytes = lane->own_bytes;
+    atomic_store(&lane->memories[lane->me]->refs, lane->n);
+    return TUTTI_OK;
+}
+
+/* Nobody but this rank knows of it. */
+static void memory_discard(struct flat_lane *lane)
+{
+    struct flat_memory *own = lane->memories ? lane->memories[lane->me] : NULL;
+    if (!own) return;
+    if (lane->addresses)
+        tutti_unmap(own, lane->own_bytes);
+    else
+        (void)lane->transport->ops->heap_free(lane->transport, own);
+}
+
+static void lane_free(struct flat_lane *lane)
+{
+    tutti_free(lane->members);
+    tutti_free(lane->memories);
+    tutti_free(lane->areas);
+    tutti_free(lane->staging);
+    tutti_free(lane->pids);
+    tutti_free(lane);
+}
+
+/* ---- opening ---- */
+
+static enum tutti_status tables_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+{
+    uint32_t n = config->n;
+    lane->members = tutti_alloc_array(n, sizeof(*lane->members));
+    lane->memories = tutti_alloc_array(n, sizeof(*lane->memories));
+    lane->areas = tutti_alloc_array(n, sizeof(*lane->areas));
+    lane->staging = tutti_alloc_array(n, sizeof(*lane->staging));
+    lane->pids = tutti_alloc_array(n, sizeof(*lane->pids));
+    if (!lane->members || !lane->memories || !lane->areas || !lane->staging || !lane->pids)
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane of %u ranks", n);
+    memcpy(lane->members, config->members, n * sizeof(*lane->members));
+    return TUTTI_OK;
+}
+
+/* The largest power of two that leaves as much again for other lanes; less than a page: too little. */
+static size_t chunk_within(size_t budget)
+{
+    size_t chunk = CHUNK_MOST;
+    while (chunk >= PAGE && memory_bytes(chunk) > budget / 2) chunk /= 2;
+    return chunk >= PAGE ? chunk : 0;
+}
+
+static enum tutti_status refuse(const struct tutti_backend_config *config)
+{
+    const struct tutti_transport *t = config->transport;
+    if (config->n > FLAT_MAX_RANKS)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat serves up to %d ranks, not %u", FLAT_MAX_RANKS, config->n);
+    if (!(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat needs memory that all ranks map, which %s has not", t->name);
+    if (config->n > 1 && chunk_within(config->staging_bytes) == 0)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "option staging leaves %zu bytes, too little for another communicator",
+                          config->staging_bytes);
+    return TUTTI_OK;
+}
+
+static enum tutti_status flat_open(const struct tutti_backend_config *config, void *card, struct tutti_backend **out)
+{
+    TUTTI_TRY(refuse(config));
+    struct flat_lane *lane = tutti_alloc(sizeof(*lane));
+    if (!lane) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane");
+    struct card mine = {.version = CARD_VERSION, .area_bytes = sizeof(struct flat_area), .pid = getpid()};
+    enum tutti_status status;
+    lane->base.ops = &tutti_backend_flat;
+    lane->transport = config->transport;
+    lane->n = config->n, lane->me = config->me;
+    lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    lane->crowded = config->crowded, lane->reproducible = config->reproducible;
+    lane->machine = *config->machine;
+    snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);
+    flat_factor(lane->n, &lane->n_factors, lane->factors);
+    TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);
+    if (lane->n > 1) {
+        lane->chunk = chunk_within(config->staging_bytes);
+        TUTTI_TRY_GOTO(status, memory_open(lane, &mine.where), err_lane);
+    }
+    mine.bytes = lane->own_bytes;
+    mine.chunk = lane->chunk;
+    mine.fences = !flat_barrier_available();
+    memset(card, 0, TUTTI_BACKEND_CARD_BYTES);
+    memcpy(card, &mine, sizeof(mine));
+    *out = &lane->base;
+    return TUTTI_OK;
+err_lane:
+    memory_discard(lane);
+    lane_free(lane);
+    return status;
+}
+
+static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const struct card *card)
+{
+    struct tutti_transport *t = lane->transport;
+    if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
+        card->bytes != memory_bytes(card->chunk))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u has another layout of flat's memory", r);
+    if (r != lane->me)
+        lane->memories[r] = lane->addresses ? (struct flat_memory *)(uintptr_t)card->where
+                                            : t->ops->map(t, lane->members[r], card->where, card->bytes);
+    if (!lane->memories[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "memory of rank %u can not be mapped", r);
+    lane->areas[r] = &lane->memories[r]->area;
+    lane->staging[r] = (unsigned char *)lane->memories[r] + staging_at();
+    lane->pids[r] = card->pid;
+    if (card->chunk < lane->chunk) lane->chunk = card->chunk;
+    lane->fences |= card->fences;
+    return TUTTI_OK;
+}
+
+static void flat_close(struct tutti_backend *backend);
+
+static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    lane->connected = true;
+    lane->fences |= lane->crowded;
+    for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
+        struct card card;
+        memcpy(&card, (const char *)cards + (size_t)r * TUTTI_BACKEND_CARD_BYTES, sizeof(card));
+        enum tutti_status status = peer_connect(lane, r, &card);
+        if (status >= 0) continue;
+        flat_close(backend);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- closing ---- */
+
+static bool peers_done(const struct flat_lane *lane)
+{
+    for (uint32_t r = 0; r < lane->n; r++) {
+        if (r == lane->me || !lane->areas[r]) continue;
+        if (atomic_load_explicit(&lane->areas[r]->done, memory_order_acquire) >= lane->number) continue;
+        if (lane->transport->ops->life(lane->transport, lane->members[r]) == TUTTI_LIFE_ALIVE) return false;
+    }
+    return true;
+}
+
+/* Between processes: what a peer may still want to read stays in the heap; the world's end takes it. */
+static void memory_close(struct flat_lane *lane)
+{
+    uint64_t deadline = tutti_deadline_ns(CLOSE_NS);
+    while (!peers_done(lane) && tutti_now_ns() < deadline) tutti_sleep_ns(CLOSE_NAP_NS);
+    if (peers_done(lane)) memory_discard(lane);
+}
+
+static void memories_drop(struct flat_lane *lane)
+{
+    for (uint32_t r = 0; r < lane->n; r++)
+        if (lane->memories[r] && atomic_fetch_sub(&lane->memories[r]->refs, 1) == 1)
+            tutti_unmap(lane->memories[r], lane->memories[r]->bytes);
+}
+
+static void flat_close(struct tutti_backend *backend)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    if (lane->n > 1 && lane->areas[lane->me]) flat_leave(lane);
+    if (lane->n > 1 && !lane->connected)
+        memory_discard(lane);
+    else if (lane->n > 1 && lane->addresses)
+        memories_drop(lane);
+    else if (lane->n > 1)
+        memory_close(lane);
+    lane_free(lane);
+}
+
+/* ---- the rest ---- */
+
+static double flat_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
+{
+    double ns;
+    flat_choose((const struct flat_lane *)(const void *)backend, call, &ns);
+    return ns;
+}
+
+static const char *flat_explain(const struct tutti_backend *backend, const struct tutti_backend_call *call, char *out,
+                                size_t capacity)
+{
+    const struct flat_method *m = flat_choose((const struct flat_lane *)(const void *)backend, call, NULL);
+    snprintf(out, capacity, "%s", m ? m->name : "none");
+    return out;
+}
+
+static size_t flat_staging_used(const struct tutti_backend *backend)
+{
+    return ((const struct flat_lane *)(const void *)backend)->own_bytes;
+}
+
+const struct tutti_backend_ops tutti_backend_flat = {
+    .name = "flat",
+    .help = "ranks of one host, through memory that all of them map",
+    .open = flat_open,
+    .connect = flat_connect,
+    .close = flat_close,
+    .score = flat_score,
+    .begin = flat_begin,
+    .hurry = flat_hurry,
+    .overlay = flat_overlay,
+    .explain = flat_explain,
+    .staging_used = flat_staging_used,
+};

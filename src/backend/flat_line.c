@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The smallest calls: data and the operation's word share cache lines, so that one line's way from writer to reader is
+ * all that a hand-over costs. Each line is written with its word last and read after its word was seen, so nothing rests
+ * on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of readers of a line, and
+ * of lines to read, small where ranks are many; it folds neighbouring groups from left to right, so rank order holds. */
+#include "backend/flat.h"
+
+#define ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
+
+static uint32_t lines_of(size_t bytes)
+{
+    return (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
+}
+
+static struct flat_line *slot(const struct flat_op *op, uint32_t peer, uint32_t level)
+{
+    return op->lane->areas[peer]->lines[level][op->number % FLAT_DEPTH];
+}
+
+/* Behind the bytes come zeros: reductions run over whole lines, where garbage could be slow to add. */
+static void lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
+{
+    struct flat_line *line = slot(op, op->lane->me, level);
+    for (size_t at = 0; at < bytes; at += FLAT_LINE_BYTES, line++) {
+        size_t some = bytes - at < FLAT_LINE_BYTES ? bytes - at : FLAT_LINE_BYTES;
+        if (some == FLAT_LINE_BYTES) {
+            memcpy(line->data, data + at, FLAT_LINE_BYTES);
+        } else {
+            unsigned char whole[FLAT_LINE_BYTES] = {0};
+            memcpy(whole, data + at, some);
+            memcpy(line->data, whole, FLAT_LINE_BYTES);
+        }
+        flat_publish(op, &line->word, op->word);
+    }
+}
+
+static bool lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n)
+{
+    const struct flat_line *line = slot(op, peer, level);
+    for (uint32_t i = 0; i < n; i++)
+        if (atomic_load_explicit(&line[i].word, memory_order_acquire) != op->word &&
+            !flat_spin_word(op, peer, &line[i].word))
+            return false;
+    return true;
+}
+
+/* After lines_there: into ROOM bytes, zeros behind. */
+static void lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out)
+{
+    const struct flat_line *line = slot(op, peer, level);
+    for (uint32_t i = 0; i < n; i++) memcpy(out + (size_t)i * FLAT_LINE_BYTES, line[i].data, FLAT_LINE_BYTES);
+    memset(out + (size_t)n * FLAT_LINE_BYTES, 0, TUTTI_CACHE_LINE);
+}
+
+/* The lines of one level's group, folded in rank order into op->recv. */
+static void fold_level(const struct flat_op *op, bool last)
+{
+    const struct flat_lane *lane = op->lane;
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[ROOM], next[ROOM];
+    uint32_t n = lines_of(op->bytes);
+    /* Whole vectors, and whole elements of any type; a user's function sees the elements alone. */
+    size_t whole = op->call.bind.user ? op->bytes : ((size_t)n * FLAT_LINE_BYTES + 63) & ~(size_t)63;
+
+    lines_get(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, n, sum);
+    for (uint32_t d = 1; d < lane->factors[op->level]; d++) {
+        lines_get(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, n, next);
+        flat_fold(op, sum, sum, next, whole);
+    }
+    if (last) flat_divide(op, sum, whole);
+    memcpy(op->recv, sum, op->bytes);
+}
+
+static enum tutti_advance all_reduce(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
+        if (op->level > 0) {
+            lines_put(op, op->level, op->recv, op->bytes);
+        } else if (op->call.bind.scale) {
+            _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[ROOM];
+            flat_take(op, scaled, op->send, op->bytes);
+            lines_put(op, 0, scaled, op->bytes);
+        } else {
+            lines_put(op, 0, op->send, op->bytes);
+        }
+        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+            FLAT_WAIT(lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level,
+                                  lines_of(op->bytes)));
+        fold_level(op, op->level + 1 == lane->n_factors);
+        op->stride *= lane->factors[op->level];
+    }
+    FLAT_END;
+}
+
+static enum tutti_advance barrier(struct flat_op *op)
+{
+    return flat_meet(op);
+}
+
+bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    return lane->n > 1 && !call->bind.v && bytes <= FLAT_LINE_MAX && !(lane->reproducible && lane->n_factors > 1);
+}
+
+static bool fits_barrier(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return lane->n > 1;
+}
+
+static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    double rounds = lane->n_factors, readers = 0;
+    for (uint32_t l = 0; l < lane->n_factors; l++) readers += lane->factors[l] - 1;
+    return lane->machine.call_ns + rounds * lane->machine.line_ns +
+           readers * (double)lines_of(bytes) * (lane->machine.line_ns / 4);
+}
+
+const struct flat_method flat_line_all_reduce = {
+    .name = "line", .kind = TUTTI_ALL_REDUCE, .fits = flat_fits_line, .cost_ns = cost, .advance = all_reduce};
+const struct flat_method flat_line_barrier = {
+    .name = "line", .kind = TUTTI_BARRIER, .fits = fits_barrier, .cost_ns = cost, .advance = barrier};

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An operation from its begin to its end: its place in the order, the prologue that all methods share (room in the
+ * slots, the post, what the others' posts say), the method that is chosen by it, and the runner that the engine drives. */
+#include "backend/flat.h"
+
+#include <sched.h>
+
+/* Of one wait, on the caller's thread past the engine, and inside the engine, which has others to look after. */
+#define SPINS_HURRY 1024
+#define SPINS_ENGINE 64
+#define TURNS_CROWDED 64 /* given up to ranks on the same CPU before the engine puts the thread to sleep */
+
+static struct flat_op *op_of(struct tutti_runner *runner)
+{
+    return (struct flat_op *)(void *)runner;
+}
+
+static struct flat_area *own_area(const struct flat_lane *lane)
+{
+    return lane->areas[lane->me];
+}
+
+/* ---- what posts say ---- */
+
+static uint64_t locate(const struct flat_op *op, const void *buffer, size_t bytes, uint64_t fact,
+                       _Atomic uint64_t *where)
+{
+    struct tutti_transport *t = op->lane->transport;
+    uint64_t offset = (uint64_t)(uintptr_t)buffer;
+    bool mapped = bytes == 0 || op->lane->addresses || t->ops->locate(t, buffer, bytes, &offset);
+    atomic_store_explicit(where, offset, memory_order_relaxed);
+    return mapped ? fact : 0;
+}
+
+static uint64_t own_facts(struct flat_op *op)
+{
+    struct flat_post *post = flat_post_of(op, op->lane->me);
+    return locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, &post->send) |
+           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, &post->recv);
+}
+
+static void write_post(struct flat_op *op, uint64_t facts)
+{
+    struct flat_post *post = flat_post_of(op, op->lane->me);
+    const struct tutti_call_info *info = &op->call.info;
+    struct tutti_board board = {.kind = (uint8_t)info->kind,
+                                .dtype = (uint8_t)info->dtype,
+                                .op = (uint8_t)info->op,
+                                .root = info->root};
+    atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
+    atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
+    atomic_store_explicit(&post->call, tutti_call_pack(&board), memory_order_relaxed);
+    atomic_store_explicit(&post->count, info->count, memory_order_relaxed);
+    atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
+    atomic_store_explicit(&own_area(op->lane)->signatures[op->number % FLAT_DEPTH], info->signature,
+                          memory_order_relaxed);
+    flat_publish(op, &post->word, op->word);
+}
+
+static unsigned char *address_of(const struct flat_op *op, uint32_t peer, uint64_t where, size_t bytes)
+{
+    struct flat_lane *lane = op->lane;
+    if (lane->addresses) return (unsigned char *)(uintptr_t)where;
+    return lane->transport->ops->map(lane->transport, lane->members[peer], where, bytes);
+}
+
+unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer)
+{
+    if (peer == op->lane->me) return (unsigned char *)(uintptr_t)op->send;
+    uint64_t where = atomic_load_explicit(&flat_post_of(op, peer)->send, memory_order_relaxed);
+    return address_of(op, peer, where, flat_send_bytes(op));
+}
+
+unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
+{
+    if (peer == op->lane->me) return op->recv;
+    uint64_t where = atomic_load_explicit(&flat_post_of(op, peer)->recv, memory_order_relaxed);
+    return address_of(op, peer, where, flat_recv_bytes(op));
+}
+
+/* Blocks of the two buffers, by kind: one, all, or none. */
+enum extent { NONE, ONE, ALL };
+static const struct {
+    enum extent send, recv;
+} extents[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {ONE, ONE}, [TUTTI_REDUCE] = {ONE, ONE},         [TUTTI_BROADCAST] = {ONE, ONE},
+    [TUTTI_ALL_GATHER] = {ONE, ALL}, [TUTTI_GATHER] = {ONE, ALL},         [TUTTI_SCATTER] = {ALL, ONE},
+    [TUTTI_REDUCE_SCATTER] = {ALL, ONE}, [TUTTI_ALL_TO_ALL] = {ALL, ALL}, [TUTTI_BARRIER] = {NONE, NONE},
+    [TUTTI_SCAN] = {ONE, ONE},       [TUTTI_EXSCAN] = {ONE, ONE},
+};
+
+static size_t extent_bytes(const struct flat_op *op, enum extent extent)
+{
+    return extent == NONE ? 0 : extent == ONE ? op->bytes : op->bytes * op->lane->n;
+}
+
+size_t flat_send_bytes(const struct flat_op *op)
+{
+    return op->send ? extent_bytes(op, extents[op->call.info.kind].send) : 0;
+}
+
+size_t flat_recv_bytes(const struct flat_op *op)
+{
+    return op->recv ? extent_bytes(op, extents[op->call.info.kind].recv) : 0;
+}
+
+/* ---- the prologue ---- */
+
+/* What the posts allow instead of the chosen method. */
+static const struct flat_method *by_facts(const struct flat_op *op)
+{
+    for (size_t i = 0; i < flat_n_methods; i++) {
+        const struct flat_method *m = flat_methods[i];
+        if (m->kind == op->call.info.kind && m->needs && (m->needs & ~op->facts) == 0 && m->fits(op->lane, &op->call))
+            return m;
+    }
+    return op->method;
+}
+
+static enum tutti_advance prologue(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->begin_at)
+    FLAT_WAIT(flat_room(op));
+    op->facts = op->method->who == FLAT_NOBODY ? 0 : own_facts(op);
+    if (op->method->start) op->method->start(op);
+    /* Who could go another way does not stage in vain. */
+    if (op->method->first && by_facts(op) == op->method) {
+        FLAT_WAIT(flat_round_room(op, 0));
+        op->method->first(op);
+        op->staged = 1;
+    }
+    write_post(op, op->facts);
+    if (op->method->who == FLAT_ALL) {
+        for (op->peer = 0; op->peer < lane->n; op->peer++) {
+            if (op->peer == lane->me) continue;
+            FLAT_WAIT(flat_posted(op, op->peer));
+            op->facts &= atomic_load_explicit(&flat_post_of(op, op->peer)->facts, memory_order_relaxed);
+        }
+    } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)lane->me) {
+        FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
+        op->facts = atomic_load_explicit(&flat_post_of(op, (uint32_t)op->call.info.root)->facts, memory_order_relaxed);
+    }
+    if (op->method->who != FLAT_NOBODY) {
+        const struct flat_method *way = by_facts(op);
+        if (way != op->method && way->start) way->start(op);
+        op->method = way;
+    }
+    FLAT_END;
+}
+
+/* ---- the runner ---- */
+
+static void finish(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    struct flat_area *area = own_area(lane);
+
+    if (op->symmetric && op->number - 1 > lane->synced) lane->synced = op->number - 1;
+    lane->rounds += op->n_rounds;
+    atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
+    flat_publish(op, &area->done, op->number);
+    tutti_free(op->tables);
+    op->tables = NULL;
+}
+
+/* The awaited peer has posted another call under this number. */
+static bool differs(const struct flat_op *op)
+{
+    uint64_t word = atomic_load_explicit(&flat_post_of(op, op->awaited)->word, memory_order_acquire);
+    return (uint32_t)word == (uint32_t)op->word && word != op->word;
+}
+
+static enum tutti_advance op_advance(struct tutti_runner *runner)
+{
+    struct flat_op *op = op_of(runner);
+    enum tutti_advance run = TUTTI_RUN_DONE;
+
+    if (!op->begun) {
+        run = prologue(op);
+        op->begun = run == TUTTI_RUN_DONE;
+    }
+    if (op->begun) run = op->method->advance(op);
+    if (run == TUTTI_RUN_DONE) finish(op);
+    if (run == TUTTI_RUN_BLOCKED && (op->mismatch || differs(op))) run = TUTTI_RUN_MISMATCH;
+    return run;
+}
+
+static uint32_t op_awaits(const struct tutti_runner *runner)
+{
+    return ((const struct flat_op *)(const void *)runner)->awaited;
+}
+
+static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_t *count)
+{
+    const struct flat_op *op = (const struct flat_op *)(const void *)runner;
+    const struct flat_post *post = flat_post_of(op, op->awaited);
+    *call = atomic_load_explicit(&post->call, memory_order_relaxed);
+    *count = atomic_load_explicit(&post->count, memory_order_relaxed);
+}
+
+static void op_cancel(struct tutti_runner *runner)
+{
+    struct flat_op *op = op_of(runner);
+    flat_leave(op->lane);
+    tutti_free(op->tables);
+    op->tables = NULL;
+}
+
+static const struct tutti_runner_ops runner_ops = {
+    .advance = op_advance,
+    .awaits = op_awaits,
+    .called = op_called,
+    .sleep_begin = flat_sleep_begin,
+    .sleep_end = flat_sleep_end,
+    .cancel = op_cancel,
+};
+
+/* ---- the back end's calls ---- */
+
+void flat_begin(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_op *op = room;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
+
+    memset((char *)op + offsetof(struct flat_op, tables), 0, sizeof(*op) - offsetof(struct flat_op, tables));
+    op->runner.ops = &runner_ops;
+    op->lane = lane;
+    op->call = *call;
+    if (call->bind.factor) memcpy(op->factor, call->bind.factor, tutti_dtype_bytes(call->info.dtype));
+    op->number = ++lane->number;
+    op->word = call->info.signature << 32 | (uint32_t)op->number;
+    op->method = flat_choose(lane, call, NULL);
+    op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
+    op->spins = lane->crowded ? 1 : SPINS_HURRY;
+    op->send = call->bind.input;
+    op->recv = call->bind.output;
+    op->element = tutti_dtype_bytes(call->info.dtype);
+    op->bytes = call->bind.count * op->element;
+}
+
+enum tutti_advance flat_hurry(void *room, const struct tutti_team *team)
+{
+    struct flat_op *op = room;
+    uint32_t turns = 0;
+
+    for (;;) {
+        enum tutti_advance run = op_advance(&op->runner);
+        if (run == TUTTI_RUN_MOVED) {
+            if (tutti_team_failed(team)) run = TUTTI_RUN_BLOCKED; /* the engine tells */
+            else continue;
+        }
+        if (run == TUTTI_RUN_BLOCKED && op->lane->crowded && turns++ < TURNS_CROWDED && !tutti_team_failed(team)) {
+            sched_yield();
+            continue;
+        }
+        op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
+        return run;
+    }
+}
+
+void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board)
+{
+    const struct flat_lane *lane = (const struct flat_lane *)backend;
+    const struct flat_area *area = lane->areas[peer];
+    uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < FLAT_DEPTH; i++) {
+        const struct flat_post *post = &area->posts[i];
+        uint64_t word = atomic_load_explicit(&post->word, memory_order_acquire);
+        uint64_t seq = atomic_load_explicit(&post->seq, memory_order_relaxed);
+        if (word == 0 || seq <= board->seq) continue;
+        board->seq = seq;
+        board->signature = atomic_load_explicit(&area->signatures[i], memory_order_relaxed);
+        board->step = board->n_steps = 0;
+        board->peer = -1;
+        tutti_call_unpack(atomic_load_explicit(&post->call, memory_order_relaxed),
+                          atomic_load_explicit(&post->count, memory_order_relaxed), board);
+    }
+    if (done > board->completed) board->completed = done;
+}

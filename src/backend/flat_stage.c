@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Private buffers, through staging memory, in rounds that overlap: in round u every rank copies its piece u in, each
+ * then folds its own slice of all ranks' piece u - 1, and copies all slices of piece u - 2 out. A rank that has staged
+ * round u + 1 has read round u - 2 to its end, so the slots need no acknowledgement of their own. */
+#include "backend/flat.h"
+
+/* Bytes of round u. */
+static size_t piece_of(const struct flat_op *op, uint64_t u)
+{
+    size_t at = u * op->piece;
+    return op->bytes - at < op->piece ? op->bytes - at : op->piece;
+}
+
+/* At least some rounds, so that copying in, folding and copying out overlap between ranks, but not of tiny ones. */
+static void start(struct flat_op *op)
+{
+    size_t piece = op->lane->chunk;
+    while (piece > 2 * FLAT_BLOCK_BYTES && op->bytes < 4 * piece) piece /= 2;
+    op->piece = piece;
+    op->n_rounds = (op->bytes + piece - 1) / piece;
+}
+
+static void first(struct flat_op *op)
+{
+    flat_take(op, flat_slot_in(op, op->lane->me, 0), op->send, piece_of(op, 0));
+}
+
+static void fold(struct flat_op *op, uint64_t u)
+{
+    const struct flat_lane *lane = op->lane;
+    const unsigned char *sources[FLAT_MAX_RANKS];
+    unsigned char *out = flat_slot_out(op, lane->me, u);
+    size_t at, bytes = flat_part(op, piece_of(op, u), lane->n, lane->me, &at);
+    for (uint32_t r = 0; r < lane->n; r++) sources[r] = flat_slot_in(op, r, u);
+    if (bytes > 0) flat_fold_all(op, &out, 1, sources, lane->n, at, bytes, false);
+    flat_raise(op, FLAT_FOLDED, lane->rounds + u + 1);
+}
+
+static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
+{
+    size_t at, bytes = flat_part(op, piece_of(op, u), op->lane->n, peer, &at);
+    flat_copy(op->recv + u * op->piece + at, flat_slot_out(op, peer, u), bytes, op->bytes >= TUTTI_PAST_CACHE_BYTES);
+}
+
+static uint32_t after(const struct flat_op *op, uint32_t i)
+{
+    uint32_t r = op->lane->me + i;
+    return r < op->lane->n ? r : r - op->lane->n;
+}
+
+static enum tutti_advance all_reduce(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->round = 0; op->round < op->n_rounds + 2; op->round++) {
+        if (op->round < op->n_rounds && op->round >= op->staged) {
+            FLAT_WAIT(flat_round_room(op, op->round));
+            flat_take(op, flat_slot_in(op, lane->me, op->round), op->send + op->round * op->piece,
+                      piece_of(op, op->round));
+            flat_stage(op);
+        }
+        if (op->round >= 1 && op->round <= op->n_rounds) {
+            for (op->peer = 1; op->peer < lane->n; op->peer++)
+                FLAT_WAIT(flat_staged(op, after(op, op->peer), op->round));
+            if (lane->rounds + op->round >= 3) flat_read_by_all(op->lane, lane->rounds + op->round - 3);
+            fold(op, op->round - 1);
+        }
+        if (op->round >= 2) {
+            for (op->peer = 0; op->peer < lane->n; op->peer++) {
+                FLAT_WAIT(after(op, op->peer) == lane->me ||
+                          flat_reached(op, after(op, op->peer), flat_flag(op, after(op, op->peer), FLAT_FOLDED),
+                                       lane->rounds + op->round - 1));
+                copy_out(op, op->round - 2, after(op, op->peer));
+            }
+            flat_has_read(op, op->round - 1);
+        }
+    }
+    if (op->bytes >= TUTTI_PAST_CACHE_BYTES) flat_fence();
+    FLAT_END;
+}
+
+bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return lane->n > 1 && lane->chunk > 0 && !call->bind.v;
+}
+
+static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double bytes = (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype));
+    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
+           2 * bytes / lane->machine.pull_gbs;
+}
+
+const struct flat_method flat_stage_all_reduce = {.name = "stage",
+                                                  .kind = TUTTI_ALL_REDUCE,
+                                                  .who = FLAT_ALL,
+                                                  .fits = flat_fits_staging,
+                                                  .cost_ns = cost,
+                                                  .start = start,
+                                                  .first = first,
+                                                  .advance = all_reduce};

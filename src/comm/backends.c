@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The back end of a communicator: opened by all members together when it is made, asked for each call, and, for calls
+ * that block, driven on the caller's thread past the engine until it would have to wait for long. */
+#include "comm/comm.h"
+
+#include <math.h>
+#include <string.h>
+
+#define APART_ID UINT64_C(0x6261636b656e6473) /* of the team that the cards travel on */
+#define FLAT_NAME "flat"
+
+/* ---- opening ---- */
+
+struct record {
+    int64_t status;
+    unsigned char card[TUTTI_BACKEND_CARD_BYTES];
+};
+
+/* On a team of its own, so that the communicator's calls count from 1. Nobody uses the communicator yet. */
+static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, struct record *all)
+{
+    struct tutti_team *team = comm->team;
+    uint64_t timeout = comm->timeout_ns;
+    struct tutti_team_config config = {.transport = comm->family->world.transport,
+                                       .id = comm->id ^ APART_ID,
+                                       .epoch = comm->epoch,
+                                       .size = (uint32_t)comm->size,
+                                       .slot = (uint32_t)comm->rank,
+                                       .members = comm->members,
+                                       .timeout_ns = comm->create_timeout_ns};
+    TUTTI_TRY(tutti_team_create(comm->context->engine, &config, &comm->team));
+    if (comm->create_timeout_ns) atomic_store(&comm->timeout_ns, comm->create_timeout_ns);
+    enum tutti_status status = tutti_agree_gather(comm, "comm_create", mine, sizeof(*mine), all, NULL);
+    struct tutti_error why = *tutti_last_error();
+    tutti_team_destroy(comm->team);
+    comm->team = team;
+    atomic_store(&comm->timeout_ns, timeout);
+    atomic_store(&comm->sequence, 0);
+    return status < 0 ? tutti_fail_record(&why) : status;
+}
+
+static bool is_wanted(const struct tutti_comm *comm)
+{
+    const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
+    return strcmp(wanted, "off") != 0 && comm->size > 1;
+}
+
+static size_t staging_left(const struct tutti_comm *comm)
+{
+    size_t budget = (size_t)comm->context->config.number[TUTTI_OPT_staging] / 2; /* the other half is for rings */
+    size_t used = atomic_load(&comm->family->staging_used);
+    return used < budget ? budget - used : 0;
+}
+
+/* Decorators see packets alone: a call that sends none would pass them by. */
+static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, struct tutti_backend **out)
+{
+    const struct tutti_config *options = &comm->context->config;
+    struct tutti_backend_config config = {
+        .transport = comm->family->world.transport,
+        .members = comm->members,
+        .n = (uint32_t)comm->size,
+        .me = (uint32_t)comm->rank,
+        .crowded = comm->facts.crowded,
+        .reproducible = comm->facts.reproducible,
+        .staging_bytes = staging_left(comm),
+        .method = options->text[TUTTI_OPT_flat],
+        .machine = &comm->facts.machine,
+    };
+    if (options->text[TUTTI_OPT_decorators][0])
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "back ends are off where the transport is decorated");
+    return tutti_backend_flat.open(&config, mine->card, out);
+}
+
+static enum tutti_status connect_all(struct tutti_comm *comm, struct tutti_backend *backend, const struct record *all)
+{
+    size_t n = (size_t)comm->size;
+    unsigned char *cards = tutti_alloc_array(n, TUTTI_BACKEND_CARD_BYTES);
+    if (!cards) {
+        backend->ops->close(backend);
+        return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory for %zu cards", (int)comm->rank, n);
+    }
+    for (size_t r = 0; r < n; r++)
+        memcpy(cards + r * TUTTI_BACKEND_CARD_BYTES, all[r].card, TUTTI_BACKEND_CARD_BYTES);
+    enum tutti_status status = backend->ops->connect(backend, cards);
+    tutti_free(cards);
+    return status;
+}
+
+static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
+{
+    struct tutti_backend *backend = arg;
+    backend->ops->overlay(backend, peer, board);
+}
+
+static bool all_opened(const struct tutti_comm *comm, const struct record *all)
+{
+    for (int32_t r = 0; r < comm->size; r++) {
+        if (all[r].status >= 0) continue;
+        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end: rank %d: %s", (unsigned long long)comm->id,
+                  (int)r, tutti_status_name((enum tutti_status)all[r].status));
+        return false;
+    }
+    return true;
+}
+
+enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
+{
+    struct tutti_backend *backend = NULL;
+    struct record mine = {.status = TUTTI_OK};
+    if (!is_wanted(comm)) return TUTTI_OK;
+    mine.status = open_own(comm, &mine, &backend);
+    if (mine.status < 0) tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
+    struct record *all = tutti_alloc_array((size_t)comm->size, sizeof(*all));
+    enum tutti_status status = gather_apart(comm, &mine, all);
+    bool opened = status >= 0 && all_opened(comm, all);
+    if (opened)
+        status = connect_all(comm, backend, all);
+    else if (backend)
+        backend->ops->close(backend);
+    tutti_free(all);
+    if (!opened || status < 0) return status;
+    comm->backend = backend;
+    atomic_fetch_add(&comm->family->staging_used, backend->ops->staging_used(backend));
+    tutti_team_set_overlay(comm->team, overlay, backend);
+    return TUTTI_OK;
+}
+
+void tutti_comm_close_backend(struct tutti_comm *comm)
+{
+    if (!comm->backend) return;
+    atomic_fetch_sub(&comm->family->staging_used, comm->backend->ops->staging_used(comm->backend));
+    comm->backend->ops->close(comm->backend);
+    comm->backend = NULL;
+}
+
+/* ---- turns: the order of the calls ---- */
+
+void tutti_comm_turn_take(struct tutti_comm *comm)
+{
+    while (!tutti_comm_turn_try(comm)) tutti_sleep_ns(UINT64_C(1000)); /* held for no longer than a call begins */
+}
+
+/* ---- calls ---- */
+
+/* "flat" or "flat:METHOD" of a call's options; false: something else, or nothing. */
+static bool names_backend(const char *algorithm, const char **method)
+{
+    size_t n = strlen(FLAT_NAME);
+    if (!algorithm || strncmp(algorithm, FLAT_NAME, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
+    *method = algorithm[n] ? algorithm + n + 1 : NULL;
+    return true;
+}
+
+static void call_fill(struct tutti_request *request, struct tutti_backend_call *call)
+{
+    call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
+    call->commutative = !request->user.function || request->user.commutes;
+    call->method = NULL;
+    call->seq = 0;
+    tutti_request_bind(request, &call->bind);
+    tutti_request_info(request, &call->info);
+}
+
+enum tutti_status tutti_request_choose_backend(struct tutti_request *request)
+{
+    struct tutti_comm *comm = request->comm;
+    const char *wanted = request->options.algorithm, *method = NULL;
+    bool named = names_backend(wanted, &method);
+    if (named && !comm->backend)
+        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
+    if (!comm->backend || (wanted && !named)) return TUTTI_OK;
+    bool overrides = comm->facts.overrides && comm->facts.overrides[0];
+    if (!wanted && !request->internal && overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_OK;
+    struct tutti_backend_call *call = &request->call;
+    call_fill(request, call);
+    call->method = method;
+    double ns = comm->backend->ops->score(comm->backend, call);
+    request->on_backend = ns < HUGE_VAL;
+    if (named && !request->on_backend)
+        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "\"%s\" can not run this call", wanted);
+    return TUTTI_OK;
+}
+
+/* The runner took its place in the order, so the others would wait for it. */
+static enum tutti_status hand_over(struct tutti_request *request, const struct tutti_runner *runner, bool helper,
+                                   struct tutti_work **work)
+{
+    enum tutti_status status =
+        tutti_engine_run(request->comm->team, runner, TUTTI_RUNNER_BYTES, &request->call.info, helper, work);
+    if (status >= 0) return status;
+    struct tutti_error why = *tutti_last_error();
+    runner->ops->cancel((struct tutti_runner *)(uintptr_t)runner);
+    tutti_fail_record(&why);
+    tutti_request_give_up(request, NULL, 0);
+    return tutti_fail_record(&why);
+}
+
+enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
+                                              struct tutti_work **work)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char room[TUTTI_RUNNER_BYTES];
+    struct tutti_runner *runner = (struct tutti_runner *)(void *)room;
+    struct tutti_comm *comm = request->comm;
+    enum tutti_status status = TUTTI_OK;
+    enum tutti_advance got = TUTTI_RUN_BLOCKED;
+
+    tutti_request_bind(request, &request->call.bind); /* the request may be a copy of the one that was checked */
+    tutti_comm_turn_take(comm);
+    request->call.seq = tutti_team_next(comm->team);
+    if (tutti_team_failed(comm->team)) hurry = false; /* the engine tells */
+    bool quiet = hurry && tutti_team_quiet(comm->team);
+    comm->backend->ops->begin(comm->backend, &request->call, room);
+    if (quiet) got = comm->backend->ops->hurry(room, comm->team);
+    if (got == TUTTI_RUN_DONE) {
+        tutti_team_count(comm->team);
+        *work = NULL;
+    } else {
+        status = hand_over(request, runner, helper, work);
+    }
+    if (status >= 0) atomic_store(&comm->sequence, request->call.seq);
+    tutti_comm_turn_give(comm);
+    return status;
+}
