@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_MODEL_COST_H
+#define TUTTI_MODEL_COST_H
+
+/* What a call costs through the engine, in two steps: what an algorithm asks of a machine (its load, by formula:
+ * load.c), and how long the measured machine takes for that (cost.c). Basic arithmetic alone, so that all ranks get the
+ * same last digit. */
+
+#include "model/choose.h"
+
+/* Counts of one call. A message is what one send step moves; the engine cuts long ones into slices. */
+struct tutti_load {
+    double hops;                   /* of the longest chain of messages, each of which waits for the one before */
+    double chain;                  /* bytes that these carry together */
+    double messages;               /* of the busiest rank: those that it sends and those that it receives */
+    double sent, received, folded; /* bytes of the busiest rank */
+    double waits;                  /* how often a rank has to wait: the sum over all ranks */
+    double all_messages, all_bytes, all_folded; /* sums over all ranks: of what is sent, and of what is folded */
+    double largest;                             /* bytes of the largest message */
+};
+
+struct ask; /* load.c */
+struct tutti_load_row {
+    enum tutti_kind kind;
+    const struct tutti_algorithm *algorithm;
+    uint32_t radices[3]; /* worth a try, up to the first 0; none: it takes none */
+    struct tutti_load (*load)(const struct ask *ask);
+};
+/* One row for each kind of each algorithm; of equal times the first one's counts. */
+extern const struct tutti_load_row tutti_load_rows[];
+extern const size_t tutti_n_load_rows;
+
+/* bytes: of a block. */
+struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes);
+double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *load);
+
+#endif

@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# All ranks must choose alike, so products and sums are rounded one by one on every machine.
+target_compile_options(tutti_model PRIVATE -ffp-contract=off)

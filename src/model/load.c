@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What each algorithm asks of a machine, as formulas: a few patterns of messages, and one row a kind and algorithm that
+ * puts them together. Sizes that are no power of the radix round up, so these are upper bounds there. */
+
+#include "algo/algo.h"
+#include "model/cost.h"
+
+struct ask {
+    double p, b;  /* ranks, bytes of a block */
+    double r, d;  /* radix, and levels of a tree of it */
+    double log;   /* levels of a binary one */
+    double depth; /* of all levels of the shape together, as binary trees */
+};
+
+/* ---- patterns ---- */
+
+static struct tutti_load both(struct tutti_load a, struct tutti_load b)
+{
+    return (struct tutti_load){
+        .hops = a.hops + b.hops,
+        .chain = a.chain + b.chain,
+        .messages = a.messages + b.messages,
+        .sent = a.sent + b.sent,
+        .received = a.received + b.received,
+        .folded = a.folded + b.folded,
+        .waits = a.waits + b.waits,
+        .all_messages = a.all_messages + b.all_messages,
+        .all_bytes = a.all_bytes + b.all_bytes,
+        .all_folded = a.all_folded + b.all_folded,
+        .largest = a.largest > b.largest ? a.largest : b.largest,
+    };
+}
+
+/* What comes in is combined. */
+static struct tutti_load folding(struct tutti_load load)
+{
+    load.folded = load.received;
+    load.all_folded = load.all_bytes;
+    return load;
+}
+
+/* All send `bytes` to `peers` others, at once. */
+static struct tutti_load exchange(double p, double peers, double bytes)
+{
+    return (struct tutti_load){.hops = peers > 0,
+                               .chain = peers > 0 ? bytes : 0,
+                               .messages = 2 * peers,
+                               .sent = peers * bytes,
+                               .received = peers * bytes,
+                               .waits = peers > 0 ? p : 0,
+                               .all_messages = p * peers,
+                               .all_bytes = p * peers * bytes,
+                               .largest = bytes};
+}
+
+/* `rounds` times each sends one message and then waits for one; they carry `bytes` together, the largest `largest`. */
+static struct tutti_load rounds(double p, double rounds, double bytes, double largest)
+{
+    return (struct tutti_load){.hops = rounds,
+                               .chain = bytes,
+                               .messages = 2 * rounds,
+                               .sent = bytes,
+                               .received = bytes,
+                               .waits = p * rounds,
+                               .all_messages = p * rounds,
+                               .all_bytes = p * bytes,
+                               .largest = largest};
+}
+
+/* From each to the next, from first to last. */
+static struct tutti_load chain(double p, double bytes)
+{
+    return (struct tutti_load){.hops = p - 1,
+                               .chain = (p - 1) * bytes,
+                               .messages = p > 2 ? 2 : p - 1,
+                               .sent = bytes,
+                               .received = bytes,
+                               .waits = p - 1,
+                               .all_messages = p - 1,
+                               .all_bytes = (p - 1) * bytes,
+                               .largest = bytes};
+}
+
+/* Heads of a tree collect from r - 1 others at each level; the root is a head of all. */
+static struct tutti_load up(const struct ask *q, double r, double d)
+{
+    double children = d * (r - 1) < q->p - 1 ? d * (r - 1) : q->p - 1;
+    return (struct tutti_load){.hops = d,
+                               .chain = d * q->b,
+                               .messages = children,
+                               .received = children * q->b,
+                               .waits = (q->p - 1) / (r - 1),
+                               .all_messages = q->p - 1,
+                               .all_bytes = (q->p - 1) * q->b,
+                               .largest = q->b};
+}
+
+static struct tutti_load down(const struct ask *q, double r, double d)
+{
+    struct tutti_load load = up(q, r, d);
+    load.sent = load.received;
+    load.received = 0;
+    load.waits = q->p - 1;
+    return load;
+}
+
+/* Blocks that go with the tree: the root's parts hold all others', and each block moves once a level. */
+static struct tutti_load of_blocks(const struct ask *q, struct tutti_load load, double r)
+{
+    double others = (q->p - 1) * q->b;
+    if (load.sent > 0) load.sent = others;
+    if (load.received > 0) load.received = others;
+    load.chain = others;
+    load.all_bytes = q->p * q->d * q->b * (r - 1) / r;
+    load.largest = q->p * q->b / r;
+    return load;
+}
+
+/* A root and all others, one after another. */
+static struct tutti_load star(const struct ask *q, bool to_root)
+{
+    double others = (q->p - 1) * q->b;
+    return (struct tutti_load){.hops = q->p > 1,
+                               .chain = q->b,
+                               .messages = q->p - 1,
+                               .sent = to_root ? 0 : others,
+                               .received = to_root ? others : 0,
+                               .waits = to_root ? 1 : q->p - 1,
+                               .all_messages = q->p - 1,
+                               .all_bytes = others,
+                               .largest = q->b};
+}
+
+/* Two trees for one half each: every rank is an inner node, of three links, in one of them. */
+static struct tutti_load double_pass(const struct ask *q, bool to_root)
+{
+    return (struct tutti_load){.hops = q->log + 1,
+                               .chain = (q->log + 1) * q->b / 2,
+                               .messages = 4,
+                               .sent = q->b,
+                               .received = q->b,
+                               .waits = to_root ? q->p : 2 * (q->p - 1),
+                               .all_messages = 2 * (q->p - 1),
+                               .all_bytes = (q->p - 1) * q->b,
+                               .largest = q->b / 2};
+}
+
+/* ---- algorithms ---- */
+
+static struct tutti_load direct_all_reduce(const struct ask *q)
+{
+    return folding(exchange(q->p, q->p - 1, q->b));
+}
+static struct tutti_load direct_blocks(const struct ask *q)
+{
+    return exchange(q->p, q->p - 1, q->b);
+}
+static struct tutti_load direct_reduce(const struct ask *q)
+{
+    return folding(star(q, true));
+}
+static struct tutti_load direct_gather(const struct ask *q)
+{
+    return star(q, true);
+}
+static struct tutti_load direct_scatter(const struct ask *q)
+{
+    return star(q, false);
+}
+static struct tutti_load direct_barrier(const struct ask *q)
+{
+    return exchange(q->p, q->p - 1, 0);
+}
+/* The last rank takes from all others, the first one sends to all. */
+static struct tutti_load direct_scan(const struct ask *q)
+{
+    struct tutti_load load = folding(exchange(q->p, q->p - 1, q->b));
+    load.messages /= 2;
+    load.sent = 0;
+    load.waits = q->p - 1;
+    load.all_messages /= 2;
+    load.all_bytes /= 2;
+    load.all_folded /= 2;
+    return load;
+}
+
+static struct tutti_load two_shot_all_reduce(const struct ask *q)
+{
+    double part = q->b / q->p;
+    return both(folding(exchange(q->p, q->p - 1, part)), exchange(q->p, q->p - 1, part));
+}
+static struct tutti_load two_shot_reduce(const struct ask *q)
+{
+    struct ask part = *q;
+    part.b = q->b / q->p;
+    return both(folding(exchange(q->p, q->p - 1, part.b)), star(&part, true));
+}
+static struct tutti_load two_shot_broadcast(const struct ask *q)
+{
+    struct ask part = *q;
+    part.b = q->b / q->p;
+    return both(star(&part, false), exchange(q->p, q->p - 1, part.b));
+}
+
+static struct tutti_load ring_all_gather(const struct ask *q)
+{
+    return rounds(q->p, q->p - 1, (q->p - 1) * q->b, q->b);
+}
+static struct tutti_load ring_reduce_scatter(const struct ask *q)
+{
+    return folding(ring_all_gather(q));
+}
+static struct tutti_load ring_all_reduce(const struct ask *q)
+{
+    struct ask part = *q;
+    part.b = q->b / q->p;
+    return both(ring_reduce_scatter(&part), ring_all_gather(&part));
+}
+static struct tutti_load ring_broadcast(const struct ask *q)
+{
+    return chain(q->p, q->b);
+}
+static struct tutti_load ring_scan(const struct ask *q)
+{
+    return folding(chain(q->p, q->b));
+}
+/* The last one has the result, which goes to the root. */
+static struct tutti_load ring_reduce(const struct ask *q)
+{
+    return both(folding(chain(q->p, q->b)), q->p > 2 ? chain(2, q->b) : (struct tutti_load){.hops = 0});
+}
+
+static struct tutti_load halving_all_gather(const struct ask *q)
+{
+    return rounds(q->p, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
+}
+static struct tutti_load halving_reduce_scatter(const struct ask *q)
+{
+    return folding(halving_all_gather(q));
+}
+static struct tutti_load halving_all_reduce(const struct ask *q)
+{
+    struct ask part = *q;
+    part.b = q->b / q->p;
+    return both(halving_reduce_scatter(&part), halving_all_gather(&part));
+}
+
+static struct tutti_load tree_reduce(const struct ask *q)
+{
+    return folding(up(q, q->r, q->d));
+}
+static struct tutti_load tree_broadcast(const struct ask *q)
+{
+    return down(q, q->r, q->d);
+}
+static struct tutti_load tree_all_reduce(const struct ask *q)
+{
+    return both(tree_reduce(q), tree_broadcast(q));
+}
+static struct tutti_load tree_gather(const struct ask *q)
+{
+    return of_blocks(q, up(q, q->r, q->d), q->r);
+}
+static struct tutti_load tree_scatter(const struct ask *q)
+{
+    return of_blocks(q, down(q, q->r, q->d), q->r);
+}
+static struct tutti_load tree_barrier(const struct ask *q)
+{
+    struct ask token = *q;
+    token.b = 0;
+    return both(up(&token, q->r, q->d), down(&token, q->r, q->d));
+}
+
+static struct tutti_load double_reduce(const struct ask *q)
+{
+    return folding(double_pass(q, true));
+}
+static struct tutti_load double_broadcast(const struct ask *q)
+{
+    return double_pass(q, false);
+}
+static struct tutti_load double_all_reduce(const struct ask *q)
+{
+    return both(double_reduce(q), double_broadcast(q));
+}
+
+/* In each of d rounds r - 1 messages, each of which may be two where blocks pass the last slot. */
+static struct tutti_load bruck_all_gather(const struct ask *q)
+{
+    struct tutti_load load = rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
+    load.messages *= 2 * (q->r - 1);
+    load.all_messages *= 2 * (q->r - 1);
+    return load;
+}
+/* Each block moves as often as its number has digits that are not 0, and is packed and unpacked. */
+static struct tutti_load bruck_all_to_all(const struct ask *q)
+{
+    double moved = q->d * q->p * q->b * (q->r - 1) / q->r;
+    struct tutti_load load = rounds(q->p, q->d, moved, q->p * q->b / q->r);
+    load.messages *= q->r - 1;
+    load.all_messages *= q->r - 1;
+    load.sent += q->p * q->b;
+    load.received += q->p * q->b;
+    return load;
+}
+
+static struct tutti_load dissemination_barrier(const struct ask *q)
+{
+    struct tutti_load load = rounds(q->p, q->d, 0, 0);
+    load.messages *= q->r - 1;
+    load.all_messages *= q->r - 1;
+    return load;
+}
+static struct tutti_load dissemination_scan(const struct ask *q)
+{
+    return folding(rounds(q->p, q->log, q->log * q->b, q->b));
+}
+
+/* Hierarchical: on each level the units but one send to it; parts with roots of their own share the work. */
+static struct tutti_load levels_pass(const struct ask *q, double bytes)
+{
+    struct tutti_load load = exchange(q->p, q->p - 1, bytes);
+    load.hops = q->depth;
+    load.chain = q->depth * bytes;
+    load.waits = q->p * q->depth;
+    return load;
+}
+static struct tutti_load levels_all_reduce(const struct ask *q)
+{
+    return both(folding(levels_pass(q, q->b / q->p)), levels_pass(q, q->b / q->p));
+}
+static struct tutti_load levels_reduce(const struct ask *q)
+{
+    return folding(up(q, 2, q->depth));
+}
+static struct tutti_load levels_broadcast(const struct ask *q)
+{
+    return down(q, 2, q->depth);
+}
+static struct tutti_load levels_all_gather(const struct ask *q)
+{
+    return levels_pass(q, q->b);
+}
+static struct tutti_load levels_reduce_scatter(const struct ask *q)
+{
+    return folding(levels_pass(q, q->b));
+}
+static struct tutti_load levels_gather(const struct ask *q)
+{
+    struct ask deep = *q;
+    deep.d = q->depth;
+    return of_blocks(&deep, up(q, 2, q->depth), 2);
+}
+static struct tutti_load levels_scatter(const struct ask *q)
+{
+    struct ask deep = *q;
+    deep.d = q->depth;
+    return of_blocks(&deep, down(q, 2, q->depth), 2);
+}
+static struct tutti_load levels_barrier(const struct ask *q)
+{
+    struct ask token = *q;
+    token.b = 0;
+    return both(up(&token, 2, q->depth), down(&token, 2, q->depth));
+}
+
+/* ---- the table ---- */
+
+#define ROW(kind, name, load, ...)                                                                                     \
+    {                                                                                                                  \
+        TUTTI_##kind, &tutti_algorithm_##name, {__VA_ARGS__}, load                                                     \
+    }
+const struct tutti_load_row tutti_load_rows[] = {
+    ROW(ALL_REDUCE, direct, direct_all_reduce),
+    ROW(ALL_REDUCE, tree, tree_all_reduce, 2, 4, 8),
+    ROW(ALL_REDUCE, halving_doubling, halving_all_reduce),
+    ROW(ALL_REDUCE, ring, ring_all_reduce),
+    ROW(ALL_REDUCE, direct_two_shot, two_shot_all_reduce),
+    ROW(ALL_REDUCE, double_tree, double_all_reduce),
+    ROW(ALL_REDUCE, hierarchical, levels_all_reduce),
+
+    ROW(REDUCE, direct, direct_reduce),
+    ROW(REDUCE, tree, tree_reduce, 2, 4, 8),
+    ROW(REDUCE, ring, ring_reduce),
+    ROW(REDUCE, direct_two_shot, two_shot_reduce),
+    ROW(REDUCE, double_tree, double_reduce),
+    ROW(REDUCE, hierarchical, levels_reduce),
+
+    ROW(BROADCAST, tree, tree_broadcast, 2, 4, 8),
+    ROW(BROADCAST, direct, direct_scatter),
+    ROW(BROADCAST, ring, ring_broadcast),
+    ROW(BROADCAST, direct_two_shot, two_shot_broadcast),
+    ROW(BROADCAST, double_tree, double_broadcast),
+    ROW(BROADCAST, hierarchical, levels_broadcast),
+
+    ROW(ALL_GATHER, direct, direct_blocks),
+    ROW(ALL_GATHER, bruck, bruck_all_gather, 2, 4),
+    ROW(ALL_GATHER, halving_doubling, halving_all_gather),
+    ROW(ALL_GATHER, ring, ring_all_gather),
+    ROW(ALL_GATHER, pairwise, direct_blocks),
+    ROW(ALL_GATHER, hierarchical, levels_all_gather),
+
+    ROW(GATHER, direct, direct_gather),
+    ROW(GATHER, tree, tree_gather, 2, 4, 8),
+    ROW(GATHER, hierarchical, levels_gather),
+
+    ROW(SCATTER, direct, direct_scatter),
+    ROW(SCATTER, tree, tree_scatter, 2, 4, 8),
+    ROW(SCATTER, hierarchical, levels_scatter),
+
+    ROW(REDUCE_SCATTER, direct, direct_all_reduce),
+    ROW(REDUCE_SCATTER, halving_doubling, halving_reduce_scatter),
+    ROW(REDUCE_SCATTER, pairwise, direct_all_reduce),
+    ROW(REDUCE_SCATTER, ring, ring_reduce_scatter),
+    ROW(REDUCE_SCATTER, hierarchical, levels_reduce_scatter),
+
+    ROW(ALL_TO_ALL, pairwise, direct_blocks),
+    ROW(ALL_TO_ALL, direct, direct_blocks),
+    ROW(ALL_TO_ALL, bruck, bruck_all_to_all, 2, 4),
+
+    ROW(BARRIER, dissemination, dissemination_barrier, 2, 4),
+    ROW(BARRIER, tree, tree_barrier, 2, 4, 8),
+    ROW(BARRIER, direct, direct_barrier),
+    ROW(BARRIER, hierarchical, levels_barrier),
+
+    ROW(SCAN, dissemination, dissemination_scan),
+    ROW(SCAN, ring, ring_scan),
+    ROW(SCAN, direct, direct_scan),
+
+    ROW(EXSCAN, dissemination, dissemination_scan),
+    ROW(EXSCAN, ring, ring_scan),
+    ROW(EXSCAN, direct, direct_scan),
+};
+#undef ROW
+const size_t tutti_n_load_rows = TUTTI_ARRAY_LEN(tutti_load_rows);
+
+/* ---- asking ---- */
+
+static uint32_t log_up(uint32_t n, uint32_t radix)
+{
+    uint32_t log = 0;
+    for (uint64_t reach = 1; reach < n; reach *= radix) log++;
+    return log;
+}
+
+/* The largest group of each level, and of what is above all, as binary trees one after another. */
+static uint32_t levels_depth(const struct tutti_shape *shape)
+{
+    uint32_t depth = 0, units = shape->size;
+    for (uint32_t l = 0; l < shape->n_levels; l++) {
+        uint32_t largest = 1;
+        for (uint32_t r = 0; r < shape->levels[l].n_runs; r++)
+            if (shape->levels[l].runs[r].size > largest) largest = shape->levels[l].runs[r].size;
+        depth += log_up(largest, 2);
+        units = tutti_level_groups(&shape->levels[l]);
+    }
+    return depth + log_up(units, 2);
+}
+
+struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes)
+{
+    uint32_t radix = shape->radix > 1 ? shape->radix : 2;
+    const struct ask ask = {
+        .p = shape->size,
+        .b = (double)bytes,
+        .r = radix,
+        .d = log_up(shape->size, radix),
+        .log = log_up(shape->size, 2),
+        .depth = levels_depth(shape),
+    };
+    return row->load(&ask);
+}
