@@ -64,6 +64,7 @@ static void total(void **state)
     for (uint32_t size = 1; size <= 1024; size = size < 20 ? size + 1 : size * 2 - 7)
         for (int variant = 0; variant < 8; variant++) {
             struct tutti_facts facts = {.shape = {.size = size}, .min_cpus = 2, .overrides = ""};
+            facts.machine = tutti_machine_default;
             facts.n_host = variant & 1 ? size : 1;
             facts.crowded = facts.n_host > facts.min_cpus;
             facts.reproducible = variant & 2;
@@ -81,6 +82,7 @@ static void crowded(void **state)
     const struct tutti_algorithm *algorithm = NULL;
     struct tutti_shape shape = {0};
     struct tutti_facts facts = {.shape = {.size = 64}, .min_cpus = 2, .n_host = 64, .crowded = true};
+    facts.machine = tutti_machine_default;
     struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = 8, .commutative = true};
     uint32_t wide = 0;
     for (question.bytes = 8; question.bytes <= 16384; question.bytes *= 2) {
@@ -114,7 +116,7 @@ static void overrides(void **state)
     (void)state;
     const struct tutti_algorithm *algorithm = NULL;
     struct tutti_shape shape = {0};
-    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6};
+    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6, .machine = tutti_machine_default};
     facts.overrides = "all_reduce=ring,broadcast=tree:4";
     struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = 8, .commutative = true};
     assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
@@ -132,7 +134,7 @@ static void overrides(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6};
+    struct tutti_facts facts = {.shape = {.size = 6}, .min_cpus = 8, .n_host = 6, .machine = tutti_machine_default};
     struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .commutative = true, .algorithm = "rong"};
     expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "rong");
     question.algorithm = "pairwise";

@@ -47,7 +47,7 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;
     /* Of a long message only the first slice is waited for: the others follow it. */
     double chain = larger(load->chain / pieces, 0) * through;
-    if (facts->n_host <= facts->min_cpus) {
+    if (!facts->crowded) {
         double busy = load->messages * pieces * message / 2 + load->sent * rates.in + load->received * rates.out +
                       load->folded * rates.fold;
         return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
