@@ -269,6 +269,18 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
     return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
 }
 
+/* ---- lines (flat_line.c): level 0 is what a rank gives, the others are partial results of butterflies ---- */
+#define FLAT_LINE_ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
+static inline uint32_t flat_lines_of(size_t bytes)
+{
+    return (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
+}
+void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
+/* Whether the first n lines of the peer are written. */
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n);
+/* After flat_lines_there: n lines into FLAT_LINE_ROOM bytes, zeros behind. */
+void flat_lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out);
+
 /* ---- bytes (flat_data.c) ---- */
 /* dst = src, and, for a reduction that scales its inputs, scaled. */
 void flat_take(const struct flat_op *op, void *dst, const void *src, size_t bytes);

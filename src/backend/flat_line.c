@@ -5,20 +5,13 @@
  * of lines to read, small where ranks are many; it folds neighbouring groups from left to right, so rank order holds. */
 #include "backend/flat.h"
 
-#define ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
-
-static uint32_t lines_of(size_t bytes)
-{
-    return (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
-}
-
 static struct flat_line *slot(const struct flat_op *op, uint32_t peer, uint32_t level)
 {
     return op->lane->areas[peer]->lines[level][op->number % FLAT_DEPTH];
 }
 
 /* Behind the bytes come zeros: reductions run over whole lines, where garbage could be slow to add. */
-static void lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
+void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
 {
     struct flat_line *line = slot(op, op->lane->me, level);
     for (size_t at = 0; at < bytes; at += FLAT_LINE_BYTES, line++) {
@@ -34,7 +27,7 @@ static void lines_put(struct flat_op *op, uint32_t level, const unsigned char *d
     }
 }
 
-static bool lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n)
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n)
 {
     const struct flat_line *line = slot(op, peer, level);
     for (uint32_t i = 0; i < n; i++)
@@ -44,8 +37,8 @@ static bool lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint3
     return true;
 }
 
-/* After lines_there: into ROOM bytes, zeros behind. */
-static void lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out)
+/* After flat_lines_there: into FLAT_LINE_ROOM bytes, zeros behind. */
+void flat_lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out)
 {
     const struct flat_line *line = slot(op, peer, level);
     for (uint32_t i = 0; i < n; i++) memcpy(out + (size_t)i * FLAT_LINE_BYTES, line[i].data, FLAT_LINE_BYTES);
@@ -56,14 +49,14 @@ static void lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, u
 static void fold_level(const struct flat_op *op, bool last)
 {
     const struct flat_lane *lane = op->lane;
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[ROOM], next[ROOM];
-    uint32_t n = lines_of(op->bytes);
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
+    uint32_t n = flat_lines_of(op->bytes);
     /* Whole vectors, and whole elements of any type; a user's function sees the elements alone. */
     size_t whole = op->call.bind.user ? op->bytes : ((size_t)n * FLAT_LINE_BYTES + 63) & ~(size_t)63;
 
-    lines_get(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, n, sum);
+    flat_lines_get(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, n, sum);
     for (uint32_t d = 1; d < lane->factors[op->level]; d++) {
-        lines_get(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, n, next);
+        flat_lines_get(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, n, next);
         flat_fold(op, sum, sum, next, whole);
     }
     if (last) flat_divide(op, sum, whole);
@@ -76,17 +69,17 @@ static enum tutti_advance all_reduce(struct flat_op *op)
     FLAT_BEGIN(op->at)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         if (op->level > 0) {
-            lines_put(op, op->level, op->recv, op->bytes);
+            flat_lines_put(op, op->level, op->recv, op->bytes);
         } else if (op->call.bind.scale) {
-            _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[ROOM];
+            _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_ROOM];
             flat_take(op, scaled, op->send, op->bytes);
-            lines_put(op, 0, scaled, op->bytes);
+            flat_lines_put(op, 0, scaled, op->bytes);
         } else {
-            lines_put(op, 0, op->send, op->bytes);
+            flat_lines_put(op, 0, op->send, op->bytes);
         }
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
-            FLAT_WAIT(lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level,
-                                  lines_of(op->bytes)));
+            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level,
+                                  flat_lines_of(op->bytes)));
         fold_level(op, op->level + 1 == lane->n_factors);
         op->stride *= lane->factors[op->level];
     }
@@ -116,7 +109,7 @@ static double cost(const struct flat_lane *lane, const struct tutti_backend_call
     double rounds = lane->n_factors, readers = 0;
     for (uint32_t l = 0; l < lane->n_factors; l++) readers += lane->factors[l] - 1;
     return lane->machine.call_ns + rounds * lane->machine.line_ns +
-           readers * (double)lines_of(bytes) * (lane->machine.line_ns / 4);
+           readers * (double)flat_lines_of(bytes) * (lane->machine.line_ns / 4);
 }
 
 const struct flat_method flat_line_all_reduce = {

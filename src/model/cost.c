@@ -49,10 +49,10 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     double chain = larger(load->chain / pieces, 0) * through;
     if (!facts->crowded) {
         double busy = load->messages * pieces * message / 2 + load->sent * rates.in + load->received * rates.out +
-                      load->folded * rates.fold;
+                      load->folded * rates.fold + load->copied * rates.in;
         return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
     }
     double work = waits * wake + load->all_messages * pieces * message + load->all_bytes * through +
-                  load->all_folded * rates.fold + facts->shape.size * (double)m->call_ns;
+                  load->all_folded * rates.fold + facts->shape.size * ((double)m->call_ns + load->copied * rates.in);
     return m->call_ns + larger(load->hops * (wake + message) + chain, work / facts->min_cpus);
 }

@@ -10,6 +10,8 @@ struct ask {
     double p, b;  /* ranks, bytes of a block */
     double r, d;  /* radix, and levels of a tree of it */
     double log;   /* levels of a binary one */
+    double fan;   /* messages of a rank to those j * r^k further on, for j < r */
+    double moves; /* digits that are not 0 in the numbers below p, base r */
     double depth; /* of all levels of the shape together, as binary trees */
 };
 
@@ -24,6 +26,7 @@ static struct tutti_load both(struct tutti_load a, struct tutti_load b)
         .sent = a.sent + b.sent,
         .received = a.received + b.received,
         .folded = a.folded + b.folded,
+        .copied = a.copied + b.copied,
         .waits = a.waits + b.waits,
         .all_messages = a.all_messages + b.all_messages,
         .all_bytes = a.all_bytes + b.all_bytes,
@@ -73,8 +76,8 @@ static struct tutti_load chain(double p, double bytes)
 {
     return (struct tutti_load){.hops = p - 1,
                                .chain = (p - 1) * bytes,
-                               .messages = p > 2 ? 2 : p - 1,
-                               .sent = bytes,
+                               .messages = p > 2 ? 2 : 1,
+                               .sent = p > 2 ? bytes : 0,
                                .received = bytes,
                                .waits = p - 1,
                                .all_messages = p - 1,
@@ -200,7 +203,13 @@ static struct tutti_load two_shot_broadcast(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    return both(star(&part, false), exchange(q->p, q->p - 1, part.b));
+    struct tutti_load load = both(star(&part, false), star(&part, false)); /* the root, which owns a part, too */
+    double others = (q->p - 1) * (q->p - 2);
+    if (q->p <= 2) load.hops = 1;
+    load.waits += others;
+    load.all_messages += others;
+    load.all_bytes += others * part.b;
+    return load;
 }
 
 static struct tutti_load ring_all_gather(const struct ask *q)
@@ -228,7 +237,9 @@ static struct tutti_load ring_scan(const struct ask *q)
 /* The last one has the result, which goes to the root. */
 static struct tutti_load ring_reduce(const struct ask *q)
 {
-    return both(folding(chain(q->p, q->b)), q->p > 2 ? chain(2, q->b) : (struct tutti_load){.hops = 0});
+    struct tutti_load load = folding(chain(q->p + 1, q->b));
+    load.all_folded = (q->p - 1) * q->b;
+    return load;
 }
 
 static struct tutti_load halving_all_gather(const struct ask *q)
@@ -286,36 +297,42 @@ static struct tutti_load double_all_reduce(const struct ask *q)
     return both(double_reduce(q), double_broadcast(q));
 }
 
-/* In each of d rounds r - 1 messages, each of which may be two where blocks pass the last slot. */
+/* Blocks that do not pass the last slot are one message, others two. */
 static struct tutti_load bruck_all_gather(const struct ask *q)
 {
     struct tutti_load load = rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
-    load.messages *= 2 * (q->r - 1);
-    load.all_messages *= 2 * (q->r - 1);
+    load.messages = 4 * q->fan;
+    load.all_messages = 2 * q->p * q->fan - (q->p - 1);
     return load;
 }
-/* Each block moves as often as its number has digits that are not 0, and is packed and unpacked. */
+/* Packed and unpacked as well. */
 static struct tutti_load bruck_all_to_all(const struct ask *q)
 {
-    double moved = q->d * q->p * q->b * (q->r - 1) / q->r;
-    struct tutti_load load = rounds(q->p, q->d, moved, q->p * q->b / q->r);
-    load.messages *= q->r - 1;
-    load.all_messages *= q->r - 1;
-    load.sent += q->p * q->b;
-    load.received += q->p * q->b;
+    struct tutti_load load = rounds(q->p, q->d, q->moves * q->b, q->p * q->b / q->r);
+    load.messages = 2 * q->fan;
+    load.all_messages = q->p * q->fan;
+    load.copied = 2 * q->p * q->b;
     return load;
 }
 
 static struct tutti_load dissemination_barrier(const struct ask *q)
 {
     struct tutti_load load = rounds(q->p, q->d, 0, 0);
-    load.messages *= q->r - 1;
-    load.all_messages *= q->r - 1;
+    load.messages = 2 * q->fan;
+    load.all_messages = q->p * q->fan;
     return load;
 }
 static struct tutti_load dissemination_scan(const struct ask *q)
 {
-    return folding(rounds(q->p, q->log, q->log * q->b, q->b));
+    struct tutti_load load = folding(rounds(q->p, q->log, q->log * q->b, q->b));
+    double none = q->p - 1; /* in the round of distance d, d ranks have nobody to send to */
+    load.messages -= 1;
+    load.sent -= q->b;
+    load.waits -= none;
+    load.all_messages -= none;
+    load.all_bytes -= none * q->b;
+    load.all_folded -= none * q->b;
+    return load;
 }
 
 /* Hierarchical: on each level the units but one send to it; parts with roots of their own share the work. */
@@ -445,6 +462,16 @@ static uint32_t log_up(uint32_t n, uint32_t radix)
     return log;
 }
 
+static void digits_count(struct ask *ask, uint64_t n, uint64_t radix)
+{
+    for (uint64_t weight = 1; weight < n; weight *= radix) {
+        uint64_t cycle = weight * radix, rest = n % cycle, reached = (n + weight - 1) / weight - 1;
+        uint64_t zeros = n / cycle * weight + (rest < weight ? rest : weight);
+        ask->fan += (double)(reached < radix - 1 ? reached : radix - 1);
+        ask->moves += (double)(n - zeros);
+    }
+}
+
 /* The largest group of each level, and of what is above all, as binary trees one after another. */
 static uint32_t levels_depth(const struct tutti_shape *shape)
 {
@@ -462,7 +489,7 @@ static uint32_t levels_depth(const struct tutti_shape *shape)
 struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes)
 {
     uint32_t radix = shape->radix > 1 ? shape->radix : 2;
-    const struct ask ask = {
+    struct ask ask = {
         .p = shape->size,
         .b = (double)bytes,
         .r = radix,
@@ -470,5 +497,6 @@ struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct t
         .log = log_up(shape->size, 2),
         .depth = levels_depth(shape),
     };
+    digits_count(&ask, shape->size, radix);
     return row->load(&ask);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Reads the topology that Linux describes under /sys/devices/system and /proc. */
+/* The source that is always there: what Linux says of CPUs under /sys/devices/system, and of this process in /proc. */
 
-#include "topo/topo.h"
+#include "topo/source.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 
 #define MAX_CPUS 8192
 #define TEXT_MAX 65536
-#define UNKNOWN UINT32_MAX
 
 /* The first bytes of a file as text, without the last newline. */
 static bool text_read(const char *root, const char *path, char *out, size_t capacity)
@@ -53,7 +51,7 @@ static struct tutti_topo_cpu *cpu_find(const struct tutti_topo *topo, uint32_t i
     return NULL;
 }
 
-/* Cores and L3s go by their least CPU until groups_number. */
+/* Cores and L3s go by their least CPU. */
 static void cpu_read(const char *root, struct tutti_topo *topo, struct tutti_topo_cpu *cpu, char *text, uint32_t *ids)
 {
     char path[128];
@@ -63,7 +61,7 @@ static void cpu_read(const char *root, struct tutti_topo *topo, struct tutti_top
     cpu->core = n != SIZE_MAX && n > 0 ? ids[0] : cpu->id;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/physical_package_id", cpu->id);
     cpu->package = number_read(root, path, &number) && number >= 0 ? (uint32_t)number : 0;
-    cpu->l3 = UNKNOWN;
+    cpu->l3 = TUTTI_TOPO_UNKNOWN;
     for (unsigned index = 0; index < 16; index++) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index%u/level", cpu->id, index);
         if (!number_read(root, path, &number)) break;
@@ -131,83 +129,46 @@ static void identity_read(const char *root, struct tutti_topo *topo, char *text)
     }
 }
 
-static uint32_t *group_of(const struct tutti_topo *topo, uint32_t i, size_t offset)
+/* Text of a file and ids of a list, for all that is read here. */
+static enum tutti_status room_make(char **text, uint32_t **ids)
 {
-    return (uint32_t *)(void *)((unsigned char *)&topo->cpus[i] + offset);
+    *text = tutti_alloc(TEXT_MAX);
+    *ids = *text ? tutti_alloc_array(MAX_CPUS, sizeof **ids) : NULL;
+    if (*ids) return TUTTI_OK;
+    tutti_free(*text);
+    return tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of this host");
 }
 
-/* Renumbers one kind of group from 0, in order of the least CPU; returns how many there are. */
-static uint32_t groups_number(struct tutti_topo *topo, size_t offset, uint32_t *old)
+enum tutti_status tutti_topo_read_sys(struct tutti_topo *topo, const char *root)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < topo->n_cpus; i++) old[i] = *group_of(topo, i, offset);
-    for (uint32_t i = 0; i < topo->n_cpus; i++) {
-        uint32_t first = 0;
-        while (old[first] != old[i]) first++;
-        *group_of(topo, i, offset) = first == i ? n++ : *group_of(topo, first, offset);
-    }
-    return n;
-}
-
-enum tutti_status tutti_topo_init(struct tutti_topo *topo, const char *root)
-{
+    char *text;
+    uint32_t *ids;
+    TUTTI_TRY(room_make(&text, &ids));
     enum tutti_status status = TUTTI_OK;
-    *topo = (struct tutti_topo){.cpus = NULL};
-    char *text = tutti_alloc(TEXT_MAX);
-    uint32_t *ids = tutti_alloc_array(MAX_CPUS, sizeof *ids);
-    if (!text || !ids) {
-        status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of this host");
-        goto out;
-    }
     const size_t n = list_read(root, "/sys/devices/system/cpu/online", text, ids);
-    if (n == SIZE_MAX || n == 0) {
+    if (n == SIZE_MAX || n == 0)
         status =
             tutti_fail(TUTTI_ERR_SYSTEM, "%s/sys/devices/system/cpu/online does not list the CPUs of this host", root);
-        goto out;
+    else
+        status = tutti_topo_cpus_make(topo, (uint32_t)n);
+    if (status >= 0) {
+        for (size_t i = 0; i < n; i++) topo->cpus[i].id = ids[i];
+        for (size_t i = 0; i < n; i++) cpu_read(root, topo, &topo->cpus[i], text, ids);
+        nodes_read(root, topo, text, ids);
     }
-    topo->cpus = tutti_alloc_array(n, sizeof *topo->cpus);
-    if (!topo->cpus) {
-        status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of %zu CPUs", n);
-        goto out;
-    }
-    topo->n_cpus = (uint32_t)n;
-    for (size_t i = 0; i < n; i++) topo->cpus[i].id = ids[i];
-    for (size_t i = 0; i < n; i++) cpu_read(root, topo, &topo->cpus[i], text, ids);
-    nodes_read(root, topo, text, ids);
-    allowed_read(root, topo, text, ids);
-    identity_read(root, topo, text);
-    topo->n_cores = groups_number(topo, offsetof(struct tutti_topo_cpu, core), ids);
-    topo->n_l3 = groups_number(topo, offsetof(struct tutti_topo_cpu, l3), ids);
-    topo->n_nodes = groups_number(topo, offsetof(struct tutti_topo_cpu, node), ids);
-    topo->n_packages = groups_number(topo, offsetof(struct tutti_topo_cpu, package), ids);
-out:
     tutti_free(ids);
     tutti_free(text);
     return status;
 }
 
-void tutti_topo_fini(struct tutti_topo *topo)
+enum tutti_status tutti_topo_read_proc(struct tutti_topo *topo, const char *root)
 {
-    tutti_free(topo->cpus);
-    *topo = (struct tutti_topo){.cpus = NULL};
-}
-
-static int order_compare(const void *left, const void *right, void *context)
-{
-    const struct tutti_topo *topo = context;
-    const struct tutti_topo_cpu *a = &topo->cpus[*(const uint32_t *)left], *b = &topo->cpus[*(const uint32_t *)right];
-    const uint32_t x[] = {a->package, a->node, a->l3, a->core, a->id},
-                   y[] = {b->package, b->node, b->l3, b->core, b->id};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(x); i++)
-        if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
-    return 0;
-}
-
-size_t tutti_topo_order(const struct tutti_topo *topo, uint32_t *indices)
-{
-    size_t n = 0;
-    for (uint32_t i = 0; i < topo->n_cpus; i++)
-        if (topo->cpus[i].allowed) indices[n++] = i;
-    qsort_r(indices, n, sizeof *indices, order_compare, (void *)topo);
-    return n;
+    char *text;
+    uint32_t *ids;
+    TUTTI_TRY(room_make(&text, &ids));
+    allowed_read(root, topo, text, ids);
+    identity_read(root, topo, text);
+    tutti_free(ids);
+    tutti_free(text);
+    return TUTTI_OK;
 }

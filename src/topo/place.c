@@ -44,7 +44,7 @@ enum tutti_status tutti_topo_host(const struct tutti_topo **out)
     enum tutti_status status = TUTTI_OK;
     if (!atomic_load_explicit(&ready, memory_order_acquire)) {
         pthread_mutex_lock(&lock);
-        if (!ready) status = tutti_topo_init(&topo, "");
+        if (!ready) status = tutti_topo_init(&topo);
         if (status == TUTTI_OK) atomic_store_explicit(&ready, true, memory_order_release);
         pthread_mutex_unlock(&lock);
     }

@@ -2,8 +2,8 @@
 #ifndef TUTTI_TOPO_TOPO_H
 #define TUTTI_TOPO_TOPO_H
 
-/* The processors of this host and what they share: hardware thread, core, L3 cache, NUMA node, package. Read from the
- * kernel's /sys and /proc; the root of both is an argument, so that hosts which nobody here owns can be tested. */
+/* The processors of this host and what they share: hardware thread, core, L3 cache, NUMA node, package. hwloc tells,
+ * where the build found it, else the kernel's /sys; either can be given a host that nobody here owns, for tests. */
 
 #include "base/base.h"
 
@@ -17,15 +17,21 @@ struct tutti_topo {
     struct tutti_topo_cpu *cpus; /* those online, by id; owned */
     uint32_t n_cpus, n_allowed;
     uint32_t n_cores, n_l3, n_nodes, n_packages;
-    uint64_t l3_bytes; /* of the first L3, 0 if unknown */
-    char model[96];    /* "Intel(R) Xeon(R) ...", "" if unknown */
-    char host[65];     /* host name */
-    char boot_id[37];  /* differs for every boot of every host: tells hosts of one name apart; "" if unknown */
+    uint64_t l3_bytes;  /* of the first L3, 0 if unknown */
+    const char *source; /* "hwloc 2.9.0" or "/sys", static */
+    char model[96];     /* "Intel(R) Xeon(R) ...", "" if unknown */
+    char host[65];      /* host name */
+    char boot_id[37];   /* differs for every boot of every host: tells hosts of one name apart; "" if unknown */
 };
 
+/* This host, by hwloc or else by /sys. SYSTEM if not even the CPUs are known, MEMORY. */
+enum tutti_status tutti_topo_init(struct tutti_topo *topo);
 /* root: "" for this host, else a directory that holds sys/ and proc/. What the kernel does not say is taken as one
- * group. SYSTEM if not even the list of CPUs can be read, MEMORY. */
-enum tutti_status tutti_topo_init(struct tutti_topo *topo, const char *root);
+ * group. */
+enum tutti_status tutti_topo_init_sys(struct tutti_topo *topo, const char *root);
+/* synthetic: a host in hwloc's notation, all of it allowed; NULL: this one. UNSUPPORTED in a build without hwloc. */
+enum tutti_status tutti_topo_init_hwloc(struct tutti_topo *topo, const char *synthetic);
+const char *tutti_topo_hwloc(void); /* "hwloc 2.9.0", NULL in a build without it */
 void tutti_topo_fini(struct tutti_topo *topo);
 
 /* Reads the kernel's "0-3,8,10-11" into at most capacity ids, ascending as written; the number of ids, SIZE_MAX if text

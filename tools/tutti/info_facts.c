@@ -114,7 +114,7 @@ static void host_gather(struct info *info)
     struct utsname system;
     struct tutti_topo topo;
     if (uname(&system) == 0) info_text(info, host, "kernel", NULL, "%s %s", system.sysname, system.release);
-    if (tutti_topo_init(&topo, "") < 0) {
+    if (tutti_topo_init(&topo) < 0) {
         info_text(info, host, "topology", NULL, "%s", tutti_last_error()->text);
         return;
     }

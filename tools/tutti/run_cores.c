@@ -85,7 +85,7 @@ bool run_cores_read(struct run_options *options)
     struct tutti_topo topo;
     bool ok = false;
     if (strcmp(options->cores, "none") == 0) return true;
-    if (tutti_topo_init(&topo, "") < 0) {
+    if (tutti_topo_init(&topo) < 0) {
         run_say("--cores %s: %s", options->cores, tutti_last_error()->text);
         return false;
     }
