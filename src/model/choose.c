@@ -178,6 +178,53 @@ size_t tutti_candidates(const struct tutti_facts *facts, const struct tutti_ques
     return n ? n : candidates(facts, question, false, out, capacity);
 }
 
+/* ---- what was chosen already ---- */
+
+/* Never 0. Sizes that have no place in a key are not kept. */
+static uint64_t memo_key(const struct tutti_facts *facts, const struct tutti_question *question)
+{
+    if (!facts->memo || question->bytes >> 56) return 0;
+    return question->bytes << 8 | (uint64_t)(question->kind + 1) << 4 | (uint64_t)question->commutative << 3 |
+           (uint64_t)question->v << 2 | (uint64_t)question->counts_shared << 1 | facts->reproducible;
+}
+
+static size_t memo_place(uint64_t key)
+{
+    return tutti_mix64(key) % TUTTI_MEMO_ENTRIES;
+}
+
+/* An answer is the time as a float, the radix and the algorithm's place in its table. */
+static bool memo_find(const struct tutti_facts *facts, const struct tutti_question *question, uint64_t key,
+                      struct tutti_candidate *out)
+{
+    if (!key) return false;
+    const size_t place = memo_place(key);
+    const uint64_t answer = atomic_load_explicit(&facts->memo->entries[place].answer, memory_order_relaxed);
+    const uint64_t check = atomic_load_explicit(&facts->memo->entries[place].check, memory_order_relaxed);
+    if ((check ^ answer) != key) return false;
+    const uint32_t bits = (uint32_t)(answer >> 32);
+    float ns;
+    memcpy(&ns, &bits, sizeof ns);
+    out->algorithm = tutti_algorithms[answer & 0xff];
+    out->shape = shape_for(facts, out->algorithm, question->kind, (uint32_t)(answer >> 8 & 0xffffff));
+    out->ns = (double)ns;
+    return true;
+}
+
+static void memo_keep(const struct tutti_facts *facts, uint64_t key, struct tutti_candidate *chosen)
+{
+    if (!key) return;
+    const float ns = (float)chosen->ns;
+    uint32_t bits, index = 0;
+    while (tutti_algorithms[index] != chosen->algorithm) index++;
+    memcpy(&bits, &ns, sizeof bits);
+    const uint64_t answer = (uint64_t)bits << 32 | (uint64_t)chosen->shape.radix << 8 | index;
+    const size_t place = memo_place(key);
+    atomic_store_explicit(&facts->memo->entries[place].check, key ^ answer, memory_order_relaxed);
+    atomic_store_explicit(&facts->memo->entries[place].answer, answer, memory_order_relaxed);
+    chosen->ns = (double)ns; /* the same from now on */
+}
+
 enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
                                   struct tutti_candidate *out)
 {
@@ -187,6 +234,8 @@ enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct 
     override_find(facts->overrides, question->kind, override, sizeof(override));
     if (override[0]) return choose_override(facts, question, override, out);
 
+    const uint64_t key = memo_key(facts, question);
+    if (memo_find(facts, question, key, out)) return TUTTI_OK;
     struct tutti_candidate all[TUTTI_MAX_CANDIDATES], *best = all;
     size_t n = tutti_candidates(facts, question, all, TUTTI_ARRAY_LEN(all));
     for (size_t i = 1; i < n; i++)
@@ -195,6 +244,7 @@ enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct 
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no algorithm runs %s on %u ranks as asked",
                           tutti_kind_info(question->kind)->name, facts->shape.size);
     *out = *best;
+    memo_keep(facts, key, out);
     return TUTTI_OK;
 }
 

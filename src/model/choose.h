@@ -8,6 +8,17 @@
 #include "sched/sched.h"
 #include "topo/topo.h"
 
+#include <stdatomic.h>
+
+/* What was chosen already: predictions take microseconds. Any number of threads use one at once, without a lock:
+ * `check` is the question xored with the answer, so that halves of two answers are no answer. Zeroed is empty. */
+#define TUTTI_MEMO_ENTRIES 64
+struct tutti_memo {
+    struct {
+        _Atomic uint64_t check, answer;
+    } entries[TUTTI_MEMO_ENTRIES];
+};
+
 struct tutti_facts {
     struct tutti_shape shape;  /* size and levels; slot and root ignored */
     uint32_t min_cpus, n_host; /* least CPUs of a rank, ranks of a host: for sentences */
@@ -17,6 +28,7 @@ struct tutti_facts {
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
     struct tutti_machine machine;
     uint64_t slice_bytes, eager_bytes; /* options of these names */
+    struct tutti_memo *memo;           /* of these facts (apart from reproducible and overrides); NULL: none */
 };
 struct tutti_question {
     enum tutti_kind kind;

@@ -101,6 +101,34 @@ static void crowded(void **state)
     assert_string_equal(algorithm->name, "dissemination");
 }
 
+/* From the memory as from scratch, whatever was asked before, also where questions share a place. */
+static void remembered(void **state)
+{
+    (void)state;
+    static struct tutti_memo memo;
+    struct tutti_facts fresh = {.shape = {.size = 13}, .min_cpus = 16, .n_host = 13, .machine = tutti_machine_default};
+    struct tutti_facts facts = fresh;
+    uint64_t seed = 3, bytes[40];
+    facts.memo = &memo;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(bytes); i++) bytes[i] = tutti_random64(&seed) >> (20 + i);
+    for (int round = 0; round < 20000; round++) {
+        struct tutti_candidate a, b;
+        uint64_t random = tutti_random64(&seed);
+        facts.reproducible = fresh.reproducible = random & 1;
+        struct tutti_question question = {.kind = (enum tutti_kind)(random >> 8 & 0xff) % TUTTI_N_KINDS,
+                                          .bytes = bytes[(random >> 16) % TUTTI_ARRAY_LEN(bytes)],
+                                          .commutative = random & 2};
+        question.v = has_v(question.kind) && random & 4;
+        question.counts_shared =
+            question.v && (question.kind == TUTTI_ALL_GATHER || question.kind == TUTTI_REDUCE_SCATTER);
+        assert_int_equal(tutti_choose_ns(&facts, &question, &a), TUTTI_OK);
+        assert_int_equal(tutti_choose_ns(&fresh, &question, &b), TUTTI_OK);
+        assert_ptr_equal(a.algorithm, b.algorithm);
+        assert_memory_equal(&a.shape, &b.shape, sizeof a.shape);
+        assert_true((float)a.ns == (float)b.ns);
+    }
+}
+
 static void expect_refusal(const struct tutti_facts *facts, const struct tutti_question *question,
                            enum tutti_status status, const char *part)
 {
@@ -167,8 +195,8 @@ static void option_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(total),    cmocka_unit_test(crowded),        cmocka_unit_test(overrides),
-        cmocka_unit_test(refusals), cmocka_unit_test(option_checked),
+        cmocka_unit_test(total),     cmocka_unit_test(remembered), cmocka_unit_test(crowded),
+        cmocka_unit_test(overrides), cmocka_unit_test(refusals),   cmocka_unit_test(option_checked),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,12 +7,13 @@
 #include "model/cost.h"
 
 struct ask {
-    double p, b;  /* ranks, bytes of a block */
-    double r, d;  /* radix, and levels of a tree of it */
-    double log;   /* levels of a binary one */
-    double fan;   /* messages of a rank to those j * r^k further on, for j < r */
-    double moves; /* digits that are not 0 in the numbers below p, base r */
-    double depth; /* of all levels of the shape together, as binary trees */
+    double p, b;     /* ranks, bytes of a block */
+    double r, d;     /* radix, and levels of a tree of it */
+    double log;      /* levels of a binary one */
+    double fan;      /* messages of a rank to those j * r^k further on, for j < r */
+    double children; /* of the root of a tree of radix r */
+    double moves;    /* digits that are not 0 in the numbers below p, base r */
+    double depth;    /* of all levels of the shape together, as binary trees */
 };
 
 /* ---- patterns ---- */
@@ -88,7 +89,7 @@ static struct tutti_load chain(double p, double bytes)
 /* Heads of a tree collect from r - 1 others at each level; the root is a head of all. */
 static struct tutti_load up(const struct ask *q, double r, double d)
 {
-    double children = d * (r - 1) < q->p - 1 ? d * (r - 1) : q->p - 1;
+    double children = r == q->r && d == q->d ? q->children : d * (r - 1);
     return (struct tutti_load){.hops = d,
                                .chain = d * q->b,
                                .messages = children,
@@ -138,10 +139,11 @@ static struct tutti_load star(const struct ask *q, bool to_root)
 /* Two trees for one half each: every rank is an inner node, of three links, in one of them. */
 static struct tutti_load double_pass(const struct ask *q, bool to_root)
 {
-    return (struct tutti_load){.hops = q->log + 1,
-                               .chain = (q->log + 1) * q->b / 2,
-                               .messages = 4,
-                               .sent = q->b,
+    double hops = q->p > 2 ? q->log + 1 : 1;
+    return (struct tutti_load){.hops = hops,
+                               .chain = hops * q->b / 2,
+                               .messages = q->p > 2 ? 4 : 2,
+                               .sent = q->p > 2 ? q->b : 0,
                                .received = q->b,
                                .waits = to_root ? q->p : 2 * (q->p - 1),
                                .all_messages = 2 * (q->p - 1),
@@ -297,12 +299,12 @@ static struct tutti_load double_all_reduce(const struct ask *q)
     return both(double_reduce(q), double_broadcast(q));
 }
 
-/* Blocks that do not pass the last slot are one message, others two. */
+/* A run of blocks is one message, two where it passes the last slot. */
 static struct tutti_load bruck_all_gather(const struct ask *q)
 {
     struct tutti_load load = rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
-    load.messages = 4 * q->fan;
-    load.all_messages = 2 * q->p * q->fan - (q->p - 1);
+    load.messages = 2 * q->fan + (q->r - 1) * (q->d - 1);
+    load.all_messages = q->p * q->fan + q->p - 1 - q->fan;
     return load;
 }
 /* Packed and unpacked as well. */
@@ -380,7 +382,8 @@ static struct tutti_load levels_barrier(const struct ask *q)
 {
     struct ask token = *q;
     token.b = 0;
-    return both(up(&token, 2, q->depth), down(&token, 2, q->depth));
+    struct tutti_load once = both(up(&token, 2, q->depth), down(&token, 2, q->depth));
+    return both(once, once); /* each group meets on the way up and on the way down */
 }
 
 /* ---- the table ---- */
@@ -464,6 +467,8 @@ static uint32_t log_up(uint32_t n, uint32_t radix)
 
 static void digits_count(struct ask *ask, uint64_t n, uint64_t radix)
 {
+    for (uint64_t left = n; left > 1; left = (left + radix - 1) / radix)
+        ask->children += (double)((left < radix ? left : radix) - 1);
     for (uint64_t weight = 1; weight < n; weight *= radix) {
         uint64_t cycle = weight * radix, rest = n % cycle, reached = (n + weight - 1) / weight - 1;
         uint64_t zeros = n / cycle * weight + (rest < weight ? rest : weight);
