@@ -24,7 +24,7 @@ options=$(sed -nE 's/^    X\(([a-z_]+), .*/TUTTI_\1/p' "$root/src/base/config.h"
 same "variable in one of tutti.1 and src/base/config.h" \
     "$(sed -n '/^\.Ss Options of the library/,/^\.S[sh] /s/^\.It Ev \(TUTTI_[A-Z_]*\).*/\1/p' "$root/man/tutti.1")" "$options"
 
-for command in run bench info "sched list" "sched show" "sched check"; do
+for command in run bench info tune "sched list" "sched show" "sched check"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
     told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root/man/tutti.1" |
         sed -nE '/^\.It Fl/s/.*Fl \\-([a-z\\-]+).*/--\1/p' | tr -d '\\')

@@ -17,6 +17,12 @@ int tutti_cmd_run(int argc, char **argv);
 int tutti_cmd_bench(int argc, char **argv);
 int tutti_cmd_info(int argc, char **argv);
 int tutti_cmd_sched(int argc, char **argv);
+int tutti_cmd_tune(int argc, char **argv);
+
+/* ---- commands that need ranks (ranks.c) ---- */
+bool tutti_inside_a_job(void); /* this process is a rank, by what a launcher set */
+/* Runs this command again as n ranks, bound to CPUs as `tutti run --cores` says; the exit status. */
+int tutti_start_ranks(uint32_t n, const char *cores, int argc, char **argv);
 
 /* ---- options (args.c): --name value, --name=value, -n value, -nvalue; `--` ends them ---- */
 enum tutti_arg_type {

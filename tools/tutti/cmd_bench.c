@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_NAMES 32
 
@@ -216,38 +215,6 @@ done:
     return exit_status;
 }
 
-/* Alone: `tutti run -n N -- tutti bench ...` in this process. */
-static int start_ranks(uint32_t n, int argc, char **argv)
-{
-    char self[4096], count[16];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0) {
-        fprintf(stderr, "tutti bench: /proc/self/exe can not be read; start it with tutti run -n %u -- tutti bench\n",
-                n);
-        return TUTTI_EXIT_WRONG;
-    }
-    self[length] = '\0';
-    snprintf(count, sizeof count, "%u", n);
-    char **run_argv = calloc((size_t)argc + 7, sizeof *run_argv);
-    if (!run_argv) return TUTTI_EXIT_WRONG;
-    static char run_name[] = "run", dash_n[] = "-n", dashes[] = "--", bench_name[] = "bench";
-    char *head[] = {run_name, dash_n, count, dashes, self, bench_name};
-    int n_head = (int)TUTTI_ARRAY_LEN(head);
-    memcpy(run_argv, head, sizeof head);
-    memcpy(run_argv + n_head, argv + 1, (size_t)(argc - 1) * sizeof *run_argv);
-    int status = tutti_cmd_run(n_head + argc - 1, run_argv);
-    free(run_argv);
-    return status;
-}
-
-static bool inside_a_job(void)
-{
-    static const char *const names[] = {"RANK", "TUTTI_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(names); i++)
-        if (getenv(names[i])) return true;
-    return false;
-}
-
 int tutti_cmd_bench(int argc, char **argv)
 {
     struct request r = REQUEST_INIT;
@@ -289,7 +256,8 @@ int tutti_cmd_bench(int argc, char **argv)
     else {
         if (n_positional == 1) r.ops = argv[1];
         status = understand(&spec, &r);
-        if (status == TUTTI_EXIT_OK) status = inside_a_job() ? be_a_rank(&spec, &r) : start_ranks(r.n, argc, copy);
+        if (status == TUTTI_EXIT_OK)
+            status = tutti_inside_a_job() ? be_a_rank(&spec, &r) : tutti_start_ranks(r.n, "none", argc, copy);
     }
     free(copy);
     return status;

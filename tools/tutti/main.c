@@ -15,6 +15,7 @@ static const struct command {
     {"run", "start N copies of a program on this host as the ranks of one job", tutti_cmd_run},
     {"bench", "measure collectives, and check their results", tutti_cmd_bench},
     {"info", "version, features, topology, options and what is missing", tutti_cmd_info},
+    {"tune", "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
     {"sched", "list, draw and prove the algorithms", tutti_cmd_sched},
 };
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_TUNE_H
+#define TUTTI_TOOLS_TUNE_H
+
+/* The parts of `tutti tune`: each constant of a machine is one small measurement that some of the ranks make at once
+ * (tune_measure.c); rounds, medians and the file are the command's (cmd_tune.c). */
+
+#include "model/machine.h"
+
+#include <tutti/tutti.h>
+
+/* What the ranks measure with. Memory is touched before anything is timed. */
+struct tune {
+    struct tutti_comm *comm, *pair, *alone; /* all ranks; ranks 0 and 1, NULL at others; this rank */
+    struct tutti_window *window;
+    uint32_t rank, n;
+    unsigned char *own;         /* TUNE_SHARED_BYTES of the window; */
+    unsigned char **peers;      /* those of all ranks */
+    unsigned char *a, *b, *sum; /* private, far_bytes each, huge pages where the kernel gives some */
+    size_t far_bytes;           /* together past any cache */
+    uint64_t *addresses;        /* of all ranks: a */
+    int32_t *pids, *cpus;       /* and process, and CPU */
+    uint64_t n_meetings;        /* that this rank took part in */
+};
+#define TUNE_SHARED_BYTES ((size_t)1 << 20)
+
+enum tune_who { TUNE_ONE, TUNE_PAIR, TUNE_ALL }; /* rank 0; ranks 0 and 1; all ranks */
+enum tune_sum { TUNE_MEAN, TUNE_TOTAL };         /* of what these ranks found */
+struct tune_row {
+    const char *name; /* of the constant */
+    enum tune_who who;
+    enum tune_sum sum;
+    bool spins; /* needs a CPU for each of its ranks */
+    /* The value as this rank finds it; 0: it can not be measured here. known: constants of earlier rows. */
+    double (*measure)(struct tune *tune, uint32_t n, const struct tutti_machine *known);
+};
+extern const struct tune_row tune_rows[];
+extern const size_t tune_n_rows;
+
+/* By all ranks. *value is 0 where one of the row's ranks could not measure it. */
+enum tutti_status tune_measure(struct tune *tune, const struct tune_row *row, const struct tutti_machine *known,
+                               double *value);
+
+/* ---- tune_open.c ---- */
+enum tutti_status tune_open(struct tutti_comm *comm, float cache_kib, struct tune *out);
+void tune_close(struct tune *tune);
+/* Ranks share CPUs, so what they do at once is not measured. */
+bool tune_is_crowded(const struct tune *tune);
+
+#endif
