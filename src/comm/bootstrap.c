@@ -129,7 +129,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .transport = b->config->text[TUTTI_OPT_transport],
         .machine = b->machine,
         .crowded = b->crowded,
-        .staging_bytes = b->config->number[TUTTI_OPT_staging] / 2, /* the other half is the back ends' */
+        .staging_bytes = tutti_rings_staging(b->config),
         .heap_bytes = b->config->number[TUTTI_OPT_heap],
         .started_ns = tutti_now_ns(),
         .deadline_ns = b->deadline_ns,

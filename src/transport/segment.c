@@ -51,6 +51,14 @@ static uint64_t power_of_two_at_most(uint64_t x)
     return UINT64_C(1) << (63 - __builtin_clzll(x | 1));
 }
 
+uint32_t tutti_segment_ring_bytes(uint32_t n, size_t staging_bytes)
+{
+    const uint64_t ring = power_of_two_at_most(staging_bytes / n);
+    return ring < TUTTI_RING_MIN_BYTES   ? TUTTI_RING_MIN_BYTES
+           : ring > TUTTI_RING_MAX_BYTES ? TUTTI_RING_MAX_BYTES
+                                         : (uint32_t)ring;
+}
+
 /* The header of a segment of this configuration. */
 static enum tutti_status header_make(const struct tutti_segment_config *config, struct tutti_segment_header *out)
 {
@@ -60,9 +68,7 @@ static enum tutti_status header_make(const struct tutti_segment_config *config, 
     if (config->heap_bytes > TUTTI_HEAP_MAX_BYTES)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a heap of %llu bytes is more than 1T",
                           (unsigned long long)config->heap_bytes);
-    uint64_t ring = power_of_two_at_most(config->staging_bytes / config->n);
-    if (ring < TUTTI_RING_MIN_BYTES) ring = TUTTI_RING_MIN_BYTES;
-    if (ring > TUTTI_RING_MAX_BYTES) ring = TUTTI_RING_MAX_BYTES;
+    const uint32_t ring = tutti_segment_ring_bytes(config->n, config->staging_bytes);
     uint64_t heap = power_of_two_at_most(config->heap_bytes);
     if (heap < config->heap_bytes) heap *= 2;
     if (heap < page_bytes()) heap = page_bytes();
@@ -72,9 +78,9 @@ static enum tutti_status header_make(const struct tutti_segment_config *config, 
         .packet_bytes = sizeof(struct tutti_packet),
         .error_bytes = sizeof(struct tutti_failure_wire),
         .n = config->n,
-        .ring_bytes = (uint32_t)ring,
+        .ring_bytes = ring,
         .heap_bytes = heap,
-        .total_bytes = tutti_segment_layout(config->n, (uint32_t)ring).total,
+        .total_bytes = tutti_segment_layout(config->n, ring).total,
     };
     return TUTTI_OK;
 }

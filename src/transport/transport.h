@@ -153,6 +153,8 @@ struct tutti_segment_config {
 /* By the leader. shared: a sealed memfd for other processes (shm); else plain memory for threads (self). */
 enum tutti_status tutti_segment_create(const struct tutti_segment_config *config, bool shared,
                                        struct tutti_segment **out);
+/* Bytes of one ring of such a segment. */
+uint32_t tutti_segment_ring_bytes(uint32_t n, size_t staging_bytes);
 /* The two file descriptors to pass on (shm): control and heap. Owned by the segment. */
 void tutti_segment_fds(const struct tutti_segment *segment, int *control_fd, int *heap_fd);
 /* From passed descriptors (owned by the segment on success): magic, version, layout and size are checked. PROTOCOL. */

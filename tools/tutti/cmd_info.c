@@ -8,11 +8,23 @@
 
 #include <stdlib.h>
 
+static void all_write(const struct info *info, bool json, bool config_only)
+{
+    if (json)
+        info_json_write(stdout, info, config_only);
+    else if (config_only)
+        info_options_write(stdout, info);
+    else
+        info_page_write(stdout, info);
+}
+
 int tutti_cmd_info(int argc, char **argv)
 {
-    bool config_only = false, json = false;
+    bool config_only = false, json = false, job = false, met = true, speaks = true;
     const struct tutti_arg args[] = {
         {"config", 0, TUTTI_ARG_FLAG, &config_only, NULL, "only the options, with what each is for"},
+        {"job", 0, TUTTI_ARG_FLAG, &job, NULL,
+         "also of the job that this is started in: all its ranks meet, rank 0 speaks"},
         {"json", 0, TUTTI_ARG_FLAG, &json, NULL, "one JSON object instead of the page"},
     };
     const struct tutti_args spec = {
@@ -20,7 +32,8 @@ int tutti_cmd_info(int argc, char **argv)
         .usage = "[options]",
         .about =
             "Says what this tutti is and can do, what the host looks like, what is missing and how to get it, and\n"
-            "every option with its value and origin. Exit status 1 if the configuration is wrong.",
+            "every option with its value and origin. Exit status 1 if the configuration is\n"
+            "wrong, or the ranks do not meet.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };
@@ -40,15 +53,11 @@ int tutti_cmd_info(int argc, char **argv)
         snprintf(info->config_error, sizeof info->config_error, "%s", tutti_last_error()->text);
     if (!config_only) {
         info_facts_gather(info);
+        if (job && info->config) met = info_job_gather(info, &speaks);
         info_probes_gather(info);
     }
-    if (json)
-        info_json_write(stdout, info, config_only);
-    else if (config_only)
-        info_options_write(stdout, info);
-    else
-        info_page_write(stdout, info);
-    const int status = info->config ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
+    if (speaks) all_write(info, json, config_only);
+    const int status = info->config && met ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
     if (info->config) tutti_config_fini(&config);
     tutti_free(info);
     return status;

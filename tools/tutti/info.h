@@ -2,8 +2,8 @@
 #ifndef TUTTI_TOOLS_INFO_H
 #define TUTTI_TOOLS_INFO_H
 
-/* What `tutti info` says: facts, gathered in sections (info_facts.c, info_probe.c) and then written as a page or as
- * JSON (info_show.c). */
+/* What `tutti info` says: facts, gathered in sections (info_facts.c, info_host.c, info_job.c, info_probe.c) and then
+ * written as a page or as JSON (info_show.c). */
 
 #include "base/config.h"
 
@@ -22,7 +22,7 @@ struct info_lack {
     char what[64], effect[160], remedy[160];
 };
 struct info {
-    struct info_fact facts[64];
+    struct info_fact facts[96];
     struct info_lack lacks[16];
     size_t n_facts, n_lacks;
     const struct tutti_config *config; /* NULL: the configuration is wrong; config_error says why */
@@ -38,6 +38,10 @@ void info_lack(struct info *info, const char *what, const char *effect, const ch
 
 /* ---- gathering ---- */
 void info_facts_gather(struct info *info);
+void info_host_gather(struct info *info); /* the processors, and what this process may use of them */
+/* Meets the other ranks of the job that this process is started in, and tells what they make of one another; *speaks
+ * becomes false on all ranks but one. False when they do not meet. */
+bool info_job_gather(struct info *info, bool *speaks);
 void info_probes_gather(struct info *info); /* what the kernel and the build lack */
 
 /* ---- writing ---- */

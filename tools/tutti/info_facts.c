@@ -4,14 +4,13 @@
 
 #include "info.h"
 
+#include "backend/backend.h"
+#include "comm/bootstrap.h"
 #include "device/reduce.h"
-#include "topo/topo.h"
 #include "transport/transport.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <tutti/comm.h>
 
 #if defined(__clang__)
@@ -23,8 +22,7 @@
 #define TUTTI_BUILD_TYPE "unknown"
 #endif
 
-static const char version[] = "version", features[] = "features", host[] = "host", memory[] = "memory",
-                  security[] = "security";
+static const char version[] = "version", features[] = "features", memory[] = "memory", security[] = "security";
 
 static void version_gather(struct info *info)
 {
@@ -54,6 +52,19 @@ static void simd_gather(struct info *info)
     info_text(info, features, "kernels_usable_here", NULL, "%s", usable);
 }
 
+static void backends_gather(struct info *info)
+{
+#define BACKEND(name) &tutti_backend_##name,
+    static const struct tutti_backend_ops *const all[] = {TUTTI_BACKENDS(BACKEND)};
+#undef BACKEND
+    char text[200] = "";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s (%s)", i ? ", " : "", all[i]->name, all[i]->help);
+    }
+    info_text(info, features, "back_ends", "option backends", "%s", text);
+}
+
 static void features_gather(struct info *info)
 {
 #define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
@@ -62,66 +73,12 @@ static void features_gather(struct info *info)
 #undef TRANSPORT_TEXT
 #undef DECORATOR_TEXT
     info_text(info, features, "transports", NULL, "%s", &transports[2]); /* without the first comma */
+    backends_gather(info);
     info_text(info, features, "decorators", NULL, "%s", &decorators[2]);
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
     simd_gather(info);
-}
-
-/* The CPUs of each group, "0-3 | 4-7", cut off if need be. */
-static void groups_gather(struct info *info, const struct tutti_topo *topo, const char *name, size_t field,
-                          uint32_t n_groups, uint32_t *ids)
-{
-    char text[200] = "";
-    for (uint32_t group = 0; ids && group < n_groups; group++) {
-        char list[200];
-        size_t n = 0, used = strlen(text);
-        for (uint32_t i = 0; i < topo->n_cpus; i++)
-            if (*(const uint32_t *)(const void *)((const char *)&topo->cpus[i] + field) == group)
-                ids[n++] = topo->cpus[i].id;
-        snprintf(text + used, sizeof text - used, "%s%s", group ? " | " : "",
-                 tutti_topo_list_format(ids, n, list, sizeof list));
-    }
-    info_text(info, host, name, NULL, "%s", text);
-}
-
-static void cpus_gather(struct info *info, const struct tutti_topo *topo)
-{
-    uint32_t *ids = tutti_alloc_array(topo->n_cpus, sizeof *ids);
-    char allowed[200];
-    size_t n = 0;
-    info_text(info, host, "processor", NULL, "%s", topo->model);
-    info_number(info, host, "packages", NULL, topo->n_packages);
-    info_number(info, host, "numa_nodes", NULL, topo->n_nodes);
-    groups_gather(info, topo, "cpus_of_numa_nodes", offsetof(struct tutti_topo_cpu, node), topo->n_nodes, ids);
-    info_number(info, host, "l3_groups", NULL, topo->n_l3);
-    groups_gather(info, topo, "cpus_of_l3_groups", offsetof(struct tutti_topo_cpu, l3), topo->n_l3, ids);
-    if (topo->l3_bytes) info_bytes(info, host, "l3_size", "of one group", topo->l3_bytes);
-    info_number(info, host, "cores", NULL, topo->n_cores);
-    info_number(info, host, "cpus", "online", topo->n_cpus);
-    for (uint32_t i = 0; ids && i < topo->n_cpus; i++)
-        if (topo->cpus[i].allowed) ids[n++] = topo->cpus[i].id;
-    info_text(info, host, "cpus_allowed", "by affinity", "%s",
-              ids ? tutti_topo_list_format(ids, n, allowed, sizeof allowed) : "");
-    const uint32_t usable = tutti_cpus_allowed();
-    info_number(info, host, "cpus_usable", usable < topo->n_allowed ? "a cgroup's quota allows no more" : NULL, usable);
-    tutti_free(ids);
-}
-
-static void host_gather(struct info *info)
-{
-    struct utsname system;
-    struct tutti_topo topo;
-    if (uname(&system) == 0) info_text(info, host, "kernel", NULL, "%s %s", system.sysname, system.release);
-    if (tutti_topo_init(&topo) < 0) {
-        info_text(info, host, "topology", NULL, "%s", tutti_last_error()->text);
-        return;
-    }
-    info_text(info, host, "name", NULL, "%s", topo.host);
-    info_text(info, host, "boot_id", NULL, "%s", topo.boot_id);
-    cpus_gather(info, &topo);
-    tutti_topo_fini(&topo);
 }
 
 /* A line of /proc/meminfo, in bytes; 0 if there is none. */
@@ -142,8 +99,10 @@ static void memory_gather(struct info *info)
     info_bytes(info, memory, "total", NULL, meminfo("MemTotal"));
     info_bytes(info, memory, "available", NULL, meminfo("MemAvailable"));
     if (!info->config) return;
-    info_bytes(info, memory, "staging_of_a_rank", "over all its peers; option staging",
-               info->config->number[TUTTI_OPT_staging]);
+    info_bytes(info, memory, "staging_of_a_rank", "at most; option staging", info->config->number[TUTTI_OPT_staging]);
+    info_bytes(info, memory, "staging_of_rings", "half of it, over all peers", tutti_rings_staging(info->config));
+    info_bytes(info, memory, "staging_of_back_ends", "the rest, over all communicators",
+               info->config->number[TUTTI_OPT_staging] - tutti_rings_staging(info->config));
     info_bytes(info, memory, "heap_of_a_rank", "address space, not memory; option heap",
                info->config->number[TUTTI_OPT_heap]);
 }
@@ -165,7 +124,7 @@ void info_facts_gather(struct info *info)
 {
     version_gather(info);
     features_gather(info);
-    host_gather(info);
+    info_host_gather(info);
     memory_gather(info);
     security_gather(info);
 }

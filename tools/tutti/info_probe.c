@@ -4,6 +4,8 @@
 
 #include "info.h"
 
+#include "topo/topo.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -70,6 +72,11 @@ static bool has_clang(void)
     return has_program("clang");
 }
 
+static bool has_hwloc(void)
+{
+    return tutti_topo_hwloc() != NULL;
+}
+
 static bool has_cmocka(void)
 {
 #ifdef TUTTI_HAVE_CMOCKA
@@ -94,6 +101,8 @@ void info_probes_gather(struct info *info)
          "Linux 5.16 or later, without a seccomp filter on futex_waitv"},
         {tutti_hmac_available, "OpenSSL", "ranks can not authenticate one another",
          "apt-get install libssl-dev, then build again"},
+        {has_hwloc, "hwloc", "what CPUs share is read from /sys, which tells less of some hosts",
+         "apt-get install libhwloc-dev, then build again"},
         {has_cmocka, "cmocka", "the tests run on a small stand-in", "apt-get install libcmocka-dev, then build again"},
         {has_clang, "clang", "./dev check can not build with clang and can not fuzz", "apt-get install clang"},
         {has_qemu, "aarch64", "./dev check can not try the NEON kernels",
