@@ -4,8 +4,8 @@
 
 /* A back end carries out whole collectives its own way: the engine is general, a back end knows one kind of machine.
  * One instance serves one group of slots of a communicator. Opening is a collective in two steps: each member opens its
- * side and gets a card, the cards are gathered by who opens it, then each connects with all of them. A back end that one
- * member can not open, no member uses.
+ * side and gets a card, the cards are gathered by who opens it, then each connects with all of them. A back end that
+ * one member can not open, no member uses.
  *
  * All members start the calls of one instance in the same order. What is chosen inside may depend on the call's agreed
  * arguments, on what the cards said and on what members tell one another in the call, never on local facts alone. */
@@ -29,13 +29,37 @@ struct tutti_backend_config {
     const struct tutti_machine *machine; /* measured constants, equal on all; copied */
 };
 
-/* A call: where things are (bind, without schedule and cache) and what it is (info). */
+/* A call: where things are (bind, without schedule and cache; the factor of premul_sum in `factor`) and what it is. */
 struct tutti_backend_call {
     struct tutti_bind bind;
     struct tutti_call_info info;
     bool commutative;
     const char *method; /* the one to use, NULL: chosen; equal on all */
-    uint64_t seq; /* its number in the communicator: tutti_team_next */
+    uint64_t seq;       /* its number in the communicator: tutti_team_next */
+    unsigned char factor[16];
+};
+
+/* What every runner of a back end begins with; TUTTI_RUNNER_BYTES in all, aligned to a cache line. Who starts a call
+ * fills `call`, in place, since it is not small. */
+struct tutti_backend_op {
+    struct tutti_runner runner;
+    struct tutti_backend_call call;
+};
+union tutti_backend_room {
+    struct tutti_backend_op op;
+    _Alignas(TUTTI_CACHE_LINE) unsigned char bytes[TUTTI_RUNNER_BYTES];
+};
+
+/* The smallest calls, without all that the others need: see tutti_backend_ops.tiny. */
+struct tutti_tiny {
+    enum tutti_kind kind;
+    uint32_t log_element, divisor;
+    const unsigned char *send;
+    unsigned char *recv;
+    size_t send_bytes, bytes; /* of the whole send buffer, of a block */
+    tutti_reduce_kernel reduce;
+    tutti_divide_kernel divide;           /* NULL: it does not divide */
+    uint64_t seq, signature, call, count; /* number in the communicator, as infos and posts say */
 };
 
 struct tutti_backend_ops {
@@ -46,19 +70,26 @@ struct tutti_backend_ops {
     enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards);
     /* No call is in flight here. Peers may still be reading what this member left: it stays until the world closes. */
     void (*close)(struct tutti_backend *backend);
-    /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what is
-     * equal on all members. */
+    /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what
+     * is equal on all members. */
     double (*score)(const struct tutti_backend *backend, const struct tutti_backend_call *call);
-    /* Makes the runner of a call that score accepted, in `room` (TUTTI_RUNNER_BYTES, 16-byte aligned), and takes its
-     * place in the order. `call` is copied; the tables of v forms stay borrowed until the runner ends. */
-    void (*begin)(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room);
+    /* Makes the runner of op->call, which score accepted, and takes its place in the order. The tables of v forms are
+     * copied. MEMORY: nothing was begun. */
+    enum tutti_status (*begin)(struct tutti_backend *backend, struct tutti_backend_op *op);
     /* Advances a runner that was begun just now, on the caller's thread, past the engine, for as long as is worth while
      * without a clock (about 1,024 spins; where ranks outnumber CPUs some turns given up). Ends early when `failed`. As
      * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. */
-    enum tutti_advance (*hurry)(void *room, const struct tutti_team *team);
+    enum tutti_advance (*hurry)(struct tutti_backend_op *op, const struct tutti_team *team);
+    /* Plain calls with blocks of less bytes than that may be tiny ones; 0: none of the kind. */
+    size_t (*tiny_below)(const struct tutti_backend *backend, enum tutti_kind kind);
+    /* Carries out a tiny call. MOVED: nothing was begun, take the long way. BLOCKED: it was begun, and goes on by
+     * `resume` of an op with the same call. */
+    enum tutti_advance (*tiny)(struct tutti_backend *backend, const struct tutti_tiny *tiny);
+    void (*resume)(struct tutti_backend *backend, struct tutti_backend_op *op);
     /* See tutti_overlay. */
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
-    /* "stage of 64 KiB": how the call would be carried out, for `tutti bench --explain` and the log; static or in out. */
+    /* "stage of 64 KiB": how the call would be carried out, for `tutti bench --explain` and the log; static or in out.
+     */
     const char *(*explain)(const struct tutti_backend *backend, const struct tutti_backend_call *call, char *out,
                            size_t capacity);
     size_t (*staging_used)(const struct tutti_backend *backend); /* bytes of this rank */

@@ -4,16 +4,16 @@
 
 /* What the files of the back end flat share: collectives between the ranks of one host through memory that all of them
  * map. Every rank has an *area* that it alone writes; others read it. All waiting is for a word of a peer's area to
- * reach a value: words only grow, so a method is right if each read follows, through such waits, the write it wants, and
- * each write the reads of what it replaces.
+ * reach a value: words only grow, so a method is right if each read follows, through such waits, the write it wants,
+ * and each write the reads of what it replaces.
  *
  * A *lane* is the areas of one group of ranks; it runs one *operation* at a time, in the order of the calls, numbered
  * from 1. A *method* is a resumable function: straight-line code that returns BLOCKED where it would have to wait and
  * goes on from there (FLAT_BEGIN, FLAT_WAIT); what it must remember between two waits is in the operation.
  *
  * Reuse. Posts and lines rotate over FLAT_DEPTH operations: number k may be written when all ranks have finished k -
- * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the lane:
- * round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
+ * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the
+ * lane: round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
 
 #include "backend/backend.h"
 #include "device/copy.h"
@@ -28,6 +28,7 @@
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES)
 #define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
 #define FLAT_SLOTS 4
+#define FLAT_SIZE_CLASSES 160
 #define FLAT_BLOCK_BYTES ((size_t)4096) /* reductions work on blocks that stay in the first cache */
 #define FLAT_FLAG_STRIDE 128            /* the prefetcher brings lines in pairs */
 
@@ -36,13 +37,16 @@ struct flat_post {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t in; /* rounds of this operation that are staged */
     _Atomic uint64_t seq, call, count;              /* number in the communicator; what it is (tutti_call_pack) */
     _Atomic uint64_t send, recv;                    /* where the buffers are: offset in the heap, or address */
-    _Atomic uint64_t facts;                         /* enum flat_fact, from bit 8 on a number of the method's own */
+    _Atomic uint64_t facts;                         /* enum flat_fact, from FLAT_NUMBER_SHIFT on flat_method.tell */
     _Atomic uint64_t word;                          /* half the signature, half the operation's number; written last */
 };
 enum flat_fact {
     FLAT_SEND_MAPPED = 1, /* peers can reach the buffer that this rank reads from; also: it has none */
     FLAT_RECV_MAPPED = 2, /* the same of the buffer that it writes to */
     FLAT_ATTACHABLE = 4,  /* private, but in huge pages: cross-memory copies pay */
+    FLAT_APART = 8,       /* send and recv are two buffers, */
+    FLAT_SAME = 16,       /* or one */
+    FLAT_NUMBER_SHIFT = 8
 };
 
 struct flat_flag {
@@ -78,7 +82,7 @@ struct flat_area {
  * processes it is a block of the heap, which lasts as long as anybody maps it. */
 struct flat_memory {
     _Alignas(4096) _Atomic uint32_t refs;
-    size_t bytes; /* in all */
+    size_t bytes;          /* in all */
     struct flat_area area; /* staging follows at the next whole page */
 };
 
@@ -93,16 +97,20 @@ struct flat_lane {
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
     bool crowded, reproducible;
-    bool fences;      /* publishers fence, since sleepers can not (membarrier) */
-    bool attach;      /* cross-memory copies are allowed between all ranks */
-    bool addresses;   /* one address space */
-    char forced[16];    /* name of a method, "": chosen */
+    bool fences;     /* publishers fence, since sleepers can not (membarrier) */
+    bool attach;     /* cross-memory copies are allowed between all ranks */
+    bool addresses;  /* one address space */
+    char forced[16]; /* name of a method, "": chosen */
     struct tutti_machine machine;
     int32_t *pids; /* by slot, for cross-memory copies */
     bool connected;
 
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
+
+    uint32_t spins; /* of a wait past the engine, as far as they pay */
+    /* What flat_choose says of plain calls, by kind and flat_size_class. */
+    const struct flat_method *plain[TUTTI_N_KINDS][FLAT_SIZE_CLASSES];
 
     uint64_t number;      /* operations begun */
     uint64_t synced;      /* all ranks have completed the operations up to this one */
@@ -129,6 +137,9 @@ struct flat_method {
     double (*cost_ns)(const struct flat_lane *lane, const struct tutti_backend_call *call);
     /* Sizes and rounds; before all else, needs no other rank. May be NULL. */
     void (*start)(struct flat_op *op);
+    /* A number that this rank's post tells, after start; of those who were asked and the own one, the greatest is then
+     * op->told (FLAT_ROOT: the root's). NULL: 0. */
+    uint64_t (*tell)(const struct flat_op *op);
     /* Stages the first round, so that the post can say so; not called where another way is likely. May be NULL. */
     void (*first)(struct flat_op *op);
     /* After the posts; op->at is 0 at first. FAILED with a record, or as runners. */
@@ -136,15 +147,15 @@ struct flat_method {
 };
 
 struct flat_op {
-    struct tutti_runner runner; /* first */
-    struct flat_lane *lane;
+    struct tutti_runner runner; /* these two as in struct tutti_backend_op */
     struct tutti_backend_call call;
-    unsigned char factor[16];
+    struct flat_lane *lane;
     size_t *tables; /* v forms: own copy of the call's tables */
     uint64_t number, word;
     const struct flat_method *method;
     bool symmetric; /* who completes knows that all ranks have begun */
     bool begun, mismatch;
+    uint32_t n_put; /* levels whose lines are written already */
     /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
     uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */
     const _Atomic uint64_t *until_word;
@@ -153,18 +164,20 @@ struct flat_op {
     /* Buffers and sizes in bytes, as methods see them. */
     const unsigned char *send;
     unsigned char *recv;
-    size_t bytes;     /* of a block; v forms: of the largest one */
-    size_t element;   /* of the type */
-    size_t piece;     /* methods': bytes of a round */
+    size_t bytes;      /* of a block; v forms: of the largest one */
+    size_t element;    /* of the type */
+    size_t piece;      /* methods': bytes of a round */
     uint64_t n_rounds; /* of staging */
-    uint64_t staged;  /* rounds that the post told as staged */
-    uint64_t facts;   /* that all who were asked share */
+    uint64_t staged;   /* rounds that the post told as staged */
+    uint64_t facts;    /* that all who were asked share */
+    uint64_t told;     /* see flat_method.tell */
     /* Resuming: lines of the prologue, the method and the barrier inside it, and what they count. */
     uint32_t begin_at, at, meet_at;
     uint32_t peer, level, stride, meet_level, meet_stride, meet_digit;
     uint64_t round;
     size_t offset;
 };
+_Static_assert(offsetof(struct flat_op, call) == offsetof(struct tutti_backend_op, call), "an operation is an op");
 _Static_assert(sizeof(struct flat_op) <= TUTTI_RUNNER_BYTES, "an operation fits into a runner's room");
 
 /* ---- resumable functions. No local variable survives a wait. ---- */
@@ -242,9 +255,22 @@ void flat_has_read(struct flat_op *op, uint64_t n);
 /* Address here of a peer's buffer, by its post, which says that it is mapped. NULL: it can not be mapped here. */
 unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer);
 unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer);
+/* The same of a part of it: of v forms a rank knows no more of its peers' buffers. */
+unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes);
 /* Bytes of the whole send and receive buffers of a rank in this call (v forms: of the own ones). */
 size_t flat_send_bytes(const struct flat_op *op);
 size_t flat_recv_bytes(const struct flat_op *op);
+
+/* ---- blocks (flat_blocks.c) ---- */
+/* Where block r lies in the buffer that holds all blocks, and its bytes; of all_to_all that is the receive buffer. */
+size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at);
+/* The same in the send buffer of an all_to_all. */
+size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at);
+/* The bytes of the largest block of a call, as far as all ranks know it: SIZE_MAX if they do not (all_to_all_v, gather_v,
+ * scatter_v). */
+size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call);
+/* Fills op->tables and op->bytes of a v form; nothing where it knows its own block alone. MEMORY. */
+enum tutti_status flat_blocks_copy(struct flat_op *op);
 
 /* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
  * whose lower levels have `stride` ranks in all. */
@@ -273,11 +299,15 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
 #define FLAT_LINE_ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
 static inline uint32_t flat_lines_of(size_t bytes)
 {
-    return (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
+    return bytes > 0 ? (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES) : 1; /* the word tells, too */
 }
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
 /* Whether the first n lines of the peer are written. */
 bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n);
+/* Whether the lines that hold bytes [at, at + bytes) of the peer are written, and after that those bytes. */
+bool flat_lines_part_there(struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes);
+void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
+                     unsigned char *out);
 /* After flat_lines_there: n lines into FLAT_LINE_ROOM bytes, zeros behind. */
 void flat_lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out);
 
@@ -304,13 +334,41 @@ extern const size_t flat_n_methods;
 /* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
 const struct flat_method *flat_choose(const struct flat_lane *lane, const struct tutti_backend_call *call,
                                       double *cost_ns);
+/* Four classes an octave; the least size of a class. */
+static inline uint32_t flat_size_class(size_t bytes)
+{
+    if (bytes < 4) return (uint32_t)bytes;
+    uint32_t log = 63 - (uint32_t)__builtin_clzll(bytes), c = 4 * (log - 1) + (uint32_t)(bytes >> (log - 2) & 3);
+    return c < FLAT_SIZE_CLASSES ? c : FLAT_SIZE_CLASSES - 1;
+}
+static inline size_t flat_size_least(uint32_t c)
+{
+    return c < 4 ? c : (size_t)(4 + c % 4) << (c / 4 - 1);
+}
+/* The same by that table where it applies; bytes: of a block. */
+const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                         size_t bytes);
+void flat_choose_plain(struct flat_lane *lane); /* fills lane->plain */
 bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
 bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call);
 bool flat_fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call);
 
+/* ---- tiny calls (flat_tiny.c) ---- */
+enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *tiny);
+size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind);
+/* Wakes who sleeps for what was just published. */
+void flat_wake(struct flat_area *area);
+static inline void flat_told(struct flat_lane *lane)
+{
+    struct flat_area *area = lane->areas[lane->me];
+    if (lane->fences) atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
+}
+
 /* ---- operations (flat_op.c) ---- */
-void flat_begin(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room);
-enum tutti_advance flat_hurry(void *room, const struct tutti_team *team);
+void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *op);
+enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *op);
+enum tutti_advance flat_hurry(struct tutti_backend_op *op, const struct tutti_team *team);
 void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
 bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected);
 void flat_sleep_end(struct tutti_runner *runner);

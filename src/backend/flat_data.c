@@ -19,7 +19,7 @@ void flat_take(const struct flat_op *op, void *dst, const void *src, size_t byte
 {
     const struct tutti_bind *bind = &op->call.bind;
     if (bind->scale)
-        bind->scale(dst, src, bytes / op->element, op->factor);
+        bind->scale(dst, src, bytes / op->element, op->call.factor);
     else if (dst != src)
         memcpy(dst, src, bytes);
 }

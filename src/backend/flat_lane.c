@@ -70,7 +70,8 @@ static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
         *where = (uint64_t)(uintptr_t)memory;
     } else {
         TUTTI_TRY(t->ops->heap_alloc(t, lane->own_bytes, &memory));
-        if (!t->ops->locate(t, memory, lane->own_bytes, where)) return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
+        if (!t->ops->locate(t, memory, lane->own_bytes, where))
+            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
     }
     memset(memory, 0, lane->own_bytes);
     lane->memories[lane->me] = memory;
@@ -195,6 +196,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
     struct flat_lane *lane = (struct flat_lane *)backend;
     lane->connected = true;
     lane->fences |= lane->crowded;
+    lane->spins = lane->crowded ? 1 : 1024;
     for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
         struct card card;
         memcpy(&card, (const char *)cards + (size_t)r * TUTTI_BACKEND_CARD_BYTES, sizeof(card));
@@ -203,6 +205,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
         flat_close(backend);
         return status;
     }
+    flat_choose_plain(lane);
     return TUTTI_OK;
 }
 
@@ -263,6 +266,11 @@ static const char *flat_explain(const struct tutti_backend *backend, const struc
     return out;
 }
 
+static size_t tiny_below(const struct tutti_backend *backend, enum tutti_kind kind)
+{
+    return flat_tiny_below((const struct flat_lane *)(const void *)backend, kind);
+}
+
 static size_t flat_staging_used(const struct tutti_backend *backend)
 {
     return ((const struct flat_lane *)(const void *)backend)->own_bytes;
@@ -277,6 +285,9 @@ const struct tutti_backend_ops tutti_backend_flat = {
     .score = flat_score,
     .begin = flat_begin,
     .hurry = flat_hurry,
+    .tiny_below = tiny_below,
+    .tiny = flat_tiny,
+    .resume = flat_resume,
     .overlay = flat_overlay,
     .explain = flat_explain,
     .staging_used = flat_staging_used,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The smallest calls: data and the operation's word share cache lines, so that one line's way from writer to reader is
- * all that a hand-over costs. Each line is written with its word last and read after its word was seen, so nothing rests
- * on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of readers of a line, and
- * of lines to read, small where ranks are many; it folds neighbouring groups from left to right, so rank order holds. */
+ * all that a hand-over costs. Each line is written with its word last and read after its word was seen, so nothing
+ * rests on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of readers of a
+ * line, and of lines to read, small where ranks are many; it folds neighbouring groups from left to right, so rank
+ * order holds. */
 #include "backend/flat.h"
 
 static struct flat_line *slot(const struct flat_op *op, uint32_t peer, uint32_t level)
@@ -14,17 +15,14 @@ static struct flat_line *slot(const struct flat_op *op, uint32_t peer, uint32_t 
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
 {
     struct flat_line *line = slot(op, op->lane->me, level);
-    for (size_t at = 0; at < bytes; at += FLAT_LINE_BYTES, line++) {
+    size_t at = 0;
+    do { /* without data, too: the word alone tells */
         size_t some = bytes - at < FLAT_LINE_BYTES ? bytes - at : FLAT_LINE_BYTES;
-        if (some == FLAT_LINE_BYTES) {
-            memcpy(line->data, data + at, FLAT_LINE_BYTES);
-        } else {
-            unsigned char whole[FLAT_LINE_BYTES] = {0};
-            memcpy(whole, data + at, some);
-            memcpy(line->data, whole, FLAT_LINE_BYTES);
-        }
+        if (some < FLAT_LINE_BYTES) memset(line->data, 0, FLAT_LINE_BYTES);
+        if (some > 0) memcpy(line->data, data + at, some);
         flat_publish(op, &line->word, op->word);
-    }
+        at += FLAT_LINE_BYTES, line++;
+    } while (at < bytes);
 }
 
 bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n)
@@ -35,6 +33,29 @@ bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_
             !flat_spin_word(op, peer, &line[i].word))
             return false;
     return true;
+}
+
+/* One line at least, so that who waits for nothing waits for its peer. */
+bool flat_lines_part_there(struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes)
+{
+    const struct flat_line *line = slot(op, peer, level);
+    size_t i = bytes > 0 ? at / FLAT_LINE_BYTES : 0, end = bytes > 0 ? flat_lines_of(at + bytes) : 1;
+    for (; i < end; i++)
+        if (atomic_load_explicit(&line[i].word, memory_order_acquire) != op->word &&
+            !flat_spin_word(op, peer, &line[i].word))
+            return false;
+    return true;
+}
+
+void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
+                     unsigned char *out)
+{
+    const struct flat_line *line = slot(op, peer, level) + at / FLAT_LINE_BYTES;
+    for (at %= FLAT_LINE_BYTES; bytes > 0; at = 0, line++) {
+        size_t some = FLAT_LINE_BYTES - at < bytes ? FLAT_LINE_BYTES - at : bytes;
+        memcpy(out, line->data + at, some);
+        out += some, bytes -= some;
+    }
 }
 
 /* After flat_lines_there: into FLAT_LINE_ROOM bytes, zeros behind. */
@@ -68,7 +89,9 @@ static enum tutti_advance all_reduce(struct flat_op *op)
     const struct flat_lane *lane = op->lane;
     FLAT_BEGIN(op->at)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
-        if (op->level > 0) {
+        if (op->level < op->n_put) {
+            /* by flat_tiny */
+        } else if (op->level > 0) {
             flat_lines_put(op, op->level, op->recv, op->bytes);
         } else if (op->call.bind.scale) {
             _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_ROOM];
@@ -79,7 +102,7 @@ static enum tutti_advance all_reduce(struct flat_op *op)
         }
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
             FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level,
-                                  flat_lines_of(op->bytes)));
+                                       flat_lines_of(op->bytes)));
         fold_level(op, op->level + 1 == lane->n_factors);
         op->stride *= lane->factors[op->level];
     }
@@ -88,7 +111,15 @@ static enum tutti_advance all_reduce(struct flat_op *op)
 
 static enum tutti_advance barrier(struct flat_op *op)
 {
-    return flat_meet(op);
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
+        if (op->level >= op->n_put) flat_lines_put(op, op->level, NULL, 0);
+        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level, 1));
+        op->stride *= lane->factors[op->level];
+    }
+    FLAT_END;
 }
 
 bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)

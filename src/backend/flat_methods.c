@@ -35,3 +35,15 @@ const struct flat_method *flat_choose(const struct flat_lane *lane, const struct
     if (cost_ns) *cost_ns = least;
     return best;
 }
+
+void flat_choose_plain(struct flat_lane *lane)
+{
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        for (uint32_t c = 0; c < FLAT_SIZE_CLASSES; c++) {
+            struct tutti_backend_call call = {.bind = {.count = flat_size_least(c), .dtype = TUTTI_UINT8},
+                                              .info = {.kind = (enum tutti_kind)kind, .dtype = TUTTI_UINT8},
+                                              .commutative = true};
+            lane->plain[kind][c] = flat_choose(lane, &call, NULL);
+        }
+    }
+}

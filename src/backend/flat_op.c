@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An operation from its begin to its end: its place in the order, the prologue that all methods share (room in the
- * slots, the post, what the others' posts say), the method that is chosen by it, and the runner that the engine drives. */
+ * slots, the post, what the others' posts say), the method that is chosen by it, and the runner that the engine drives.
+ */
 #include "backend/flat.h"
 
 #include <sched.h>
 
-/* Of one wait, on the caller's thread past the engine, and inside the engine, which has others to look after. */
+/* Looks at a word in one wait: on the caller's thread past the engine at most and at least, between turns that it gives
+ * up there, and inside the engine, which has others to look after. */
 #define SPINS_HURRY 1024
+#define SPINS_LEAST 32
+#define SPINS_TURN 16
 #define SPINS_ENGINE 64
-#define TURNS_CROWDED 64 /* given up to ranks on the same CPU before the engine puts the thread to sleep */
+#define TURNS 64 /* given up before the engine puts the thread to sleep */
 
 static struct flat_op *op_of(struct tutti_runner *runner)
 {
@@ -36,17 +40,16 @@ static uint64_t own_facts(struct flat_op *op)
 {
     struct flat_post *post = flat_post_of(op, op->lane->me);
     return locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, &post->send) |
-           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, &post->recv);
+           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, &post->recv) |
+           (op->send == op->recv ? FLAT_SAME : FLAT_APART);
 }
 
 static void write_post(struct flat_op *op, uint64_t facts)
 {
     struct flat_post *post = flat_post_of(op, op->lane->me);
     const struct tutti_call_info *info = &op->call.info;
-    struct tutti_board board = {.kind = (uint8_t)info->kind,
-                                .dtype = (uint8_t)info->dtype,
-                                .op = (uint8_t)info->op,
-                                .root = info->root};
+    struct tutti_board board = {
+        .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
     atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
     atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
     atomic_store_explicit(&post->call, tutti_call_pack(&board), memory_order_relaxed);
@@ -57,51 +60,24 @@ static void write_post(struct flat_op *op, uint64_t facts)
     flat_publish(op, &post->word, op->word);
 }
 
-static unsigned char *address_of(const struct flat_op *op, uint32_t peer, uint64_t where, size_t bytes)
+unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes)
 {
     struct flat_lane *lane = op->lane;
+    if (peer == lane->me) return (send ? (unsigned char *)(uintptr_t)op->send : op->recv) + at;
+    const struct flat_post *post = flat_post_of(op, peer);
+    uint64_t where = at + atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
     if (lane->addresses) return (unsigned char *)(uintptr_t)where;
     return lane->transport->ops->map(lane->transport, lane->members[peer], where, bytes);
 }
 
 unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer)
 {
-    if (peer == op->lane->me) return (unsigned char *)(uintptr_t)op->send;
-    uint64_t where = atomic_load_explicit(&flat_post_of(op, peer)->send, memory_order_relaxed);
-    return address_of(op, peer, where, flat_send_bytes(op));
+    return flat_peer_part(op, peer, true, 0, flat_send_bytes(op));
 }
 
 unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
 {
-    if (peer == op->lane->me) return op->recv;
-    uint64_t where = atomic_load_explicit(&flat_post_of(op, peer)->recv, memory_order_relaxed);
-    return address_of(op, peer, where, flat_recv_bytes(op));
-}
-
-/* Blocks of the two buffers, by kind: one, all, or none. */
-enum extent { NONE, ONE, ALL };
-static const struct {
-    enum extent send, recv;
-} extents[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {ONE, ONE}, [TUTTI_REDUCE] = {ONE, ONE},         [TUTTI_BROADCAST] = {ONE, ONE},
-    [TUTTI_ALL_GATHER] = {ONE, ALL}, [TUTTI_GATHER] = {ONE, ALL},         [TUTTI_SCATTER] = {ALL, ONE},
-    [TUTTI_REDUCE_SCATTER] = {ALL, ONE}, [TUTTI_ALL_TO_ALL] = {ALL, ALL}, [TUTTI_BARRIER] = {NONE, NONE},
-    [TUTTI_SCAN] = {ONE, ONE},       [TUTTI_EXSCAN] = {ONE, ONE},
-};
-
-static size_t extent_bytes(const struct flat_op *op, enum extent extent)
-{
-    return extent == NONE ? 0 : extent == ONE ? op->bytes : op->bytes * op->lane->n;
-}
-
-size_t flat_send_bytes(const struct flat_op *op)
-{
-    return op->send ? extent_bytes(op, extents[op->call.info.kind].send) : 0;
-}
-
-size_t flat_recv_bytes(const struct flat_op *op)
-{
-    return op->recv ? extent_bytes(op, extents[op->call.info.kind].recv) : 0;
+    return flat_peer_part(op, peer, false, 0, flat_recv_bytes(op));
 }
 
 /* ---- the prologue ---- */
@@ -117,6 +93,14 @@ static const struct flat_method *by_facts(const struct flat_op *op)
     return op->method;
 }
 
+/* What a post says that is there. */
+static void hear(struct flat_op *op, uint32_t peer)
+{
+    uint64_t facts = atomic_load_explicit(&flat_post_of(op, peer)->facts, memory_order_relaxed);
+    op->facts &= facts;
+    if (facts >> FLAT_NUMBER_SHIFT > op->told) op->told = facts >> FLAT_NUMBER_SHIFT;
+}
+
 static enum tutti_advance prologue(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
@@ -130,16 +114,20 @@ static enum tutti_advance prologue(struct flat_op *op)
         op->method->first(op);
         op->staged = 1;
     }
-    write_post(op, op->facts);
+    op->told = op->method->tell ? op->method->tell(op) : 0;
+    write_post(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
     if (op->method->who == FLAT_ALL) {
         for (op->peer = 0; op->peer < lane->n; op->peer++) {
             if (op->peer == lane->me) continue;
             FLAT_WAIT(flat_posted(op, op->peer));
-            op->facts &= atomic_load_explicit(&flat_post_of(op, op->peer)->facts, memory_order_relaxed);
+            hear(op, op->peer);
         }
+        flat_read_by_all(op->lane, lane->rounds); /* who has begun this operation is done with those before */
     } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)lane->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
-        op->facts = atomic_load_explicit(&flat_post_of(op, (uint32_t)op->call.info.root)->facts, memory_order_relaxed);
+        op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
+        op->told = 0;
+        hear(op, (uint32_t)op->call.info.root);
     }
     if (op->method->who != FLAT_NOBODY) {
         const struct flat_method *way = by_facts(op);
@@ -157,6 +145,7 @@ static void finish(struct flat_op *op)
     struct flat_area *area = own_area(lane);
 
     if (op->symmetric && op->number - 1 > lane->synced) lane->synced = op->number - 1;
+    if (op->symmetric) flat_read_by_all(lane, lane->rounds);
     lane->rounds += op->n_rounds;
     atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
     flat_publish(op, &area->done, op->number);
@@ -218,46 +207,79 @@ static const struct tutti_runner_ops runner_ops = {
 
 /* ---- the back end's calls ---- */
 
-void flat_begin(struct tutti_backend *backend, const struct tutti_backend_call *call, void *room)
+const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                         size_t bytes)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
-    struct flat_op *op = room;
-    const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
-
-    memset((char *)op + offsetof(struct flat_op, tables), 0, sizeof(*op) - offsetof(struct flat_op, tables));
-    op->runner.ops = &runner_ops;
-    op->lane = lane;
-    op->call = *call;
-    if (call->bind.factor) memcpy(op->factor, call->bind.factor, tutti_dtype_bytes(call->info.dtype));
-    op->number = ++lane->number;
-    op->word = call->info.signature << 32 | (uint32_t)op->number;
-    op->method = flat_choose(lane, call, NULL);
-    op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
-    op->spins = lane->crowded ? 1 : SPINS_HURRY;
-    op->send = call->bind.input;
-    op->recv = call->bind.output;
-    op->element = tutti_dtype_bytes(call->info.dtype);
-    op->bytes = call->bind.count * op->element;
+    const struct tutti_bind *bind = &call->bind;
+    bool plain = !bind->v && !bind->scale && !bind->user && !call->method;
+    const struct flat_method *m = plain ? lane->plain[call->info.kind][flat_size_class(bytes)] : NULL;
+    return m && m->fits(lane, call) ? m : flat_choose(lane, call, NULL);
 }
 
-enum tutti_advance flat_hurry(void *room, const struct tutti_team *team)
+enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *begun)
 {
-    struct flat_op *op = room;
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_op *op = (struct flat_op *)(void *)begun;
+    const struct tutti_backend_call *call = &op->call;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
+
+    memset((char *)op + offsetof(struct flat_op, lane), 0, sizeof(*op) - offsetof(struct flat_op, lane));
+    op->runner.ops = &runner_ops;
+    op->lane = lane;
+    op->element = tutti_dtype_bytes(call->info.dtype);
+    op->bytes = call->bind.count * op->element;
+    TUTTI_TRY(flat_blocks_copy(op));
+    op->method = flat_method_of(lane, call, op->bytes);
+    op->number = ++lane->number;
+    op->word = call->info.signature << 32 | (uint32_t)op->number;
+    op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
+    op->spins = lane->spins;
+    op->send = call->bind.input;
+    op->recv = call->bind.output;
+    return TUTTI_OK;
+}
+
+void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *begun)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_op *op = (struct flat_op *)(void *)begun;
+    lane->number--;
+    (void)flat_begin(backend, begun); /* no tables: it is plain */
+    for (size_t i = 0; i < flat_n_methods; i++)
+        if (flat_methods[i]->kind == op->call.info.kind && strcmp(flat_methods[i]->name, "line") == 0)
+            op->method = flat_methods[i];
+    op->begun = true;
+    op->n_put = 1;
+}
+
+/* How long a wait may spin adapts: where turns given up bring what spinning did not, the peer shares this CPU. */
+static void learn(struct flat_lane *lane, bool turned)
+{
+    if (lane->crowded) return;
+    if (turned)
+        lane->spins = lane->spins > 2 * SPINS_LEAST ? lane->spins / 2 : SPINS_LEAST;
+    else if (lane->spins < SPINS_HURRY)
+        lane->spins++;
+}
+
+enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
+{
+    struct flat_op *op = (struct flat_op *)(void *)begun;
     uint32_t turns = 0;
+    enum tutti_advance run;
 
     for (;;) {
-        enum tutti_advance run = op_advance(&op->runner);
-        if (run == TUTTI_RUN_MOVED) {
-            if (tutti_team_failed(team)) run = TUTTI_RUN_BLOCKED; /* the engine tells */
-            else continue;
-        }
-        if (run == TUTTI_RUN_BLOCKED && op->lane->crowded && turns++ < TURNS_CROWDED && !tutti_team_failed(team)) {
-            sched_yield();
-            continue;
-        }
-        op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
-        return run;
+        run = op_advance(&op->runner);
+        if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
+        if (tutti_team_failed(team)) break; /* the engine tells */
+        if (run == TUTTI_RUN_MOVED) continue;
+        if (turns++ == TURNS) break;
+        sched_yield();
+        op->spins = SPINS_TURN;
     }
+    learn(op->lane, turns > 0 && run == TUTTI_RUN_DONE);
+    op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
+    return run == TUTTI_RUN_MOVED ? TUTTI_RUN_BLOCKED : run;
 }
 
 void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board)

@@ -54,7 +54,8 @@ bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *w
 }
 
 /* The least of the peers' words, each of which is to reach `value`; 0: one has not. */
-static uint64_t least_of(struct flat_op *op, uint64_t value, const _Atomic uint64_t *(*word_of)(const struct flat_area *))
+static uint64_t least_of(struct flat_op *op, uint64_t value,
+                         const _Atomic uint64_t *(*word_of)(const struct flat_area *))
 {
     const struct flat_lane *lane = op->lane;
     uint64_t least = UINT64_MAX;
@@ -101,7 +102,7 @@ bool flat_round_room(struct flat_op *op, uint64_t round)
 
 /* ---- telling ---- */
 
-static void wake(struct flat_area *area)
+void flat_wake(struct flat_area *area)
 {
     atomic_fetch_add(&area->event, 1);
     tutti_futex_wake(&area->event, UINT32_MAX);
@@ -109,12 +110,8 @@ static void wake(struct flat_area *area)
 
 void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
 {
-    struct flat_lane *lane = op->lane;
-    struct flat_area *area = lane->areas[lane->me];
-
     atomic_store_explicit(word, value, memory_order_release);
-    if (lane->fences) atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) wake(area);
+    flat_told(op->lane);
 }
 
 void flat_leave(struct flat_lane *lane)
@@ -122,7 +119,7 @@ void flat_leave(struct flat_lane *lane)
     struct flat_area *area = lane->areas[lane->me];
     atomic_store_explicit(&area->done, UINT64_MAX, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) wake(area);
+    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
 void flat_stage(struct flat_op *op)
@@ -160,8 +157,8 @@ void flat_sleep_end(struct tutti_runner *runner)
     atomic_fetch_sub(&op->lane->areas[op->awaited]->sleepers, 1);
 }
 
-/* ---- the barrier inside operations: a butterfly over the factors of n, one flag a level; after level l each rank knows
- * of all ranks that differ from it in the first l digits only ---- */
+/* ---- the barrier inside operations: a butterfly over the factors of n, one flag a level; after level l each rank
+ * knows of all ranks that differ from it in the first l digits only ---- */
 
 enum tutti_advance flat_meet(struct flat_op *op)
 {

@@ -80,8 +80,7 @@ static enum tutti_status connect_all(struct tutti_comm *comm, struct tutti_backe
         backend->ops->close(backend);
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory for %zu cards", (int)comm->rank, n);
     }
-    for (size_t r = 0; r < n; r++)
-        memcpy(cards + r * TUTTI_BACKEND_CARD_BYTES, all[r].card, TUTTI_BACKEND_CARD_BYTES);
+    for (size_t r = 0; r < n; r++) memcpy(cards + r * TUTTI_BACKEND_CARD_BYTES, all[r].card, TUTTI_BACKEND_CARD_BYTES);
     enum tutti_status status = backend->ops->connect(backend, cards);
     tutti_free(cards);
     return status;
@@ -97,11 +96,21 @@ static bool all_opened(const struct tutti_comm *comm, const struct record *all)
 {
     for (int32_t r = 0; r < comm->size; r++) {
         if (all[r].status >= 0) continue;
-        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end: rank %d: %s", (unsigned long long)comm->id,
-                  (int)r, tutti_status_name((enum tutti_status)all[r].status));
+        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end: rank %d: %s",
+                  (unsigned long long)comm->id, (int)r, tutti_status_name((enum tutti_status)all[r].status));
         return false;
     }
     return true;
+}
+
+static bool takes_all(const struct tutti_comm *comm, enum tutti_kind kind)
+{
+    struct tutti_backend_call call = {
+        .bind = {.count = 1, .dtype = TUTTI_UINT8}, .info = {.kind = kind, .dtype = TUTTI_UINT8}, .commutative = true};
+    if (comm->facts.overrides && tutti_overridden(&comm->facts, kind)) return false;
+    bool small = comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
+    call.bind.count = SIZE_MAX / 4;
+    return small && comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
 }
 
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
@@ -123,6 +132,10 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
     comm->backend = backend;
     atomic_fetch_add(&comm->family->staging_used, backend->ops->staging_used(backend));
     tutti_team_set_overlay(comm->team, overlay, backend);
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        comm->quick[kind] = takes_all(comm, (enum tutti_kind)kind);
+        if (comm->quick[kind]) comm->tiny[kind] = backend->ops->tiny_below(backend, (enum tutti_kind)kind);
+    }
     return TUTTI_OK;
 }
 
@@ -152,12 +165,14 @@ static bool names_backend(const char *algorithm, const char **method)
     return true;
 }
 
-static void call_fill(struct tutti_request *request, struct tutti_backend_call *call)
+static void call_fill(const struct tutti_request *request, struct tutti_backend_call *call)
 {
     call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
     call->commutative = !request->user.function || request->user.commutes;
     call->method = NULL;
     call->seq = 0;
+    names_backend(request->options.algorithm, &call->method);
+    memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);
     tutti_request_info(request, &call->info);
 }
@@ -167,58 +182,69 @@ enum tutti_status tutti_request_choose_backend(struct tutti_request *request)
     struct tutti_comm *comm = request->comm;
     const char *wanted = request->options.algorithm, *method = NULL;
     bool named = names_backend(wanted, &method);
+    bool overrides = comm->facts.overrides && comm->facts.overrides[0];
+
     if (named && !comm->backend)
         return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
     if (!comm->backend || (wanted && !named)) return TUTTI_OK;
-    bool overrides = comm->facts.overrides && comm->facts.overrides[0];
     if (!wanted && !request->internal && overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_OK;
-    struct tutti_backend_call *call = &request->call;
-    call_fill(request, call);
-    call->method = method;
-    double ns = comm->backend->ops->score(comm->backend, call);
-    request->on_backend = ns < HUGE_VAL;
+    struct tutti_backend_call call;
+    call_fill(request, &call);
+    request->on_backend = comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
     if (named && !request->on_backend)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "\"%s\" can not run this call", wanted);
+        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" can not run this call", wanted);
     return TUTTI_OK;
 }
 
 /* The runner took its place in the order, so the others would wait for it. */
-static enum tutti_status hand_over(struct tutti_request *request, const struct tutti_runner *runner, bool helper,
+static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend_op *op, bool helper,
                                    struct tutti_work **work)
 {
     enum tutti_status status =
-        tutti_engine_run(request->comm->team, runner, TUTTI_RUNNER_BYTES, &request->call.info, helper, work);
+        tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
     if (status >= 0) return status;
     struct tutti_error why = *tutti_last_error();
-    runner->ops->cancel((struct tutti_runner *)(uintptr_t)runner);
-    tutti_fail_record(&why);
-    tutti_request_give_up(request, NULL, 0);
+    op->runner.ops->cancel(&op->runner);
+    tutti_team_fail(comm->team, &why, true);
     return tutti_fail_record(&why);
+}
+
+enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+                                      struct tutti_work **work)
+{
+    enum tutti_advance got = TUTTI_RUN_BLOCKED;
+
+    op->call.seq = tutti_team_next(comm->team);
+    TUTTI_TRY(comm->backend->ops->begin(comm->backend, op));
+    if (hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
+        got = comm->backend->ops->hurry(op, comm->team);
+    *work = NULL;
+    if (got == TUTTI_RUN_DONE)
+        tutti_team_count(comm->team);
+    else
+        TUTTI_TRY(hand_over(comm, op, helper, work));
+    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work)
+{
+    op->call.seq = tutti_team_next(comm->team);
+    comm->backend->ops->resume(comm->backend, op);
+    TUTTI_TRY(hand_over(comm, op, false, work));
+    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
+    return TUTTI_OK;
 }
 
 enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
                                               struct tutti_work **work)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char room[TUTTI_RUNNER_BYTES];
-    struct tutti_runner *runner = (struct tutti_runner *)(void *)room;
+    union tutti_backend_room room;
     struct tutti_comm *comm = request->comm;
-    enum tutti_status status = TUTTI_OK;
-    enum tutti_advance got = TUTTI_RUN_BLOCKED;
 
-    tutti_request_bind(request, &request->call.bind); /* the request may be a copy of the one that was checked */
+    call_fill(request, &room.op.call);
     tutti_comm_turn_take(comm);
-    request->call.seq = tutti_team_next(comm->team);
-    if (tutti_team_failed(comm->team)) hurry = false; /* the engine tells */
-    bool quiet = hurry && tutti_team_quiet(comm->team);
-    comm->backend->ops->begin(comm->backend, &request->call, room);
-    if (quiet) got = comm->backend->ops->hurry(room, comm->team);
-    if (got == TUTTI_RUN_DONE) {
-        tutti_team_count(comm->team);
-        *work = NULL;
-    } else {
-        status = hand_over(request, runner, helper, work);
-    }
-    if (status >= 0) atomic_store(&comm->sequence, request->call.seq);
+    enum tutti_status status = tutti_backend_start(comm, &room.op, hurry, helper, work);
     tutti_comm_turn_give(comm);
     return status;
 }

@@ -7,6 +7,10 @@ enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "all_reduce",
                                     .kind = TUTTI_ALL_REDUCE,
                                     .send = send,
@@ -23,6 +27,10 @@ enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum 
                                int32_t root, struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "reduce",
                                     .kind = TUTTI_REDUCE,
                                     .send = send,
@@ -40,6 +48,10 @@ enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype d
                                   struct tutti_comm *comm, const struct tutti_call_options *options,
                                   struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "broadcast",
                                     .kind = TUTTI_BROADCAST,
                                     .recv = buffer,
@@ -55,6 +67,10 @@ enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "all_gather",
                                     .kind = TUTTI_ALL_GATHER,
                                     .send = send,
@@ -87,6 +103,10 @@ enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "gather",
                                     .kind = TUTTI_GATHER,
                                     .send = send,
@@ -128,6 +148,10 @@ enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum
                                 struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "scatter",
                                     .kind = TUTTI_SCATTER,
                                     .send = send,
@@ -163,6 +187,10 @@ enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t coun
                                        enum tutti_op op, struct tutti_comm *comm,
                                        const struct tutti_call_options *options, struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "reduce_scatter",
                                     .kind = TUTTI_REDUCE_SCATTER,
                                     .send = send,
@@ -196,6 +224,10 @@ enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "all_to_all",
                                     .kind = TUTTI_ALL_TO_ALL,
                                     .send = send,
@@ -231,6 +263,10 @@ enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tu
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "scan",
                                     .kind = TUTTI_SCAN,
                                     .send = send,
@@ -247,6 +283,10 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {.name = "exscan",
                                     .kind = TUTTI_EXSCAN,
                                     .send = send,
@@ -262,6 +302,10 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
 enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
+    if (!options && !work) {
+        enum tutti_status status = tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm);
+        if (status != TUTTI_AGAIN) return status;
+    }
     struct tutti_request request = {
         .name = "barrier", .kind = TUTTI_BARRIER, .dtype = TUTTI_UINT8, .comm = comm, .work = work};
     return tutti_request_submit(&request, options);

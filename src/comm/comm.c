@@ -20,9 +20,11 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->size = size;
     comm->facts.reproducible = context->config.number[TUTTI_OPT_reproducible] != 0;
     comm->facts.overrides = context->config.text[TUTTI_OPT_algorithm];
+    comm->facts.memo = &comm->memo;
     comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];
     comm->facts.eager_bytes = context->config.number[TUTTI_OPT_eager];
     comm->attached.next = comm->attached.previous = &comm->attached;
+    comm->repeat.plain.kind = TUTTI_N_KINDS; /* none */
     pthread_mutex_init(&comm->lock, NULL);
     atomic_init(&comm->phase, TUTTI_COMM_CREATING);
     tutti_context_enlist(context, comm);

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "backend/backend.h"
 #include "comm/bootstrap.h"
+#include "device/cpu.h"
 #include "engine/engine.h"
 #include "model/choose.h"
 
@@ -25,7 +26,8 @@ struct tutti_user_op {
 struct tutti_context {
     struct tutti_config config;
     struct tutti_machine machine; /* of this host, as far as this rank knows */
-    struct tutti_engine *engine; /* NULL once the context was destroyed */
+    const struct tutti_cpu_kernels *kernels; /* of the option simd */
+    struct tutti_engine *engine;             /* NULL once the context was destroyed */
     struct tutti_cache *cache;
     _Atomic bool crowded;     /* some world of this context is or was */
     pthread_mutex_t lock;     /* all below */
@@ -70,17 +72,38 @@ struct tutti_attached {
     void (*gone)(struct tutti_attached *attached); /* may be NULL; told, under lock, before comm becomes NULL */
 };
 
+/* ---- the short way (quick.c) ---- */
+struct tutti_range {
+    uintptr_t at;
+    size_t bytes;
+};
+/* A blocking call without options. The last fields are there once its arguments were found right. */
+struct tutti_plain {
+    enum tutti_kind kind;
+    enum tutti_dtype dtype;
+    enum tutti_op op;
+    int32_t root;
+    size_t count;
+    const void *send;
+    void *recv;
+    size_t bytes; /* of a block */
+    struct tutti_range in, out;
+};
+
 struct tutti_comm {
     struct tutti_context *context;
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
     struct tutti_backend *backend; /* NULL: the engine runs all */
+    bool quick[TUTTI_N_KINDS];     /* plain calls of the kind go to the back end whatever their size, */
+    size_t tiny[TUTTI_N_KINDS];    /* and those with blocks of less bytes as tiny ones */
     uint64_t id;
     uint32_t epoch;
     int32_t rank, size;
     uint32_t *members; /* slot -> member of the world */
     struct tutti_facts facts;
+    struct tutti_memo memo; /* of the facts */
     _Atomic uint64_t timeout_ns;
     uint64_t create_timeout_ns;
 
@@ -91,6 +114,10 @@ struct tutti_comm {
     bool has_thread;
     pthread_t thread; /* of a non-blocking creation */
 
+    struct { /* the last tiny call; the turn's */
+        struct tutti_plain plain;
+        struct tutti_tiny tiny;
+    } repeat;
     _Atomic uint32_t turn; /* 1: a call is being numbered and started, or carried out past the engine */
     _Atomic uint64_t sequence;
     pthread_mutex_t lock; /* the error and what is attached */
@@ -173,8 +200,7 @@ struct tutti_request {
     const struct tutti_algorithm *algorithm;
     struct tutti_shape shape;
     struct tutti_user_op user;
-    bool on_backend; /* then `call` is filled, else algorithm and shape */
-    struct tutti_backend_call call;
+    bool on_backend; /* else algorithm and shape are filled */
     /* Filled by tutti_request_prepare. */
     const struct tutti_schedule *schedule;
     size_t *tables; /* a copy that the request owns: of groups and persistent calls */
@@ -194,9 +220,21 @@ void tutti_request_release(struct tutti_request *request); /* prepared but not s
 /* The parts that both ways need: where things are, and what the call is. */
 void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind);
 void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
+/* Of all that must be equal on all ranks. ordered: the operation does not commute. */
+static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,
+                                  uint64_t purpose)
+{
+    uint64_t call = (uint64_t)info->kind | (uint64_t)v << 8 | (uint64_t)ordered << 9 | (uint64_t)info->dtype << 16 |
+                    (uint64_t)(uint8_t)info->op << 24 | (uint64_t)(uint32_t)info->root << 32;
+    uint64_t rest = schedule | purpose ? tutti_mix64(schedule + 3 * purpose) : 0;
+    return tutti_mix64(call ^ tutti_mix64(info->count + rest));
+}
 /* Whether the communicator's back end carries it out. ARGUMENT when the call asks for what can not be (backends.c). */
 enum tutti_status tutti_request_choose_backend(struct tutti_request *request);
 /* hurry: the caller waits, so it may be carried out at once, past the engine: then *work is NULL. */
+enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work);
+enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+                                      struct tutti_work **work); /* the turn is held */
 enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
                                               struct tutti_work **work);
 /* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
@@ -224,7 +262,13 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
 /* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
 bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
 
-/* Whether this thread collects calls (group.c) or records one (persistent.c). */
+/* The short way of a plain blocking collective, without a request: no options, no group, nothing unusual (quick.c).
+ * AGAIN: not for this call; nothing was done. */
+enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm);
+
+/* Whether this thread collects calls (group.c) or records one (persistent.c): the number of such things. */
+extern _Thread_local uint32_t tutti_collecting __attribute__((tls_model("initial-exec")));
 bool tutti_group_active(void);
 enum tutti_status tutti_group_add(const struct tutti_request *request);
 void tutti_group_spoil(void); /* a call inside the group failed */

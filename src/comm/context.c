@@ -42,6 +42,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
+    context->kernels = tutti_kernels_find(context->config.text[TUTTI_OPT_simd]);
     pthread_mutex_init(&context->lock, NULL);
     context->refs = 1;
     context->held = true;

@@ -12,6 +12,8 @@ static _Thread_local struct group {
     size_t n, capacity;
 } group;
 
+_Thread_local uint32_t tutti_collecting __attribute__((tls_model("initial-exec")));
+
 bool tutti_group_active(void)
 {
     return group.depth > 0;
@@ -51,7 +53,7 @@ enum tutti_status tutti_group_start(void)
     if (tutti_record_active())
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "group_start can not be called while a persistent collective is recorded");
-    group.depth++;
+    if (group.depth++ == 0) tutti_collecting++;
     return TUTTI_OK;
 }
 
@@ -178,6 +180,7 @@ enum tutti_status tutti_group_end(struct tutti_work **work)
     }
     struct group ended = group;
     group = (struct group){.depth = 0};
+    tutti_collecting--;
     enum tutti_status status = TUTTI_OK;
     if (ended.error.status < 0)
         status = tutti_fail_record(&ended.error);

@@ -48,6 +48,7 @@ enum tutti_status tutti_persistent_record(void)
     if (tutti_group_active())
         return tutti_fail(TUTTI_ERR_ARGUMENT, "persistent_record can not be called inside a group");
     recording = (struct recording){.active = true};
+    tutti_collecting++;
     return TUTTI_OK;
 }
 
@@ -87,6 +88,7 @@ enum tutti_status tutti_persistent_end(struct tutti_persistent **out)
     if (!recording.active) return tutti_fail(TUTTI_ERR_ARGUMENT, "persistent_end without persistent_record");
     struct recording ended = recording;
     recording = (struct recording){.active = false};
+    tutti_collecting--;
     enum tutti_status status = TUTTI_OK;
     if (ended.error.status < 0)
         status = tutti_fail_record(&ended.error);

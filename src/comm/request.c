@@ -181,11 +181,9 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
     };
     /* A split does not match a dup, nor a user's own call of the same kind. */
     uint64_t purpose = request->internal ? tutti_hash64(request->name, strlen(request->name), 0) : 0;
-    uint64_t facts[] = {
-        (uint64_t)info.kind, (uint64_t)request->v,   (uint64_t)info.dtype,    (uint64_t)info.op, (uint64_t)info.root,
-        info.count,          request->user.commutes, request->schedule ? request->schedule->hash : 0, purpose,
-    };
-    info.signature = tutti_hash64(facts, sizeof(facts), 0);
+    uint64_t schedule = request->schedule ? request->schedule->hash : 0;
+    bool ordered = request->user.function && !request->user.commutes;
+    info.signature = tutti_sign(&info, request->v, ordered, schedule, purpose);
     *out = info;
 }
 

@@ -20,4 +20,7 @@ extern const struct tutti_cpu_kernels tutti_cpu_avx512;
 extern const struct tutti_cpu_kernels tutti_cpu_neon;
 #endif
 
+/* The set for an option: "auto", "avx2", ... as tutti_reduce_find takes it. */
+const struct tutti_cpu_kernels *tutti_kernels_find(const char *isa);
+
 #endif

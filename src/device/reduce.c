@@ -63,6 +63,11 @@ static size_t choose_set(const char *isa)
     return best;
 }
 
+const struct tutti_cpu_kernels *tutti_kernels_find(const char *isa)
+{
+    return sets[choose_set(isa)].kernels;
+}
+
 tutti_reduce_kernel tutti_reduce_find(enum tutti_dtype dtype, enum tutti_op op, const char *isa)
 {
     if ((unsigned)dtype >= TUTTI_N_DTYPES || (unsigned)op >= TUTTI_N_OPS) return NULL;

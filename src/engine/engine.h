@@ -166,6 +166,10 @@ typedef void (*tutti_overlay)(void *arg, uint32_t peer, struct tutti_board *boar
 void tutti_team_set_overlay(struct tutti_team *team, tutti_overlay overlay, void *arg);
 /* Kind, dtype, op and root in one word, as packets and boards carry them; and back, with the count. */
 uint64_t tutti_call_pack(const struct tutti_board *board);
+static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t op, int32_t root)
+{
+    return kind | dtype << 8 | (op & 0xff) << 16 | (uint64_t)(uint32_t)root << 32;
+}
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
 /* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with

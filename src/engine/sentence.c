@@ -37,7 +37,7 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 
 uint64_t tutti_call_pack(const struct tutti_board *b)
 {
-    return (uint64_t)b->kind | (uint64_t)b->dtype << 8 | (uint64_t)b->op << 16 | (uint64_t)(uint32_t)b->root << 32;
+    return tutti_call_word(b->kind, b->dtype, b->op, b->root);
 }
 
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *b)

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where the blocks of a call are. Equal blocks follow from their size; the tables of v forms are copied when the
+ * operation begins, as bytes: four rows of n, sizes and places in the buffer that holds all blocks, and the same of an
+ * all_to_all's send buffer. */
+#include "backend/flat.h"
+
+/* Blocks of the two buffers, by kind: one, all, or none. */
+enum extent { NONE, ONE, ALL };
+static const struct {
+    enum extent send, recv;
+} extents[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {ONE, ONE},     [TUTTI_REDUCE] = {ONE, ONE},     [TUTTI_BROADCAST] = {ONE, ONE},
+    [TUTTI_ALL_GATHER] = {ONE, ALL},     [TUTTI_GATHER] = {ONE, ALL},     [TUTTI_SCATTER] = {ALL, ONE},
+    [TUTTI_REDUCE_SCATTER] = {ALL, ONE}, [TUTTI_ALL_TO_ALL] = {ALL, ALL}, [TUTTI_BARRIER] = {NONE, NONE},
+    [TUTTI_SCAN] = {ONE, ONE},           [TUTTI_EXSCAN] = {ONE, ONE},
+};
+
+static size_t block(const struct flat_op *op, const size_t *rows, uint32_t r, size_t *at)
+{
+    if (!op->tables) {
+        *at = r * op->bytes;
+        return op->bytes;
+    }
+    *at = rows[op->lane->n + r];
+    return rows[r];
+}
+
+size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at)
+{
+    return block(op, op->tables, r, at);
+}
+
+size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at)
+{
+    return block(op, op->tables ? op->tables + 2 * (size_t)op->lane->n : NULL, r, at);
+}
+
+/* From the first byte of a buffer to the end of its last block. */
+static size_t extent_bytes(const struct flat_op *op, enum extent extent, bool send)
+{
+    size_t at, end = 0;
+    if (extent == NONE) return 0;
+    if (extent == ONE) return flat_block(op, op->lane->me, &at);
+    for (uint32_t r = 0; r < op->lane->n; r++) {
+        size_t bytes = send && op->call.info.kind == TUTTI_ALL_TO_ALL ? flat_block_sent(op, r, &at) : flat_block(op, r, &at);
+        if (bytes > 0 && at + bytes > end) end = at + bytes;
+    }
+    return end;
+}
+
+size_t flat_send_bytes(const struct flat_op *op)
+{
+    return op->send ? extent_bytes(op, extents[op->call.info.kind].send, true) : 0;
+}
+
+size_t flat_recv_bytes(const struct flat_op *op)
+{
+    return op->recv ? extent_bytes(op, extents[op->call.info.kind].recv, false) : 0;
+}
+
+static size_t largest(const size_t *counts, uint32_t n)
+{
+    size_t most = 0;
+    for (uint32_t r = 0; r < n; r++)
+        if (counts[r] > most) most = counts[r];
+    return most;
+}
+
+size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_bind *bind = &call->bind;
+    size_t element = tutti_dtype_bytes(call->info.dtype);
+    if (!bind->v) return bind->count * element;
+    if (call->info.kind != TUTTI_ALL_GATHER && call->info.kind != TUTTI_REDUCE_SCATTER) return SIZE_MAX;
+    return largest(bind->counts, lane->n) * element;
+}
+
+/* Sizes and places in bytes; without displacements the blocks are packed. */
+static void rows_fill(size_t *rows, uint32_t n, const size_t *counts, const size_t *displs, size_t element)
+{
+    size_t packed = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        rows[r] = counts[r] * element;
+        rows[n + r] = counts[r] == 0 ? 0 : displs ? displs[r] * element : packed;
+        packed += rows[r];
+    }
+}
+
+enum tutti_status flat_blocks_copy(struct flat_op *op)
+{
+    const struct tutti_bind *bind = &op->call.bind;
+    uint32_t n = op->lane->n;
+    if (!bind->v || !bind->counts) return TUTTI_OK;
+    op->tables = tutti_alloc_array((size_t)n * (bind->in_counts ? 4 : 2), sizeof(*op->tables));
+    if (!op->tables) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the tables of a call of %u ranks", n);
+    rows_fill(op->tables, n, bind->counts, bind->displs, op->element);
+    op->bytes = largest(bind->counts, n) * op->element;
+    if (!bind->in_counts) return TUTTI_OK;
+    rows_fill(op->tables + 2 * (size_t)n, n, bind->in_counts, bind->in_displs, op->element);
+    op->bytes = largest(bind->in_counts, n) * op->element;
+    return TUTTI_OK;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The short way of a plain blocking collective: no options, no work, no group, a built-in operation, arguments that are
+ * right. It checks no more than that they are, takes the turn if it is free, and lets the back end carry the call out
+ * on this thread: nothing is allocated, looked up or timed. Whatever is unusual goes the long way, which also makes the
+ * sentences. */
+#include "comm/comm.h"
+
+enum extent { NONE, ONE, ALL };
+/* What each kind reads and writes, and where a rank's own block lies in the larger side when it works in place. */
+static const struct form {
+    enum extent send, recv;
+    bool reduces, rooted, send_inside, recv_inside;
+} forms[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {.send = ONE, .recv = ONE, .reduces = true},
+    [TUTTI_REDUCE] = {.send = ONE, .recv = ONE, .reduces = true, .rooted = true},
+    [TUTTI_BROADCAST] = {.send = ONE, .recv = ONE, .rooted = true},
+    [TUTTI_ALL_GATHER] = {.send = ONE, .recv = ALL, .send_inside = true},
+    [TUTTI_GATHER] = {.send = ONE, .recv = ALL, .rooted = true, .send_inside = true},
+    [TUTTI_SCATTER] = {.send = ALL, .recv = ONE, .rooted = true, .recv_inside = true},
+    [TUTTI_REDUCE_SCATTER] = {.send = ALL, .recv = ONE, .reduces = true, .recv_inside = true},
+    [TUTTI_ALL_TO_ALL] = {.send = ALL, .recv = ALL},
+    [TUTTI_BARRIER] = {.send = NONE, .recv = NONE},
+    [TUTTI_SCAN] = {.send = ONE, .recv = ONE, .reduces = true},
+    [TUTTI_EXSCAN] = {.send = ONE, .recv = ONE, .reduces = true},
+};
+
+static const uint8_t log_bytes[TUTTI_N_DTYPES] = {
+    [TUTTI_INT8] = 0,       [TUTTI_UINT8] = 0,         [TUTTI_INT16] = 1,       [TUTTI_UINT16] = 1,
+    [TUTTI_INT32] = 2,      [TUTTI_UINT32] = 2,        [TUTTI_INT64] = 3,       [TUTTI_UINT64] = 3,
+    [TUTTI_BOOL] = 0,       [TUTTI_FLOAT8_E4M3FN] = 0, [TUTTI_FLOAT8_E5M2] = 0, [TUTTI_FLOAT16] = 1,
+    [TUTTI_BFLOAT16] = 1,   [TUTTI_FLOAT32] = 2,       [TUTTI_FLOAT64] = 3,     [TUTTI_COMPLEX64] = 3,
+    [TUTTI_COMPLEX128] = 4,
+};
+
+/* The sides of this rank: what is not significant at it is left out. */
+static bool sides_of(const struct form *form, const struct tutti_comm *comm, struct tutti_plain *plain)
+{
+    size_t n = (size_t)comm->size, bytes = plain->count << log_bytes[plain->dtype];
+    bool here = plain->root == comm->rank;
+
+    if (bytes > SIZE_MAX / 1024) return false; /* a back end serves less ranks */
+    if (form->rooted && (uint32_t)plain->root >= (uint32_t)n) return false;
+    plain->bytes = bytes;
+    plain->in.at = (uintptr_t)plain->send, plain->out.at = (uintptr_t)plain->recv;
+    plain->in.bytes = form->send == ONE ? bytes : form->send == ALL ? bytes * n : 0;
+    plain->out.bytes = form->recv == ONE ? bytes : form->recv == ALL ? bytes * n : 0;
+    if (plain->kind == TUTTI_SCATTER && !here) plain->in.bytes = 0;
+    if ((plain->kind == TUTTI_REDUCE || plain->kind == TUTTI_GATHER) && !here) plain->out.bytes = 0;
+    if (plain->kind == TUTTI_EXSCAN && comm->rank == 0) plain->out.bytes = 0;
+    return (plain->in.bytes == 0 || plain->send) && (plain->out.bytes == 0 || plain->recv);
+}
+
+/* Apart, or in place in the one way that the kind allows. */
+static bool lie_well(const struct form *form, int32_t rank, const struct tutti_plain *plain)
+{
+    const struct tutti_range *in = &plain->in, *out = &plain->out;
+    size_t own = plain->bytes * (size_t)rank;
+    if (in->at + in->bytes <= out->at || out->at + out->bytes <= in->at) return true;
+    if (in->bytes == 0 || out->bytes == 0) return true;
+    if (form->send_inside) return in->at == out->at + own;
+    if (form->recv_inside) return out->at == in->at + own;
+    return in->at == out->at;
+}
+
+static void fill(const struct tutti_comm *comm, const struct form *form, enum tutti_kind kind, size_t count,
+                 enum tutti_dtype dtype, enum tutti_op op, int32_t root, struct tutti_backend_call *call)
+{
+    bool divides = form->reduces && op == TUTTI_AVG;
+    int32_t rank = comm->rank;
+    call->bind = (struct tutti_bind){.count = count, .dtype = dtype, .divisor = 1};
+    call->commutative = true;
+    call->method = NULL;
+    if (form->reduces) call->bind.reduce = comm->context->kernels->reduce[dtype][op];
+    if (divides) {
+        call->bind.divide = tutti_divide_find(dtype);
+        call->bind.divisor = (uint32_t)(kind == TUTTI_SCAN     ? rank + 1
+                                        : kind == TUTTI_EXSCAN ? (rank ? rank : 1)
+                                                               : comm->size);
+    }
+    call->info = (struct tutti_call_info){.kind = kind,
+                                          .dtype = dtype,
+                                          .op = form->reduces ? (int32_t)op : -1,
+                                          .root = form->rooted ? root : -1,
+                                          .count = count,
+                                          .timeout_ns = atomic_load_explicit(&comm->timeout_ns, memory_order_relaxed)};
+    call->info.signature = tutti_sign(&call->info, false, false, 0, 0);
+}
+
+/* What is not significant is NULL, as for the engine. */
+static void place(enum tutti_kind kind, const struct tutti_range *in, const struct tutti_range *out, bool here,
+                  struct tutti_bind *bind)
+{
+    bind->input = in->bytes || kind != TUTTI_SCATTER ? (const void *)in->at : NULL;
+    bind->output = out->bytes ? (void *)out->at : NULL;
+    if (kind == TUTTI_BROADCAST && !here) bind->input = NULL;
+}
+
+static enum tutti_status run_plain(struct tutti_comm *comm, const struct tutti_plain *plain, bool begun,
+                                   struct tutti_work **work)
+{
+    union tutti_backend_room room;
+    struct tutti_backend_call *call = &room.op.call;
+    fill(comm, &forms[plain->kind], plain->kind, plain->count, plain->dtype, plain->op, plain->root, call);
+    place(plain->kind, &plain->in, &plain->out, plain->root == comm->rank, &call->bind);
+    return begun ? tutti_backend_resume(comm, &room.op, work) : tutti_backend_start(comm, &room.op, true, false, work);
+}
+
+/* All that a tiny call is but its number. */
+static void tiny_fill(const struct tutti_comm *comm, const struct tutti_plain *plain, struct tutti_tiny *tiny)
+{
+    const struct form *form = &forms[plain->kind];
+    int32_t op = form->reduces ? (int32_t)plain->op : -1;
+    struct tutti_call_info info = {.kind = plain->kind, .dtype = plain->dtype, .op = op, .root = -1};
+
+    info.count = plain->count;
+    *tiny = (struct tutti_tiny){
+        .kind = plain->kind,
+        .log_element = log_bytes[plain->dtype],
+        .divisor = (uint32_t)comm->size,
+        .send = (const unsigned char *)plain->in.at,
+        .recv = (unsigned char *)plain->out.at,
+        .send_bytes = plain->in.bytes,
+        .bytes = plain->bytes,
+        .reduce = form->reduces ? comm->context->kernels->reduce[plain->dtype][plain->op] : NULL,
+        .divide = form->reduces && plain->op == TUTTI_AVG ? tutti_divide_find(plain->dtype) : NULL,
+        .signature = tutti_sign(&info, false, false, 0, 0),
+        .call = tutti_call_word((uint32_t)info.kind, (uint32_t)info.dtype, (uint32_t)op, -1),
+        .count = plain->count,
+    };
+}
+
+/* repeat.tiny is this call. */
+static enum tutti_status run_tiny(struct tutti_comm *comm, struct tutti_work **work)
+{
+    struct tutti_tiny *tiny = &comm->repeat.tiny;
+    enum tutti_advance got = TUTTI_RUN_MOVED;
+
+    if (tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team)) {
+        tiny->seq = tutti_team_next(comm->team);
+        got = comm->backend->ops->tiny(comm->backend, tiny);
+    }
+    if (got != TUTTI_RUN_DONE) return run_plain(comm, &comm->repeat.plain, got == TUTTI_RUN_BLOCKED, work);
+    tutti_team_count(comm->team);
+    atomic_store_explicit(&comm->sequence, tiny->seq, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+/* Not the call that was remembered: checks it; a tiny one is remembered instead. */
+static enum tutti_status run_quick(struct tutti_comm *comm, struct tutti_plain *plain, struct tutti_work **work)
+{
+    const struct form *form = &forms[plain->kind];
+
+    if (form->reduces && ((unsigned)plain->op >= TUTTI_N_OPS || plain->op == TUTTI_PREMUL_SUM)) return TUTTI_AGAIN;
+    if (form->reduces && !comm->context->kernels->reduce[plain->dtype][plain->op]) return TUTTI_AGAIN;
+    if (!comm->quick[plain->kind] || !sides_of(form, comm, plain) || !lie_well(form, comm->rank, plain))
+        return TUTTI_AGAIN;
+    if (plain->bytes >= comm->tiny[plain->kind]) return run_plain(comm, plain, false, work);
+    comm->repeat.plain = *plain;
+    tiny_fill(comm, plain, &comm->repeat.tiny);
+    return run_tiny(comm, work);
+}
+
+/* Programs repeat their calls: what was found right once needs no second look. */
+static bool is_repeat(const struct tutti_plain *last, const struct tutti_plain *plain)
+{
+    return last->send == plain->send && last->recv == plain->recv && last->count == plain->count &&
+           last->kind == plain->kind && last->dtype == plain->dtype && last->op == plain->op;
+}
+
+enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm)
+{
+    struct tutti_plain plain;
+    struct tutti_work *work = NULL;
+    enum tutti_status status = TUTTI_AGAIN;
+
+    if (!comm || tutti_collecting || (count == 0 && kind != TUTTI_BARRIER)) return TUTTI_AGAIN;
+    if (!tutti_comm_turn_try(comm)) return TUTTI_AGAIN;
+    plain.kind = kind, plain.dtype = dtype, plain.op = op, plain.root = root, plain.count = count;
+    plain.send = send, plain.recv = recv;
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+        if (is_repeat(&comm->repeat.plain, &plain))
+            status = run_tiny(comm, &work);
+        else if ((unsigned)dtype < TUTTI_N_DTYPES && count <= SIZE_MAX >> 8)
+            status = run_quick(comm, &plain, &work);
+    }
+    tutti_comm_turn_give(comm);
+    return status >= 0 && work ? tutti_work_finish(work) : status;
+}
