@@ -124,6 +124,8 @@ bool tutti_cpus_affinity(struct tutti_cpu_set *out);
 /* Whole CPUs that the cgroup's quota pays for, UINT32_MAX without one; *payer is equal for processes that share it.
  * Cached for a second. */
 uint32_t tutti_cpus_quota(uint64_t *payer);
+/* The same, read now. root: "" for this host, else a directory that holds proc/ and sys/. */
+uint32_t tutti_cpus_quota_read(const char *root, uint64_t *payer);
 uint32_t tutti_cpus_allowed(void); /* to the calling thread by both, at least 1 */
 
 /* ---- processes (process.c) ---- */

@@ -29,11 +29,11 @@ bool tutti_cpus_affinity(struct tutti_cpu_set *out)
     return true;
 }
 
-/* Reads the first line of dir/path/name. */
-static bool line_read(const char *dir, const char *path, const char *name, char *out, int capacity)
+/* Reads the first line of a file of a group. */
+static bool line_read(const char *root, const char *group, const char *name, char *out, int capacity)
 {
     char file[PATH_MAX];
-    if (snprintf(file, sizeof file, "%s%s/%s", dir, path, name) >= (int)sizeof file) return false;
+    if (snprintf(file, sizeof file, "%s%s/%s", root, group, name) >= (int)sizeof file) return false;
     FILE *f = fopen(file, "re");
     if (!f) return false;
     bool ok = fgets(out, capacity, f) != NULL;
@@ -49,32 +49,32 @@ static uint32_t quota_cpus(long long quota, long long period)
     return cpus < 1 ? 1 : cpus > UINT32_MAX ? UINT32_MAX : (uint32_t)cpus;
 }
 
-static uint32_t group_quota(const char *mount, const char *path, bool v2)
+static uint32_t group_quota(const char *root, const char *group, bool v2)
 {
     char line[128];
     long long quota = -1, period = -1;
     if (v2) {
-        if (line_read(mount, path, "cpu.max", line, sizeof line) && strncmp(line, "max", 3) != 0)
+        if (line_read(root, group, "cpu.max", line, sizeof line) && strncmp(line, "max", 3) != 0)
             sscanf(line, "%lld %lld", &quota, &period);
-    } else if (line_read(mount, path, "cpu.cfs_quota_us", line, sizeof line)) {
+    } else if (line_read(root, group, "cpu.cfs_quota_us", line, sizeof line)) {
         quota = strtoll(line, NULL, 10);
-        if (line_read(mount, path, "cpu.cfs_period_us", line, sizeof line)) period = strtoll(line, NULL, 10);
+        if (line_read(root, group, "cpu.cfs_period_us", line, sizeof line)) period = strtoll(line, NULL, 10);
     }
     return quota_cpus(quota, period);
 }
 
-/* The least quota of the group and of all above it, and whose it is. In a container the path of the host may not exist:
- * the walk up to the mount's root finds the container's own. */
-static void groups_quota(const char *mount, char *path, bool v2, struct quota *least)
+/* The least quota of the group and of all above it, of equal ones the uppermost, for more ranks live on that. In a
+ * container the path of the host may not exist: the walk up to the mount's root finds the container's own. */
+static void groups_quota(const char *root, const char *mount, const char *path, bool v2, struct quota *least)
 {
+    char group[PATH_MAX];
+    if (snprintf(group, sizeof group, "%s%s", mount, strcmp(path, "/") == 0 ? "" : path) >= (int)sizeof group) return;
     for (;;) {
-        const char *group = strcmp(path, "/") == 0 ? "" : path;
-        const uint32_t cpus = group_quota(mount, group, v2);
-        if (cpus < least->cpus)
-            *least = (struct quota){cpus, tutti_hash64(group, strlen(group), tutti_hash64(mount, strlen(mount), 0))};
-        char *slash = strrchr(path, '/');
-        if (!slash) return;
-        *slash = '\0';
+        const uint32_t cpus = group_quota(root, group, v2);
+        if (cpus != UINT32_MAX && cpus <= least->cpus)
+            *least = (struct quota){cpus, tutti_hash64(group, strlen(group), 0)};
+        if (strlen(group) <= strlen(mount)) return;
+        *strrchr(group, '/') = '\0';
     }
 }
 
@@ -88,25 +88,26 @@ static bool lists_cpu(const char *list)
     return false;
 }
 
-static struct quota quota_read(void)
+uint32_t tutti_cpus_quota_read(const char *root, uint64_t *payer)
 {
     char line[PATH_MAX];
     struct quota least = {UINT32_MAX, 0};
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return least;
-    while (fgets(line, sizeof line, f)) { /* hierarchy:controllers:path */
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(line, "re");
+    while (f && fgets(line, sizeof line, f)) { /* hierarchy:controllers:path */
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         controllers++;
         *path++ = '\0';
         if (controllers[0] == '\0')
-            groups_quota("/sys/fs/cgroup", path, true, &least);
+            groups_quota(root, "/sys/fs/cgroup", path, true, &least);
         else if (lists_cpu(controllers))
-            groups_quota("/sys/fs/cgroup/cpu", path, false, &least);
+            groups_quota(root, "/sys/fs/cgroup/cpu", path, false, &least);
     }
-    fclose(f);
-    return least;
+    if (f) fclose(f);
+    *payer = least.payer;
+    return least.cpus;
 }
 
 uint32_t tutti_cpus_quota(uint64_t *payer)
@@ -120,7 +121,7 @@ uint32_t tutti_cpus_quota(uint64_t *payer)
     const bool fresh = quota.cpus != 0 && now - read_at_ns < TUTTI_NS_PER_S;
     pthread_mutex_unlock(&lock);
     if (!fresh) {
-        quota = quota_read();
+        quota.cpus = tutti_cpus_quota_read("", &quota.payer);
         pthread_mutex_lock(&lock);
         cached = quota;
         read_at_ns = now;
