@@ -140,7 +140,8 @@ struct flat_method {
     /* A number that this rank's post tells, after start; of those who were asked and the own one, the greatest is then
      * op->told (FLAT_ROOT: the root's). NULL: 0. */
     uint64_t (*tell)(const struct flat_op *op);
-    /* Stages the first round, so that the post can say so; not called where another way is likely. May be NULL. */
+    /* Stages the first round, so that the post can say so; not called where another way is likely, and with FLAT_ROOT
+     * on the root alone. May be NULL. */
     void (*first)(struct flat_op *op);
     /* After the posts; op->at is 0 at first. FAILED with a record, or as runners. */
     enum tutti_advance (*advance)(struct flat_op *op);
@@ -155,6 +156,7 @@ struct flat_op {
     const struct flat_method *method;
     bool symmetric; /* who completes knows that all ranks have begun */
     bool begun, mismatch;
+    bool forced; /* the method was asked for by name: nothing else is taken instead */
     uint32_t n_put; /* levels whose lines are written already */
     /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
     uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */
@@ -233,6 +235,8 @@ static inline bool flat_staged(struct flat_op *op, uint32_t peer, uint64_t n)
 }
 /* All ranks have left the slots of this operation's number. */
 bool flat_room(struct flat_op *op);
+/* All other ranks have completed this operation: nobody touches this rank's buffers any more. */
+bool flat_left(struct flat_op *op);
 /* All ranks have read what round `round` of this operation replaces in the staging memory. */
 bool flat_round_room(struct flat_op *op, uint64_t round);
 /* A round that all ranks are known to have read. */

@@ -85,12 +85,28 @@ unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
 /* What the posts allow instead of the chosen method. */
 static const struct flat_method *by_facts(const struct flat_op *op)
 {
+    if (op->forced) return op->method;
     for (size_t i = 0; i < flat_n_methods; i++) {
         const struct flat_method *m = flat_methods[i];
         if (m->kind == op->call.info.kind && m->needs && (m->needs & ~op->facts) == 0 && m->fits(op->lane, &op->call))
             return m;
     }
     return op->method;
+}
+
+/* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */
+static bool may_stage_first(const struct flat_op *op)
+{
+    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->lane->me;
+    return op->method->first && knows && by_facts(op) == op->method;
+}
+
+static void take_way(struct flat_op *op, const struct flat_method *way)
+{
+    if (way == op->method) return;
+    op->method = way;
+    op->n_rounds = 0; /* of the method that was not taken */
+    if (way->start) way->start(op);
 }
 
 /* What a post says that is there. */
@@ -108,8 +124,7 @@ static enum tutti_advance prologue(struct flat_op *op)
     FLAT_WAIT(flat_room(op));
     op->facts = op->method->who == FLAT_NOBODY ? 0 : own_facts(op);
     if (op->method->start) op->method->start(op);
-    /* Who could go another way does not stage in vain. */
-    if (op->method->first && by_facts(op) == op->method) {
+    if (may_stage_first(op)) {
         FLAT_WAIT(flat_round_room(op, 0));
         op->method->first(op);
         op->staged = 1;
@@ -129,11 +144,7 @@ static enum tutti_advance prologue(struct flat_op *op)
         op->told = 0;
         hear(op, (uint32_t)op->call.info.root);
     }
-    if (op->method->who != FLAT_NOBODY) {
-        const struct flat_method *way = by_facts(op);
-        if (way != op->method && way->start) way->start(op);
-        op->method = way;
-    }
+    if (op->method->who != FLAT_NOBODY) take_way(op, by_facts(op));
     FLAT_END;
 }
 
@@ -230,6 +241,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->bytes = call->bind.count * op->element;
     TUTTI_TRY(flat_blocks_copy(op));
     op->method = flat_method_of(lane, call, op->bytes);
+    op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
     op->number = ++lane->number;
     op->word = call->info.signature << 32 | (uint32_t)op->number;
     op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;

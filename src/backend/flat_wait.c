@@ -89,6 +89,11 @@ bool flat_room(struct flat_op *op)
     return true;
 }
 
+bool flat_left(struct flat_op *op)
+{
+    return least_of(op, op->number, done_of) > 0;
+}
+
 bool flat_round_room(struct flat_op *op, uint64_t round)
 {
     struct flat_lane *lane = op->lane;
