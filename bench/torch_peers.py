@@ -34,12 +34,6 @@ SIZES = [8, 32, 128, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 <<
 SIZES += [256 << 20]
 QUICK = [8, 512, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20]
 PARTS = ("cells", "overhead", "overlap", "training")
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    unit = UNITS.get(text[-1:].upper(), 1)
-    return int(text[:-1] if unit > 1 else text) * unit
 
 
 def names(known):
@@ -59,7 +53,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="about how long to measure (default 300, quick: 60)")
     parser.add_argument("--ranks", type=lambda t: [int(n) for n in t.split(",")], default=[2, 4])
     parser.add_argument("--ops", type=names(backends.OPERATIONS), default=list(backends.OPERATIONS))
-    parser.add_argument("--sizes", type=lambda t: [parse_size(s) for s in t.split(",")], help="8,64K,1M")
+    parser.add_argument("--sizes", type=lambda t: [report.parse_size(s) for s in t.split(",")], help="8,64K,1M")
     parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
     parser.add_argument("--peers", type=lambda t: t.split(","), help="the first is compared with the others")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")

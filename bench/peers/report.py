@@ -6,6 +6,12 @@ from __future__ import annotations
 from math import exp, log
 
 SMALL = 64 << 10  # up to here a call is a matter of latency
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    unit = UNITS.get(text[-1:].upper(), 1)
+    return int(text[:-1] if unit > 1 else text) * unit
 
 
 def size_text(size: int) -> str:

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The peers of bench/cpu_peers.py: what each is called, how its program is made (the harness of collectives.c and one
+file that calls the library), how its ranks are started, and, where something is missing, how to get it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+from .launch import MPI_ENVIRONMENT
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+HARNESS = ("collectives", "control", "cases")
+C_FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O3", "-g", "-fPIC"]
+CPP_FLAGS = ["-std=c++17", "-D_GNU_SOURCE", "-O3", "-g", "-fPIC"]
+ONECCL_WHEEL = "oneccl-devel==2021.13.1"  # the last one with a shared library for CPUs alone
+ONECCL_LIBRARY = Path("lib", "ccl", "cpu", "lib")
+
+
+class Missing(Exception):
+    """A peer can not be had here; the text says what is missing and how to get it."""
+
+
+@dataclass
+class Program:
+    """How the ranks of a peer are started: one process that starts them all, or one a rank."""
+
+    command: list[str]
+    version: str
+    launcher: Callable[[int, int], list[str]] | None = None  # number of ranks, of CPUs
+    env: dict[str, str] = field(default_factory=dict)
+    rank_env: Callable[[int, int], dict[str, str]] = lambda rank, n: {}
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    letter: str  # in tables
+    title: str
+    make: Callable[[Kit], Program]
+    memories: tuple[str, ...] = ("pages", "huge")
+
+
+@dataclass
+class Kit:
+    """Where things are built, and what the command line says about where they come from."""
+
+    folder: Path
+    tutti: Path | None = None  # a build of tutti; None: one is made
+    openmpi: Path | None = None  # an unpacked tree
+    oneccl: Path | None = None
+    python: str | None = None  # with torch
+    install: bool = False
+
+    def build(self, output: str, sources: list[Path], command: list[str], missing: str) -> Path:
+        """Runs the command, which makes `output`, unless it is newer than the sources; without a compiler what is there
+        already is taken."""
+        path = self.folder / output
+        made = path.exists() and all(path.stat().st_mtime >= s.stat().st_mtime for s in sources)
+        if made or (path.exists() and not shutil.which(command[0])):
+            return path
+        if not shutil.which(command[0]):
+            raise Missing(f"{command[0]} is missing; {missing}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run([*command, "-o", str(path)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(f"{first_error(done.stderr)}; {missing}")
+        return path
+
+    def harness(self, *more: str) -> list[str]:
+        """The objects that all programs share."""
+        headers, objects = [HERE / "collectives.h"], []
+        for name in (*HARNESS, *more):
+            source = HERE / f"{name}.c"
+            command = ["cc", *C_FLAGS, "-c", str(source)]
+            objects.append(self.build(f"harness/{name}.o", [source, *headers], command, "a C compiler is needed"))
+        return [str(o) for o in objects]
+
+    def link(self, output: str, source: str, compiler: list[str], libraries: list[str], missing: str) -> Path:
+        path, objects = HERE / source, self.harness("main")
+        flags = CPP_FLAGS if source.endswith(".cpp") else C_FLAGS
+        command = [compiler[0], *flags, *compiler[1:], f"-I{HERE}", str(path), *objects, *libraries]
+        return self.build(output, [path, HERE / "collectives.h", *map(Path, objects)], command, missing)
+
+
+def first_error(text: str) -> str:
+    lines = [line for line in text.splitlines() if "error" in line.lower() or "undefined" in line] or text.splitlines()
+    return re.sub(r"^.*?(fatal )?error: ", "", lines[0])[:160] if lines else "the compiler failed"
+
+
+def output_of(command: list[str], env: dict[str, str] | None = None) -> str:
+    """What it prints; nothing when it can not be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, **(env or {})})
+        return done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+# ---- tutti ----
+def build_tutti(kit: Kit) -> Path:
+    folder = kit.folder / "tutti"
+    if not shutil.which("cmake"):
+        if not (folder / "lib" / "libtutti.so").exists():
+            raise Missing("cmake is missing, and there is no build of tutti: give one with --tutti")
+        return folder
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_BUILD_TESTS=OFF", "-DTUTTI_BUILD_EXAMPLES=OFF"]
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    for command in (
+        ["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *options],
+        ["cmake", "--build", str(folder), "--target", "tutti", "-j", str(len(os.sched_getaffinity(0)))],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(f"tutti can not be built: {first_error(done.stdout + done.stderr)}")
+    return folder
+
+
+def make_tutti(kit: Kit) -> Program:
+    folder = (kit.tutti or build_tutti(kit)).resolve()
+    libraries = [f"-L{folder / 'lib'}", "-ltutti", f"-Wl,-rpath,{folder / 'lib'}"]
+    output = f"bin/tutti-{folder.name}"  # it has the path of its library inside
+    program = kit.link(output, "tutti.c", ["cc", f"-I{ROOT / 'include'}"], libraries, "tutti must be built first")
+    version = output_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+    return Program(
+        [str(program)],
+        version if re.fullmatch("[0-9a-f]+", version) else "",
+        env={"LD_LIBRARY_PATH": str(folder / "lib"), "TUTTI_JOB": f"cpu-peers-{os.getpid()}"},
+        rank_env=lambda rank, n: {
+            "TUTTI_RANK": str(rank),
+            "TUTTI_WORLD_SIZE": str(n),
+            "TUTTI_LOCAL_RANK": str(rank),
+            "TUTTI_LOCAL_WORLD_SIZE": str(n),
+        },
+    )
+
+
+# ---- MPI ----
+def find_mpi(names: tuple[str, ...], mark: str, how: str) -> tuple[str, str, str]:
+    """Launcher and compiler of one implementation among those installed, and its version."""
+    for name in names:
+        told = output_of([name, "--version"]) if shutil.which(name) else ""
+        if mark.lower() not in told.lower():
+            continue
+        version = re.search(r"\d+\.\d+(\.\d+)?", told)
+        return name, re.sub("mpirun|mpiexec", "mpicc", name), version.group(0) if version else ""
+    raise Missing(f"none of {', '.join(names)} is {mark}: {how}")
+
+
+def openmpi_command(mpirun: str, settings: list[str]) -> Callable[[int, int], list[str]]:
+    """As many slots as CPUs: beyond them Open MPI knows that it is oversubscribed, and yields."""
+
+    def command(n: int, n_cpus: int) -> list[str]:
+        hosts = ["--host", f"localhost:{n_cpus}", "--oversubscribe", "--bind-to", "none"]
+        return [mpirun, *hosts, *settings, "-np", str(n)]
+
+    return command
+
+
+def make_openmpi(settings: list[str]) -> Callable[[Kit], Program]:
+    def make(kit: Kit) -> Program:
+        env = {**MPI_ENVIRONMENT, "OMPI_MCA_btl_base_warn_component_unused": "0"}
+        how = "apt-get install openmpi-bin libopenmpi-dev, or give an unpacked tree with --openmpi"
+        if kit.openmpi:
+            tree = kit.openmpi.resolve()
+            mpirun, compiler = str(tree / "bin" / "mpirun"), ["cc", f"-I{tree / 'include'}"]
+            libraries = [f"-L{tree / 'lib'}", "-lmpi", "-Wl,--allow-shlib-undefined"]
+            env.update(OPAL_PREFIX=str(tree), LD_LIBRARY_PATH=str(tree / "lib"))
+            found = re.search(r"\d+\.\d+\.\d+", output_of([mpirun, "--version"], env))
+            if not found:
+                raise Missing(f"{mpirun} does not run here")
+            version, output = found.group(0), "bin/openmpi-tree"
+        else:
+            mpirun, wrapper, version = find_mpi(("mpirun.openmpi", "mpirun"), "Open MPI", how)
+            compiler, libraries, output = [wrapper], [], "bin/openmpi"
+        program = kit.link(output, "mpi.c", compiler, libraries, how)
+        return Program([str(program)], version, openmpi_command(mpirun, settings), env)
+
+    return make
+
+
+def make_mpich(kit: Kit) -> Program:
+    how = "apt-get install mpich libmpich-dev"
+    names = ("mpirun.mpich", "mpiexec.hydra", "mpirun")
+    mpirun, compiler, version = find_mpi(names, "HYDRA", how)
+    compiler = "mpicc.mpich" if shutil.which("mpicc.mpich") else compiler.replace("mpicc.hydra", "mpicc")
+    program = kit.link("bin/mpich", "mpi.c", [compiler], [], how)
+    return Program([str(program)], version, lambda n, n_cpus: [mpirun, "-bind-to", "none", "-np", str(n)])
+
+
+# ---- Gloo ----
+def make_gloo(kit: Kit) -> Program:
+    how = "apt-get install libgloo-dev, or name a build of pytorch/gloo in CPATH and LIBRARY_PATH"
+    program = kit.link("bin/gloo", "gloo.cpp", ["c++"], ["-lgloo", "-lpthread"], how)
+    paths = [p for p in (os.environ.get("LIBRARY_PATH"), os.environ.get("LD_LIBRARY_PATH")) if p]
+    return Program([str(program)], "", env={"LD_LIBRARY_PATH": ":".join(paths)} if paths else {})
+
+
+def make_gloo_torch(kit: Kit) -> Program:
+    say = "import torch, torch.distributed as d; print(torch.__version__, d.is_gloo_available())"
+    candidates = [kit.python] if kit.python else [sys.executable, str(ROOT / ".venv" / "bin" / "python")]
+    for python in candidates:
+        told = output_of([python, "-c", say]).split()
+        if told[1:] == ["True"]:
+            break
+    else:
+        raise Missing("no Python with torch: ./dev setup --torch, or --python")
+    objects = kit.harness()
+    library = kit.build(
+        "lib/libharness.so", [Path(o) for o in objects], ["cc", "-shared", *objects], "a C compiler is needed"
+    )
+    return Program([python, str(HERE / "torch_rank.py"), str(library)], told[0], env={"OMP_NUM_THREADS": "1"})
+
+
+# ---- oneCCL ----
+def install_oneccl(kit: Kit) -> Path:
+    """Unpacks what PyPI has into a folder of the benchmark's own; nothing is installed."""
+    target, wheels = kit.folder / "oneccl", kit.folder / "wheels"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), ONECCL_WHEEL]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Missing(f"pip can not get {ONECCL_WHEEL}: {first_error(done.stderr)}")
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for item in archive.infolist():
+                inner = re.match(r"[^/]+\.data/data/((include|lib/ccl/cpu)/.+[^/])$", item.filename)
+                if not inner or inner.group(1).endswith(".a"):
+                    continue
+                path = target / inner.group(1)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(item) as source, open(path, "wb") as out:
+                    shutil.copyfileobj(source, out)
+        wheel.unlink()
+    return target
+
+
+def libfabric() -> str:
+    """oneCCL opens it at run time, and does not look where the system has it."""
+    found = re.search(r"libfabric\.so\.1 .*=> (\S+)", output_of(["ldconfig", "-p"]))
+    if not found:
+        raise Missing("oneCCL needs libfabric: apt-get install libfabric1")
+    return found.group(1)
+
+
+def make_oneccl(kit: Kit) -> Program:
+    root = kit.oneccl or kit.folder / "oneccl"
+    if not (root / "include" / "oneapi" / "ccl.hpp").exists():
+        if not kit.install or kit.oneccl:
+            raise Missing("no oneCCL: --install unpacks PyPI's oneccl-devel, or give a folder with --oneccl")
+        root = install_oneccl(kit)
+    lib = root.resolve() / (ONECCL_LIBRARY if (root / ONECCL_LIBRARY).exists() else "lib")
+    libraries = [f"-L{lib}", "-lccl", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined", "-lpthread", "-ldl"]
+    program = kit.link("bin/oneccl", "ccl.cpp", ["c++", "-isystem", str(root / "include")], libraries, "see --oneccl")
+    text = (root / "include" / "oneapi" / "ccl" / "config.h").read_text()
+    numbers = [re.search(rf"CCL_{part}_VERSION\s+(\d+)", text) for part in ("MAJOR", "MINOR", "UPDATE")]
+    return Program(
+        [str(program)],
+        ".".join(m.group(1) for m in numbers if m),
+        env={  # shared memory between ranks, and no thread that spins beside each rank
+            "CCL_ATL_TRANSPORT": "ofi",
+            "CCL_OFI_LIBRARY_PATH": libfabric(),
+            "FI_PROVIDER": "tcp",
+            "CCL_ATL_SHM": "1",
+            "CCL_WORKER_OFFLOAD": "0",
+            "CCL_PROCESS_LAUNCHER": "none",
+            "CCL_KVS_IFACE": "lo",
+            "LD_LIBRARY_PATH": str(lib),
+        },
+        rank_env=lambda rank, n: {"CCL_LOCAL_RANK": str(rank), "CCL_LOCAL_SIZE": str(n)},
+    )
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("tutti", "T", "tutti", make_tutti, ("pages", "huge", "mapped")),
+        Peer("openmpi", "O", "Open MPI", make_openmpi([])),
+        Peer("openmpi_sm", "S", "Open MPI, coll/sm", make_openmpi(["--mca", "coll_sm_priority", "100"])),
+        Peer("openmpi_han", "H", "Open MPI, han", make_openmpi(["--mca", "coll_han_priority", "100"])),
+        Peer("mpich", "M", "MPICH", make_mpich),
+        Peer("gloo", "G", "Gloo", make_gloo),
+        Peer("gloo_torch", "g", "Gloo through PyTorch", make_gloo_torch),
+        Peer("oneccl", "C", "oneCCL", make_oneccl),
+    )
+}
+
+
+def make_programs(names: list[str], kit: Kit) -> tuple[dict[str, Program], dict[str, str]]:
+    """The programs of those peers that can be had, and of the others why not."""
+    programs, missing = {}, {}
+    for name in names:
+        try:
+            programs[name] = PEERS[name].make(kit)
+        except Missing as reason:
+            missing[name] = str(reason)
+    return programs, missing

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What bench/cpu_peers.py measured, read back from its lines of JSON: points sorted by the state in which the machine
+was, their medians, and how many times faster the subject is than the best peer."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from .report import geomean, ratio_text, size_text
+
+SUBJECT = "tutti"
+LIMITS = ("copy", "stream")  # the harness's own operations
+PRIVATE = ("pages", "huge")
+HUGE_FROM = 64 << 10  # smaller buffers are not measured in huge pages
+CALM = 0.05  # of a point's time some process waited for a CPU, at most, unless ranks outnumber CPUs
+STRADDLE = 1.5
+
+# One way of a cache line between ranks 0 and 1, by what the two CPUs share, on the machines of this vendor: a core, an
+# L3, neither. Elsewhere a state is the range of latencies within this factor of its lowest.
+STATES = {"AuthenticAMD": (("S", 30.0), ("C", 110.0), ("X", float("inf")))}
+STATE_FACTOR = 1.8
+
+Key = tuple  # of a row: world, operation, size
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One peer in one row and state."""
+
+    us: float
+    min_us: float
+    points: int
+
+
+@dataclass
+class Results:
+    head: dict
+    rows: list[dict]
+    state_names: list[str] = field(default_factory=list)  # the most frequent one first
+    table: dict = field(default_factory=dict)  # state -> Key -> (peer, memory) -> Entry
+    reasons: dict = field(default_factory=dict)  # Key -> (peer, memory) -> why there is no time
+    latency: dict = field(default_factory=dict)  # state -> median of the probes
+    dropped: Counter = field(default_factory=Counter)
+    wrong: list[dict] = field(default_factory=list)
+
+    @property
+    def worlds(self) -> list[str]:
+        return list(dict.fromkeys(row["world"] for row in self.rows))
+
+    @property
+    def peers(self) -> list[str]:
+        return [name for name in self.head["peers"] if name != SUBJECT]
+
+    def ranks(self, world: str) -> int:
+        return int(world.split()[0])
+
+    def operations(self, world: str) -> list[str]:
+        found = dict.fromkeys(r["operation"] for r in self.rows if r["world"] == world)
+        order = self.head["operations"]
+        return sorted((op for op in found if op in order), key=order.index)
+
+    def sizes(self, world: str, operation: str | None = None) -> list[int]:
+        rows = (r for r in self.rows if r["world"] == world and r["operation"] not in LIMITS)
+        return sorted({r["size"] for r in rows if r["size"] and operation in (None, r["operation"])})
+
+    def entry(self, state: str, world: str, operation: str, size: int, peer: str, memory: str) -> Entry | None:
+        return self.table.get(state, {}).get((world, operation, size), {}).get((peer, memory))
+
+    def best(
+        self, state: str, world: str, operation: str, size: int, memories=PRIVATE, peers: list[str] | None = None
+    ) -> tuple[str, Entry] | None:
+        """The fastest peer with any of the kinds of memory."""
+        cell = self.table.get(state, {}).get((world, operation, size), {})
+        allowed = self.peers if peers is None else peers
+        entries = [(p, e) for (p, m), e in cell.items() if p in allowed and m in memories]
+        return min(entries, key=lambda found: found[1].us) if entries else None
+
+    def limit_us(self, state: str, world: str, size: int, operations=LIMITS) -> float | None:
+        """What all ranks need to copy so many bytes at once, and at least a cache line's way."""
+        sizes = [self.entry(state, world, op, size, SUBJECT, "huge") for op in operations]
+        times = [entry.us for entry in sizes if entry]
+        return max(min(times), self.latency.get(state, 0.0) / 1e3) if times else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Best peer over subject, with one kind of the subject's memory; the peers' is of the same kind, or, where the
+    subject's is mapped, whichever is faster."""
+
+    world: str
+    operation: str
+    size: int
+    memory: str
+    value: float
+    peer: str
+    us: float
+
+
+def load(paths: list[Path]) -> Results:
+    head, rows = None, []
+    for path in paths:
+        with open(path) as file:
+            for line in file:
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:
+                    continue  # the last line of an interrupted run
+                if "run" in row:
+                    head = merged(head, row["run"])
+                else:
+                    rows.append(row)
+    if head is None:
+        raise ValueError(f"no run in {', '.join(map(str, paths))}")
+    results = Results(head, rows)
+    sort_out(results)
+    return results
+
+
+def merged(head: dict | None, other: dict) -> dict:
+    if head is None:
+        return other
+    peers = {**other["peers"], **head["peers"]}
+    missing = {name: why for name, why in {**head["missing"], **other["missing"]}.items() if name not in peers}
+    return {**other, "peers": peers, "missing": missing}
+
+
+# ---- states ----
+def straddles(row: dict) -> bool:
+    before, after = row["probe_ns"]
+    return max(before, after) > STRADDLE * min(before, after)
+
+
+def state_finder(rows: list[dict], vendor: str):
+    """Latency -> name of the state."""
+    named = STATES.get(vendor)
+    if named:
+        return lambda ns: next(name for name, most in named if ns < most)
+    lows: list[float] = []
+    for ns in sorted(min(r["probe_ns"]) for r in rows if "us" in r and min(r["probe_ns"]) > 0):
+        if not lows or ns > STATE_FACTOR * lows[-1]:
+            lows.append(ns)
+    names = {low: f"{low:.0f} ns" for low in lows}
+    return lambda ns: names[max((low for low in lows if low <= ns), default=lows[0])] if lows else "one"
+
+
+def state_of(row: dict, find) -> str | None:
+    """None: the machine changed meanwhile."""
+    before, after = row["probe_ns"]
+    if before == after == 0:
+        return find(0.0)  # one CPU: nothing to probe
+    if min(before, after) <= 0 or find(before) != find(after) or straddles(row):
+        return None
+    return find(before)
+
+
+def sort_out(results: Results) -> None:
+    """Fills the tables: medians over the points of a row and state, the calm ones if there are any."""
+    measured = [row for row in results.rows if "us" in row]
+    find = state_finder(measured, results.head["machine"].get("vendor", ""))
+    groups: dict = defaultdict(list)
+    probes: dict = defaultdict(list)
+    for row in results.rows:
+        key, who = (row["world"], row["operation"], row["size"]), (row["peer"], row["memory"])
+        if "us" not in row:
+            results.reasons.setdefault(key, {})[who] = row.get("reason", "")
+            continue
+        if row.get("wrong"):
+            results.wrong.append(row)
+            continue
+        state = state_of(row, find)
+        if state is None:
+            results.dropped[row["world"]] += 1
+            continue
+        groups[state, key, who].append(row)
+        probes[state] += row["probe_ns"]
+    for (state, key, who), points in groups.items():
+        calm = [p for p in points if p.get("pressure", 0.0) <= CALM] or points
+        entry = Entry(median(p["us"] for p in calm), min(p["min_us"] for p in calm), len(calm))
+        results.table.setdefault(state, {}).setdefault(key, {})[who] = entry
+    results.latency = {state: median(values) for state, values in probes.items()}
+    count = Counter({state: len(values) for state, values in probes.items()})
+    results.state_names = [state for state, _ in count.most_common()]
+
+
+# ---- ratios ----
+def ratios(results: Results, state: str, world: str, memory: str, peers: list[str] | None = None) -> list[Ratio]:
+    found = []
+    for operation in results.operations(world):
+        for size in results.sizes(world, operation) or [0]:
+            entry = results.entry(state, world, operation, size, SUBJECT, memory)
+            memories = PRIVATE if memory == "mapped" else (memory,)
+            best = results.best(state, world, operation, size, memories, peers)
+            if entry and best:
+                value = best[1].us / entry.us
+                found.append(Ratio(world, operation, size, memory, value, best[0], entry.us))
+    return found
+
+
+def mean_of(found: list[Ratio]) -> float | None:
+    return geomean([ratio.value for ratio in found])
+
+
+def name_of(ratio: Ratio) -> str:
+    memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[ratio.memory]
+    size = f" {size_text(ratio.size)}" if ratio.size else ""
+    return f"{ratio.operation}{size}{memory} ({ratio_text(ratio.value)})"
