@@ -13,12 +13,24 @@
 #include "engine/engine.h"
 #include "model/machine.h"
 
+#include <pthread.h>
+
 struct tutti_backend {
     const struct tutti_backend_ops *ops;
 };
 
+/* What the back ends of one world share on this rank; the world's owner initialises the lock, zeroes the rest, and calls
+ * tutti_backend_sweep when the last of them is closed. */
+struct tutti_backend_host {
+    pthread_mutex_t lock;
+    struct flat_retired *retired; /* memory that peers may still read */
+};
+/* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */
+void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
+
 #define TUTTI_BACKEND_CARD_BYTES 128
 struct tutti_backend_config {
+    struct tutti_backend_host *host;
     struct tutti_transport *transport;
     const uint32_t *members; /* slot -> member of the transport; borrowed */
     uint32_t n, me;          /* slots, the own one */
@@ -62,6 +74,12 @@ struct tutti_tiny {
     uint64_t seq, signature, call, count; /* number in the communicator, as infos and posts say */
 };
 
+struct tutti_backend_candidate {
+    const char *method; /* static: as in calls */
+    double ns;          /* predicted */
+    bool chosen;        /* where the call does not say */
+};
+
 struct tutti_backend_ops {
     const char *name, *help;
     /* OK and the card, UNSUPPORTED when it can not serve these members (the record says why), MEMORY, SYSTEM. */
@@ -88,10 +106,10 @@ struct tutti_backend_ops {
     void (*resume)(struct tutti_backend *backend, struct tutti_backend_op *op);
     /* See tutti_overlay. */
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
-    /* "stage of 64 KiB": how the call would be carried out, for `tutti bench --explain` and the log; static or in out.
-     */
-    const char *(*explain)(const struct tutti_backend *backend, const struct tutti_backend_call *call, char *out,
-                           size_t capacity);
+    /* The ways in which the call could be carried out, as far as this member can tell of its own buffers; at most
+     * `capacity`, their number. For `tutti bench --explain`. */
+    size_t (*candidates)(const struct tutti_backend *backend, const struct tutti_backend_call *call,
+                         struct tutti_backend_candidate *out, size_t capacity);
     size_t (*staging_used)(const struct tutti_backend *backend); /* bytes of this rank */
 };
 

@@ -88,6 +88,7 @@ struct flat_memory {
 
 struct flat_lane {
     struct tutti_backend base; /* first */
+    struct tutti_backend_host *host;
     struct tutti_transport *transport;
     uint32_t *members;
     uint32_t n, me;
@@ -299,6 +300,22 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
     return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
 }
 
+/* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so that
+ * what ranks do in one overlaps with the next, but none of tiny pieces. */
+void flat_cut(struct flat_op *op, size_t block, uint32_t n);
+/* Bytes of round u of a block. */
+static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t u)
+{
+    size_t at = u * op->piece;
+    return at >= block ? 0 : block - at < op->piece ? block - at : op->piece;
+}
+/* The i-th rank after this one: where all begin with their own neighbour, none is asked by all at once. */
+static inline uint32_t flat_after(const struct flat_lane *lane, uint32_t i)
+{
+    uint32_t r = lane->me + i;
+    return r < lane->n ? r : r - lane->n;
+}
+
 /* ---- lines (flat_line.c): level 0 is what a rank gives, the others are partial results of butterflies ---- */
 #define FLAT_LINE_ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
 static inline uint32_t flat_lines_of(size_t bytes)
@@ -369,7 +386,16 @@ static inline void flat_told(struct flat_lane *lane)
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
+/* Predicted times (flat_cost.c): struct flat_method.cost_ns. */
+double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
+size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
+                       struct tutti_backend_candidate *out, size_t capacity);
+
 /* ---- operations (flat_op.c) ---- */
+/* What this rank's post says of its buffers, and where they are. */
+uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv);
 void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *op);
 enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *op);
 enum tutti_advance flat_hurry(struct tutti_backend_op *op, const struct tutti_team *team);

@@ -4,6 +4,8 @@
  * all_to_all's send buffer. */
 #include "backend/flat.h"
 
+#define ELEMENT_MOST 16 /* bytes; a slot of a page holds one of each of FLAT_MAX_RANKS blocks */
+
 /* Blocks of the two buffers, by kind: one, all, or none. */
 enum extent { NONE, ONE, ALL };
 static const struct {
@@ -42,7 +44,8 @@ static size_t extent_bytes(const struct flat_op *op, enum extent extent, bool se
     if (extent == NONE) return 0;
     if (extent == ONE) return flat_block(op, op->lane->me, &at);
     for (uint32_t r = 0; r < op->lane->n; r++) {
-        size_t bytes = send && op->call.info.kind == TUTTI_ALL_TO_ALL ? flat_block_sent(op, r, &at) : flat_block(op, r, &at);
+        size_t bytes =
+            send && op->call.info.kind == TUTTI_ALL_TO_ALL ? flat_block_sent(op, r, &at) : flat_block(op, r, &at);
         if (bytes > 0 && at + bytes > end) end = at + bytes;
     }
     return end;
@@ -99,4 +102,13 @@ enum tutti_status flat_blocks_copy(struct flat_op *op)
     rows_fill(op->tables + 2 * (size_t)n, n, bind->in_counts, bind->in_displs, op->element);
     op->bytes = largest(bind->in_counts, n) * op->element;
     return TUTTI_OK;
+}
+
+void flat_cut(struct flat_op *op, size_t block, uint32_t n)
+{
+    size_t slot = op->lane->chunk, least = 2 * FLAT_BLOCK_BYTES;
+    while (slot > least && block < 4 * slot / n) slot /= 2;
+    size_t piece = slot / n, unit = piece < TUTTI_CACHE_LINE ? ELEMENT_MOST : TUTTI_CACHE_LINE;
+    op->piece = piece - piece % unit;
+    op->n_rounds = (block + op->piece - 1) / op->piece;
 }

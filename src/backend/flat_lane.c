@@ -10,8 +10,6 @@
 #define CARD_VERSION 1
 #define CHUNK_MOST ((size_t)64 << 10)
 #define PAGE ((size_t)4096)
-#define CLOSE_NS (20 * TUTTI_NS_PER_MS)
-#define CLOSE_NAP_NS (50 * UINT64_C(1000))
 /* Butterflies: groups of so many are read at once; measured: flat to 16 ranks, then groups of about eight. */
 #define GROUP_ALONE 16
 #define GROUP_MOST 10
@@ -140,6 +138,7 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
 
 static enum tutti_status flat_open(const struct tutti_backend_config *config, void *card, struct tutti_backend **out)
 {
+    tutti_backend_sweep(config->host, false);
     TUTTI_TRY(refuse(config));
     struct flat_lane *lane = tutti_alloc(sizeof(*lane));
     if (!lane) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane");
@@ -147,6 +146,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     enum tutti_status status;
     lane->base.ops = &tutti_backend_flat;
     lane->transport = config->transport;
+    lane->host = config->host;
     lane->n = config->n, lane->me = config->me;
     lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
     lane->crowded = config->crowded, lane->reproducible = config->reproducible;
@@ -211,29 +211,54 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
 
 /* ---- closing ---- */
 
-static bool peers_done(const struct flat_lane *lane)
+/* The own memory of a closed lane that peers have not closed yet. */
+struct flat_retired {
+    struct flat_retired *next;
+    struct flat_memory *memory;
+    struct tutti_transport *transport;
+};
+
+void tutti_backend_sweep(struct tutti_backend_host *host, bool all)
 {
-    for (uint32_t r = 0; r < lane->n; r++) {
-        if (r == lane->me || !lane->areas[r]) continue;
-        if (atomic_load_explicit(&lane->areas[r]->done, memory_order_acquire) >= lane->number) continue;
-        if (lane->transport->ops->life(lane->transport, lane->members[r]) == TUTTI_LIFE_ALIVE) return false;
+    pthread_mutex_lock(&host->lock);
+    for (struct flat_retired **at = &host->retired; *at;) {
+        struct flat_retired *retired = *at;
+        bool over = atomic_load_explicit(&retired->memory->refs, memory_order_acquire) == 0;
+        if (over) (void)retired->transport->ops->heap_free(retired->transport, retired->memory);
+        if (over || all) {
+            *at = retired->next;
+            tutti_free(retired);
+        } else {
+            at = &retired->next;
+        }
     }
-    return true;
+    pthread_mutex_unlock(&host->lock);
 }
 
-/* Between processes: what a peer may still want to read stays in the heap; the world's end takes it. */
-static void memory_close(struct flat_lane *lane)
+/* Without memory for the note it stays in the heap until the world closes. */
+static void retire(struct flat_lane *lane)
 {
-    uint64_t deadline = tutti_deadline_ns(CLOSE_NS);
-    while (!peers_done(lane) && tutti_now_ns() < deadline) tutti_sleep_ns(CLOSE_NAP_NS);
-    if (peers_done(lane)) memory_discard(lane);
+    struct flat_retired *retired = tutti_alloc(sizeof(*retired));
+    if (!retired) return;
+    retired->memory = lane->memories[lane->me];
+    retired->transport = lane->transport;
+    pthread_mutex_lock(&lane->host->lock);
+    retired->next = lane->host->retired;
+    lane->host->retired = retired;
+    pthread_mutex_unlock(&lane->host->lock);
 }
 
+/* This rank reads none of them any more. */
 static void memories_drop(struct flat_lane *lane)
 {
-    for (uint32_t r = 0; r < lane->n; r++)
-        if (lane->memories[r] && atomic_fetch_sub(&lane->memories[r]->refs, 1) == 1)
-            tutti_unmap(lane->memories[r], lane->memories[r]->bytes);
+    for (uint32_t r = 0; r < lane->n; r++) {
+        struct flat_memory *memory = lane->memories[r];
+        size_t bytes = memory ? memory->bytes : 0;
+        if (memory && atomic_fetch_sub(&memory->refs, 1) == 1 && lane->addresses) tutti_unmap(memory, bytes);
+    }
+    if (lane->addresses) return;
+    retire(lane);
+    tutti_backend_sweep(lane->host, false);
 }
 
 static void flat_close(struct tutti_backend *backend)
@@ -242,10 +267,8 @@ static void flat_close(struct tutti_backend *backend)
     if (lane->n > 1 && lane->areas[lane->me]) flat_leave(lane);
     if (lane->n > 1 && !lane->connected)
         memory_discard(lane);
-    else if (lane->n > 1 && lane->addresses)
-        memories_drop(lane);
     else if (lane->n > 1)
-        memory_close(lane);
+        memories_drop(lane);
     lane_free(lane);
 }
 
@@ -256,14 +279,6 @@ static double flat_score(const struct tutti_backend *backend, const struct tutti
     double ns;
     flat_choose((const struct flat_lane *)(const void *)backend, call, &ns);
     return ns;
-}
-
-static const char *flat_explain(const struct tutti_backend *backend, const struct tutti_backend_call *call, char *out,
-                                size_t capacity)
-{
-    const struct flat_method *m = flat_choose((const struct flat_lane *)(const void *)backend, call, NULL);
-    snprintf(out, capacity, "%s", m ? m->name : "none");
-    return out;
 }
 
 static size_t tiny_below(const struct tutti_backend *backend, enum tutti_kind kind)
@@ -289,6 +304,6 @@ const struct tutti_backend_ops tutti_backend_flat = {
     .tiny = flat_tiny,
     .resume = flat_resume,
     .overlay = flat_overlay,
-    .explain = flat_explain,
+    .candidates = flat_candidates,
     .staging_used = flat_staging_used,
 };

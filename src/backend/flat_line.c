@@ -134,16 +134,7 @@ static bool fits_barrier(const struct flat_lane *lane, const struct tutti_backen
     return lane->n > 1;
 }
 
-static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
-    double rounds = lane->n_factors, readers = 0;
-    for (uint32_t l = 0; l < lane->n_factors; l++) readers += lane->factors[l] - 1;
-    return lane->machine.call_ns + rounds * lane->machine.line_ns +
-           readers * (double)flat_lines_of(bytes) * (lane->machine.line_ns / 4);
-}
-
 const struct flat_method flat_line_all_reduce = {
-    .name = "line", .kind = TUTTI_ALL_REDUCE, .fits = flat_fits_line, .cost_ns = cost, .advance = all_reduce};
+    .name = "line", .kind = TUTTI_ALL_REDUCE, .fits = flat_fits_line, .cost_ns = flat_cost_line, .advance = all_reduce};
 const struct flat_method flat_line_barrier = {
-    .name = "line", .kind = TUTTI_BARRIER, .fits = fits_barrier, .cost_ns = cost, .advance = barrier};
+    .name = "line", .kind = TUTTI_BARRIER, .fits = fits_barrier, .cost_ns = flat_cost_line, .advance = barrier};

@@ -51,15 +51,9 @@ static bool fits(const struct flat_lane *lane, const struct tutti_backend_call *
     return lane->n > 1 && !call->bind.v && !call->bind.scale;
 }
 
-static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype));
-    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / lane->machine.pull_gbs;
-}
-
 const struct flat_method flat_mapped_all_reduce = {.name = "mapped",
                                                    .kind = TUTTI_ALL_REDUCE,
                                                    .needs = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED,
                                                    .fits = fits,
-                                                   .cost_ns = cost,
+                                                   .cost_ns = flat_cost_mapped,
                                                    .advance = all_reduce};

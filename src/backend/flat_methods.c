@@ -9,7 +9,18 @@
     X(line_all_reduce)                                                                                                 \
     X(line_barrier)                                                                                                    \
     X(stage_all_reduce)                                                                                                \
-    X(mapped_all_reduce)
+    X(mapped_all_reduce)                                                                                               \
+    X(line_all_gather)                                                                                                 \
+    X(stage_all_gather)                                                                                                \
+    X(push_all_gather)                                                                                                 \
+    X(pull_all_gather)                                                                                                 \
+    X(line_reduce_scatter)                                                                                             \
+    X(stage_reduce_scatter)                                                                                            \
+    X(mapped_reduce_scatter)                                                                                           \
+    X(line_all_to_all)                                                                                                 \
+    X(stage_all_to_all)                                                                                                \
+    X(pull_all_to_all)                                                                                                 \
+    X(swap_all_to_all)
 
 #define DECLARE(name) extern const struct flat_method flat_##name;
 FLAT_METHODS(DECLARE)
@@ -34,6 +45,37 @@ const struct flat_method *flat_choose(const struct flat_lane *lane, const struct
     }
     if (cost_ns) *cost_ns = least;
     return best;
+}
+
+/* What own posts would say of this call's buffers, as if all ranks' were alike. */
+static uint64_t facts_of(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct flat_op op = {.lane = (struct flat_lane *)(uintptr_t)lane,
+                               .call = *call,
+                               .send = call->bind.input,
+                               .recv = call->bind.output,
+                               .bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype)};
+    _Atomic uint64_t send, recv;
+    return flat_facts(&op, &send, &recv);
+}
+
+size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
+                       struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct flat_lane *lane = (const struct flat_lane *)(const void *)backend;
+    const struct flat_method *chosen = flat_choose(lane, call, NULL);
+    uint64_t facts = chosen && chosen->who != FLAT_NOBODY ? facts_of(lane, call) : 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < flat_n_methods && n < capacity; i++) {
+        const struct flat_method *m = flat_methods[i];
+        if (m->kind != call->info.kind || (m->needs & ~facts) || !m->fits(lane, call)) continue;
+        bool instead = m->needs && (!chosen || !chosen->needs); /* the first one that the posts allow */
+        if (instead) chosen = m;
+        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(lane, call), false};
+    }
+    for (size_t i = 0; i < n; i++) out[i].chosen = strcmp(out[i].method, chosen->name) == 0;
+    return n;
 }
 
 void flat_choose_plain(struct flat_lane *lane)

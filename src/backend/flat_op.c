@@ -36,12 +36,17 @@ static uint64_t locate(const struct flat_op *op, const void *buffer, size_t byte
     return mapped ? fact : 0;
 }
 
+uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv)
+{
+    return locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
+           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv) |
+           (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+}
+
 static uint64_t own_facts(struct flat_op *op)
 {
     struct flat_post *post = flat_post_of(op, op->lane->me);
-    return locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, &post->send) |
-           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, &post->recv) |
-           (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+    return flat_facts(op, &post->send, &post->recv);
 }
 
 static void write_post(struct flat_op *op, uint64_t facts)
@@ -171,10 +176,18 @@ static bool differs(const struct flat_op *op)
     return (uint32_t)word == (uint32_t)op->word && word != op->word;
 }
 
+/* What changes when it gets on. */
+static uint64_t place_of(const struct flat_op *op)
+{
+    return op->round * 4096 + op->peer + ((uint64_t)op->level << 32) + ((uint64_t)op->meet_digit << 40) +
+           ((uint64_t)(op->begin_at + op->at + op->meet_at) << 48) + op->offset;
+}
+
 static enum tutti_advance op_advance(struct tutti_runner *runner)
 {
     struct flat_op *op = op_of(runner);
     enum tutti_advance run = TUTTI_RUN_DONE;
+    uint64_t place = place_of(op);
 
     if (!op->begun) {
         run = prologue(op);
@@ -182,8 +195,9 @@ static enum tutti_advance op_advance(struct tutti_runner *runner)
     }
     if (op->begun) run = op->method->advance(op);
     if (run == TUTTI_RUN_DONE) finish(op);
-    if (run == TUTTI_RUN_BLOCKED && (op->mismatch || differs(op))) run = TUTTI_RUN_MISMATCH;
-    return run;
+    if (run != TUTTI_RUN_BLOCKED) return run;
+    if (op->mismatch || differs(op)) return TUTTI_RUN_MISMATCH;
+    return place_of(op) != place ? TUTTI_RUN_MOVED : TUTTI_RUN_BLOCKED;
 }
 
 static uint32_t op_awaits(const struct tutti_runner *runner)

@@ -84,18 +84,11 @@ bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_
     return lane->n > 1 && lane->chunk > 0 && !call->bind.v;
 }
 
-static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype));
-    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
-           2 * bytes / lane->machine.pull_gbs;
-}
-
 const struct flat_method flat_stage_all_reduce = {.name = "stage",
                                                   .kind = TUTTI_ALL_REDUCE,
                                                   .who = FLAT_ALL,
                                                   .fits = flat_fits_staging,
-                                                  .cost_ns = cost,
+                                                  .cost_ns = flat_cost_stage,
                                                   .start = start,
                                                   .first = first,
                                                   .advance = all_reduce};

@@ -57,6 +57,7 @@ static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, 
 {
     const struct tutti_config *options = &comm->context->config;
     struct tutti_backend_config config = {
+        .host = &comm->family->backends,
         .transport = comm->family->world.transport,
         .members = comm->members,
         .n = (uint32_t)comm->size,
@@ -165,7 +166,7 @@ static bool names_backend(const char *algorithm, const char **method)
     return true;
 }
 
-static void call_fill(const struct tutti_request *request, struct tutti_backend_call *call)
+void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call)
 {
     call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
     call->commutative = !request->user.function || request->user.commutes;
@@ -189,24 +190,17 @@ enum tutti_status tutti_request_choose_backend(struct tutti_request *request)
     if (!comm->backend || (wanted && !named)) return TUTTI_OK;
     if (!wanted && !request->internal && overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_OK;
     struct tutti_backend_call call;
-    call_fill(request, &call);
+    tutti_request_call(request, &call);
     request->on_backend = comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
     if (named && !request->on_backend)
         return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" can not run this call", wanted);
     return TUTTI_OK;
 }
 
-/* The runner took its place in the order, so the others would wait for it. */
 static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend_op *op, bool helper,
                                    struct tutti_work **work)
 {
-    enum tutti_status status =
-        tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
-    if (status >= 0) return status;
-    struct tutti_error why = *tutti_last_error();
-    op->runner.ops->cancel(&op->runner);
-    tutti_team_fail(comm->team, &why, true);
-    return tutti_fail_record(&why);
+    return tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
 }
 
 enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
@@ -242,7 +236,7 @@ enum tutti_status tutti_request_start_backend(struct tutti_request *request, boo
     union tutti_backend_room room;
     struct tutti_comm *comm = request->comm;
 
-    call_fill(request, &room.op.call);
+    tutti_request_call(request, &room.op.call);
     tutti_comm_turn_take(comm);
     enum tutti_status status = tutti_backend_start(comm, &room.op, hurry, helper, work);
     tutti_comm_turn_give(comm);

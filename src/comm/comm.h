@@ -52,6 +52,7 @@ struct tutti_family {
     struct tutti_engine *engine;
     _Atomic uint32_t refs;
     _Atomic size_t staging_used; /* by back ends, of this rank */
+    struct tutti_backend_host backends;
     pthread_mutex_t lock;
     struct tutti_mem_block *blocks;
 };
@@ -217,9 +218,11 @@ enum tutti_status tutti_request_prepare(struct tutti_request *request);
 /* *work is always written on success. helper: nobody waits at once. Takes over the prepared schedule. */
 enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
 void tutti_request_release(struct tutti_request *request); /* prepared but not started */
+void tutti_request_question(const struct tutti_request *request, struct tutti_question *out);
 /* The parts that both ways need: where things are, and what the call is. */
 void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind);
 void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
+void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call);
 /* Of all that must be equal on all ranks. ordered: the operation does not commute. */
 static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,
                                   uint64_t purpose)

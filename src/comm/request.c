@@ -24,13 +24,9 @@ static uint64_t shared_bytes(const struct tutti_request *request)
     return count * tutti_dtype_bytes(request->dtype);
 }
 
-enum tutti_status tutti_request_choose(struct tutti_request *request)
+void tutti_request_question(const struct tutti_request *request, struct tutti_question *out)
 {
-    if (request->type != TUTTI_REQUEST_COLLECTIVE || request->algorithm || request->on_backend) return TUTTI_OK;
-    TUTTI_TRY(tutti_request_choose_backend(request));
-    if (request->on_backend) return TUTTI_OK;
-    const struct tutti_comm *comm = request->comm;
-    struct tutti_question question = {
+    *out = (struct tutti_question){
         .kind = request->kind,
         .bytes = shared_bytes(request),
         .commutative = request->user.function ? request->user.commutes : true,
@@ -38,6 +34,15 @@ enum tutti_status tutti_request_choose(struct tutti_request *request)
         .counts_shared = table_shared(request),
         .algorithm = request->options.algorithm,
     };
+}
+
+enum tutti_status tutti_request_choose(struct tutti_request *request)
+{
+    if (request->type != TUTTI_REQUEST_COLLECTIVE || request->algorithm || request->on_backend) return TUTTI_OK;
+    TUTTI_TRY(tutti_request_choose_backend(request));
+    if (request->on_backend) return TUTTI_OK;
+    const struct tutti_comm *comm = request->comm;
+    struct tutti_question question;
     struct tutti_shape shape = {.size = 0};
     const struct tutti_algorithm *algorithm = NULL;
     const struct tutti_facts *facts = &comm->facts;
@@ -48,6 +53,7 @@ enum tutti_status tutti_request_choose(struct tutti_request *request)
         plain.reproducible = false;
         facts = &plain;
     }
+    tutti_request_question(request, &question);
     if (tutti_choose(facts, &question, &algorithm, &shape) < 0) {
         struct tutti_error why = *tutti_last_error();
         return tutti_request_fail(request, why.status, "%s", why.text);

@@ -19,6 +19,7 @@ enum tutti_status tutti_family_open(struct tutti_context *context, const struct 
     family->engine = context->engine;
     atomic_init(&family->refs, 1);
     pthread_mutex_init(&family->lock, NULL);
+    pthread_mutex_init(&family->backends.lock, NULL);
     *out = family;
     return TUTTI_OK;
 err_world:
@@ -37,9 +38,11 @@ struct tutti_family *tutti_family_hold(struct tutti_family *family)
 void tutti_family_drop(struct tutti_family *family)
 {
     if (atomic_fetch_sub(&family->refs, 1) != 1) return;
+    tutti_backend_sweep(&family->backends, true);
     tutti_mem_drop_all(family);
     tutti_engine_detach(family->engine, family->world.transport);
     tutti_world_close(&family->world);
     pthread_mutex_destroy(&family->lock);
+    pthread_mutex_destroy(&family->backends.lock);
     tutti_free(family);
 }

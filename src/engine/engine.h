@@ -154,7 +154,7 @@ enum tutti_status tutti_engine_run(struct tutti_team *team, struct tutti_runner 
                                    const struct tutti_call_info *info, bool helper, struct tutti_work **work);
 /* The number that the team's next collective gets. Callers that start collectives of a team take turns. */
 uint64_t tutti_team_next(const struct tutti_team *team);
-/* No call of the team is in flight: a caller may carry out a collective itself, past the engine; it then counts it. */
+/* No call of the team is in flight, and no member has raised a failure that was not heard here yet: a caller may carry out a collective itself, past the engine; it then counts it. */
 bool tutti_team_quiet(const struct tutti_team *team);
 void tutti_team_count(struct tutti_team *team);
 /* Whether the team has failed: one load, for who waits past the engine. */

@@ -29,6 +29,7 @@ enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, con
     host->segment = segment;
     host->doorbell = tutti_segment_doorbell(segment, me);
     host->base.doorbell = &host->doorbell->ring;
+    host->base.alarm = &tutti_segment_header(segment)->hint;
     host->n_ready_words = (segment->n + 63) / 64;
     host->peers = tutti_map_lazy(segment->n * sizeof(*host->peers));
     if (!host->peers)

@@ -160,5 +160,6 @@ enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_fai
         }
     }
     host->hint_seen = hint;
+    atomic_store_explicit(&host->base.heard, hint, memory_order_relaxed);
     return TUTTI_AGAIN;
 }

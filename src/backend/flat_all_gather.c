@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* all_gather: everybody's block to everybody. Lines, as a butterfly whose messages grow with its levels; staging, in
+ * rounds of which each rank copies its own piece in and all pieces out; and, where buffers are mapped, without staging:
+ * a block that is pushed is read once, a block that is pulled needs no mapped output. */
+#include "backend/flat.h"
+
+#define PAST_CACHE_BYTES ((size_t)4 << 20) /* written in all */
+#define PUSH_BYTES ((size_t)16 << 10)      /* of the own block to each rank in turn: it stays in the first cache */
+#define PAUSE_BYTES ((size_t)256 << 10)    /* moved at one go */
+
+static unsigned char *block_of(const struct flat_op *op, uint32_t r, size_t *bytes)
+{
+    size_t at;
+    *bytes = flat_block(op, r, &at);
+    return op->recv + at;
+}
+
+static bool is_large(const struct flat_op *op, size_t most)
+{
+    return op->bytes >= most / op->lane->n;
+}
+
+/* ---- lines ---- */
+
+/* What this rank has so far: the blocks of its group of `stride` neighbours. Blocks of different sizes have one level.
+ */
+static size_t group_of(const struct flat_op *op, uint32_t r, unsigned char **data)
+{
+    size_t bytes;
+    uint32_t first = r / op->stride * op->stride;
+    *data = block_of(op, first, &bytes);
+    return bytes * op->stride;
+}
+
+static void put_level(struct flat_op *op)
+{
+    unsigned char *data;
+    size_t bytes = group_of(op, op->lane->me, &data);
+    if (op->level == 0 && data != op->send && bytes > 0) memcpy(data, op->send, bytes);
+    if (op->level >= op->n_put) flat_lines_put(op, op->level, data, bytes);
+}
+
+static bool take_level(struct flat_op *op, uint32_t peer)
+{
+    unsigned char *data;
+    size_t bytes = group_of(op, peer, &data);
+    if (peer == op->lane->me) return true;
+    if (!flat_lines_part_there(op, peer, op->level, 0, bytes)) return false;
+    flat_lines_part(op, peer, op->level, 0, bytes, data);
+    return true;
+}
+
+static enum tutti_advance line(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
+        put_level(op);
+        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+            FLAT_WAIT(take_level(op, flat_digit_peer(lane, op->level, op->stride, op->peer)));
+        op->stride *= lane->factors[op->level];
+    }
+    FLAT_END;
+}
+
+/* Blocks that a rank's lines hold at the last level. */
+static uint32_t last_stride(const struct flat_lane *lane)
+{
+    return lane->n / lane->factors[lane->n_factors - 1];
+}
+
+static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    if (lane->n == 1 || (call->bind.v && lane->n_factors > 1)) return false;
+    return flat_block_bytes(lane, call) <= FLAT_LINE_MAX / last_stride(lane);
+}
+
+static double cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = flat_block_bytes(lane, call);
+    double ns = lane->machine.call_ns, line_ns = lane->machine.line_ns;
+    for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++])
+        ns += line_ns + (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride) * (line_ns / 4);
+    return ns;
+}
+
+/* ---- staging ---- */
+
+static void start_stage(struct flat_op *op)
+{
+    flat_cut(op, op->bytes, 1);
+}
+
+static void stage_own(struct flat_op *op, uint64_t u)
+{
+    size_t bytes;
+    unsigned char *own = block_of(op, op->lane->me, &bytes);
+    bytes = flat_piece(op, bytes, u);
+    if (bytes == 0) return;
+    memcpy(flat_slot_in(op, op->lane->me, u), op->send + u * op->piece, bytes);
+    if (own != op->send)
+        flat_copy(own + u * op->piece, op->send + u * op->piece, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+}
+
+static void first(struct flat_op *op)
+{
+    stage_own(op, 0);
+}
+
+static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
+{
+    size_t bytes;
+    unsigned char *block = block_of(op, peer, &bytes);
+    bytes = flat_piece(op, bytes, u);
+    if (bytes > 0)
+        flat_copy(block + u * op->piece, flat_slot_in(op, peer, u), bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+}
+
+/* A rank that has staged n rounds has read n - 2 of all. */
+static enum tutti_advance stage(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->round = 0; op->round <= op->n_rounds; op->round++) {
+        if (op->round < op->n_rounds && op->round >= op->staged) {
+            FLAT_WAIT(flat_round_room(op, op->round));
+            stage_own(op, op->round);
+            flat_stage(op);
+        }
+        if (op->round == 0) continue;
+        for (op->peer = 1; op->peer < lane->n; op->peer++) {
+            FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
+            copy_out(op, op->round - 1, flat_after(lane, op->peer));
+        }
+        if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
+    }
+    if (is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    flat_has_read(op, op->n_rounds);
+    FLAT_END;
+}
+
+static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return lane->n > 1 && lane->chunk > 0;
+}
+
+static double cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double bytes = (double)flat_block_bytes(lane, call);
+    return lane->machine.call_ns + 2.5 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
+           bytes * (lane->n - 1) / tutti_machine_pull(&lane->machine, lane->n);
+}
+
+/* ---- mapped buffers ---- */
+
+static bool push_piece(struct flat_op *op, size_t at, size_t bytes)
+{
+    const struct flat_lane *lane = op->lane;
+    bool past = is_large(op, PAST_CACHE_BYTES);
+    for (uint32_t i = 0; i < lane->n; i++) {
+        unsigned char *recv = flat_peer_recv(op, flat_after(lane, i));
+        if (!recv) return false;
+        recv += lane->me * op->bytes + at;
+        if (recv != op->send + at) flat_copy(recv, op->send + at, bytes, past);
+    }
+    return true;
+}
+
+static enum tutti_advance unmapped(void)
+{
+    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
+    return TUTTI_RUN_FAILED;
+}
+
+static enum tutti_advance push(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    for (op->offset = 0; op->offset < op->bytes; op->offset += PUSH_BYTES) {
+        size_t left = op->bytes - op->offset;
+        if (!push_piece(op, op->offset, left < PUSH_BYTES ? left : PUSH_BYTES)) return unmapped();
+        if ((op->offset + PUSH_BYTES) % PAUSE_BYTES == 0) FLAT_PAUSE();
+    }
+    flat_fence();
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
+/* From where the operation is in the peer's block; false: it can not be mapped. */
+static bool pull_piece(struct flat_op *op, uint32_t peer)
+{
+    size_t bytes, left;
+    unsigned char *block = block_of(op, peer, &bytes);
+    left = bytes - op->offset;
+    if (bytes == 0) return true;
+    const unsigned char *source = flat_peer_part(op, peer, true, op->offset, left);
+    if (!source) return false;
+    if (left > PAUSE_BYTES) left = PAUSE_BYTES;
+    if (source != block + op->offset) flat_copy(block + op->offset, source, left, is_large(op, PAST_CACHE_BYTES));
+    op->offset += left;
+    return true;
+}
+
+static bool is_pulled(const struct flat_op *op, uint32_t peer)
+{
+    size_t at;
+    return op->offset >= flat_block(op, peer, &at);
+}
+
+static enum tutti_advance pull(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    for (op->peer = 0; op->peer < op->lane->n; op->peer++) {
+        op->offset = 0;
+        do {
+            if (!pull_piece(op, flat_after(op->lane, op->peer))) return unmapped();
+            FLAT_PAUSE();
+        } while (!is_pulled(op, flat_after(op->lane, op->peer)));
+    }
+    flat_fence();
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
+static bool fits_push(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return lane->n > 1 && !call->bind.v; /* displacements may differ between ranks */
+}
+
+static bool fits_pull(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return lane->n > 1;
+}
+
+static double cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double bytes = (double)flat_block_bytes(lane, call);
+    return lane->machine.call_ns + 2 * lane->machine.line_ns +
+           bytes * lane->n / tutti_machine_pull(&lane->machine, lane->n);
+}
+
+const struct flat_method flat_line_all_gather = {
+    .name = "line", .kind = TUTTI_ALL_GATHER, .fits = fits_line, .cost_ns = cost_line, .advance = line};
+const struct flat_method flat_stage_all_gather = {.name = "stage",
+                                                  .kind = TUTTI_ALL_GATHER,
+                                                  .who = FLAT_ALL,
+                                                  .fits = fits_stage,
+                                                  .cost_ns = cost_stage,
+                                                  .start = start_stage,
+                                                  .first = first,
+                                                  .advance = stage};
+const struct flat_method flat_push_all_gather = {.name = "push",
+                                                 .kind = TUTTI_ALL_GATHER,
+                                                 .needs = FLAT_RECV_MAPPED,
+                                                 .fits = fits_push,
+                                                 .cost_ns = cost_mapped,
+                                                 .advance = push};
+const struct flat_method flat_pull_all_gather = {.name = "pull",
+                                                 .kind = TUTTI_ALL_GATHER,
+                                                 .needs = FLAT_SEND_MAPPED,
+                                                 .fits = fits_pull,
+                                                 .cost_ns = cost_mapped,
+                                                 .advance = pull};

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* all_to_all: block r of everybody's input to rank r. The v form knows only its own row and column, so its posts tell
+ * how many rounds the longest own block takes, and, where inputs are mapped, a round of staging tells where the blocks
+ * are. In place, a round is staged before it is overwritten; mapped buffers swap, each pair half by half. */
+#include "backend/flat.h"
+
+#define PAST_CACHE_BYTES ((size_t)4 << 20) /* written in all */
+#define PAUSE_BYTES ((size_t)256 << 10)    /* moved at one go */
+
+static bool is_large(const struct flat_op *op, size_t most)
+{
+    return op->bytes >= most / op->lane->n;
+}
+
+/* ---- lines: all inputs whole, and each rank reads those of its blocks ---- */
+
+static bool take_block(struct flat_op *op, uint32_t peer)
+{
+    size_t at = op->lane->me * op->bytes;
+    if (!flat_lines_part_there(op, peer, 0, at, op->bytes)) return false;
+    flat_lines_part(op, peer, 0, at, op->bytes, op->recv + peer * op->bytes);
+    return true;
+}
+
+static enum tutti_advance line(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    if (op->n_put == 0) flat_lines_put(op, 0, op->send, op->bytes * op->lane->n);
+    for (op->peer = 0; op->peer < op->lane->n; op->peer++) FLAT_WAIT(take_block(op, op->peer));
+    FLAT_END;
+}
+
+static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return lane->n > 1 && flat_block_bytes(lane, call) <= FLAT_LINE_MAX / lane->n;
+}
+
+static double cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = flat_block_bytes(lane, call);
+    double line_ns = lane->machine.line_ns;
+    return lane->machine.call_ns + line_ns + (double)flat_lines_of(bytes * lane->n) * (line_ns / 8) +
+           (lane->n - 1) * (double)flat_lines_of(bytes) * (line_ns / 4);
+}
+
+/* ---- staging ---- */
+
+/* What is equal on all ranks decides on the length of pieces. */
+static void start_stage(struct flat_op *op)
+{
+    flat_cut(op, op->tables ? op->lane->chunk * FLAT_SLOTS : op->bytes, op->lane->n);
+    op->n_rounds = (op->bytes + op->piece - 1) / op->piece;
+}
+
+static uint64_t tell_rounds(const struct flat_op *op)
+{
+    return op->n_rounds;
+}
+
+/* Where the piece for rank r lies in round u: one behind the other, as long as they are; of the v form, whose readers
+ * know their own lengths alone, at equal distances. */
+static size_t place_of(const struct flat_op *op, uint32_t r, uint64_t u)
+{
+    return r * (op->tables ? op->piece : flat_piece(op, op->bytes, u));
+}
+
+static void stage_round(struct flat_op *op, uint64_t u)
+{
+    unsigned char *slot = flat_slot_in(op, op->lane->me, u);
+    for (uint32_t i = 1; i < op->lane->n; i++) {
+        uint32_t r = flat_after(op->lane, i);
+        size_t at, bytes = flat_piece(op, flat_block_sent(op, r, &at), u);
+        if (bytes > 0) memcpy(slot + place_of(op, r, u), op->send + at + u * op->piece, bytes);
+    }
+}
+
+static void first(struct flat_op *op)
+{
+    stage_round(op, 0);
+}
+
+static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
+{
+    const struct flat_lane *lane = op->lane;
+    size_t to, from, bytes = flat_piece(op, flat_block(op, peer, &to), u);
+    const unsigned char *piece = flat_slot_in(op, peer, u) + place_of(op, lane->me, u);
+    unsigned char *out = op->recv + to + u * op->piece;
+    if (peer == lane->me) {
+        flat_block_sent(op, peer, &from);
+        piece = op->send + from + u * op->piece;
+    }
+    if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+}
+
+/* A rank that has staged n rounds has read n - 2 of all. */
+static enum tutti_advance stage(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    op->n_rounds = op->told;
+    for (op->round = 0; op->round <= op->n_rounds; op->round++) {
+        if (op->round < op->n_rounds && op->round >= op->staged) {
+            FLAT_WAIT(flat_round_room(op, op->round));
+            stage_round(op, op->round);
+            flat_stage(op);
+        }
+        if (op->round == 0) continue;
+        copy_out(op, op->round - 1, lane->me);
+        for (op->peer = 1; op->peer < lane->n; op->peer++) {
+            FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
+            copy_out(op, op->round - 1, flat_after(lane, op->peer));
+        }
+        if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
+    }
+    if (is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    flat_has_read(op, op->n_rounds);
+    FLAT_END;
+}
+
+static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return lane->n > 1 && lane->chunk > 0;
+}
+
+#define UNKNOWN_BYTES ((size_t)64 << 10) /* a guess of blocks that differ */
+
+static double cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t block = flat_block_bytes(lane, call);
+    double bytes = (double)(block == SIZE_MAX ? UNKNOWN_BYTES : block) * (lane->n - 1);
+    return lane->machine.call_ns + 2.5 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
+           bytes / tutti_machine_pull(&lane->machine, lane->n);
+}
+
+/* ---- mapped inputs ---- */
+
+/* v: the places of the blocks, as a round of staging. */
+static void start_pull(struct flat_op *op)
+{
+    op->n_rounds = op->tables ? 1 : 0;
+}
+
+static void stage_places(struct flat_op *op)
+{
+    unsigned char *slot = flat_slot_in(op, op->lane->me, 0);
+    for (uint32_t r = 0; r < op->lane->n; r++) {
+        size_t at;
+        flat_block_sent(op, r, &at);
+        memcpy(slot + r * sizeof(at), &at, sizeof(at));
+    }
+    flat_stage(op);
+}
+
+/* Of this rank's block in the peer's input. */
+static size_t place_in(const struct flat_op *op, uint32_t peer)
+{
+    size_t at;
+    if (!op->tables) return op->lane->me * op->bytes;
+    memcpy(&at, flat_slot_in(op, peer, 0) + op->lane->me * sizeof(at), sizeof(at));
+    return at;
+}
+
+/* From where the operation is in the peer's block; false: it can not be mapped. */
+static bool pull_piece(struct flat_op *op, uint32_t peer)
+{
+    size_t to, bytes = flat_block(op, peer, &to);
+    size_t left = bytes - op->offset;
+    if (bytes == 0) return true;
+    const unsigned char *source = flat_peer_part(op, peer, true, place_in(op, peer) + op->offset, left);
+    if (!source) return false;
+    if (left > PAUSE_BYTES) left = PAUSE_BYTES;
+    flat_copy(op->recv + to + op->offset, source, left, is_large(op, PAST_CACHE_BYTES));
+    op->offset += left;
+    return true;
+}
+
+static bool is_pulled(const struct flat_op *op, uint32_t peer)
+{
+    size_t at;
+    return op->offset >= flat_block(op, peer, &at);
+}
+
+static enum tutti_advance unmapped(void)
+{
+    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
+    return TUTTI_RUN_FAILED;
+}
+
+static enum tutti_advance pull(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    if (op->n_rounds > 0) {
+        FLAT_WAIT(flat_round_room(op, 0));
+        stage_places(op);
+    }
+    for (op->peer = 0; op->peer < lane->n; op->peer++) {
+        FLAT_WAIT(flat_after(lane, op->peer) == lane->me || flat_staged(op, flat_after(lane, op->peer), op->n_rounds));
+        op->offset = 0;
+        do {
+            if (!pull_piece(op, flat_after(lane, op->peer))) return unmapped();
+            FLAT_PAUSE();
+        } while (!is_pulled(op, flat_after(lane, op->peer)));
+    }
+    flat_fence();
+    if (op->n_rounds > 0) flat_has_read(op, op->n_rounds);
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
+static bool fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return lane->n > 1;
+}
+
+/* ---- mapped buffers in place ---- */
+
+static void swap(unsigned char *a, unsigned char *b, size_t bytes)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char block[FLAT_BLOCK_BYTES];
+    for (size_t at = 0; at < bytes; at += sizeof(block)) {
+        size_t some = bytes - at < sizeof(block) ? bytes - at : sizeof(block);
+        memcpy(block, a + at, some);
+        memcpy(a + at, b + at, some);
+        memcpy(b + at, block, some);
+    }
+}
+
+/* This rank's half of what it swaps with the peer; false: it can not be mapped. */
+static bool swap_half(struct flat_op *op, uint32_t peer)
+{
+    const struct flat_lane *lane = op->lane;
+    size_t half = op->bytes / 2, at = peer < lane->me ? half : 0, bytes = peer < lane->me ? op->bytes - half : half;
+    if (bytes == 0) return true;
+    unsigned char *theirs = flat_peer_recv(op, peer);
+    if (!theirs) return false;
+    swap(op->recv + peer * op->bytes + at, theirs + lane->me * op->bytes + at, bytes);
+    return true;
+}
+
+static enum tutti_advance exchange(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    for (op->peer = 1; op->peer < op->lane->n; op->peer++) {
+        if (!swap_half(op, flat_after(op->lane, op->peer))) return unmapped();
+        FLAT_PAUSE();
+    }
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
+static bool fits_exchange(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return lane->n > 1 && !call->bind.v;
+}
+
+static double cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double bytes = (double)flat_block_bytes(lane, call) * lane->n;
+    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / tutti_machine_pull(&lane->machine, lane->n);
+}
+
+const struct flat_method flat_line_all_to_all = {
+    .name = "line", .kind = TUTTI_ALL_TO_ALL, .fits = fits_line, .cost_ns = cost_line, .advance = line};
+const struct flat_method flat_stage_all_to_all = {.name = "stage",
+                                                  .kind = TUTTI_ALL_TO_ALL,
+                                                  .who = FLAT_ALL,
+                                                  .fits = fits_stage,
+                                                  .cost_ns = cost_stage,
+                                                  .start = start_stage,
+                                                  .tell = tell_rounds,
+                                                  .first = first,
+                                                  .advance = stage};
+const struct flat_method flat_pull_all_to_all = {.name = "pull",
+                                                 .kind = TUTTI_ALL_TO_ALL,
+                                                 .needs = FLAT_SEND_MAPPED | FLAT_APART,
+                                                 .fits = fits_always,
+                                                 .cost_ns = cost_mapped,
+                                                 .start = start_pull,
+                                                 .advance = pull};
+const struct flat_method flat_swap_all_to_all = {.name = "swap",
+                                                 .kind = TUTTI_ALL_TO_ALL,
+                                                 .needs = FLAT_RECV_MAPPED | FLAT_SAME,
+                                                 .fits = fits_exchange,
+                                                 .cost_ns = cost_mapped,
+                                                 .advance = exchange};
