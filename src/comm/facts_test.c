@@ -6,7 +6,7 @@
 #include "ranks.h"
 #include "test.h"
 
-#include <string.h>
+#include <stdio.h>
 
 /* What the host's topology and the ranks' bindings might say: ranks of two packages, each with two L3s. */
 static void places_pretend(struct tutti_comm *comm, bool cyclic)
