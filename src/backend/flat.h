@@ -28,6 +28,7 @@
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES)
 #define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
 #define FLAT_SLOTS 4
+#define FLAT_GROUP_ALONE 16 /* more ranks form groups */
 #define FLAT_SIZE_CLASSES 160
 #define FLAT_BLOCK_BYTES ((size_t)4096) /* reductions work on blocks that stay in the first cache */
 #define FLAT_FLAG_STRIDE 128            /* the prefetcher brings lines in pairs */
@@ -262,6 +263,7 @@ unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer);
 unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer);
 /* The same of a part of it: of v forms a rank knows no more of its peers' buffers. */
 unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes);
+enum tutti_advance flat_lost(void); /* FAILED, with a record that says that */
 /* Bytes of the whole send and receive buffers of a rank in this call (v forms: of the own ones). */
 size_t flat_send_bytes(const struct flat_op *op);
 size_t flat_recv_bytes(const struct flat_op *op);
@@ -283,6 +285,19 @@ static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t le
 {
     uint32_t own = lane->me / stride % lane->factors[level];
     return lane->me - own * stride + d * stride;
+}
+
+/* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
+static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
+{
+    uint32_t group = lane->n <= FLAT_GROUP_ALONE ? lane->n : FLAT_GROUP_ALONE / 2;
+    while (group < lane->n && group * group < lane->n) group *= 2;
+    return group;
+}
+static inline uint32_t flat_leader(const struct flat_op *op, uint32_t rank)
+{
+    uint32_t group = flat_group(op->lane), root = (uint32_t)op->call.info.root;
+    return rank / group == root / group ? root : rank / group * group;
 }
 
 /* ---- barrier inside an operation: DONE when all ranks have come; resumable through op->meet_at ---- */

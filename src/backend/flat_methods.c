@@ -20,7 +20,10 @@
     X(line_all_to_all)                                                                                                 \
     X(stage_all_to_all)                                                                                                \
     X(pull_all_to_all)                                                                                                 \
-    X(swap_all_to_all)
+    X(swap_all_to_all)                                                                                                 \
+    X(line_broadcast)                                                                                                  \
+    X(stage_broadcast)                                                                                                 \
+    X(mapped_broadcast)
 
 #define DECLARE(name) extern const struct flat_method flat_##name;
 FLAT_METHODS(DECLARE)

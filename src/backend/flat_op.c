@@ -85,6 +85,12 @@ unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
     return flat_peer_part(op, peer, false, 0, flat_recv_bytes(op));
 }
 
+enum tutti_advance flat_lost(void)
+{
+    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
+    return TUTTI_RUN_FAILED;
+}
+
 /* ---- the prologue ---- */
 
 /* What the posts allow instead of the chosen method. */
