@@ -3,7 +3,7 @@
 #define TUTTI_TOOLS_BENCH_H
 
 /* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), how (bench_measure.c),
- * and how it is shown (bench_show.c, bench_plot.c). */
+ * and how it is shown (bench_show.c, bench_plot.c); and how the choice is explained (bench_explain.c). */
 
 #include <tutti/tutti.h>
 
@@ -52,7 +52,7 @@ struct bench_settings {
     size_t min_bytes, max_bytes;
     double factor;
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
-    bool check, fresh, json, mapped, in_place_only, out_of_place_only;
+    bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
     const char *plot, *algorithm;
 };
 struct bench_time {
@@ -65,11 +65,49 @@ struct bench_point {
     struct bench_time time[2];              /* out of place, in place */
     double probe_before_ns, probe_after_ns; /* one-way latency of a cache line between ranks 0 and 1; 0: not measured */
 };
-struct bench_run;
+struct bench_run {
+    struct tutti_comm *comm;
+    const struct bench_settings *settings;
+    struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank */
+    void *line;
+};
+struct bench_buffers {
+    void *send, *recv; /* as passed */
+    void *base[2];     /* as allocated */
+};
 enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_settings *settings,
                                  struct bench_run **out);
 void bench_run_close(struct bench_run *run);
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
+/* The parts of a measurement. */
+enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b);
+void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
+/* Mean microseconds of a call at the slowest rank: `iterations` calls back to back, or, fresh, each alone after its
+ * inputs were rewritten. */
+enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                              const struct tutti_call_options *options, uint32_t iterations, double *us);
+double bench_probe_ns(struct bench_run *run); /* one way of a cache line between ranks 0 and 1; 0: not measured */
+int bench_compare_double(const void *a, const void *b);
+
+/* ---- predicted against measured (bench_explain.c) ---- */
+struct bench_way {
+    char name[40];
+    bool chosen;
+    double predicted_us, measured_us; /* measured_us 0: it could not be run */
+    double behind;                    /* the chosen one's time over this one's, round by round */
+};
+struct bench_cell {
+    struct bench_case c;
+    size_t n_ways;
+    struct bench_way ways[24];
+    double worst; /* the greatest `behind`: how far the chosen one is from the best */
+    double probe_before_ns, probe_after_ns;
+};
+/* All ways of one cell, in turns. UNSUPPORTED where nothing is to be chosen. */
+enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
+#define BENCH_NEAR 1.1 /* the chosen way is as good as the best if it takes at most so many times as long */
+void bench_explain_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first);
+void bench_explain_footer(FILE *out, const struct bench_settings *settings, size_t n_near, size_t n_cells);
 
 /* ---- showing ---- */
 void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks);

@@ -15,13 +15,6 @@
 #define PROBE_HOPS (32 * PROBE_BATCH)
 #define PROBE_LIMIT_NS 30000000u
 
-struct bench_run {
-    struct tutti_comm *comm;
-    const struct bench_settings *settings;
-    struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank */
-    void *line;
-};
-
 static uint64_t now_ns(void)
 {
     struct timespec t;
@@ -80,7 +73,7 @@ done:
     return best == UINT64_MAX ? 0 : (double)best / PROBE_BATCH;
 }
 
-static double probe_ns(struct bench_run *run)
+double bench_probe_ns(struct bench_run *run)
 {
     int32_t rank = tutti_comm_rank(run->comm);
     double result = 0;
@@ -92,18 +85,13 @@ static double probe_ns(struct bench_run *run)
     return tutti_barrier(run->comm, NULL, NULL) < 0 ? 0 : result;
 }
 
-static int compare_double(const void *a, const void *b)
+int bench_compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-struct buffers {
-    void *send, *recv; /* as passed */
-    void *base[2];     /* as allocated */
-};
-
-static enum tutti_status buffers_open(struct bench_run *run, const struct bench_case *c, struct buffers *b)
+enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)
 {
     size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
     size_t larger = n_send > n_recv ? n_send : n_recv;
@@ -131,7 +119,7 @@ static enum tutti_status buffers_open(struct bench_run *run, const struct bench_
     return TUTTI_OK;
 }
 
-static void buffers_close(struct bench_run *run, struct buffers *b)
+void bench_buffers_close(struct bench_run *run, struct bench_buffers *b)
 {
     for (int i = 0; i < 2; i++) {
         if (run->settings->mapped && b->base[i])
@@ -142,12 +130,12 @@ static void buffers_close(struct bench_run *run, struct buffers *b)
 }
 
 /* What this rank contributes; in an in place gather it is one block inside the receive buffer. */
-static void fill_input(const struct bench_case *c, const struct buffers *b, uint32_t round)
+static void fill_input(const struct bench_case *c, const struct bench_buffers *b, uint32_t round)
 {
     bench_fill(c, b->send, c->op->send_elements(c), c->rank, round);
 }
 
-static enum tutti_status check(struct bench_run *run, const struct bench_case *c, const struct buffers *b,
+static enum tutti_status check(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                                const struct tutti_call_options *options, uint32_t round, size_t *wrong)
 {
     size_t recv_bytes = c->op->recv_elements(c) * tutti_dtype_bytes(c->dtype);
@@ -161,9 +149,8 @@ static enum tutti_status check(struct bench_run *run, const struct bench_case *c
     return status;
 }
 
-/* Seconds of one round: `iterations` calls back to back, or, fresh, each alone after its inputs were rewritten. */
-static enum tutti_status one_round(struct bench_run *run, const struct bench_case *c, const struct buffers *b,
-                                   const struct tutti_call_options *options, uint32_t iterations, double *us)
+enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                              const struct tutti_call_options *options, uint32_t iterations, double *us)
 {
     uint64_t spent = 0, start = 0;
     enum tutti_status status = tutti_barrier(run->comm, NULL, NULL);
@@ -197,9 +184,9 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.algorithm = s->algorithm;
     options.premul_value = BENCH_FACTOR;
-    struct buffers b;
+    struct bench_buffers b;
     double *us = calloc(s->rounds, sizeof *us);
-    enum tutti_status status = buffers_open(run, c, &b);
+    enum tutti_status status = bench_buffers_open(run, c, &b);
     if (!us) status = TUTTI_ERR_MEMORY;
     out->wrong = SIZE_MAX;
     if (status >= 0 && s->check) status = check(run, c, &b, &options, 1, &out->wrong);
@@ -207,17 +194,17 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     uint32_t calls = calls_for(s, c->bytes);
     double ignored;
     if (status >= 0 && s->warmup)
-        status = one_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
-    for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = one_round(run, c, &b, &options, calls, &us[r]);
+        status = bench_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
+    for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = bench_round(run, c, &b, &options, calls, &us[r]);
     if (status >= 0) {
-        qsort(us, s->rounds, sizeof *us, compare_double);
+        qsort(us, s->rounds, sizeof *us, bench_compare_double);
         out->min_us = us[0];
         out->max_us = us[s->rounds - 1];
         out->median_us = (us[(s->rounds - 1) / 2] + us[s->rounds / 2]) / 2;
         out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
         out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
     }
-    buffers_close(run, &b);
+    bench_buffers_close(run, &b);
     free(us);
     return status;
 }
@@ -227,7 +214,7 @@ enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *
     struct bench_case form = *c;
     memset(out, 0, sizeof *out);
     out->c = *c;
-    out->probe_before_ns = probe_ns(run);
+    out->probe_before_ns = bench_probe_ns(run);
     for (int in_place = 0; in_place < 2; in_place++) {
         form.in_place = in_place;
         if (in_place && (c->op->in_place_at(c) == SIZE_MAX || run->settings->out_of_place_only)) continue;
@@ -236,6 +223,6 @@ enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *
         if (status < 0) return status;
         out->has[in_place] = true;
     }
-    out->probe_after_ns = probe_ns(run);
+    out->probe_after_ns = bench_probe_ns(run);
     return TUTTI_OK;
 }

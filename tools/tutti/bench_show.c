@@ -6,15 +6,19 @@
 void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks)
 {
     if (settings->json) {
-        fprintf(out,
-                "{\"version\":\"%s\",\"ranks\":%d,\"calls\":%u,\"rounds\":%u,\"fresh\":%s,\"mapped\":%s,\"points\":[",
+        fprintf(out, "{\"version\":\"%s\",\"ranks\":%d,\"calls\":%u,\"rounds\":%u,\"fresh\":%s,\"mapped\":%s,\"%s\":[",
                 tutti_version_text(), n_ranks, settings->iterations, settings->rounds,
-                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false");
+                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false",
+                settings->explain ? "explained" : "points");
         return;
     }
     fprintf(out, "# tutti %s, %d ranks, median of %u rounds of up to %u calls%s%s\n", tutti_version_text(), n_ranks,
             settings->rounds, settings->iterations, settings->fresh ? ", inputs rewritten before each call" : "",
             settings->mapped ? ", memory from tutti_mem_alloc" : "");
+    if (settings->explain) {
+        fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's\n");
+        return;
+    }
     fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "
                  "cache line, before/after\n");
     fprintf(out, "#\n# %-14s %53s %39s\n", "", "out of place", "in place");

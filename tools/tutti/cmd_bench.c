@@ -17,7 +17,7 @@ struct request {
     uint32_t n, iterations, warmup, rounds, root;
     uint64_t min_bytes, max_bytes;
     const char *factor;
-    bool check, fresh, json, mapped;
+    bool check, fresh, json, mapped, explain;
     const struct bench_op *op[MAX_NAMES];
     enum tutti_dtype dtype[MAX_NAMES];
     enum tutti_op reduction[MAX_NAMES];
@@ -104,6 +104,7 @@ static int understand(const struct tutti_args *spec, struct request *r)
                                           .fresh = r->fresh,
                                           .json = r->json,
                                           .mapped = r->mapped,
+                                          .explain = r->explain,
                                           .in_place_only = in,
                                           .out_of_place_only = out,
                                           .plot = r->plot,
@@ -114,6 +115,7 @@ static int understand(const struct tutti_args *spec, struct request *r)
 struct results {
     struct bench_point *points;
     size_t n, capacity;
+    size_t n_cells, n_near; /* explained */
 };
 
 static bool keep(struct results *results, const struct bench_point *point)
@@ -129,6 +131,29 @@ static bool keep(struct results *results, const struct bench_point *point)
     return true;
 }
 
+static enum tutti_status measure(struct bench_run *run, const struct bench_case *c, struct results *results)
+{
+    struct bench_point point;
+    enum tutti_status status = bench_measure(run, c, &point);
+    if (status < 0) return status;
+    if (c->rank == 0) bench_show_point(stdout, run->settings, &point, results->n == 0);
+    return keep(results, &point) ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for another point");
+}
+
+/* Out of place, unless asked otherwise. */
+static enum tutti_status explain(struct bench_run *run, const struct bench_case *c, struct results *results)
+{
+    struct bench_case form = *c;
+    struct bench_cell cell;
+    form.in_place = run->settings->in_place_only;
+    enum tutti_status status = bench_explain(run, &form, &cell);
+    if (status < 0) return status;
+    if (c->rank == 0) bench_explain_show(stdout, run->settings, &cell, results->n_cells == 0);
+    results->n_cells++;
+    results->n_near += cell.worst <= BENCH_NEAR;
+    return TUTTI_OK;
+}
+
 /* All sizes of one collective, type and operation; undefined pairs are left out with a line. */
 static enum tutti_status sweep(struct bench_run *run, const struct request *r, struct bench_case c,
                                struct results *results)
@@ -137,17 +162,14 @@ static enum tutti_status sweep(struct bench_run *run, const struct request *r, s
     size_t esize = tutti_dtype_bytes(c.dtype);
     bool sized = c.op->count(1u << 20, 1) > 0;
     for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes; bytes *= s->factor) {
-        struct bench_point point;
         c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
         c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
-        enum tutti_status status = bench_measure(run, &c, &point);
+        enum tutti_status status = s->explain ? explain(run, &c, results) : measure(run, &c, results);
         if (status == TUTTI_ERR_UNSUPPORTED) {
             if (c.rank == 0 && !s->json) printf("# left out: %s\n", tutti_last_error()->text);
             return TUTTI_OK;
         }
         if (status < 0) return status;
-        if (c.rank == 0) bench_show_point(stdout, s, &point, results->n == 0);
-        if (!keep(results, &point)) return TUTTI_ERR_MEMORY;
         if (!sized) break;
     }
     return TUTTI_OK;
@@ -199,7 +221,10 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
     if (status < 0) goto failed;
     exit_status = total_wrong(&results) ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
     if (tutti_comm_rank(comm) == 0) {
-        bench_show_footer(stdout, &r->settings, results.points, results.n);
+        if (r->explain)
+            bench_explain_footer(stdout, &r->settings, results.n_near, results.n_cells);
+        else
+            bench_show_footer(stdout, &r->settings, results.points, results.n);
         if (r->plot && bench_plot(r->plot, results.points, results.n) != 0) {
             fprintf(stderr, "tutti bench: can not write %s\n", r->plot);
             exit_status = TUTTI_EXIT_WRONG;
@@ -234,6 +259,8 @@ int tutti_cmd_bench(int argc, char **argv)
         {"check", 0, TUTTI_ARG_FLAG, &r.check, NULL, "compare every result; exit status 1 if a value is wrong"},
         {"fresh", 0, TUTTI_ARG_FLAG, &r.fresh, NULL, "rewrite the inputs before each call"},
         {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy)"},
+        {"explain", 0, TUTTI_ARG_FLAG, &r.explain, NULL,
+         "every way a call could go, predicted and measured, and how good the chosen one is"},
         {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
     };

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti bench --explain`: every way in which a call could go, predicted and measured, and whether the one that is
+ * chosen is as good as the best. The ways take turns in each round and are compared round by round, since a shared
+ * machine changes its speed under a benchmark. */
+
+#include "bench.h"
+
+#include "comm/explain.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_US 1500.0 /* of one way; calls for that long, */
+#define CALLS_MOST 1000.0
+#define HOPELESS 3.0 /* and one round for a way that takes so many times as long as the best */
+
+struct trial {
+    struct bench_way *way;
+    double *us; /* by round */
+    uint32_t calls, n_rounds;
+    double hint_us;
+};
+
+static enum tutti_status ways_find(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                   struct bench_cell *cell)
+{
+    struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
+    bool broadcast = strcmp(c->op->name, "broadcast") == 0;
+    struct tutti_request request = {.name = c->op->name,
+                                    .comm = run->comm,
+                                    .send = broadcast ? NULL : b->send,
+                                    .recv = broadcast && c->rank == c->root ? b->send : b->recv,
+                                    .count = c->count,
+                                    .dtype = c->dtype,
+                                    .op = (int)c->reduction,
+                                    .root = c->root};
+    if (!tutti_kind_parse(c->op->name, &request.kind))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no collective: there is nothing to choose", c->op->name);
+    TUTTI_TRY(tutti_explain(&request, ways, TUTTI_ARRAY_LEN(ways), &cell->n_ways));
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        struct bench_way *way = &cell->ways[i];
+        memcpy(way->name, ways[i].name, sizeof way->name);
+        way->chosen = ways[i].chosen;
+        way->predicted_us = ways[i].ns / 1e3;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status trial_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                     struct trial *trial, uint32_t calls, double *us)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.algorithm = trial->way->name;
+    options.premul_value = BENCH_FACTOR;
+    return bench_round(run, c, b, &options, calls, us);
+}
+
+/* Some calls to warm up, and how many make a round: equal on all ranks, since times are the slowest rank's. */
+static enum tutti_status trial_begin(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                     struct trial *trial)
+{
+    double us;
+    TUTTI_TRY(trial_round(run, c, b, trial, 1, &us));
+    TUTTI_TRY(trial_round(run, c, b, trial, 2, &us));
+    double calls = ROUND_US / us;
+    trial->calls = calls < 1 ? 1 : calls > CALLS_MOST ? (uint32_t)CALLS_MOST : (uint32_t)calls;
+    return trial_round(run, c, b, trial, (trial->calls + 3) / 4, &trial->hint_us);
+}
+
+static enum tutti_status trials_run(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                    struct trial *trials, size_t n)
+{
+    double best = HUGE_VAL;
+    for (size_t i = 0; i < n; i++) {
+        TUTTI_TRY(trial_begin(run, c, b, &trials[i]));
+        if (trials[i].hint_us < best) best = trials[i].hint_us;
+    }
+    for (uint32_t round = 0; round < run->settings->rounds; round++)
+        for (size_t i = 0; i < n; i++) {
+            struct trial *trial = &trials[(i + round) % n];
+            if (round > 0 && !trial->way->chosen && trial->hint_us > HOPELESS * best) continue;
+            TUTTI_TRY(trial_round(run, c, b, trial, trial->calls, &trial->us[round]));
+            trial->n_rounds = round + 1;
+        }
+    return TUTTI_OK;
+}
+
+static double median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, bench_compare_double);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+/* Ratios first: they need the order of the rounds. */
+static void trials_judge(struct trial *trials, size_t n, double *ratios, struct bench_cell *cell)
+{
+    const struct trial *chosen = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (trials[i].way->chosen) chosen = &trials[i];
+    for (size_t i = 0; i < n && chosen; i++) {
+        for (uint32_t round = 0; round < trials[i].n_rounds; round++)
+            ratios[round] = chosen->us[round] / trials[i].us[round];
+        trials[i].way->behind = median(ratios, trials[i].n_rounds);
+        if (trials[i].way->behind > cell->worst) cell->worst = trials[i].way->behind;
+    }
+    for (size_t i = 0; i < n; i++) trials[i].way->measured_us = median(trials[i].us, trials[i].n_rounds);
+}
+
+static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
+{
+    const uint32_t rounds = run->settings->rounds;
+    struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
+    double *us = calloc((size_t)rounds * (cell->n_ways + 1), sizeof *us);
+    if (!us) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u rounds", rounds);
+    for (size_t i = 0; i < cell->n_ways; i++)
+        trials[i] = (struct trial){.way = &cell->ways[i], .us = us + (i + 1) * rounds};
+    enum tutti_status status = trials_run(run, &cell->c, b, trials, cell->n_ways);
+    if (status >= 0) trials_judge(trials, cell->n_ways, us, cell);
+    free(us);
+    return status;
+}
+
+enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
+{
+    struct bench_buffers b;
+    memset(out, 0, sizeof *out);
+    out->c = *c;
+    enum tutti_status status = bench_buffers_open(run, c, &b);
+    if (status >= 0) status = ways_find(run, c, &b, out);
+    if (status >= 0) {
+        bench_fill(c, b.send, c->op->send_elements(c), c->rank, 0);
+        out->probe_before_ns = bench_probe_ns(run);
+        status = cell_measure(run, &b, out);
+        out->probe_after_ns = bench_probe_ns(run);
+    }
+    bench_buffers_close(run, &b);
+    return status;
+}
+
+/* ---- showing ---- */
+
+static void json_show(FILE *out, const struct bench_cell *cell, bool first)
+{
+    const struct bench_case *c = &cell->c;
+    fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"in_place\":%s,\"behind_best\":%.4f,",
+            first ? "" : ",", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype),
+            c->in_place ? "true" : "false", cell->worst);
+    fprintf(out, "\"probe_ns\":[%.1f,%.1f],\"ways\":[", cell->probe_before_ns, cell->probe_after_ns);
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        const struct bench_way *way = &cell->ways[i];
+        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s}", i ? "," : "",
+                way->name, way->predicted_us, way->measured_us, way->chosen ? "true" : "false");
+    }
+    fprintf(out, "]}");
+}
+
+void bench_explain_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first)
+{
+    const struct bench_case *c = &cell->c;
+    if (settings->json) {
+        json_show(out, cell, first);
+        return;
+    }
+    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s; probe %.0f/%.0f\n", c->op->name, c->bytes,
+            tutti_dtype_name(c->dtype), c->in_place ? ", in place" : "", cell->worst,
+            cell->worst > BENCH_NEAR ? " (!)" : "", cell->probe_before_ns, cell->probe_after_ns);
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        const struct bench_way *way = &cell->ways[i];
+        fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f\n", way->chosen ? '*' : ' ', way->name, way->predicted_us,
+                way->measured_us, way->behind);
+    }
+    fflush(out);
+}
+
+void bench_explain_footer(FILE *out, const struct bench_settings *settings, size_t n_near, size_t n_cells)
+{
+    double share = n_cells ? 100.0 * (double)n_near / (double)n_cells : 0;
+    if (settings->json)
+        fprintf(out, "\n],\"near\":%zu,\"cells\":%zu}\n", n_near, n_cells);
+    else
+        fprintf(out,
+                "# the chosen way takes at most %.1f times as long as the best one in %zu of %zu cells (%.0f %%)\n",
+                BENCH_NEAR, n_near, n_cells, share);
+}
