@@ -84,9 +84,10 @@ struct tutti_backend_ops {
     const char *name, *help;
     /* OK and the card, UNSUPPORTED when it can not serve these members (the record says why), MEMORY, SYSTEM. */
     enum tutti_status (*open)(const struct tutti_backend_config *config, void *card, struct tutti_backend **out);
-    /* cards: n times TUTTI_BACKEND_CARD_BYTES, of which none is missing. Closes itself when it fails. */
-    enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards);
-    /* No call is in flight here. Peers may still be reading what this member left: it stays until the world closes. */
+    /* The cards of all n members, `stride` bytes from one to the next. Closes itself when it fails. */
+    enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards, size_t stride);
+    /* No call is in flight here. Connected or not: peers may have connected, and still be reading what this member left,
+     * which stays until they have closed, too. */
     void (*close)(struct tutti_backend *backend);
     /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what
      * is equal on all members. */

@@ -105,7 +105,6 @@ struct flat_lane {
     char forced[16]; /* name of a method, "": chosen */
     struct tutti_machine machine;
     int32_t *pids; /* by slot, for cross-memory copies */
-    bool connected;
 
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];

@@ -191,15 +191,14 @@ static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const 
 
 static void flat_close(struct tutti_backend *backend);
 
-static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards)
+static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
     struct flat_lane *lane = (struct flat_lane *)backend;
-    lane->connected = true;
     lane->fences |= lane->crowded;
     lane->spins = lane->crowded ? 1 : 1024;
     for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
         struct card card;
-        memcpy(&card, (const char *)cards + (size_t)r * TUTTI_BACKEND_CARD_BYTES, sizeof(card));
+        memcpy(&card, (const char *)cards + r * stride, sizeof(card));
         enum tutti_status status = peer_connect(lane, r, &card);
         if (status >= 0) continue;
         flat_close(backend);
@@ -264,11 +263,11 @@ static void memories_drop(struct flat_lane *lane)
 static void flat_close(struct tutti_backend *backend)
 {
     struct flat_lane *lane = (struct flat_lane *)backend;
-    if (lane->n > 1 && lane->areas[lane->me]) flat_leave(lane);
-    if (lane->n > 1 && !lane->connected)
-        memory_discard(lane);
-    else if (lane->n > 1)
+    if (lane->n > 1) {
+        lane->areas[lane->me] = &lane->memories[lane->me]->area; /* also when it did not come to that */
+        flat_leave(lane);
         memories_drop(lane);
+    }
     lane_free(lane);
 }
 

@@ -39,10 +39,11 @@ static enum tutti_status gather_apart(struct tutti_comm *comm, const struct reco
     return status < 0 ? tutti_fail_record(&why) : status;
 }
 
+/* Decorators see packets alone: a call that sends none would pass them by. */
 static bool is_wanted(const struct tutti_comm *comm)
 {
     const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
-    return strcmp(wanted, "off") != 0 && comm->size > 1;
+    return strcmp(wanted, "off") != 0 && comm->size > 1 && !comm->family->world.decorated;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)
@@ -52,7 +53,6 @@ static size_t staging_left(const struct tutti_comm *comm)
     return used < budget ? budget - used : 0;
 }
 
-/* Decorators see packets alone: a call that sends none would pass them by. */
 static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, struct tutti_backend **out)
 {
     const struct tutti_config *options = &comm->context->config;
@@ -68,23 +68,7 @@ static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, 
         .method = options->text[TUTTI_OPT_flat],
         .machine = &comm->facts.machine,
     };
-    if (options->text[TUTTI_OPT_decorators][0])
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "back ends are off where the transport is decorated");
     return tutti_backend_flat.open(&config, mine->card, out);
-}
-
-static enum tutti_status connect_all(struct tutti_comm *comm, struct tutti_backend *backend, const struct record *all)
-{
-    size_t n = (size_t)comm->size;
-    unsigned char *cards = tutti_alloc_array(n, TUTTI_BACKEND_CARD_BYTES);
-    if (!cards) {
-        backend->ops->close(backend);
-        return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory for %zu cards", (int)comm->rank, n);
-    }
-    for (size_t r = 0; r < n; r++) memcpy(cards + r * TUTTI_BACKEND_CARD_BYTES, all[r].card, TUTTI_BACKEND_CARD_BYTES);
-    enum tutti_status status = backend->ops->connect(backend, cards);
-    tutti_free(cards);
-    return status;
 }
 
 static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
@@ -125,7 +109,7 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
     enum tutti_status status = gather_apart(comm, &mine, all);
     bool opened = status >= 0 && all_opened(comm, all);
     if (opened)
-        status = connect_all(comm, backend, all);
+        status = backend->ops->connect(backend, all[0].card, sizeof(*all));
     else if (backend)
         backend->ops->close(backend);
     tutti_free(all);

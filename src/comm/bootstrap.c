@@ -98,6 +98,7 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
         .authenticated = request->secret != NULL,
         .min_cpus = facts.min_cpus,
         .crowded = facts.crowded,
+        .decorated = facts.decorated,
         .places = facts.places,
         .machine = facts.machine,
         .n_host = (uint32_t)b->n_ranks,

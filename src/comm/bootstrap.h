@@ -45,6 +45,7 @@ struct tutti_world {
     bool authenticated;
     uint32_t min_cpus, n_host;    /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
     bool crowded;                 /* and whether they outnumber the CPUs that they may use */
+    bool decorated;               /* some member's transport is */
     struct tutti_place *places;   /* where each member is on its host; owned */
     struct tutti_machine machine; /* rank 0's, agreed */
     char host[64];

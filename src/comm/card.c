@@ -29,6 +29,7 @@ struct card {
     struct tutti_allowance allowance;
     struct tutti_place place;
     bool crowded;                 /* in another world, too */
+    bool decorated;               /* its transport */
     _Atomic uint32_t n_open;      /* gate, in card 0 */
     _Atomic uint32_t failed_rank; /* gate, in card 0: rank + 1 of the first that can not go on */
 };
@@ -124,6 +125,7 @@ static enum tutti_status card_write(struct card *card, const struct tutti_meetin
     card->build = request->build;
     card->host = request->host;
     card->config_hash = tutti_config_hash(config);
+    card->decorated = config->text[TUTTI_OPT_decorators][0] != '\0';
     snprintf(card->version, sizeof card->version, "%s", request->version);
     card->machine = request->machine ? *request->machine : tutti_machine_default;
     card->crowded = request->crowded;
@@ -237,6 +239,7 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
     out->crowded = tutti_topo_crowded(&card_of(segment, 0)->allowance, TUTTI_CARD_BYTES, n);
     for (uint32_t rank = 0; rank < n; rank++) {
         out->crowded = out->crowded || card_of(segment, rank)->crowded;
+        out->decorated = out->decorated || card_of(segment, rank)->decorated;
         out->places[rank] = card_of(segment, rank)->place;
     }
     out->machine = card_of(segment, 0)->machine;

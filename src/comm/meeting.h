@@ -264,7 +264,7 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 /* ---- cards (card.c): what ranks tell one another through the segment, and what must be equal ---- */
 struct tutti_card_facts {
     uint32_t min_cpus;
-    bool crowded;
+    bool crowded, decorated;
     struct tutti_place *places; /* the caller's, of all members */
     struct tutti_machine machine; /* of rank 0 */
 };

@@ -111,8 +111,11 @@ static void in_place_reads(struct rank *rank)
 static void zero_copy(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_forked(3, in_place_reads, NULL), 0);
-    assert_int_equal(ranks_threads(3, in_place_reads, NULL), 0);
+    struct tutti_option off = {"backends", "off"}; /* it is the engine's */
+    struct ranks_config config = {.n = 3, .options = &off, .n_options = 1};
+    assert_int_equal(ranks_run(&config, in_place_reads), 0);
+    config.forked = true;
+    assert_int_equal(ranks_run(&config, in_place_reads), 0);
 }
 
 int main(void)
