@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# usage: tune.sh TUTTI. What `tutti tune` writes is what the library chooses by: rank 0's file, for all ranks.
+set -u
+tutti=$1
+failed=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export XDG_CACHE_HOME=$folder/cache
+unset TUTTI_TUNING
+
+fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
+# expect WORDS COMMAND...: an extended regular expression in the command's output.
+expect() {
+    local words=$1 output
+    shift
+    output=$("$@" 2>&1)
+    grep -qE -- "$words" <<<"$output" || fail "$*: expected \"$words\"; it said: $output"
+}
+chosen() { sed -nE 's/^  \* ([a-z_0-9:]+) .*/\1/p'; }
+explain() { # file, bytes
+    TUTTI_BACKENDS=off TUTTI_TUNING=$1 "$tutti" bench all_to_all -n 4 -b "$2" -e "$2" --explain --rounds 1
+}
+
+constants='line_ns wake_ns yield_ns call_ns message_ns pull_gbs pull_all_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
+attach_ns attach_gbs cache_kib'
+
+# What is measured is printed; written only when asked for.
+output=$("$tutti" tune --dry-run) || fail "tune --dry-run ended with $?"
+for name in $constants; do
+    grep -qE "^  $name +[0-9.]+ " <<<"$output" || fail "no $name in: $output"
+done
+[ ! -e "$folder/cache" ] || fail "tune --dry-run wrote something"
+
+# Where the library looks; and what it reads there is what was printed.
+output=$("$tutti" tune) || fail "tune ended with $?"
+file=$(sed -nE 's/^# written to (.*\.tune), which is used from now on$/\1/p' <<<"$output")
+[ -n "$file" ] && [ -f "$file" ] && [ "${file#"$folder/cache/tutti/"}" != "$file" ] || fail "no file where it says: $output"
+for name in $constants; do
+    grep -qE "^$name +[0-9]+\.[0-9]{3}\$" "$file" || fail "no $name in $file"
+done
+expect '^# tutti' "$tutti" bench all_reduce -b 8 -e 8 --calls 1 --rounds 1
+
+# On one CPU what two ranks do at once is not measured, the rest is.
+if command -v taskset >/dev/null; then
+    output=$(taskset -c "$(taskset -cp $$ | sed -E 's/.*: ([0-9]+).*/\1/')" "$tutti" tune -o "$folder/one.tune")
+    grep -qE '^  line_ns .*\(not measured\)' <<<"$output" || fail "a line's way was measured on one CPU: $output"
+    grep -qE '^  wake_ns .*sleeper on the same CPU$' <<<"$output" || fail "no wake_ns on one CPU: $output"
+    [ -f "$folder/one.tune" ] || fail "tune -o wrote nothing"
+fi
+
+# The choice follows the constants: where messages are dear the fewest, where bytes are dear the fewest bytes.
+printf 'message_ns 1000000\nline_ns 1\nwake_ns 10\n' >"$folder/messages.tune"
+printf 'message_ns 1\nline_ns 1\nwake_ns 10\npull_gbs 0.01\ncopy_gbs 0.01\n' >"$folder/bytes.tune"
+dear_messages=$(explain "$folder/messages.tune" 64K | chosen)
+dear_bytes=$(explain "$folder/bytes.tune" 64K | chosen)
+[ "$dear_messages" = bruck:2 ] || fail "where messages are dear '$dear_messages' is chosen"
+[ "$dear_bytes" = pairwise ] || fail "where bytes are dear '$dear_bytes' is chosen"
+
+# Rank 0's count for all, whatever the others read.
+mixed=$(TUTTI_BACKENDS=off "$tutti" run -n 4 -- sh -c 'f=messages; [ "$RANK" = 0 ] || f=bytes
+    TUTTI_TUNING=$0/$f.tune exec "$1" bench all_to_all -b 64K -e 64K --explain --rounds 1' "$folder" "$tutti" | chosen)
+[ "$mixed" = bruck:2 ] || fail "by rank 0's constants it is bruck:2, but '$mixed' was chosen"
+
+# What is wrong is said, and where.
+printf 'line_ns 5\nlime_ns 5\n' >"$folder/wrong.tune"
+expect 'wrong\.tune:2: "lime_ns" is no constant of a machine; did you mean line_ns' env TUTTI_TUNING="$folder/wrong.tune" \
+    "$tutti" bench -n 2 -b 8 -e 8
+expect 'tuning file .*nowhere\.tune can not be read: No such file' env TUTTI_TUNING="$folder/nowhere.tune" "$tutti" bench -n 2
+expect 'tutti tune: .*can not be written' "$tutti" tune -o /proc/none/x.tune
+
+# The share of well chosen cells is told, as a page and as JSON.
+expect '^# the chosen way takes at most 1\.1 times as long as the best one in [0-9] of 2 cells' \
+    "$tutti" bench all_reduce -n 2 -b 8 -e 16 --explain --rounds 1
+expect '"near":[0-9],"cells":2}$' "$tutti" bench all_reduce -n 2 -b 8 -e 16 --explain --rounds 1 --json
+
+[ $failed = 0 ] && echo "tune: all as expected"
+exit $failed
