@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .report import size_text
-from .results import LIMITS, PRIVATE, SUBJECT, Results, mean_of, ratios
+from .results import LIMITS, PRIVATE, SUBJECT, Results, mean_of, ranks_text, ratios
 
 KIB, MIB = 1 << 10, 1 << 20
 OPEN_MPI = ["openmpi", "openmpi_sm", "openmpi_han"]
@@ -104,7 +104,7 @@ def means(results: Results, state: str) -> list[Verdict]:
             memory = "mapped" if memories == ("mapped",) else "private"
             accept = lambda r: r.size >= low and (high is None or r.size <= high)  # noqa: E731
             value, cells = private_mean(results, state, world, memory, None, accept)
-            verdicts.append(verdict_of_mean(f"{world} ranks, {name}", factor, value, cells))
+            verdicts.append(verdict_of_mean(f"{ranks_text(world)}, {name}", factor, value, cells))
     return verdicts
 
 
@@ -116,7 +116,7 @@ def means_many_cpus(results: Results, state: str) -> list[Verdict]:
                 continue
             accept = lambda r: r.operation == goal.operation and r.size >= goal.size_from  # noqa: E731
             value, cells = private_mean(results, state, world, goal.memory, OPEN_MPI, accept)
-            what = f"{world} ranks, {goal.name}, against Open MPI"
+            what = f"{ranks_text(world)}, {goal.name}, against Open MPI"
             verdicts.append(verdict_of_mean(what, goal.factor, value, cells))
     return verdicts
 
@@ -129,7 +129,7 @@ def cells(results: Results, state: str) -> list[Verdict]:
         reached = f"{len(found) - lost} of {len(found)} cells" if found else "not measured"
         goal = "in every cell" + ("" if least == 1 else ", within 1.2 counts as equal")
         met = not lost if found else None
-        verdicts.append(Verdict(f"{world} ranks, not slower than the best peer", goal, reached, met))
+        verdicts.append(Verdict(f"{ranks_text(world)}, not slower than the best peer", goal, reached, met))
     return verdicts
 
 
@@ -154,7 +154,7 @@ def against_copy(results: Results, state: str) -> list[Verdict]:
             value = entry.us / copy if entry and copy else None
             verdicts.append(
                 Verdict(
-                    f"{world} ranks, mapped all_reduce of {size_text(size)} over a concurrent non-temporal copy",
+                    f"{ranks_text(world)}, mapped all_reduce of {size_text(size)} over a concurrent non-temporal copy",
                     f"at most {COPY_FACTOR:g}",
                     f"{value:.2f}" if value else "not measured",
                     value <= COPY_FACTOR if value else None,

@@ -10,8 +10,8 @@ from pathlib import Path
 from . import goals
 from .plots import svg
 from .programs import PEERS
-from .report import ratio_text, row_text, size_text
-from .results import PRIVATE, SUBJECT, Results, mean_of, name_of, ratios
+from .report import row_text, size_text
+from .results import PRIVATE, SUBJECT, Results, mean_of, name_of, ranks_text, ratio_text, ratios
 
 BEGIN, END = "<!-- cpu_peers: written by bench/cpu_peers.py -->", "<!-- cpu_peers: end -->"
 MEMORY_TITLES = {
@@ -28,10 +28,10 @@ def time_text(us: float | None) -> str:
     return f"{value:.0f}{unit}" if value >= 100 else f"{value:.1f}{unit}" if value >= 10 else f"{value:.2f}{unit}"
 
 
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
+def table(head: list[str], rows: list[list[str]], align: str = "--:") -> list[str]:
     if not rows:
         return []
-    return [row_text(head), row_text(["---", *("--:" for _ in head[1:])]), *map(row_text, rows), ""]
+    return [row_text(head), row_text(["---", *(align for _ in head[1:])]), *map(row_text, rows), ""]
 
 
 # ---- parts of a section ----
@@ -40,9 +40,9 @@ def peers_lines(results: Results) -> list[str]:
     told.update((name, f"not measured: {why}") for name, why in results.head["missing"].items())
     for row in results.rows:
         if not row["operation"]:  # its ranks did not start
-            told[row["peer"]] += f"; {row['world']} ranks: {row['reason']}"
+            told[row["peer"]] += f"; {ranks_text(row['world'])}: {row['reason']}"
     rows = [[PEERS[name].title, PEERS[name].letter, text] for name, text in told.items()]
-    return table(["peer", "", "version"], rows)
+    return table(["peer", "", "version"], rows, "---")
 
 
 def goal_lines(results: Results, state: str) -> list[str]:
@@ -50,6 +50,7 @@ def goal_lines(results: Results, state: str) -> list[str]:
     return table(
         ["goal", "", "reached", "met"],
         [[v.what, v.goal, v.reached, met[v.met]] for v in goals.verdicts(results, state)],
+        "---",
     )
 
 
@@ -65,12 +66,12 @@ def matrix_lines(results: Results, state: str, world: str, memory: str) -> list[
         ratio = found.get((operation, size))
         if not ratio:
             return "-"
-        text = format(ratio.value, ".0f" if ratio.value >= 9.95 else ".2g") + PEERS[ratio.peer].letter
+        text = ratio_text(ratio.value) + PEERS[ratio.peer].letter
         return f"**{text}**" if ratio.value < least else text
 
     operations = [op for op in results.operations(world) if any(size for o, size in found if o == op)]
     rows = [[op, *(cell(op, s) for s in sizes)] for op in operations]
-    title = f"{world} ranks, {MEMORY_TITLES[memory]}"
+    title = f"{ranks_text(world)}, {MEMORY_TITLES[memory]}"
     if ("barrier", 0) in found:
         title += f" (barrier: {cell('barrier', 0)})"
     return [f"{title}:", "", *table(["", *(size_text(s) for s in sizes)], rows)]
@@ -83,7 +84,7 @@ def lost_lines(results: Results, state: str) -> list[str]:
         lost = sorted((r for r in found if r.value < least), key=lambda r: r.value)
         if found:
             names = "; ".join(map(name_of, lost)) or "none"
-            lines.append(f"- {world} ranks, slower than the best peer in {len(lost)} of {len(found)} cells: {names}.")
+            lines.append(f"- {ranks_text(world)}, slower than the best peer in {len(lost)} of {len(found)} cells: {names}.")
     return [*lines, ""] if lines else []
 
 
@@ -127,7 +128,7 @@ def state_lines(results: Results, state: str) -> list[str]:
             if told:
                 parts.append(f"{memory} {' and '.join(told)}")
         if parts:
-            lines.append(f"- {world} ranks, best peer over tutti, geometric means: {'; '.join(parts)}.")
+            lines.append(f"- {ranks_text(world)}, best peer over tutti, geometric means: {'; '.join(parts)}.")
     return [*lines, "", *speed_lines(results, state), *lost_lines(results, state)]
 
 
@@ -172,7 +173,7 @@ def section(results: Results, pictures: bool) -> str:
     lines += lost_lines(results, state)
     lines += speed_lines(results, state)
     if results.wrong:
-        wrong = {f"{r['peer']} {r['operation']} {size_text(r['size'])} on {r['world']} ranks" for r in results.wrong}
+        wrong = {f"{r['peer']} {r['operation']} {size_text(r['size'])} on {ranks_text(r['world'])}" for r in results.wrong}
         lines += [f"Wrong results, not counted: {'; '.join(sorted(wrong))}.", ""]
     if pictures:
         for operation in drawn(results):

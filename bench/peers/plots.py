@@ -10,7 +10,7 @@ from typing import Callable
 
 from .programs import PEERS
 from .report import size_text
-from .results import SUBJECT, Results
+from .results import SUBJECT, Results, ranks_text
 
 WIDTH, HEIGHT = 430.0, 300.0  # of a panel
 LEFT, TOP, GAP, LEGEND = 66.0, 46.0, 60.0, 200.0
@@ -133,7 +133,7 @@ def svg(results: Results, state: str, operation: str) -> str:
     body = []
     for column, world in enumerate(worlds):
         x = LEFT + column * step
-        body.append(f'<text x="{x}" y="{TOP - 10}" font-size="15">{operation}, {world} ranks</text>')
+        body.append(f'<text x="{x}" y="{TOP - 10}" font-size="15">{operation}, {ranks_text(world)}</text>')
         for row, text in enumerate((time_label, lambda gbs: f"{gbs:g} GB/s")):
             panel = Panel(x, TOP + row * (HEIGHT + GAP), series_of(results, state, world, operation, row == 1))
             body += panel.grid(text) + panel.lines()

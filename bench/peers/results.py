@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from .report import geomean, ratio_text, size_text
+from .report import geomean, size_text
 
 SUBJECT = "tutti"
 LIMITS = ("copy", "stream")  # the harness's own operations
@@ -42,7 +42,7 @@ class Results:
     rows: list[dict]
     state_names: list[str] = field(default_factory=list)  # the most frequent one first
     table: dict = field(default_factory=dict)  # state -> Key -> (peer, memory) -> Entry
-    reasons: dict = field(default_factory=dict)  # Key -> (peer, memory) -> why there is no time
+    measured: dict = field(default_factory=dict)  # Key -> the (peer, memory) that have points in any state
     latency: dict = field(default_factory=dict)  # state -> median of the probes
     dropped: Counter = field(default_factory=Counter)
     wrong: list[dict] = field(default_factory=list)
@@ -73,11 +73,14 @@ class Results:
     def best(
         self, state: str, world: str, operation: str, size: int, memories=PRIVATE, peers: list[str] | None = None
     ) -> tuple[str, Entry] | None:
-        """The fastest peer with any of the kinds of memory."""
+        """The fastest peer with any of the kinds of memory; None also while one of those that were measured in other
+        states has no point in this one: it might be the fastest."""
         cell = self.table.get(state, {}).get((world, operation, size), {})
         allowed = self.peers if peers is None else peers
-        entries = [(p, e) for (p, m), e in cell.items() if p in allowed and m in memories]
-        return min(entries, key=lambda found: found[1].us) if entries else None
+        expected = [w for w in self.measured.get((world, operation, size), ()) if w[0] in allowed and w[1] in memories]
+        if not expected or any(who not in cell for who in expected):
+            return None
+        return min(((who[0], cell[who]) for who in expected), key=lambda found: found[1].us)
 
     def limit_us(self, state: str, world: str, size: int, operations=LIMITS) -> float | None:
         """What all ranks need to copy so many bytes at once, and at least a cache line's way."""
@@ -159,18 +162,17 @@ def state_of(row: dict, find) -> str | None:
 
 def sort_out(results: Results) -> None:
     """Fills the tables: medians over the points of a row and state, the calm ones if there are any."""
-    measured = [row for row in results.rows if "us" in row]
-    find = state_finder(measured, results.head["machine"].get("vendor", ""))
+    find = state_finder(results.rows, results.head["machine"].get("vendor", ""))
     groups: dict = defaultdict(list)
     probes: dict = defaultdict(list)
     for row in results.rows:
         key, who = (row["world"], row["operation"], row["size"]), (row["peer"], row["memory"])
         if "us" not in row:
-            results.reasons.setdefault(key, {})[who] = row.get("reason", "")
             continue
         if row.get("wrong"):
             results.wrong.append(row)
             continue
+        results.measured.setdefault(key, set()).add(who)
         state = state_of(row, find)
         if state is None:
             results.dropped[row["world"]] += 1
@@ -208,3 +210,13 @@ def name_of(ratio: Ratio) -> str:
     memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[ratio.memory]
     size = f" {size_text(ratio.size)}" if ratio.size else ""
     return f"{ratio.operation}{size}{memory} ({ratio_text(ratio.value)})"
+
+
+def ratio_text(value: float) -> str:
+    return format(value, ".0f" if value >= 9.95 else ".2g")
+
+
+def ranks_text(world: str) -> str:
+    """Of a world's name."""
+    n, *how = world.split()
+    return ", ".join([f"{n} ranks", *how])

@@ -15,7 +15,7 @@ from typing import Callable
 from .programs import PEERS, Program
 from .ranks import Lost, Ranks
 from .report import size_text
-from .results import HUGE_FROM, LIMITS, SUBJECT, straddles
+from .results import HUGE_FROM, LIMITS, SUBJECT, ranks_text, straddles
 
 POINT_LIMIT_SECONDS = 90
 IDLE_SHARE = 0.05
@@ -104,7 +104,7 @@ class Session:
     def note(self, cell: Cell, peer: str, memory: str, reason: str) -> None:
         self.write({**self.row(cell, peer, memory), "reason": reason})
         if reason != "not offered":
-            print(f"{self.world.name} ranks, {peer}: {cell[0]} {reason}", file=sys.stderr)
+            print(f"{ranks_text(self.world.name)}, {peer}: {cell[0]} {reason}", file=sys.stderr)
 
     def row(self, cell: Cell, peer: str, memory: str) -> dict:
         where = {"world": self.world.name, "operation": cell[0], "size": cell[1]}
@@ -178,5 +178,5 @@ class Session:
     def progress(self, cell: Cell, until: float) -> None:
         if sys.stderr.isatty():
             left = f"{max(0.0, until - time.monotonic()):.0f} s left"
-            text = f"{self.world.name} ranks, turn {self.turns + 1}: {cell[0]} {size_text(cell[1])}, {left}"
+            text = f"{ranks_text(self.world.name)}, turn {self.turns + 1}: {cell[0]} {size_text(cell[1])}, {left}"
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
