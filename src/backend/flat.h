@@ -23,9 +23,9 @@
 
 #define FLAT_MAX_RANKS 256
 #define FLAT_DEPTH 16
-#define FLAT_LINE_BYTES 56 /* of data in a line; the last word is the operation's */
-#define FLAT_LINES 10      /* of one slot */
-#define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES)
+#define FLAT_LINES 16 /* of a slot: the operation's word, then data */
+#define FLAT_LINE_BYTES 64
+#define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)
 #define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
 #define FLAT_SLOTS 4
 #define FLAT_GROUP_ALONE 16 /* more ranks form groups */
@@ -61,9 +61,10 @@ enum flat_flag_name {
     FLAT_N_FLAGS = FLAT_MET + FLAT_LEVELS
 };
 
-struct flat_line {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char data[FLAT_LINE_BYTES];
-    _Atomic uint64_t word;
+/* Data of the smallest calls. The first bytes share the word's line, so that they cost one line's way. */
+struct flat_slot {
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t word; /* written last */
+    unsigned char data[FLAT_LINE_MAX];
 };
 
 struct flat_area {
@@ -75,7 +76,7 @@ struct flat_area {
     struct flat_flag flags[FLAT_N_FLAGS];
     struct flat_post posts[FLAT_DEPTH];
     _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
-    struct flat_line lines[FLAT_LEVELS][FLAT_DEPTH][FLAT_LINES];
+    struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
     /* At lane->staging: FLAT_SLOTS chunks of input, as many of results, each lane->chunk bytes. */
 };
 
@@ -157,7 +158,7 @@ struct flat_op {
     const struct flat_method *method;
     bool symmetric; /* who completes knows that all ranks have begun */
     bool begun, mismatch;
-    bool forced; /* the method was asked for by name: nothing else is taken instead */
+    bool forced;    /* the method was asked for by name: nothing else is taken instead */
     uint32_t n_put; /* levels whose lines are written already */
     /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
     uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */
@@ -272,8 +273,8 @@ size_t flat_recv_bytes(const struct flat_op *op);
 size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at);
 /* The same in the send buffer of an all_to_all. */
 size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at);
-/* The bytes of the largest block of a call, as far as all ranks know it: SIZE_MAX if they do not (all_to_all_v, gather_v,
- * scatter_v). */
+/* The bytes of the largest block of a call, as far as all ranks know it: SIZE_MAX if they do not (all_to_all_v,
+ * gather_v, scatter_v). */
 size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call);
 /* Fills op->tables and op->bytes of a v form; nothing where it knows its own block alone. MEMORY. */
 enum tutti_status flat_blocks_copy(struct flat_op *op);
@@ -314,8 +315,8 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
     return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
 }
 
-/* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so that
- * what ranks do in one overlaps with the next, but none of tiny pieces. */
+/* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
+ * that what ranks do in one overlaps with the next, but none of tiny pieces. */
 void flat_cut(struct flat_op *op, size_t block, uint32_t n);
 /* Bytes of round u of a block. */
 static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t u)
@@ -334,17 +335,13 @@ static inline uint32_t flat_after(const struct flat_lane *lane, uint32_t i)
 #define FLAT_LINE_ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
 static inline uint32_t flat_lines_of(size_t bytes)
 {
-    return bytes > 0 ? (uint32_t)((bytes + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES) : 1; /* the word tells, too */
+    return (uint32_t)((bytes + 8 + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
 }
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
-/* Whether the first n lines of the peer are written. */
-bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n);
-/* Whether the lines that hold bytes [at, at + bytes) of the peer are written, and after that those bytes. */
-bool flat_lines_part_there(struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes);
+/* Whether what the peer gives is there; after that, some bytes of it. */
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level);
 void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
                      unsigned char *out);
-/* After flat_lines_there: n lines into FLAT_LINE_ROOM bytes, zeros behind. */
-void flat_lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out);
 
 /* ---- bytes (flat_data.c) ---- */
 /* dst = src, and, for a reduction that scales its inputs, scaled. */

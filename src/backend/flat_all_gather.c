@@ -45,7 +45,7 @@ static bool take_level(struct flat_op *op, uint32_t peer)
     unsigned char *data;
     size_t bytes = group_of(op, peer, &data);
     if (peer == op->lane->me) return true;
-    if (!flat_lines_part_there(op, peer, op->level, 0, bytes)) return false;
+    if (!flat_lines_there(op, peer, op->level)) return false;
     flat_lines_part(op, peer, op->level, 0, bytes, data);
     return true;
 }

@@ -17,7 +17,7 @@ static bool is_large(const struct flat_op *op, size_t most)
 static bool take_block(struct flat_op *op, uint32_t peer)
 {
     size_t at = op->lane->me * op->bytes;
-    if (!flat_lines_part_there(op, peer, 0, at, op->bytes)) return false;
+    if (!flat_lines_there(op, peer, 0)) return false;
     flat_lines_part(op, peer, 0, at, op->bytes, op->recv + peer * op->bytes);
     return true;
 }

@@ -44,10 +44,9 @@ static bool gives(const struct flat_op *op)
 
 static enum tutti_advance in_lines(struct flat_op *op)
 {
-    uint32_t n = flat_lines_of(op->bytes);
     FLAT_BEGIN(op->at)
     if (!is_root(op)) {
-        FLAT_WAIT(flat_lines_there(op, giver(op), 0, n));
+        FLAT_WAIT(flat_lines_there(op, giver(op), 0));
         flat_lines_part(op, giver(op), 0, 0, op->bytes, op->recv);
     }
     if (gives(op)) flat_lines_put(op, 0, op->recv, op->bytes);

@@ -1,86 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The smallest calls: data and the operation's word share cache lines, so that one line's way from writer to reader is
- * all that a hand-over costs. Each line is written with its word last and read after its word was seen, so nothing
- * rests on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of readers of a
- * line, and of lines to read, small where ranks are many; it folds neighbouring groups from left to right, so rank
- * order holds. */
+/* The smallest calls: data follow the operation's word, the first of them in the same cache line, so that one line's
+ * way from writer to reader is all that a hand-over costs. The word is written last, and data are read after it was
+ * seen, so nothing rests on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of
+ * readers of a slot, and of slots to read, small where ranks are many; it folds neighbouring groups from left to right,
+ * so rank order holds. */
 #include "backend/flat.h"
 
-static struct flat_line *slot(const struct flat_op *op, uint32_t peer, uint32_t level)
+static struct flat_slot *slot_of(const struct flat_op *op, uint32_t peer, uint32_t level)
 {
-    return op->lane->areas[peer]->lines[level][op->number % FLAT_DEPTH];
+    return &op->lane->areas[peer]->slots[level][op->number % FLAT_DEPTH];
 }
 
-/* Behind the bytes come zeros: reductions run over whole lines, where garbage could be slow to add. */
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
 {
-    struct flat_line *line = slot(op, op->lane->me, level);
-    size_t at = 0;
-    do { /* without data, too: the word alone tells */
-        size_t some = bytes - at < FLAT_LINE_BYTES ? bytes - at : FLAT_LINE_BYTES;
-        if (some < FLAT_LINE_BYTES) memset(line->data, 0, FLAT_LINE_BYTES);
-        if (some > 0) memcpy(line->data, data + at, some);
-        flat_publish(op, &line->word, op->word);
-        at += FLAT_LINE_BYTES, line++;
-    } while (at < bytes);
+    struct flat_slot *slot = slot_of(op, op->lane->me, level);
+    if (bytes > 0) memcpy(slot->data, data, bytes);
+    flat_publish(op, &slot->word, op->word);
 }
 
-bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n)
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level)
 {
-    const struct flat_line *line = slot(op, peer, level);
-    for (uint32_t i = 0; i < n; i++)
-        if (atomic_load_explicit(&line[i].word, memory_order_acquire) != op->word &&
-            !flat_spin_word(op, peer, &line[i].word))
-            return false;
-    return true;
-}
-
-/* One line at least, so that who waits for nothing waits for its peer. */
-bool flat_lines_part_there(struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes)
-{
-    const struct flat_line *line = slot(op, peer, level);
-    size_t i = bytes > 0 ? at / FLAT_LINE_BYTES : 0, end = bytes > 0 ? flat_lines_of(at + bytes) : 1;
-    for (; i < end; i++)
-        if (atomic_load_explicit(&line[i].word, memory_order_acquire) != op->word &&
-            !flat_spin_word(op, peer, &line[i].word))
-            return false;
-    return true;
+    const _Atomic uint64_t *word = &slot_of(op, peer, level)->word;
+    return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
 }
 
 void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
                      unsigned char *out)
 {
-    const struct flat_line *line = slot(op, peer, level) + at / FLAT_LINE_BYTES;
-    for (at %= FLAT_LINE_BYTES; bytes > 0; at = 0, line++) {
-        size_t some = FLAT_LINE_BYTES - at < bytes ? FLAT_LINE_BYTES - at : bytes;
-        memcpy(out, line->data + at, some);
-        out += some, bytes -= some;
-    }
+    if (bytes > 0) memcpy(out, slot_of(op, peer, level)->data + at, bytes);
 }
 
-/* After flat_lines_there: into FLAT_LINE_ROOM bytes, zeros behind. */
-void flat_lines_get(const struct flat_op *op, uint32_t peer, uint32_t level, uint32_t n, unsigned char *out)
-{
-    const struct flat_line *line = slot(op, peer, level);
-    for (uint32_t i = 0; i < n; i++) memcpy(out + (size_t)i * FLAT_LINE_BYTES, line[i].data, FLAT_LINE_BYTES);
-    memset(out + (size_t)n * FLAT_LINE_BYTES, 0, TUTTI_CACHE_LINE);
-}
-
-/* The lines of one level's group, folded in rank order into op->recv. */
+/* What one level's group gave, folded in rank order into op->recv. */
 static void fold_level(const struct flat_op *op, bool last)
 {
     const struct flat_lane *lane = op->lane;
     _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
-    uint32_t n = flat_lines_of(op->bytes);
-    /* Whole vectors, and whole elements of any type; a user's function sees the elements alone. */
-    size_t whole = op->call.bind.user ? op->bytes : ((size_t)n * FLAT_LINE_BYTES + 63) & ~(size_t)63;
 
-    flat_lines_get(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, n, sum);
+    flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, 0, op->bytes, sum);
     for (uint32_t d = 1; d < lane->factors[op->level]; d++) {
-        flat_lines_get(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, n, next);
-        flat_fold(op, sum, sum, next, whole);
+        flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, 0, op->bytes, next);
+        flat_fold(op, sum, sum, next, op->bytes);
     }
-    if (last) flat_divide(op, sum, whole);
+    if (last) flat_divide(op, sum, op->bytes);
     memcpy(op->recv, sum, op->bytes);
 }
 
@@ -101,8 +62,7 @@ static enum tutti_advance all_reduce(struct flat_op *op)
             flat_lines_put(op, 0, op->send, op->bytes);
         }
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
-            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level,
-                                       flat_lines_of(op->bytes)));
+            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
         fold_level(op, op->level + 1 == lane->n_factors);
         op->stride *= lane->factors[op->level];
     }
@@ -116,7 +76,7 @@ static enum tutti_advance barrier(struct flat_op *op)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         if (op->level >= op->n_put) flat_lines_put(op, op->level, NULL, 0);
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
-            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level, 1));
+            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
         op->stride *= lane->factors[op->level];
     }
     FLAT_END;

@@ -21,8 +21,7 @@ static bool is_large(const struct flat_op *op, size_t most)
 
 static bool is_there(struct flat_op *op, uint32_t peer)
 {
-    size_t at, bytes = own_block(op, &at);
-    return peer == op->lane->me || flat_lines_part_there(op, peer, 0, at, bytes);
+    return peer == op->lane->me || flat_lines_there(op, peer, 0);
 }
 
 static void fold_lines(const struct flat_op *op)

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The shortest path: calls of a few lines, on lanes of one group of readers. What flat_line.c does for an operation is
- * here straight-line code without one: post, write the own lines, wait for the others' a little, combine. If the wait
+ * here straight-line code without one: post, write the own slot, wait for the others' a little, combine. If the wait
  * takes long, an operation takes over where this stopped (flat_resume). */
 #include "backend/flat.h"
 
 #define SPINS_MOST 1024
 
-static void words_copy(unsigned char *restrict dst, const unsigned char *restrict src, size_t bytes)
+/* Short ones without a call. */
+static inline void bytes_copy(unsigned char *restrict dst, const unsigned char *restrict src, size_t bytes)
 {
-    if (bytes % 8 || bytes > FLAT_LINE_BYTES) {
+    if (bytes == 8)
+        memcpy(dst, src, 8);
+    else if (bytes == 4)
+        memcpy(dst, src, 4);
+    else
         memcpy(dst, src, bytes);
-        return;
-    }
-    for (size_t i = 0; i < bytes; i += 8) memcpy(dst + i, src + i, 8); /* no call: it is short */
 }
 
 static void post_write(struct flat_lane *lane, const struct tutti_tiny *t, uint64_t word)
@@ -27,96 +29,67 @@ static void post_write(struct flat_lane *lane, const struct tutti_tiny *t, uint6
     atomic_store_explicit(&post->word, word, memory_order_release);
 }
 
-static void lines_write(struct flat_line *line, const unsigned char *data, size_t bytes, uint64_t word)
+/* Whether it came before patience ends. */
+static bool slot_wait(const struct flat_slot *slot, uint64_t word, uint32_t spins)
 {
-    while (bytes > FLAT_LINE_BYTES) {
-        memcpy(line->data, data, FLAT_LINE_BYTES);
-        atomic_store_explicit(&line->word, word, memory_order_release);
-        bytes -= FLAT_LINE_BYTES, data += FLAT_LINE_BYTES, line++;
+    for (uint32_t tries = 0; atomic_load_explicit(&slot->word, memory_order_acquire) != word; tries++) {
+        if (tries == spins) return false;
+        tutti_cpu_relax();
     }
-    if (bytes < FLAT_LINE_BYTES) memset(line->data, 0, FLAT_LINE_BYTES);
-    words_copy(line->data, data, bytes);
-    atomic_store_explicit(&line->word, word, memory_order_release);
-}
-
-/* Whether all n lines have come before patience ends. */
-static bool lines_wait(const struct flat_line *line, uint32_t n, uint64_t word, uint32_t spins)
-{
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t tries = 0; atomic_load_explicit(&line[i].word, memory_order_acquire) != word; tries++) {
-            if (tries == spins) return false;
-            tutti_cpu_relax();
-        }
     return true;
 }
 
-static void lines_read(const struct flat_line *line, uint32_t n, unsigned char *out)
+/* ---- what a kind does with all ranks' data ---- */
+
+static const unsigned char *data_of(const struct flat_lane *lane, uint32_t r)
 {
-    for (uint32_t i = 0; i < n; i++) memcpy(out + (size_t)i * FLAT_LINE_BYTES, line[i].data, FLAT_LINE_BYTES);
-    memset(out + (size_t)n * FLAT_LINE_BYTES, 0, TUTTI_CACHE_LINE);
+    return lane->areas[r]->slots[0][lane->number % FLAT_DEPTH].data;
 }
 
-/* `bytes` bytes from `at` on of a rank's lines. */
-static void lines_part(const struct flat_line *line, size_t at, unsigned char *out, size_t bytes)
+/* Block `block` of all ranks' data. Few bytes are padded to a whole vector: kernels are slower on parts of one. */
+static void combine(const struct flat_lane *lane, const struct tutti_tiny *t, size_t at)
 {
-    line += at / FLAT_LINE_BYTES;
-    at %= FLAT_LINE_BYTES;
-    while (bytes > 0) {
-        size_t some = FLAT_LINE_BYTES - at < bytes ? FLAT_LINE_BYTES - at : bytes;
-        words_copy(out, line->data + at, some);
-        out += some, bytes -= some, line++, at = 0;
-    }
-}
-
-/* ---- what a kind does with all ranks' lines ---- */
-
-static const struct flat_line *lines_of(const struct flat_lane *lane, uint32_t r)
-{
-    return lane->areas[r]->lines[0][lane->number % FLAT_DEPTH];
-}
-
-static void combine(const struct flat_lane *lane, const struct tutti_tiny *t, size_t at, uint32_t n_lines)
-{
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
-    size_t whole = ((size_t)n_lines * FLAT_LINE_BYTES + 63) / 64 * 64 >> t->log_element;
-    lines_read(lines_of(lane, 0), n_lines, sum);
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[TUTTI_CACHE_LINE];
+    bool padded = t->bytes < TUTTI_CACHE_LINE;
+    size_t n = (padded ? TUTTI_CACHE_LINE : t->bytes) >> t->log_element;
+    if (padded) memset(sum, 0, TUTTI_CACHE_LINE), memset(next, 0, sizeof(next));
+    bytes_copy(sum, data_of(lane, 0) + at, t->bytes);
     for (uint32_t r = 1; r < lane->n; r++) {
-        lines_read(lines_of(lane, r), n_lines, next);
-        t->reduce(sum, sum, next, whole);
+        const unsigned char *theirs = data_of(lane, r) + at;
+        if (padded) bytes_copy(next, theirs, t->bytes), theirs = next;
+        t->reduce(sum, sum, theirs, n);
     }
-    if (t->divide) t->divide(sum, sum, whole, t->divisor);
-    words_copy(t->recv, sum + at, t->bytes);
+    if (t->divide) t->divide(sum, sum, n, t->divisor);
+    bytes_copy(t->recv, sum, t->bytes);
 }
 
-static void all_reduce(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines)
+static void all_reduce(const struct flat_lane *lane, const struct tutti_tiny *t)
 {
-    combine(lane, t, 0, n_lines);
+    combine(lane, t, 0);
 }
 
-static void reduce_scatter(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines)
+static void reduce_scatter(const struct flat_lane *lane, const struct tutti_tiny *t)
 {
-    combine(lane, t, lane->me * t->bytes, n_lines);
+    combine(lane, t, lane->me * t->bytes);
 }
 
-static void all_gather(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines)
+static void all_gather(const struct flat_lane *lane, const struct tutti_tiny *t)
 {
-    (void)n_lines;
-    for (uint32_t r = 0; r < lane->n; r++) lines_part(lines_of(lane, r), 0, t->recv + r * t->bytes, t->bytes);
+    for (uint32_t r = 0; r < lane->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(lane, r), t->bytes);
 }
 
-static void all_to_all(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines)
+static void all_to_all(const struct flat_lane *lane, const struct tutti_tiny *t)
 {
-    (void)n_lines;
-    for (uint32_t r = 0; r < lane->n; r++)
-        lines_part(lines_of(lane, r), lane->me * t->bytes, t->recv + r * t->bytes, t->bytes);
+    size_t at = lane->me * t->bytes;
+    for (uint32_t r = 0; r < lane->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(lane, r) + at, t->bytes);
 }
 
-static void barrier(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines)
+static void barrier(const struct flat_lane *lane, const struct tutti_tiny *t)
 {
-    (void)lane, (void)t, (void)n_lines;
+    (void)lane, (void)t;
 }
 
-typedef void (*ending)(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_lines);
+typedef void (*ending)(const struct flat_lane *lane, const struct tutti_tiny *t);
 static const ending endings[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = all_reduce, [TUTTI_REDUCE_SCATTER] = reduce_scatter,
     [TUTTI_ALL_GATHER] = all_gather, [TUTTI_ALL_TO_ALL] = all_to_all,
@@ -151,14 +124,17 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
     if (lane->synced + FLAT_DEPTH <= lane->number) return TUTTI_RUN_MOVED;
     uint64_t number = ++lane->number, word = t->signature << 32 | (uint32_t)number;
     struct flat_area *own = lane->areas[lane->me];
-    uint32_t n_lines = t->send_bytes > FLAT_LINE_BYTES ? flat_lines_of(t->send_bytes) : 1;
+    struct flat_slot *slot = &own->slots[0][number % FLAT_DEPTH];
 
     post_write(lane, t, word);
-    lines_write(own->lines[0][number % FLAT_DEPTH], t->send, t->send_bytes, word);
+    bytes_copy(slot->data, t->send, t->send_bytes);
+    atomic_store_explicit(&slot->word, word, memory_order_release);
     flat_told(lane);
-    for (uint32_t r = 0; r < lane->n; r++)
-        if (r != lane->me && !lines_wait(lines_of(lane, r), n_lines, word, lane->spins)) return TUTTI_RUN_BLOCKED;
-    endings[t->kind](lane, t, n_lines);
+    for (uint32_t r = 0; r < lane->n; r++) {
+        if (r == lane->me) continue;
+        if (!slot_wait(&lane->areas[r]->slots[0][number % FLAT_DEPTH], word, lane->spins)) return TUTTI_RUN_BLOCKED;
+    }
+    endings[t->kind](lane, t);
     if (lane->synced < number - 1) lane->synced = number - 1;
     atomic_store_explicit(&own->done_seq, t->seq, memory_order_relaxed);
     atomic_store_explicit(&own->done, number, memory_order_release);

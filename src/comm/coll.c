@@ -7,7 +7,7 @@ enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -27,7 +27,7 @@ enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum 
                                int32_t root, struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -48,7 +48,7 @@ enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype d
                                   struct tutti_comm *comm, const struct tutti_call_options *options,
                                   struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -67,7 +67,7 @@ enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -103,7 +103,7 @@ enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -148,7 +148,7 @@ enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum
                                 struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -187,7 +187,7 @@ enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t coun
                                        enum tutti_op op, struct tutti_comm *comm,
                                        const struct tutti_call_options *options, struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -224,7 +224,7 @@ enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -263,7 +263,7 @@ enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tu
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -283,7 +283,7 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }
@@ -302,7 +302,7 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
 enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    if (!options && !work) {
+    if (!work && tutti_is_plain(options)) {
         enum tutti_status status = tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm);
         if (status != TUTTI_AGAIN) return status;
     }

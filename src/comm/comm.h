@@ -6,8 +6,8 @@
  * communicator holds its world and its context; the last communicator of a family closes the world; a context's struct
  * outlives its last communicator, so that handles stay valid until they are destroyed. */
 
-#include "base/config.h"
 #include "backend/backend.h"
+#include "base/config.h"
 #include "comm/bootstrap.h"
 #include "device/cpu.h"
 #include "engine/engine.h"
@@ -25,7 +25,7 @@ struct tutti_user_op {
 };
 struct tutti_context {
     struct tutti_config config;
-    struct tutti_machine machine; /* of this host, as far as this rank knows */
+    struct tutti_machine machine;            /* of this host, as far as this rank knows */
     const struct tutti_cpu_kernels *kernels; /* of the option simd */
     struct tutti_engine *engine;             /* NULL once the context was destroyed */
     struct tutti_cache *cache;
@@ -265,6 +265,12 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
 /* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
 bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
 
+/* Options that ask for nothing. */
+static inline bool tutti_is_plain(const struct tutti_call_options *options)
+{
+    return !options ||
+           (options->size == sizeof(*options) && !options->timeout_ns && !options->algorithm && !options->tag);
+}
 /* The short way of a plain blocking collective, without a request: no options, no group, nothing unusual (quick.c).
  * AGAIN: not for this call; nothing was done. */
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
