@@ -11,7 +11,7 @@
 /* What the host's topology and the ranks' bindings might say: ranks of two packages, each with two L3s. */
 static void places_pretend(struct tutti_comm *comm, bool cyclic)
 {
-    for (int16_t i = 0; i < comm->size; i++) {
+    for (int32_t i = 0; i < comm->size; i++) {
         struct tutti_place *place = &comm->family->world.places[i];
         place->group[TUTTI_TOPO_L3] = (int16_t)(cyclic ? i % 4 : i / (comm->size / 4));
         place->group[TUTTI_TOPO_NODE] = -1;

@@ -15,7 +15,7 @@ const char *tutti_topo_hwloc(void)
 /* The group's number, or `otherwise` where the CPU has none of this type. */
 static uint32_t group_of(hwloc_topology_t host, hwloc_obj_t cpu, hwloc_obj_type_t type, uint32_t otherwise)
 {
-    const hwloc_obj_t group = hwloc_get_ancestor_obj_by_type(host, type, cpu);
+    const struct hwloc_obj *group = hwloc_get_ancestor_obj_by_type(host, type, cpu);
     return group ? group->logical_index : otherwise;
 }
 
@@ -49,7 +49,7 @@ static enum tutti_status host_fill(hwloc_topology_t host, struct tutti_topo *top
     unsigned id;
     hwloc_bitmap_foreach_begin(id, online) cpu_fill(host, hwloc_get_pu_obj_by_os_index(host, id), cpu++);
     hwloc_bitmap_foreach_end();
-    const hwloc_obj_t l3 = hwloc_get_next_obj_by_type(host, HWLOC_OBJ_L3CACHE, NULL);
+    const struct hwloc_obj *l3 = hwloc_get_next_obj_by_type(host, HWLOC_OBJ_L3CACHE, NULL);
     if (l3) topo->l3_bytes = l3->attr->cache.size;
     return TUTTI_OK;
 }
