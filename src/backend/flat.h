@@ -287,6 +287,16 @@ static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t le
     return lane->me - own * stride + d * stride;
 }
 
+/* ---- rooted kinds ---- */
+static inline uint32_t flat_root(const struct flat_op *op)
+{
+    return (uint32_t)op->call.info.root;
+}
+static inline bool flat_is_root(const struct flat_op *op)
+{
+    return flat_root(op) == op->lane->me;
+}
+
 /* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
 static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
 {
@@ -296,8 +306,8 @@ static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one 
 }
 static inline uint32_t flat_leader(const struct flat_op *op, uint32_t rank)
 {
-    uint32_t group = flat_group(op->lane), root = (uint32_t)op->call.info.root;
-    return rank / group == root / group ? root : rank / group * group;
+    uint32_t group = flat_group(op->lane);
+    return rank / group == flat_root(op) / group ? flat_root(op) : rank / group * group;
 }
 
 /* ---- barrier inside an operation: DONE when all ranks have come; resumable through op->meet_at ---- */

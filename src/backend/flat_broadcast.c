@@ -10,34 +10,24 @@
 #define SPREAD_RANKS 4
 #define SPREAD_PART ((size_t)32 << 10)
 
-static uint32_t root_of(const struct flat_op *op)
-{
-    return (uint32_t)op->call.info.root;
-}
-
-static bool is_root(const struct flat_op *op)
-{
-    return root_of(op) == op->lane->me;
-}
-
 /* Whom this rank takes from: its leader, of which the root's is the root. */
 static uint32_t giver(const struct flat_op *op)
 {
     uint32_t leader = flat_leader(op, op->lane->me);
-    return leader == op->lane->me ? root_of(op) : leader;
+    return leader == op->lane->me ? flat_root(op) : leader;
 }
 
 static bool takes_from(const struct flat_op *op, uint32_t rank, uint32_t from)
 {
     uint32_t leader = flat_leader(op, rank);
-    return rank != from && (leader == rank ? root_of(op) == from : leader == from);
+    return rank != from && (leader == rank ? flat_root(op) == from : leader == from);
 }
 
 /* The root, and leaders: the last group may be a leader alone. */
 static bool gives(const struct flat_op *op)
 {
     uint32_t me = op->lane->me;
-    return is_root(op) || (flat_leader(op, me) == me && me + 1 < op->lane->n);
+    return flat_is_root(op) || (flat_leader(op, me) == me && me + 1 < op->lane->n);
 }
 
 /* ---- lines ---- */
@@ -45,7 +35,7 @@ static bool gives(const struct flat_op *op)
 static enum tutti_advance in_lines(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
-    if (!is_root(op)) {
+    if (!flat_is_root(op)) {
         FLAT_WAIT(flat_lines_there(op, giver(op), 0));
         flat_lines_part(op, giver(op), 0, 0, op->bytes, op->recv);
     }
@@ -80,7 +70,7 @@ static bool room(struct flat_op *op, uint64_t round)
 
 static void give(struct flat_op *op, uint64_t u)
 {
-    const unsigned char *source = is_root(op) ? op->send + u * op->piece : flat_slot_in(op, giver(op), u);
+    const unsigned char *source = flat_is_root(op) ? op->send + u * op->piece : flat_slot_in(op, giver(op), u);
     memcpy(flat_slot_in(op, op->lane->me, u), source, flat_piece(op, op->bytes, u));
     flat_stage(op);
 }
@@ -94,14 +84,14 @@ static void take(struct flat_op *op, uint64_t u)
 static enum tutti_advance staged(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
-    if (!is_root(op) && op->n_rounds > 0) FLAT_WAIT(flat_posted(op, giver(op)));
+    if (!flat_is_root(op) && op->n_rounds > 0) FLAT_WAIT(flat_posted(op, giver(op)));
     for (op->round = 0; op->round < op->n_rounds; op->round++) {
-        if (!is_root(op)) FLAT_WAIT(flat_staged(op, giver(op), op->round + 1));
+        if (!flat_is_root(op)) FLAT_WAIT(flat_staged(op, giver(op), op->round + 1));
         if (gives(op) && op->round >= op->staged) {
             FLAT_WAIT(room(op, op->round));
             give(op, op->round);
         }
-        if (!is_root(op)) take(op, op->round);
+        if (!flat_is_root(op)) take(op, op->round);
         flat_has_read(op, op->round + 1);
     }
     if (op->bytes >= TUTTI_PAST_CACHE_BYTES) flat_fence();
@@ -113,15 +103,15 @@ static enum tutti_advance staged(struct flat_op *op)
 static enum tutti_advance pull(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
-    for (op->offset = 0; !is_root(op) && op->offset < op->bytes; op->offset += PAUSE_BYTES) {
-        const unsigned char *from = flat_peer_part(op, root_of(op), true, 0, op->bytes);
+    for (op->offset = 0; !flat_is_root(op) && op->offset < op->bytes; op->offset += PAUSE_BYTES) {
+        const unsigned char *from = flat_peer_part(op, flat_root(op), true, 0, op->bytes);
         size_t left = op->bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
         if (!from) return flat_lost();
         flat_copy(op->recv + op->offset, from + op->offset, some, op->bytes >= TUTTI_PAST_CACHE_BYTES);
         if (left > PAUSE_BYTES) FLAT_PAUSE();
     }
     flat_fence();
-    if (is_root(op)) FLAT_WAIT(flat_left(op));
+    if (flat_is_root(op)) FLAT_WAIT(flat_left(op));
     FLAT_END;
 }
 
@@ -136,17 +126,17 @@ static size_t part_of(const struct flat_op *op, uint64_t u, uint32_t i, size_t *
 /* The i-th rank after this one that is not the root. */
 static uint32_t holder(const struct flat_op *op, uint32_t i)
 {
-    uint32_t n = op->lane->n - 1, mine = op->lane->me - (op->lane->me > root_of(op)), at = (mine + i) % n;
-    return at + (at >= root_of(op));
+    uint32_t n = op->lane->n - 1, mine = op->lane->me - (op->lane->me > flat_root(op)), at = (mine + i) % n;
+    return at + (at >= flat_root(op));
 }
 
 /* A part from its holder; from the root where the holder's buffer is private, or is this rank. */
 static bool fetch(struct flat_op *op, uint32_t from)
 {
-    size_t at, bytes = part_of(op, op->round, from - (from > root_of(op)), &at);
+    size_t at, bytes = part_of(op, op->round, from - (from > flat_root(op)), &at);
     bool direct = from == op->lane->me ||
                   !(atomic_load_explicit(&flat_post_of(op, from)->facts, memory_order_relaxed) & FLAT_RECV_MAPPED);
-    const unsigned char *source = flat_peer_part(op, direct ? root_of(op) : from, direct, 0, op->bytes);
+    const unsigned char *source = flat_peer_part(op, direct ? flat_root(op) : from, direct, 0, op->bytes);
     if (source) flat_copy(op->recv + at, source + at, bytes, !direct && op->bytes >= TUTTI_PAST_CACHE_BYTES);
     return source != NULL;
 }
@@ -155,7 +145,7 @@ static enum tutti_advance spread(struct flat_op *op)
 {
     uint64_t per_round = (uint64_t)SPREAD_PART * (op->lane->n - 1);
     FLAT_BEGIN(op->at)
-    for (op->round = 0; !is_root(op) && op->round * per_round < op->bytes; op->round++) {
+    for (op->round = 0; !flat_is_root(op) && op->round * per_round < op->bytes; op->round++) {
         if (!fetch(op, op->lane->me)) return flat_lost();
         flat_stage(op);
         for (op->peer = 1; op->peer < op->lane->n - 1; op->peer++) {

@@ -23,7 +23,16 @@
     X(swap_all_to_all)                                                                                                 \
     X(line_broadcast)                                                                                                  \
     X(stage_broadcast)                                                                                                 \
-    X(mapped_broadcast)
+    X(mapped_broadcast)                                                                                                \
+    X(line_reduce)                                                                                                     \
+    X(stage_reduce)                                                                                                    \
+    X(mapped_reduce)                                                                                                   \
+    X(line_gather)                                                                                                     \
+    X(stage_gather)                                                                                                    \
+    X(mapped_gather)                                                                                                   \
+    X(line_scatter)                                                                                                    \
+    X(stage_scatter)                                                                                                   \
+    X(mapped_scatter)
 
 #define DECLARE(name) extern const struct flat_method flat_##name;
 FLAT_METHODS(DECLARE)
