@@ -14,24 +14,31 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Times a byte takes that goes through a ring, and that is folded; long calls also bring it from memory and back. */
+/* Times of a byte: into a ring, out of it, folded as it comes out, folded afterwards. Long calls also bring it from
+ * memory or back. */
 struct rates {
-    double in, out, fold;
+    double in, out, early, late;
 };
 
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
 {
     const struct tutti_machine *m = &facts->machine;
-    double p = facts->shape.size;
-    struct rates rates = {1 / (double)m->copy_gbs, 1 / tutti_machine_pull(m, p), 1 / (double)m->fold_gbs};
+    double p = facts->shape.size, pull = 1 / tutti_machine_pull(m, p), fold = 1 / (double)m->fold_gbs;
+    struct rates rates = {1 / (double)m->copy_gbs, pull, larger(pull, fold), fold};
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
     if (2 * load->all_bytes > (double)m->cache_kib * 1024) {
         double half = 0.5 / tutti_machine_memory(m, p); /* a copy reads a byte and writes one */
         rates.in += half;
         rates.out += half;
-        rates.fold += half;
+        rates.early += half;
+        rates.late += half;
     }
     return rates;
+}
+
+static double bytes_ns(const struct rates *r, double sent, double received, double folded, double early)
+{
+    return sent * r->in + (received - early) * r->out + early * r->early + (folded - early) * r->late;
 }
 
 double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *load)
@@ -39,20 +46,20 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     const struct tutti_machine *m = &facts->machine;
     double eager = facts->eager_bytes ? (double)facts->eager_bytes : EAGER_BYTES;
     double slice = facts->slice_bytes ? (double)facts->slice_bytes : SLICE_BYTES;
-    struct rates rates = rates_of(facts, load);
-    double through = rates.in + rates.out;
+    const struct rates rates = rates_of(facts, load);
     double pieces = larger(load->largest / slice, 1); /* that a message is cut into, each a message of its own */
-    double line = m->line_ns, message = m->message_ns, wake = m->wake_ns, waits = load->waits;
+    double line = m->line_ns, message = m->message_ns, waits = load->waits;
     /* Long messages wait until the receiver asks for them. */
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;
     /* Of a long message only the first slice is waited for: the others follow it. */
-    double chain = larger(load->chain / pieces, 0) * through;
+    double chain = load->chain / pieces * (rates.in + rates.out), copied = load->copied * rates.in;
     if (!facts->crowded) {
-        double busy = load->messages * pieces * message / 2 + load->sent * rates.in + load->received * rates.out +
-                      load->folded * rates.fold + load->copied * rates.in;
+        double busy = load->messages * pieces * message / 2 + copied +
+                      bytes_ns(&rates, load->sent, load->received, load->folded, load->early);
         return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
     }
-    double work = waits * wake + load->all_messages * pieces * message + load->all_bytes * through +
-                  load->all_folded * rates.fold + facts->shape.size * ((double)m->call_ns + load->copied * rates.in);
-    return m->call_ns + larger(load->hops * (wake + message) + chain, work / facts->min_cpus);
+    double work = waits * (double)m->wake_ns + load->all_messages * pieces * message +
+                  bytes_ns(&rates, load->all_bytes, load->all_bytes, load->all_folded, load->all_early) +
+                  facts->shape.size * ((double)m->call_ns + copied);
+    return m->call_ns + larger(load->hops * ((double)m->wake_ns + message) + chain, work / facts->min_cpus);
 }

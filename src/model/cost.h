@@ -14,10 +14,11 @@ struct tutti_load {
     double chain;                  /* bytes that these carry together */
     double messages;               /* of the busiest rank: those that it sends and those that it receives */
     double sent, received, folded; /* bytes of the busiest rank, */
+    double early;                  /* those folded as they come, not stored first, */
     double copied;                 /* and those that it moves by itself */
     double waits;                  /* how often a rank has to wait: the sum over all ranks */
-    double all_messages, all_bytes, all_folded; /* sums over all ranks: of what is sent, and of what is folded */
-    double largest;                             /* bytes of the largest message */
+    double all_messages, all_bytes, all_folded, all_early; /* sums over all ranks: of what is sent, and of folds */
+    double largest;                                        /* bytes of the largest message */
 };
 
 struct ask; /* load.c */

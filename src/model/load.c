@@ -27,17 +27,26 @@ static struct tutti_load both(struct tutti_load a, struct tutti_load b)
         .sent = a.sent + b.sent,
         .received = a.received + b.received,
         .folded = a.folded + b.folded,
+        .early = a.early + b.early,
         .copied = a.copied + b.copied,
         .waits = a.waits + b.waits,
         .all_messages = a.all_messages + b.all_messages,
         .all_bytes = a.all_bytes + b.all_bytes,
         .all_folded = a.all_folded + b.all_folded,
+        .all_early = a.all_early + b.all_early,
         .largest = a.largest > b.largest ? a.largest : b.largest,
     };
 }
 
-/* What comes in is combined. */
+/* What comes in is combined: where it lies in the ring, */
 static struct tutti_load folding(struct tutti_load load)
+{
+    load.folded = load.early = load.received;
+    load.all_folded = load.all_early = load.all_bytes;
+    return load;
+}
+/* or once all of it is there. */
+static struct tutti_load folding_late(struct tutti_load load)
 {
     load.folded = load.received;
     load.all_folded = load.all_bytes;
@@ -155,11 +164,15 @@ static struct tutti_load double_pass(const struct ask *q, bool to_root)
 
 static struct tutti_load direct_all_reduce(const struct ask *q)
 {
-    return folding(exchange(q->p, q->p - 1, q->b));
+    return folding_late(exchange(q->p, q->p - 1, q->b));
 }
 static struct tutti_load direct_blocks(const struct ask *q)
 {
     return exchange(q->p, q->p - 1, q->b);
+}
+static struct tutti_load pairwise_reduce_scatter(const struct ask *q)
+{
+    return folding(exchange(q->p, q->p - 1, q->b));
 }
 static struct tutti_load direct_reduce(const struct ask *q)
 {
@@ -180,7 +193,7 @@ static struct tutti_load direct_barrier(const struct ask *q)
 /* The last rank takes from all others, the first one sends to all. */
 static struct tutti_load direct_scan(const struct ask *q)
 {
-    struct tutti_load load = folding(exchange(q->p, q->p - 1, q->b));
+    struct tutti_load load = folding_late(exchange(q->p, q->p - 1, q->b));
     load.messages /= 2;
     load.sent = 0;
     load.waits = q->p - 1;
@@ -193,13 +206,13 @@ static struct tutti_load direct_scan(const struct ask *q)
 static struct tutti_load two_shot_all_reduce(const struct ask *q)
 {
     double part = q->b / q->p;
-    return both(folding(exchange(q->p, q->p - 1, part)), exchange(q->p, q->p - 1, part));
+    return both(folding_late(exchange(q->p, q->p - 1, part)), exchange(q->p, q->p - 1, part));
 }
 static struct tutti_load two_shot_reduce(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    return both(folding(exchange(q->p, q->p - 1, part.b)), star(&part, true));
+    return both(folding_late(exchange(q->p, q->p - 1, part.b)), star(&part, true));
 }
 static struct tutti_load two_shot_broadcast(const struct ask *q)
 {
@@ -240,7 +253,7 @@ static struct tutti_load ring_scan(const struct ask *q)
 static struct tutti_load ring_reduce(const struct ask *q)
 {
     struct tutti_load load = folding(chain(q->p + 1, q->b));
-    load.all_folded = (q->p - 1) * q->b;
+    load.all_folded = load.all_early = (q->p - 1) * q->b;
     return load;
 }
 
@@ -326,7 +339,7 @@ static struct tutti_load dissemination_barrier(const struct ask *q)
 }
 static struct tutti_load dissemination_scan(const struct ask *q)
 {
-    struct tutti_load load = folding(rounds(q->p, q->log, q->log * q->b, q->b));
+    struct tutti_load load = folding_late(rounds(q->p, q->log, q->log * q->b, q->b));
     double none = q->p - 1; /* in the round of distance d, d ranks have nobody to send to */
     load.messages -= 1;
     load.sent -= q->b;
@@ -432,7 +445,7 @@ const struct tutti_load_row tutti_load_rows[] = {
 
     ROW(REDUCE_SCATTER, direct, direct_all_reduce),
     ROW(REDUCE_SCATTER, halving_doubling, halving_reduce_scatter),
-    ROW(REDUCE_SCATTER, pairwise, direct_all_reduce),
+    ROW(REDUCE_SCATTER, pairwise, pairwise_reduce_scatter),
     ROW(REDUCE_SCATTER, ring, ring_reduce_scatter),
     ROW(REDUCE_SCATTER, hierarchical, levels_reduce_scatter),
 

@@ -87,14 +87,13 @@ void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
 enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                               const struct tutti_call_options *options, uint32_t iterations, double *us);
 double bench_probe_ns(struct bench_run *run); /* one way of a cache line between ranks 0 and 1; 0: not measured */
-int bench_compare_double(const void *a, const void *b);
 
 /* ---- predicted against measured (bench_explain.c) ---- */
 struct bench_way {
     char name[40];
     bool chosen;
-    double predicted_us, measured_us; /* measured_us 0: it could not be run */
-    double behind;                    /* the chosen one's time over this one's, round by round */
+    double predicted_us, measured_us;
+    double behind; /* the chosen one's time over this one's */
 };
 struct bench_cell {
     struct bench_case c;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `tutti bench --explain`: every way in which a call could go, predicted and measured, and whether the one that is
- * chosen is as good as the best. The ways take turns in each round and are compared round by round, since a shared
- * machine changes its speed under a benchmark. */
+ * chosen is as good as the best. The ways take turns, in short rounds, and the best round of each counts: what else a
+ * shared machine does only ever makes a round longer, and when it changes its speed, it does so for all ways. */
 
 #include "bench.h"
 
 #include "comm/explain.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define ROUND_US 1500.0 /* of one way; calls for that long, */
+#define TURNS 4        /* rounds of a way for each that the user asks for, */
+#define ROUND_US 400.0 /* of calls for that long, */
 #define CALLS_MOST 1000.0
-#define HOPELESS 3.0 /* and one round for a way that takes so many times as long as the best */
+#define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */
+#define TURNS_HOPELESS 3
 
 struct trial {
     struct bench_way *way;
-    double *us; /* by round */
-    uint32_t calls, n_rounds;
-    double hint_us;
+    uint32_t calls; /* of a round */
+    double best_us;
 };
 
 static enum tutti_status ways_find(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
@@ -65,60 +65,42 @@ static enum tutti_status trial_begin(struct bench_run *run, const struct bench_c
     TUTTI_TRY(trial_round(run, c, b, trial, 2, &us));
     double calls = ROUND_US / us;
     trial->calls = calls < 1 ? 1 : calls > CALLS_MOST ? (uint32_t)CALLS_MOST : (uint32_t)calls;
-    return trial_round(run, c, b, trial, (trial->calls + 3) / 4, &trial->hint_us);
+    return trial_round(run, c, b, trial, trial->calls, &trial->best_us);
 }
 
 static enum tutti_status trials_run(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                                     struct trial *trials, size_t n)
 {
-    double best = HUGE_VAL;
-    for (size_t i = 0; i < n; i++) {
-        TUTTI_TRY(trial_begin(run, c, b, &trials[i]));
-        if (trials[i].hint_us < best) best = trials[i].hint_us;
-    }
-    for (uint32_t round = 0; round < run->settings->rounds; round++)
+    double best = HUGE_VAL, us;
+    for (size_t i = 0; i < n; i++) TUTTI_TRY(trial_begin(run, c, b, &trials[i]));
+    for (uint32_t turn = 0; turn < TURNS * run->settings->rounds; turn++) {
+        for (size_t i = 0; i < n; i++)
+            if (trials[i].best_us < best) best = trials[i].best_us;
         for (size_t i = 0; i < n; i++) {
-            struct trial *trial = &trials[(i + round) % n];
-            if (round > 0 && !trial->way->chosen && trial->hint_us > HOPELESS * best) continue;
-            TUTTI_TRY(trial_round(run, c, b, trial, trial->calls, &trial->us[round]));
-            trial->n_rounds = round + 1;
+            struct trial *trial = &trials[(i + turn) % n];
+            if (turn >= TURNS_HOPELESS && !trial->way->chosen && trial->best_us > HOPELESS * best) continue;
+            TUTTI_TRY(trial_round(run, c, b, trial, trial->calls, &us));
+            if (us < trial->best_us) trial->best_us = us;
         }
-    return TUTTI_OK;
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, bench_compare_double);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-/* Ratios first: they need the order of the rounds. */
-static void trials_judge(struct trial *trials, size_t n, double *ratios, struct bench_cell *cell)
-{
-    const struct trial *chosen = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (trials[i].way->chosen) chosen = &trials[i];
-    for (size_t i = 0; i < n && chosen; i++) {
-        for (uint32_t round = 0; round < trials[i].n_rounds; round++)
-            ratios[round] = chosen->us[round] / trials[i].us[round];
-        trials[i].way->behind = median(ratios, trials[i].n_rounds);
-        if (trials[i].way->behind > cell->worst) cell->worst = trials[i].way->behind;
     }
-    for (size_t i = 0; i < n; i++) trials[i].way->measured_us = median(trials[i].us, trials[i].n_rounds);
+    return TUTTI_OK;
 }
 
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
 {
-    const uint32_t rounds = run->settings->rounds;
     struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
-    double *us = calloc((size_t)rounds * (cell->n_ways + 1), sizeof *us);
-    if (!us) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u rounds", rounds);
-    for (size_t i = 0; i < cell->n_ways; i++)
-        trials[i] = (struct trial){.way = &cell->ways[i], .us = us + (i + 1) * rounds};
-    enum tutti_status status = trials_run(run, &cell->c, b, trials, cell->n_ways);
-    if (status >= 0) trials_judge(trials, cell->n_ways, us, cell);
-    free(us);
-    return status;
+    double chosen_us = 0;
+    for (size_t i = 0; i < cell->n_ways; i++) trials[i] = (struct trial){.way = &cell->ways[i]};
+    TUTTI_TRY(trials_run(run, &cell->c, b, trials, cell->n_ways));
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        cell->ways[i].measured_us = trials[i].best_us;
+        if (cell->ways[i].chosen) chosen_us = trials[i].best_us;
+    }
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        cell->ways[i].behind = chosen_us / cell->ways[i].measured_us;
+        if (cell->ways[i].behind > cell->worst) cell->worst = cell->ways[i].behind;
+    }
+    return TUTTI_OK;
 }
 
 enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)

@@ -85,7 +85,7 @@ double bench_probe_ns(struct bench_run *run)
     return tutti_barrier(run->comm, NULL, NULL) < 0 ? 0 : result;
 }
 
-int bench_compare_double(const void *a, const void *b)
+static int compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -197,7 +197,7 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
         status = bench_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
     for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = bench_round(run, c, &b, &options, calls, &us[r]);
     if (status >= 0) {
-        qsort(us, s->rounds, sizeof *us, bench_compare_double);
+        qsort(us, s->rounds, sizeof *us, compare_double);
         out->min_us = us[0];
         out->max_us = us[s->rounds - 1];
         out->median_us = (us[(s->rounds - 1) / 2] + us[s->rounds / 2]) / 2;
