@@ -32,7 +32,15 @@
     X(mapped_gather)                                                                                                   \
     X(line_scatter)                                                                                                    \
     X(stage_scatter)                                                                                                   \
-    X(mapped_scatter)
+    X(mapped_scatter)                                                                                                  \
+    X(line_scan)                                                                                                       \
+    X(stage_scan)                                                                                                      \
+    X(chain_scan)                                                                                                      \
+    X(mapped_scan)                                                                                                     \
+    X(line_exscan)                                                                                                     \
+    X(stage_exscan)                                                                                                    \
+    X(chain_exscan)                                                                                                    \
+    X(mapped_exscan)
 
 #define DECLARE(name) extern const struct flat_method flat_##name;
 FLAT_METHODS(DECLARE)

@@ -148,7 +148,9 @@ static enum tutti_advance prologue(struct flat_op *op)
             FLAT_WAIT(flat_posted(op, op->peer));
             hear(op, op->peer);
         }
-        flat_read_by_all(op->lane, lane->rounds); /* who has begun this operation is done with those before */
+        /* Who has begun this operation is done with those before. */
+        flat_read_by_all(op->lane, lane->rounds);
+        if (op->number - 1 > lane->synced) op->lane->synced = op->number - 1;
     } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)lane->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
         op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
