@@ -75,15 +75,6 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
     return flat_block_bytes(lane, call) <= FLAT_LINE_MAX / last_stride(lane);
 }
 
-static double cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    size_t bytes = flat_block_bytes(lane, call);
-    double ns = lane->machine.call_ns, line_ns = lane->machine.line_ns;
-    for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++])
-        ns += line_ns + (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride) * (line_ns / 4);
-    return ns;
-}
-
 /* ---- staging ---- */
 
 static void start_stage(struct flat_op *op)
@@ -143,13 +134,6 @@ static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_
 {
     (void)call;
     return lane->n > 1 && lane->chunk > 0;
-}
-
-static double cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(lane, call);
-    return lane->machine.call_ns + 2.5 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
-           bytes * (lane->n - 1) / tutti_machine_pull(&lane->machine, lane->n);
 }
 
 /* ---- mapped buffers ---- */
@@ -233,20 +217,13 @@ static bool fits_pull(const struct flat_lane *lane, const struct tutti_backend_c
     return lane->n > 1;
 }
 
-static double cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(lane, call);
-    return lane->machine.call_ns + 2 * lane->machine.line_ns +
-           bytes * lane->n / tutti_machine_pull(&lane->machine, lane->n);
-}
-
 const struct flat_method flat_line_all_gather = {
-    .name = "line", .kind = TUTTI_ALL_GATHER, .fits = fits_line, .cost_ns = cost_line, .advance = line};
+    .name = "line", .kind = TUTTI_ALL_GATHER, .fits = fits_line, .cost_ns = flat_cost_line, .advance = line};
 const struct flat_method flat_stage_all_gather = {.name = "stage",
                                                   .kind = TUTTI_ALL_GATHER,
                                                   .who = FLAT_ALL,
                                                   .fits = fits_stage,
-                                                  .cost_ns = cost_stage,
+                                                  .cost_ns = flat_cost_stage,
                                                   .start = start_stage,
                                                   .first = first,
                                                   .advance = stage};
@@ -254,11 +231,11 @@ const struct flat_method flat_push_all_gather = {.name = "push",
                                                  .kind = TUTTI_ALL_GATHER,
                                                  .needs = FLAT_RECV_MAPPED,
                                                  .fits = fits_push,
-                                                 .cost_ns = cost_mapped,
+                                                 .cost_ns = flat_cost_mapped,
                                                  .advance = push};
 const struct flat_method flat_pull_all_gather = {.name = "pull",
                                                  .kind = TUTTI_ALL_GATHER,
                                                  .needs = FLAT_SEND_MAPPED,
                                                  .fits = fits_pull,
-                                                 .cost_ns = cost_mapped,
+                                                 .cost_ns = flat_cost_mapped,
                                                  .advance = pull};

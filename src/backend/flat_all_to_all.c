@@ -35,14 +35,6 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
     return lane->n > 1 && flat_block_bytes(lane, call) <= FLAT_LINE_MAX / lane->n;
 }
 
-static double cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    size_t bytes = flat_block_bytes(lane, call);
-    double line_ns = lane->machine.line_ns;
-    return lane->machine.call_ns + line_ns + (double)flat_lines_of(bytes * lane->n) * (line_ns / 8) +
-           (lane->n - 1) * (double)flat_lines_of(bytes) * (line_ns / 4);
-}
-
 /* ---- staging ---- */
 
 /* What is equal on all ranks decides on the length of pieces. */
@@ -121,16 +113,6 @@ static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_
 {
     (void)call;
     return lane->n > 1 && lane->chunk > 0;
-}
-
-#define UNKNOWN_BYTES ((size_t)64 << 10) /* a guess of blocks that differ */
-
-static double cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    size_t block = flat_block_bytes(lane, call);
-    double bytes = (double)(block == SIZE_MAX ? UNKNOWN_BYTES : block) * (lane->n - 1);
-    return lane->machine.call_ns + 2.5 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
-           bytes / tutti_machine_pull(&lane->machine, lane->n);
 }
 
 /* ---- mapped inputs ---- */
@@ -256,19 +238,13 @@ static bool fits_exchange(const struct flat_lane *lane, const struct tutti_backe
     return lane->n > 1 && !call->bind.v;
 }
 
-static double cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(lane, call) * lane->n;
-    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / tutti_machine_pull(&lane->machine, lane->n);
-}
-
 const struct flat_method flat_line_all_to_all = {
-    .name = "line", .kind = TUTTI_ALL_TO_ALL, .fits = fits_line, .cost_ns = cost_line, .advance = line};
+    .name = "line", .kind = TUTTI_ALL_TO_ALL, .fits = fits_line, .cost_ns = flat_cost_line, .advance = line};
 const struct flat_method flat_stage_all_to_all = {.name = "stage",
                                                   .kind = TUTTI_ALL_TO_ALL,
                                                   .who = FLAT_ALL,
                                                   .fits = fits_stage,
-                                                  .cost_ns = cost_stage,
+                                                  .cost_ns = flat_cost_stage,
                                                   .start = start_stage,
                                                   .tell = tell_rounds,
                                                   .first = first,
@@ -277,12 +253,12 @@ const struct flat_method flat_pull_all_to_all = {.name = "pull",
                                                  .kind = TUTTI_ALL_TO_ALL,
                                                  .needs = FLAT_SEND_MAPPED | FLAT_APART,
                                                  .fits = fits_always,
-                                                 .cost_ns = cost_mapped,
+                                                 .cost_ns = flat_cost_mapped,
                                                  .start = start_pull,
                                                  .advance = pull};
 const struct flat_method flat_swap_all_to_all = {.name = "swap",
                                                  .kind = TUTTI_ALL_TO_ALL,
                                                  .needs = FLAT_RECV_MAPPED | FLAT_SAME,
                                                  .fits = fits_exchange,
-                                                 .cost_ns = cost_mapped,
+                                                 .cost_ns = flat_cost_mapped,
                                                  .advance = exchange};

@@ -1,28 +1,120 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the methods cost, predicted from the constants of the machine: how often ranks wait for one another, and how the
- * bytes of the busiest rank move. Staging moves them through the caches: in, folded, out. Calls that are larger than
- * the cache bring them from memory and back as well. */
+/* What the methods cost, predicted from the constants of the machine: how often ranks wait for one another in turn, and
+ * how the bytes of the busiest rank move. Lines cost a part of a line's way each, since several are under way at once.
+ * Staging moves bytes through the caches: in, folded, out. Calls that are larger than the cache bring them from memory
+ * and back as well. */
 #include "backend/flat.h"
 
-#include <math.h>
-
-#define CALL_NS 20.0  /* of a call itself: next to nothing, but ties are decided by what is done at all */
-#define ROUND_NS 60.0 /* of a round of staging: posts, flags, loops */
+#define CALL_NS 20.0   /* of a call itself */
+#define LINE_READ 0.25 /* of a line's way: a line that is awaited when the one before it was */
+#define LINE_WRITTEN 0.125
+#define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 /* Blocks: so many whatever the number of ranks, and so many for each rank. */
 struct blocks {
     double once, each;
 };
-/* Of the busiest rank: what it takes in, folds (as one operand each) and gives out. */
+/* Of the busiest rank: what it takes in, folds (as one operand each) and gives out; and how many ways of a line a round
+ * of staging takes, from the first store to the last load. */
 static const struct {
     struct blocks in, fold, out;
+    double ways;
 } flows[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}},
-    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}},
-    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}},
-    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}},
-    [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}},         [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}},
+    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 4},       [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 4},
+    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 2.5},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.5},
+    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.5},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 2.5},
+    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 2.5}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 2.5},
+    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 2.5},
+    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 2.5},
 };
+
+static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = flat_block_bytes(lane, call);
+    return (double)(bytes == SIZE_MAX ? UNKNOWN_BYTES : bytes);
+}
+
+/* Where ranks share CPUs each has to get its turn. */
+static double turns_ns(const struct flat_lane *lane, double turns)
+{
+    return lane->crowded ? turns * lane->n * (double)lane->machine.yield_ns : 0;
+}
+
+/* ---- lines ---- */
+
+/* What the busiest rank writes and reads, and how many hand-overs follow one another. */
+struct lines {
+    double written, read, ways;
+};
+
+static struct lines butterfly(const struct flat_lane *lane, size_t bytes)
+{
+    struct lines lines = {.ways = lane->n_factors};
+    for (uint32_t l = 0; l < lane->n_factors; l++) {
+        lines.written += flat_lines_of(bytes);
+        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes);
+    }
+    return lines;
+}
+
+/* What a level hands on is all that came in at the levels below. */
+static struct lines growing(const struct flat_lane *lane, size_t bytes)
+{
+    struct lines lines = {.ways = lane->n_factors};
+    for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++]) {
+        lines.written += flat_lines_of(bytes * stride);
+        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
+    }
+    return lines;
+}
+
+static struct lines exchange(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes * lane->n), (lane->n - 1) * (double)flat_lines_of(bytes), 1};
+}
+
+static struct lines to_root(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes), (lane->n - 1) * (double)flat_lines_of(bytes), 1};
+}
+
+static struct lines from_root(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes * lane->n), flat_lines_of(bytes), 1};
+}
+
+/* Ranks, leaders of groups, root. */
+static struct lines grouped(const struct flat_lane *lane, size_t bytes)
+{
+    uint32_t group = flat_group(lane);
+    struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1};
+    if (group == lane->n) return own;
+    return (struct lines){2 * own.written, own.read + (double)((lane->n - 1) / group) * own.written, 2};
+}
+
+static struct lines broadcast(const struct flat_lane *lane, size_t bytes)
+{
+    double lines = flat_lines_of(bytes), stages = flat_group(lane) < lane->n ? 2 : 1;
+    return (struct lines){stages * lines, stages * lines, stages};
+}
+
+static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_lane *lane, size_t bytes) = {
+    [TUTTI_ALL_REDUCE] = butterfly,    [TUTTI_REDUCE] = grouped,
+    [TUTTI_BROADCAST] = broadcast,     [TUTTI_ALL_GATHER] = growing,
+    [TUTTI_GATHER] = to_root,          [TUTTI_SCATTER] = from_root,
+    [TUTTI_REDUCE_SCATTER] = exchange, [TUTTI_ALL_TO_ALL] = exchange,
+    [TUTTI_BARRIER] = butterfly,       [TUTTI_SCAN] = to_root,
+    [TUTTI_EXSCAN] = to_root,
+};
+
+double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct lines lines = lines_of[call->info.kind](lane, (size_t)block_bytes(lane, call));
+    double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN;
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, lines.ways);
+}
+
+/* ---- bytes ---- */
 
 struct bytes {
     double in, fold, out; /* of the busiest rank */
@@ -38,7 +130,7 @@ static struct bytes bytes_of(const struct flat_lane *lane, const struct tutti_ba
 {
     const struct tutti_machine *m = &lane->machine;
     enum tutti_kind kind = call->info.kind;
-    double n = lane->n, block = (double)call->bind.count * (double)tutti_dtype_bytes(call->info.dtype);
+    double n = lane->n, block = block_bytes(lane, call);
     struct bytes bytes = {
         .in = blocks_bytes(&flows[kind].in, block, n),
         .fold = blocks_bytes(&flows[kind].fold, block, n),
@@ -49,44 +141,31 @@ static struct bytes bytes_of(const struct flat_lane *lane, const struct tutti_ba
     return bytes;
 }
 
-/* Of bytes that lie with all ranks alike: the own part is copied, the rest pulled. */
-static double spread_ns(const struct flat_lane *lane, double bytes, double own_gbs)
+/* Of bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
+static double spread_ns(const struct flat_lane *lane, double bytes, double near_gbs)
 {
-    double own = bytes / lane->n, pull = tutti_machine_pull(&lane->machine, lane->n);
-    return own / own_gbs + (bytes - own) / (pull < own_gbs ? pull : own_gbs);
+    double near = bytes / lane->n, pull = tutti_machine_pull(&lane->machine, lane->n);
+    return near / near_gbs + (bytes - near) / (pull < near_gbs ? pull : near_gbs);
 }
 
-/* Each level of the butterfly is a line's way, and the other ranks' lines are read one after another. */
-double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    const struct tutti_machine *m = &lane->machine;
-    double bytes = (double)call->bind.count * (double)tutti_dtype_bytes(call->info.dtype);
-    double lines = ceil(bytes / FLAT_LINE_BYTES), readers = 0;
-    for (uint32_t l = 0; l < lane->n_factors; l++) readers += lane->factors[l] - 1;
-    if (lines < 1) lines = 1;
-    if (lane->crowded) return CALL_NS + lane->n * (double)m->yield_ns;
-    return CALL_NS + lane->n_factors * (double)m->line_ns + readers * lines * (double)m->line_ns / 4;
-}
-
+/* Rounds overlap but for the first; each further one still costs its flags. */
 double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     const struct tutti_machine *m = &lane->machine;
     const struct bytes bytes = bytes_of(lane, call);
-    double rounds = ceil((bytes.in > bytes.out ? bytes.in : bytes.out) / (double)(lane->chunk ? lane->chunk : 1));
-    double copy = m->copy_gbs, ns = CALL_NS + 2 * (double)m->line_ns + rounds * ROUND_NS;
-    if (lane->crowded) ns += 2 * lane->n * (double)m->yield_ns * rounds;
+    double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
+    double rounds = lane->chunk ? most / (double)lane->chunk : 0, ways = flows[call->info.kind].ways + rounds;
+    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways);
     ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + spread_ns(lane, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
 }
 
-/* Nothing is staged: what comes from peers is pulled or folded straight into place; all meet at the end. */
+/* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
+ */
 double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
-    const struct tutti_machine *m = &lane->machine;
     const struct bytes bytes = bytes_of(lane, call);
-    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out;
-    double ns = CALL_NS + 3 * (double)m->line_ns, cached = spread_ns(lane, moved, (double)m->copy_gbs);
-    double far = (bytes.in + bytes.out) * bytes.far;
-    if (lane->crowded) ns += 3 * lane->n * (double)m->yield_ns;
-    return ns + (far > cached ? far : cached);
+    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
+    double near = spread_ns(lane, moved, (double)lane->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
 }

@@ -65,13 +65,6 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
     return lane->n > 1 && total_bytes(lane, call) <= FLAT_LINE_MAX;
 }
 
-static double cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double line_ns = lane->machine.line_ns;
-    return lane->machine.call_ns + line_ns + (double)flat_lines_of(total_bytes(lane, call)) * (line_ns / 8) +
-           (lane->n - 1) * (double)flat_lines_of(flat_block_bytes(lane, call)) * (line_ns / 4);
-}
-
 /* ---- staging ---- */
 
 static void start_stage(struct flat_op *op)
@@ -117,7 +110,7 @@ static void fold_round(struct flat_op *op, uint64_t u)
     own_block(op, &at);
     for (uint32_t r = 0; r < lane->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[lane->me] = op->send + at + u * op->piece;
-    flat_fold_all(op, &out, 1, sources, lane->n, 0, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+    flat_fold_all(op, &out, 1, is_large(op, TUTTI_PAST_CACHE_BYTES), sources, lane->n, 0, bytes);
 }
 
 /* A rank that has staged n rounds has read n - 2 of all. */
@@ -148,13 +141,6 @@ static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_
     return lane->n > 1 && lane->chunk > 0;
 }
 
-static double cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(lane, call) * (lane->n - 1);
-    return lane->machine.call_ns + 2.5 * lane->machine.line_ns + bytes / lane->machine.copy_gbs +
-           bytes / tutti_machine_pull(&lane->machine, lane->n) + bytes / lane->machine.fold_gbs;
-}
-
 /* ---- mapped inputs ---- */
 
 static bool fold_mapped(struct flat_op *op, size_t bytes)
@@ -167,7 +153,7 @@ static bool fold_mapped(struct flat_op *op, size_t bytes)
         sources[r] = flat_peer_part(op, r, true, at, whole);
         if (!sources[r]) return false;
     }
-    flat_fold_all(op, &out, 1, sources, lane->n, op->offset, bytes, is_large(op, PAST_CACHE_BYTES));
+    flat_fold_all(op, &out, 1, is_large(op, PAST_CACHE_BYTES), sources, lane->n, op->offset, bytes);
     return true;
 }
 
@@ -193,19 +179,13 @@ static bool fits_mapped(const struct flat_lane *lane, const struct tutti_backend
     return lane->n > 1 && !call->bind.scale;
 }
 
-static double cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(lane, call) * lane->n;
-    return lane->machine.call_ns + 2 * lane->machine.line_ns + bytes / tutti_machine_pull(&lane->machine, lane->n);
-}
-
 const struct flat_method flat_line_reduce_scatter = {
-    .name = "line", .kind = TUTTI_REDUCE_SCATTER, .fits = fits_line, .cost_ns = cost_line, .advance = line};
+    .name = "line", .kind = TUTTI_REDUCE_SCATTER, .fits = fits_line, .cost_ns = flat_cost_line, .advance = line};
 const struct flat_method flat_stage_reduce_scatter = {.name = "stage",
                                                       .kind = TUTTI_REDUCE_SCATTER,
                                                       .who = FLAT_ALL,
                                                       .fits = fits_stage,
-                                                      .cost_ns = cost_stage,
+                                                      .cost_ns = flat_cost_stage,
                                                       .start = start_stage,
                                                       .first = first,
                                                       .advance = stage};
@@ -213,5 +193,5 @@ const struct flat_method flat_mapped_reduce_scatter = {.name = "mapped",
                                                        .kind = TUTTI_REDUCE_SCATTER,
                                                        .needs = FLAT_SEND_MAPPED,
                                                        .fits = fits_mapped,
-                                                       .cost_ns = cost_mapped,
+                                                       .cost_ns = flat_cost_mapped,
                                                        .advance = mapped};

@@ -22,7 +22,7 @@ struct trial {
     double best_us;
 };
 
-static enum tutti_status ways_find(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+static enum tutti_status ways_list(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                                    struct bench_cell *cell)
 {
     struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
@@ -44,6 +44,31 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
         way->chosen = ways[i].chosen;
         way->predicted_us = ways[i].ns / 1e3;
     }
+    return TUTTI_OK;
+}
+
+static uint8_t way_is_in(const struct bench_cell *cell, const char *name)
+{
+    for (size_t i = 0; i < cell->n_ways; i++)
+        if (strcmp(cell->ways[i].name, name) == 0) return 1;
+    return 0;
+}
+
+/* Ranks see their own buffers alone: what counts are the root's ways, those that all ranks have. */
+static enum tutti_status ways_find(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                   struct bench_cell *cell)
+{
+    struct bench_cell agreed;
+    uint8_t mine[TUTTI_ARRAY_LEN(cell->ways)], all[TUTTI_ARRAY_LEN(cell->ways)];
+    TUTTI_TRY(ways_list(run, c, b, cell));
+    agreed = *cell;
+    TUTTI_TRY(tutti_broadcast(&agreed, sizeof agreed, TUTTI_UINT8, c->root, run->comm, NULL, NULL));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(mine); i++)
+        mine[i] = i < agreed.n_ways && way_is_in(cell, agreed.ways[i].name);
+    TUTTI_TRY(tutti_all_reduce(mine, all, TUTTI_ARRAY_LEN(mine), TUTTI_UINT8, TUTTI_MIN, run->comm, NULL, NULL));
+    cell->n_ways = 0;
+    for (size_t i = 0; i < agreed.n_ways; i++)
+        if (all[i]) cell->ways[cell->n_ways++] = agreed.ways[i];
     return TUTTI_OK;
 }
 
