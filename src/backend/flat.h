@@ -364,9 +364,10 @@ void flat_fold(const struct flat_op *op, void *dst, const void *left, const void
 /* Divides a result where the operation divides (avg). */
 void flat_divide(const struct flat_op *op, void *data, size_t bytes);
 /* Each dst[d][0..bytes) = sources[0][at..] op sources[1][at..] ..., folded from left to right, in blocks, and divided.
- * A destination may be what a source has at `at`. bytes: whole elements. past: written past the caches. */
-void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst,
-                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes, bool past);
+ * A destination may be what a source has at `at`. bytes: whole elements. The last n_past destinations are written past
+ * the caches. */
+void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
+                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes);
 /* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
 size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
 

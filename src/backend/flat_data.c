@@ -51,17 +51,25 @@ static void fold_block(const struct flat_op *op, unsigned char *out, const unsig
     flat_divide(op, out, bytes);
 }
 
-void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst,
-                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes, bool past)
+/* Whether the first destination can hold the intermediate results: it is written before the last sources are read. */
+static bool holds(const unsigned char *dst, const unsigned char *const *sources, uint32_t n, size_t at)
+{
+    for (uint32_t i = 2; i < n; i++)
+        if (sources[i] + at == dst) return false;
+    return true;
+}
+
+void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
+                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes)
 {
     _Alignas(TUTTI_CACHE_LINE) unsigned char block[FLAT_BLOCK_BYTES];
-    /* With two sources no block is read again; with more, a destination that is a source would be read too late. */
-    bool direct = n_dst == 1 && n <= 2 && !past;
+    bool direct = n_past < n_dst && holds(dst[0], sources, n, at);
 
     for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
         size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
-        fold_block(op, direct ? dst[0] + done : block, sources, n, at + done, some);
-        for (uint32_t d = 0; d < n_dst && !direct; d++) flat_copy(dst[d] + done, block, some, past);
+        unsigned char *out = direct ? dst[0] + done : block;
+        fold_block(op, out, sources, n, at + done, some);
+        for (uint32_t d = direct; d < n_dst; d++) flat_copy(dst[d] + done, out, some, d >= n_dst - n_past);
     }
 }
 

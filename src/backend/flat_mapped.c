@@ -25,7 +25,7 @@ static bool push(struct flat_op *op, size_t at, size_t bytes)
         if (!sources[r] || !output) return false;
         outputs[r] = output + at;
     }
-    flat_fold_all(op, outputs, lane->n, sources, lane->n, at, bytes, op->bytes >= (size_t)4 << 20);
+    flat_fold_all(op, outputs, lane->n, op->bytes >= (size_t)4 << 20 ? lane->n : 0, sources, lane->n, at, bytes);
     return true;
 }
 

@@ -155,7 +155,7 @@ static void fold(struct flat_op *op, uint64_t u)
     for (uint32_t r = 0; r < lane->n; r++)
         sources[r] = r == lane->me && !op->call.bind.scale ? op->send + u * op->piece : flat_slot_in(op, r, u);
     if (flat_is_root(op)) out += at; /* slots hold the slice alone */
-    if (bytes > 0) flat_fold_all(op, &out, 1, sources, lane->n, at, bytes, flat_is_root(op) && is_past(op));
+    if (bytes > 0) flat_fold_all(op, &out, 1, flat_is_root(op) && is_past(op), sources, lane->n, at, bytes);
     if (!flat_is_root(op)) flat_raise(op, FLAT_FOLDED, lane->rounds + u + 1);
 }
 
@@ -210,7 +210,7 @@ static bool push(struct flat_op *op, size_t at, size_t bytes)
     }
     if (!out) return false;
     out += at;
-    flat_fold_all(op, &out, 1, sources, lane->n, at, bytes, op->bytes >= TUTTI_PAST_CACHE_BYTES);
+    flat_fold_all(op, &out, 1, op->bytes >= TUTTI_PAST_CACHE_BYTES, sources, lane->n, at, bytes);
     return true;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Private buffers, through staging memory, in rounds that overlap: in round u every rank copies its piece u in, each
- * then folds its own slice of all ranks' piece u - 1, and copies all slices of piece u - 2 out. A rank that has staged
- * round u + 1 has read round u - 2 to its end, so the slots need no acknowledgement of their own. */
+/* Private buffers, through staging memory, in rounds that overlap: in round u every rank copies of its piece u what
+ * others fold, then folds its own slice of all ranks' piece u - 1 (its own part straight from its buffer) into its
+ * output and for the others to take, and takes their slices of piece u - 2. A rank that has staged round u + 1 has read
+ * round u - 2 to its end, so the slots need no acknowledgement of their own. */
 #include "backend/flat.h"
 
 /* Bytes of round u. */
@@ -20,19 +21,37 @@ static void start(struct flat_op *op)
     op->n_rounds = (op->bytes + piece - 1) / piece;
 }
 
+/* Inputs that are scaled pass through staging all the same. */
+static bool own_is_staged(const struct flat_op *op)
+{
+    return op->call.bind.scale != NULL;
+}
+
+static void stage(struct flat_op *op, uint64_t u)
+{
+    const struct flat_lane *lane = op->lane;
+    unsigned char *slot = flat_slot_in(op, lane->me, u);
+    size_t piece = piece_of(op, u);
+    for (uint32_t i = own_is_staged(op) ? 0 : 1; i < lane->n; i++) {
+        size_t at, bytes = flat_part(op, piece, lane->n, flat_after(lane, i), &at);
+        if (bytes > 0) flat_take(op, slot + at, op->send + u * op->piece + at, bytes);
+    }
+}
+
 static void first(struct flat_op *op)
 {
-    flat_take(op, flat_slot_in(op, op->lane->me, 0), op->send, piece_of(op, 0));
+    stage(op, 0);
 }
 
 static void fold(struct flat_op *op, uint64_t u)
 {
     const struct flat_lane *lane = op->lane;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    unsigned char *out = flat_slot_out(op, lane->me, u);
     size_t at, bytes = flat_part(op, piece_of(op, u), lane->n, lane->me, &at);
+    unsigned char *dst[] = {flat_slot_out(op, lane->me, u), op->recv + u * op->piece + at};
     for (uint32_t r = 0; r < lane->n; r++) sources[r] = flat_slot_in(op, r, u);
-    if (bytes > 0) flat_fold_all(op, &out, 1, sources, lane->n, at, bytes, false);
+    if (!own_is_staged(op)) sources[lane->me] = op->send + u * op->piece;
+    if (bytes > 0) flat_fold_all(op, dst, 2, op->bytes >= TUTTI_PAST_CACHE_BYTES, sources, lane->n, at, bytes);
     flat_raise(op, FLAT_FOLDED, lane->rounds + u + 1);
 }
 
@@ -42,12 +61,6 @@ static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
     flat_copy(op->recv + u * op->piece + at, flat_slot_out(op, peer, u), bytes, op->bytes >= TUTTI_PAST_CACHE_BYTES);
 }
 
-static uint32_t after(const struct flat_op *op, uint32_t i)
-{
-    uint32_t r = op->lane->me + i;
-    return r < op->lane->n ? r : r - op->lane->n;
-}
-
 static enum tutti_advance all_reduce(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
@@ -55,22 +68,21 @@ static enum tutti_advance all_reduce(struct flat_op *op)
     for (op->round = 0; op->round < op->n_rounds + 2; op->round++) {
         if (op->round < op->n_rounds && op->round >= op->staged) {
             FLAT_WAIT(flat_round_room(op, op->round));
-            flat_take(op, flat_slot_in(op, lane->me, op->round), op->send + op->round * op->piece,
-                      piece_of(op, op->round));
+            stage(op, op->round);
             flat_stage(op);
         }
         if (op->round >= 1 && op->round <= op->n_rounds) {
             for (op->peer = 1; op->peer < lane->n; op->peer++)
-                FLAT_WAIT(flat_staged(op, after(op, op->peer), op->round));
+                FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
             if (lane->rounds + op->round >= 3) flat_read_by_all(op->lane, lane->rounds + op->round - 3);
             fold(op, op->round - 1);
         }
         if (op->round >= 2) {
-            for (op->peer = 0; op->peer < lane->n; op->peer++) {
-                FLAT_WAIT(after(op, op->peer) == lane->me ||
-                          flat_reached(op, after(op, op->peer), flat_flag(op, after(op, op->peer), FLAT_FOLDED),
+            for (op->peer = 1; op->peer < lane->n; op->peer++) {
+                FLAT_WAIT(flat_reached(op, flat_after(lane, op->peer),
+                                       flat_flag(op, flat_after(lane, op->peer), FLAT_FOLDED),
                                        lane->rounds + op->round - 1));
-                copy_out(op, op->round - 2, after(op, op->peer));
+                copy_out(op, op->round - 2, flat_after(lane, op->peer));
             }
             flat_has_read(op, op->round - 1);
         }
