@@ -52,6 +52,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--minutes", type=float, default=20.0, help="about how long to measure (default 20)")
+    add("--turns", type=int, help="so many turns over all cells at most; the first one is made whole")
     add("-n", "--ranks", type=lambda t: [int(n) for n in t.split(",")], help="2,4 (default: 2, 4, ... up to the CPUs)")
     add("--ops", type=names(OPERATIONS), default=OPERATIONS, help="all_reduce,barrier")
     add("--sizes", type=lambda t: [parse_size(s) for s in t.split(",")], help="8,64K,1M")
@@ -156,7 +157,7 @@ def measure(chosen: argparse.Namespace) -> None:
         for i, world in enumerate(worlds):
             seconds = (until - time.monotonic()) / (len(worlds) - i)
             with Session(world, plan, programs, chosen.build / "log", write) as session:
-                session.run(seconds, shuffle)
+                session.run(seconds, shuffle, chosen.turns)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
 

@@ -93,7 +93,7 @@ def private_mean(results: Results, state: str, world: str, memory: str, peers: l
 
 
 def verdict_of_mean(what: str, factor: float, value: float | None, cells: int) -> Verdict:
-    reached = f"{value:.2f} over {cells} cells" if value else "not measured"
+    reached = f"{value:.2f} ({cells} cells)" if value else "not measured"
     return Verdict(what, f"at least {factor:g}", reached, value >= factor if value else None)
 
 

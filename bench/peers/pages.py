@@ -84,7 +84,8 @@ def lost_lines(results: Results, state: str) -> list[str]:
         lost = sorted((r for r in found if r.value < least), key=lambda r: r.value)
         if found:
             names = "; ".join(map(name_of, lost)) or "none"
-            lines.append(f"- {ranks_text(world)}, slower than the best peer in {len(lost)} of {len(found)} cells: {names}.")
+            counted = f"{len(lost)} of {len(found)} cells"
+            lines.append(f"- {ranks_text(world)}, slower than the best peer in {counted}: {names}.")
     return [*lines, ""] if lines else []
 
 
@@ -173,8 +174,8 @@ def section(results: Results, pictures: bool) -> str:
     lines += lost_lines(results, state)
     lines += speed_lines(results, state)
     if results.wrong:
-        wrong = {f"{r['peer']} {r['operation']} {size_text(r['size'])} on {ranks_text(r['world'])}" for r in results.wrong}
-        lines += [f"Wrong results, not counted: {'; '.join(sorted(wrong))}.", ""]
+        wrong = {(r["peer"], r["operation"], size_text(r["size"]), ranks_text(r["world"])) for r in results.wrong}
+        lines += [f"Wrong results, not counted: {'; '.join(map(' '.join, sorted(wrong)))}.", ""]
     if pictures:
         for operation in drawn(results):
             picture = picture_name(results, operation)

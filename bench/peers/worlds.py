@@ -154,16 +154,18 @@ class Session:
         self.kept[cell] = self.kept.get(cell, 0) + kept
         self.took[cell] = time.monotonic() - begin
 
-    def run(self, seconds: float, shuffle: random.Random) -> None:
+    def run(self, seconds: float, shuffle: random.Random, turns: int | None = None) -> None:
+        """For about so many seconds; asked for a number of turns, at least one and at most as many."""
         until = time.monotonic() + seconds
         cells = self.plan.cells()
-        while self.alive and time.monotonic() < until:
+        while self.alive and self.turns != turns and (time.monotonic() < until or (turns and not self.turns)):
             shuffle.shuffle(cells)
             # The first turn takes the small sizes first: they tell most in little time.
             cells.sort(key=(lambda c: self.kept[c]) if self.turns else (lambda c: c[1]))
             done = 0
             for cell in cells:
-                if time.monotonic() + self.took.get(cell, 0.0) > until:
+                late = time.monotonic() + self.took.get(cell, 0.0) > until
+                if late and (self.turns or not turns):
                     continue
                 self.progress(cell, until)
                 self.measure(cell, shuffle)
