@@ -35,6 +35,7 @@ struct tutti_backend_config {
     const uint32_t *members; /* slot -> member of the transport; borrowed */
     uint32_t n, me;          /* slots, the own one */
     bool crowded;            /* ranks of this host outnumber its CPUs; equal on all */
+    uint32_t n_cpus;         /* that they may use together; equal on all */
     bool reproducible;       /* reductions fold in rank order, from left to right */
     size_t staging_bytes;    /* at most so much memory of this rank for staging */
     const char *method;      /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */

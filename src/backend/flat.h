@@ -30,6 +30,7 @@
 #define FLAT_SLOTS 4
 #define FLAT_GROUP_ALONE 16 /* more ranks form groups */
 #define FLAT_SIZE_CLASSES 160
+#define FLAT_OTHERS 7
 #define FLAT_BLOCK_BYTES ((size_t)4096) /* reductions work on blocks that stay in the first cache */
 #define FLAT_FLAG_STRIDE 128            /* the prefetcher brings lines in pairs */
 
@@ -99,6 +100,7 @@ struct flat_lane {
     unsigned char **staging;       /* and what is behind it */
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
+    uint32_t n_cpus;
     bool crowded, reproducible;
     bool fences;     /* publishers fence, since sleepers can not (membarrier) */
     bool attach;     /* cross-memory copies are allowed between all ranks */
@@ -113,6 +115,7 @@ struct flat_lane {
     uint32_t spins; /* of a wait past the engine, as far as they pay */
     /* What flat_choose says of plain calls, by kind and flat_size_class. */
     const struct flat_method *plain[TUTTI_N_KINDS][FLAT_SIZE_CLASSES];
+    const struct flat_method *others[TUTTI_N_KINDS][FLAT_OTHERS + 1]; /* those that need something, then NULL */
 
     uint64_t number;      /* operations begun */
     uint64_t synced;      /* all ranks have completed the operations up to this one */

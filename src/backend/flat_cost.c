@@ -5,9 +5,9 @@
  * and back as well. */
 #include "backend/flat.h"
 
-#define CALL_NS 20.0   /* of a call itself */
-#define LINE_READ 0.25 /* of a line's way: a line that is awaited when the one before it was */
-#define LINE_WRITTEN 0.125
+#define CALL_NS 20.0  /* of a call itself */
+#define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
+#define LINE_WRITTEN 0.05
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 /* Blocks: so many whatever the number of ranks, and so many for each rank. */
@@ -20,12 +20,12 @@ static const struct {
     struct blocks in, fold, out;
     double ways;
 } flows[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 4},       [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 4},
-    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 2.5},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.5},
-    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.5},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 2.5},
-    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 2.5}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 2.5},
-    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 2.5},
-    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 2.5},
+    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},
+    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8},
+    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 1.8},
+    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 1.8}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 1.8},
+    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
+    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
 };
 
 static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
@@ -37,7 +37,8 @@ static double block_bytes(const struct flat_lane *lane, const struct tutti_backe
 /* Where ranks share CPUs each has to get its turn. */
 static double turns_ns(const struct flat_lane *lane, double turns)
 {
-    return lane->crowded ? turns * lane->n * (double)lane->machine.yield_ns : 0;
+    double a_cpu = lane->n_cpus ? (double)lane->n / lane->n_cpus : lane->n;
+    return lane->crowded ? turns * a_cpu * (double)lane->machine.yield_ns : 0;
 }
 
 /* ---- lines ---- */

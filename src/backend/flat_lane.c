@@ -149,6 +149,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     lane->host = config->host;
     lane->n = config->n, lane->me = config->me;
     lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    lane->n_cpus = config->n_cpus;
     lane->crowded = config->crowded, lane->reproducible = config->reproducible;
     lane->machine = *config->machine;
     snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);

@@ -98,9 +98,17 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
     return n;
 }
 
+static void list_others(struct flat_lane *lane, enum tutti_kind kind)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < flat_n_methods && n < FLAT_OTHERS; i++)
+        if (flat_methods[i]->kind == kind && flat_methods[i]->needs) lane->others[kind][n++] = flat_methods[i];
+}
+
 void flat_choose_plain(struct flat_lane *lane)
 {
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        list_others(lane, (enum tutti_kind)kind);
         for (uint32_t c = 0; c < FLAT_SIZE_CLASSES; c++) {
             struct tutti_backend_call call = {.bind = {.count = flat_size_least(c), .dtype = TUTTI_UINT8},
                                               .info = {.kind = (enum tutti_kind)kind, .dtype = TUTTI_UINT8},

@@ -96,12 +96,9 @@ enum tutti_advance flat_lost(void)
 /* What the posts allow instead of the chosen method. */
 static const struct flat_method *by_facts(const struct flat_op *op)
 {
-    if (op->forced) return op->method;
-    for (size_t i = 0; i < flat_n_methods; i++) {
-        const struct flat_method *m = flat_methods[i];
-        if (m->kind == op->call.info.kind && m->needs && (m->needs & ~op->facts) == 0 && m->fits(op->lane, &op->call))
-            return m;
-    }
+    if (op->forced || op->facts == 0) return op->method;
+    for (const struct flat_method *const *m = op->lane->others[op->call.info.kind]; *m; m++)
+        if (((*m)->needs & ~op->facts) == 0 && (*m)->fits(op->lane, &op->call)) return *m;
     return op->method;
 }
 
