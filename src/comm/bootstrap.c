@@ -97,6 +97,7 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
         .nonce = met->nonce,
         .authenticated = request->secret != NULL,
         .min_cpus = facts.min_cpus,
+        .n_cpus = facts.n_cpus,
         .crowded = facts.crowded,
         .decorated = facts.decorated,
         .places = facts.places,

@@ -43,6 +43,7 @@ struct tutti_world {
     uint32_t n, me;
     uint64_t nonce; /* equal on all members, random: source of communicator ids */
     bool authenticated;
+    uint32_t n_cpus;              /* that the members may use together */
     uint32_t min_cpus, n_host;    /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
     bool crowded;                 /* and whether they outnumber the CPUs that they may use */
     bool decorated;               /* some member's transport is */

@@ -222,6 +222,21 @@ static enum tutti_status card_compare(const struct card *mine, const struct card
     return TUTTI_OK;
 }
 
+/* CPUs that the ranks may use together, by their masks and the least of their quotas. */
+static uint32_t cpus_together(struct tutti_segment *segment, uint32_t n)
+{
+    struct tutti_cpu_set all = {.words = {0}};
+    uint32_t quota = UINT32_MAX;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const struct tutti_allowance *allowance = &card_of(segment, rank)->allowance;
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(all.words); i++) all.words[i] |= allowance->cpus.words[i];
+        if (allowance->quota < quota) quota = allowance->quota;
+    }
+    uint32_t n_cpus = tutti_cpu_set_count(&all);
+    if (quota < n_cpus) n_cpus = quota;
+    return n_cpus ? n_cpus : 1;
+}
+
 enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struct tutti_meeting_request *request,
                                       const struct tutti_config *config, struct tutti_card_facts *out)
 {
@@ -236,6 +251,7 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
         if (card->cpus < min_cpus) min_cpus = card->cpus;
     }
     out->min_cpus = min_cpus ? min_cpus : 1;
+    out->n_cpus = cpus_together(segment, n);
     out->crowded = tutti_topo_crowded(&card_of(segment, 0)->allowance, TUTTI_CARD_BYTES, n);
     for (uint32_t rank = 0; rank < n; rank++) {
         out->crowded = out->crowded || card_of(segment, rank)->crowded;

@@ -78,6 +78,7 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t
     comm->create_timeout_ns = parent->create_timeout_ns;
     atomic_store(&comm->timeout_ns, atomic_load(&parent->timeout_ns));
     comm->facts.min_cpus = parent->facts.min_cpus;
+    comm->facts.n_cpus = parent->facts.n_cpus;
     comm->facts.crowded = parent->facts.crowded; /* whoever is left out may run all the same */
     comm->facts.machine = parent->facts.machine;
     /* How many of them share a host is not known: the most that can be, so that all members agree. */

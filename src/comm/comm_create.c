@@ -139,6 +139,7 @@ static enum tutti_status creation_run(struct creation *creation)
     comm->id = tutti_hash64("world", 5, world->nonce) | 1; /* 0 means every communicator */
     comm->facts.shape.size = world->n;
     comm->facts.min_cpus = world->min_cpus;
+    comm->facts.n_cpus = world->n_cpus;
     comm->facts.n_host = world->n_host;
     comm->facts.crowded = world->crowded;
     comm->facts.machine = world->machine;

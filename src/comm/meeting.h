@@ -37,14 +37,14 @@ struct tutti_meeting_loss {
 };
 struct tutti_meeting_request {
     int32_t rank, n_ranks;
-    const char *secret;    /* NULL: none */
-    const char *version;   /* of this build, for sentences */
-    uint64_t build, host;  /* must be equal */
-    const char *transport; /* auto, self, shm */
+    const char *secret;                  /* NULL: none */
+    const char *version;                 /* of this build, for sentences */
+    uint64_t build, host;                /* must be equal */
+    const char *transport;               /* auto, self, shm */
     const struct tutti_machine *machine; /* what this rank would have all use; NULL: the built-in constants */
-    bool crowded;          /* this rank is of a crowded world already */
-    size_t staging_bytes;  /* of the segment */
-    uint64_t heap_bytes;   /* of the segment */
+    bool crowded;                        /* this rank is of a crowded world already */
+    size_t staging_bytes;                /* of the segment */
+    uint64_t heap_bytes;                 /* of the segment */
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel;      /* may be NULL */
     struct tutti_meeting_loss *lost; /* the leader that went after this rank had come to it; may be NULL */
@@ -263,9 +263,9 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 
 /* ---- cards (card.c): what ranks tell one another through the segment, and what must be equal ---- */
 struct tutti_card_facts {
-    uint32_t min_cpus;
+    uint32_t min_cpus, n_cpus; /* least CPUs of a rank; of all ranks together */
     bool crowded, decorated;
-    struct tutti_place *places; /* the caller's, of all members */
+    struct tutti_place *places;   /* the caller's, of all members */
     struct tutti_machine machine; /* of rank 0 */
 };
 /* What of this machine must be equal for ranks to share memory: boot, network and process namespaces. */

@@ -22,6 +22,7 @@ struct tutti_memo {
 struct tutti_facts {
     struct tutti_shape shape;  /* size and levels; slot and root ignored */
     uint32_t min_cpus, n_host; /* least CPUs of a rank, ranks of a host: for sentences */
+    uint32_t n_cpus;           /* of a host, that its ranks may use together; 0: unknown */
     bool crowded;              /* the ranks of a host, those outside too, outnumber the CPUs that they may use */
     struct tutti_domains domains[TUTTI_TOPO_N_LEVELS]; /* that the ranks form on their host, by level */
     bool reproducible;

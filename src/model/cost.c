@@ -58,8 +58,9 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
                       bytes_ns(&rates, load->sent, load->received, load->folded, load->early);
         return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
     }
+    double n_cpus = facts->n_cpus ? facts->n_cpus : 1;
     double work = waits * (double)m->wake_ns + load->all_messages * pieces * message +
                   bytes_ns(&rates, load->all_bytes, load->all_bytes, load->all_folded, load->all_early) +
                   facts->shape.size * ((double)m->call_ns + copied);
-    return m->call_ns + larger(load->hops * ((double)m->wake_ns + message) + chain, work / facts->min_cpus);
+    return m->call_ns + larger(load->hops * ((double)m->wake_ns + message) + chain, work / n_cpus);
 }
