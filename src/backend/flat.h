@@ -101,7 +101,6 @@ struct flat_lane {
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
     uint32_t n_cpus;
-    uint32_t n_cpus;
     bool crowded, reproducible;
     bool fences;     /* publishers fence, since sleepers can not (membarrier) */
     bool attach;     /* cross-memory copies are allowed between all ranks */
