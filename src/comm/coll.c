@@ -7,8 +7,8 @@ enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_reduce",
@@ -27,8 +27,8 @@ enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum 
                                int32_t root, struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "reduce",
@@ -48,8 +48,9 @@ enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype d
                                   struct tutti_comm *comm, const struct tutti_call_options *options,
                                   struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status =
+            tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "broadcast",
@@ -67,8 +68,8 @@ enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_gather",
@@ -103,8 +104,8 @@ enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "gather",
@@ -148,8 +149,8 @@ enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum
                                 struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "scatter",
@@ -187,8 +188,8 @@ enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t coun
                                        enum tutti_op op, struct tutti_comm *comm,
                                        const struct tutti_call_options *options, struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "reduce_scatter",
@@ -224,8 +225,8 @@ enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, e
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_to_all",
@@ -263,8 +264,8 @@ enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tu
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "scan",
@@ -283,8 +284,8 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "exscan",
@@ -302,8 +303,8 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
 enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    if (!work && tutti_is_plain(options)) {
-        enum tutti_status status = tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm);
+    if (tutti_is_plain(options, work)) {
+        enum tutti_status status = tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {

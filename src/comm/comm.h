@@ -265,16 +265,18 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
 /* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
 bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
 
-/* Options that ask for nothing. */
-static inline bool tutti_is_plain(const struct tutti_call_options *options)
+/* The caller waits, now or at once, and its options ask for nothing. */
+static inline bool tutti_is_plain(const struct tutti_call_options *options, struct tutti_work **work)
 {
+    if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
     return !options ||
            (options->size == sizeof(*options) && !options->timeout_ns && !options->algorithm && !options->tag);
 }
 /* The short way of a plain blocking collective, without a request: no options, no group, nothing unusual (quick.c).
- * AGAIN: not for this call; nothing was done. */
+ * AGAIN: not for this call; nothing was done.
+ * out: NULL to block, else the work of an attended call, which may be complete already. */
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
-                              enum tutti_op op, int32_t root, struct tutti_comm *comm);
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm, struct tutti_work **out);
 
 /* Whether this thread collects calls (group.c) or records one (persistent.c): the number of such things. */
 extern _Thread_local uint32_t tutti_collecting __attribute__((tls_model("initial-exec")));

@@ -91,7 +91,8 @@ enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
 
 static void wait_for_users(struct tutti_comm *comm)
 {
-    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn); nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
+    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn);
+         nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
         tutti_sleep_ns(nap);
 }
 

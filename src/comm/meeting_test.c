@@ -232,7 +232,7 @@ static void test_memory_fails(void **state)
 {
     (void)state;
     plan(2);
-    run_threads(0, 2); /* whatever is opened once and kept */
+    run_threads(0, 2);                    /* whatever is opened once and kept */
     tutti_sleep_ns(50 * TUTTI_NS_PER_MS); /* a thread that was joined is listed for a moment more */
     int n_fds = count_entries("/proc/self/fd"), n_threads = count_entries("/proc/self/task");
     for (int failing = 0; failing < 2; failing++) {

@@ -168,9 +168,10 @@ static bool is_repeat(const struct tutti_plain *last, const struct tutti_plain *
 }
 
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
-                              enum tutti_op op, int32_t root, struct tutti_comm *comm)
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm, struct tutti_work **out)
 {
     struct tutti_plain plain;
+    uint64_t start_ns = out ? tutti_now_ns() : 0;
     struct tutti_work *work = NULL;
     enum tutti_status status = TUTTI_AGAIN;
 
@@ -184,6 +185,11 @@ enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv
         else if ((unsigned)dtype < TUTTI_N_DTYPES && count <= SIZE_MAX >> 8)
             status = run_quick(comm, &plain, &work);
     }
+    uint64_t seq = out ? atomic_load_explicit(&comm->sequence, memory_order_relaxed) : 0;
     tutti_comm_turn_give(comm);
-    return status >= 0 && work ? tutti_work_finish(work) : status;
+    if (status != TUTTI_OK) return status;
+    if (!out) return work ? tutti_work_finish(work) : TUTTI_OK;
+    if (!work) TUTTI_TRY(tutti_work_past(comm->team, seq, start_ns, &work));
+    *out = work;
+    return TUTTI_OK;
 }

@@ -154,7 +154,8 @@ enum tutti_status tutti_engine_run(struct tutti_team *team, struct tutti_runner 
                                    const struct tutti_call_info *info, bool helper, struct tutti_work **work);
 /* The number that the team's next collective gets. Callers that start collectives of a team take turns. */
 uint64_t tutti_team_next(const struct tutti_team *team);
-/* No call of the team is in flight, and no member has raised a failure that was not heard here yet: a caller may carry out a collective itself, past the engine; it then counts it. */
+/* No call of the team is in flight, and no member has raised a failure that was not heard here yet: a caller may carry
+ * out a collective itself, past the engine; it then counts it. */
 bool tutti_team_quiet(const struct tutti_team *team);
 void tutti_team_count(struct tutti_team *team);
 /* Whether the team has failed: one load, for who waits past the engine. */
@@ -176,6 +177,9 @@ void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board)
  * the first error (groups, sendrecv). ---- */
 /* Takes over the children's handles. */
 enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
+                                  struct tutti_work **out);
+/* The handle of a call that was carried out past the engine and is complete. MEMORY. */
+enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns,
                                   struct tutti_work **out);
 /* Waits until the call's own deadline, frees, and leaves the error record on this thread: what blocking calls do. */
 enum tutti_status tutti_work_finish(struct tutti_work *work);

@@ -158,6 +158,21 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns, struct tutti_work **out)
+{
+    struct join *join = tutti_work_new(team->engine, TUTTI_WORK_JOIN);
+
+    if (!join) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the handle of a complete call");
+    join->children = NULL, join->n = 0;
+    join->work.seq = seq;
+    join->work.home = team;
+    join->work.end_ns = join->work.start_ns;
+    join->work.start_ns = start_ns;
+    atomic_store(&join->work.done, 1);
+    *out = &join->work;
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_work_parts(struct tutti_work *work,
                                    enum tutti_status (*visit)(struct tutti_work *part, void *arg), void *arg)
 {
@@ -233,7 +248,7 @@ static uint64_t last_end(const struct tutti_work *work)
         uint64_t end = last_end(join->children[i]);
         if (end > last) last = end;
     }
-    return join->n > 0 ? last : work->start_ns;
+    return join->n > 0 ? last : work->end_ns > work->start_ns ? work->end_ns : work->start_ns;
 }
 
 /* ---- public ---- */
