@@ -139,9 +139,12 @@ static void place(const struct peer_plan *p, uint32_t me, const struct sides *s,
     slot->recv_arena = slot->arenas[RECV + (is_so(p, p->recv_mapped, me, 31) ? 2 : 0)];
     slot->send = slot->send_arena + PEER_GUARD + shift;
     slot->recv = slot->recv_arena + PEER_GUARD + (shift * 5 & 15);
+    slot->send_bytes = 2 * PEER_GUARD + 16 + s->send_elements * esize;
+    slot->recv_bytes = 2 * PEER_GUARD + 16 + s->recv_elements * esize;
     if (!s->in_place) return;
     unsigned char **larger = s->recv_all ? &slot->recv : &slot->send;
     slot->send_arena = slot->recv_arena = s->recv_all ? slot->recv_arena : slot->send_arena;
+    slot->send_bytes = slot->recv_bytes = s->recv_all ? slot->recv_bytes : slot->send_bytes;
     slot->send = slot->recv = *larger;
     if (s->recv_all && !s->send_all) slot->send += slot->recv_displs[me] * esize;
     if (s->send_all && !s->recv_all) slot->recv += slot->send_displs[me] * esize;
@@ -172,11 +175,11 @@ void peer_prepare(const struct rank *rank, const struct peer_plan *p, struct pee
     uint32_t n = (uint32_t)rank->n, me = (uint32_t)rank->index;
     struct sides s = lay_sides(p, n, me, slot);
     place(p, me, &s, slot);
-    memset(slot->send_arena, 0x5a, PEER_ARENA);
-    memset(slot->recv_arena, 0x5a, PEER_ARENA);
+    memset(slot->send_arena, 0x5a, slot->send_bytes);
+    memset(slot->recv_arena, 0x5a, slot->recv_bytes);
     fill_send(p, n, me, &s, slot);
-    memcpy(slot->image[SEND], slot->send_arena, PEER_ARENA);
-    memcpy(slot->image[RECV], slot->recv_arena, PEER_ARENA);
+    memcpy(slot->image[SEND], slot->send_arena, slot->send_bytes);
+    memcpy(slot->image[RECV], slot->recv_arena, slot->recv_bytes);
     fill_recv(p, n, me, &s, slot, slot->image[slot->send_arena == slot->recv_arena ? SEND : RECV]);
 }
 
@@ -227,8 +230,8 @@ const char *peer_compare(const struct rank *rank, const struct peer_plan *p, con
 {
     bool one = slot->send_arena == slot->recv_arena;
     (void)rank;
-    if (!one && memcmp(slot->send_arena, slot->image[SEND], PEER_ARENA) != 0) return "its input was written to";
-    if (memcmp(slot->recv_arena, slot->image[one ? SEND : RECV], PEER_ARENA) != 0)
+    if (!one && memcmp(slot->send_arena, slot->image[SEND], slot->send_bytes) != 0) return "its input was written to";
+    if (memcmp(slot->recv_arena, slot->image[one ? SEND : RECV], slot->recv_bytes) != 0)
         return reduces(p) ? "a wrong result, or written beside it" : "a wrong byte, or written beside";
     return NULL;
 }
