@@ -86,8 +86,12 @@ class Session:
         self.turns = 0
 
     def __enter__(self) -> Session:
-        for name in self.programs:
-            self.start(name)
+        try:
+            for name in self.programs:
+                self.start(name)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""bench/cpu_peers.py: what it tells of a recorded run, whose numbers are made up and small enough to count by hand; that
-the harness sees planted faults; and a run with tutti alone. Ends with 77 where nothing could be tried."""
+"""bench/cpu_peers.py: what it tells of a recorded run, whose numbers are made up and small enough to count by hand;
+that the harness sees planted faults; and a run with tutti alone. Ends with 77 where nothing could be tried."""
 
 from __future__ import annotations
 
