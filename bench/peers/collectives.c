@@ -265,7 +265,7 @@ static int number(const char *const *names)
 
 int peer_serve(const struct peer *p)
 {
-    static const char *const rank_names[] = {"PEERS_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL};
+    static const char *const rank_names[] = {"PEERS_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", NULL};
     static const char *const size_names[] = {"PEERS_SIZE", NULL};
     int rank = number(rank_names), n = number(size_names);
     char line[256];

@@ -33,6 +33,7 @@ def least_ratio(n_cpus: int) -> float:
 # ---- geometric means over all cells: (memories, sizes from, to, factor) ----
 MEANS = (
     ("private buffers up to 1 MiB", PRIVATE, 0, MIB, 2.0),
+    ("mapped buffers up to 1 MiB", ("mapped",), 0, MIB, 2.0),
     ("private buffers above 1 MiB", PRIVATE, MIB + 1, None, 1.5),
     ("mapped buffers above 1 MiB", ("mapped",), MIB + 1, None, 2.5),
 )

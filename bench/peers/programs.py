@@ -116,7 +116,7 @@ def build_tutti(kit: Kit) -> Path:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     for command in (
         ["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *options],
-        ["cmake", "--build", str(folder), "--target", "tutti", "-j", str(len(os.sched_getaffinity(0)))],
+        ["cmake", "--build", str(folder), "--target", "tutti", "tutti_command", "-j", str(len(os.sched_getaffinity(0)))],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
@@ -127,19 +127,14 @@ def build_tutti(kit: Kit) -> Path:
 def make_tutti(kit: Kit) -> Program:
     folder = (kit.tutti or build_tutti(kit)).resolve()
     libraries = [f"-L{folder / 'lib'}", "-ltutti", f"-Wl,-rpath,{folder / 'lib'}"]
-    output = f"bin/tutti-{folder.name}"  # it has the path of its library inside
-    program = kit.link(output, "tutti.c", ["cc", f"-I{ROOT / 'include'}"], libraries, "tutti must be built first")
+    program = kit.link("bin/tutti", "tutti.c", ["cc", f"-I{ROOT / 'include'}"], libraries, "tutti must be built first")
     version = output_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
     return Program(
         [str(program)],
         version if re.fullmatch("[0-9a-f]+", version) else "",
-        env={"LD_LIBRARY_PATH": str(folder / "lib"), "TUTTI_JOB": f"cpu-peers-{os.getpid()}"},
-        rank_env=lambda rank, n: {
-            "TUTTI_RANK": str(rank),
-            "TUTTI_WORLD_SIZE": str(n),
-            "TUTTI_LOCAL_RANK": str(rank),
-            "TUTTI_LOCAL_WORLD_SIZE": str(n),
-        },
+        # As mpirun does, it starts all ranks in one session: between sessions the scheduler gives no turns.
+        launcher=lambda n, cpus: [str(folder / "bin" / "tutti"), "run", "-n", str(n), "--"],
+        env={"LD_LIBRARY_PATH": str(folder / "lib")},
     )
 
 
@@ -232,13 +227,13 @@ def install_oneccl(kit: Kit) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             for item in archive.infolist():
                 inner = re.match(r"[^/]+\.data/data/((include|lib/ccl/cpu)/.+[^/])$", item.filename)
-                if not inner or inner.group(1).endswith(".a"):
+                if not inner or inner.group(1).endswith((".a", ".so.1.0")):
                     continue
                 path = target / inner.group(1)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(item) as source, open(path, "wb") as out:
                     shutil.copyfileobj(source, out)
-        wheel.unlink()
+    shutil.rmtree(wheels)
     return target
 
 

@@ -87,7 +87,7 @@ class Report(unittest.TestCase):
         self.assertEqual((copy.reached, copy.met), ("1.22", False))
         crowded = verdict(self.found, "8 ranks on 2 CPUs")
         self.assertEqual((crowded.reached, crowded.met), ("20 us against 30 us", True))
-        self.assertIsNone(verdict(self.found, "8 ranks, mapped").met)
+        self.assertIsNone(verdict(self.found, "8 ranks, mapped buffers above").met)
         self.assertEqual(goals.means_many_cpus(self.found, "C"), [])
 
     def test_goals_of_many_cpus_are_against_open_mpi(self) -> None:
