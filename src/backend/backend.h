@@ -24,6 +24,7 @@ struct tutti_backend {
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
+    int pagemap;                  /* 1 + descriptor of this process's page map, 0: not open */
 };
 /* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */
 void tutti_backend_sweep(struct tutti_backend_host *host, bool all);

@@ -68,6 +68,14 @@ struct flat_slot {
     unsigned char data[FLAT_LINE_MAX];
 };
 
+/* Whether this rank may copy between its memory and that of all others; see flat_attach.c. */
+enum flat_verdict { FLAT_UNTRIED, FLAT_FORBIDDEN, FLAT_ALLOWED };
+struct flat_attach {
+    uint64_t token;
+    _Atomic uint64_t tried; /* written by the others */
+    _Atomic uint32_t verdict;
+};
+
 struct flat_area {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t done; /* operations that this rank has completed, */
     _Atomic uint64_t done_seq;                        /* and the last one's number in the communicator */
@@ -78,6 +86,7 @@ struct flat_area {
     struct flat_post posts[FLAT_DEPTH];
     _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
     struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
+    struct flat_attach attach;
     /* At lane->staging: FLAT_SLOTS chunks of input, as many of results, each lane->chunk bytes. */
 };
 
@@ -87,6 +96,15 @@ struct flat_memory {
     _Alignas(4096) _Atomic uint32_t refs;
     size_t bytes;          /* in all */
     struct flat_area area; /* staging follows at the next whole page */
+};
+
+/* What was found of a buffer. */
+#define FLAT_PAGES 8
+struct flat_pages {
+    uintptr_t at;
+    size_t bytes;
+    uint32_t uses; /* that are left */
+    bool huge;
 };
 
 struct flat_lane {
@@ -103,16 +121,19 @@ struct flat_lane {
     uint32_t n_cpus;
     bool crowded, reproducible;
     bool fences;     /* publishers fence, since sleepers can not (membarrier) */
-    bool attach;     /* cross-memory copies are allowed between all ranks */
+    bool attach;     /* cross-memory copies are allowed, as far as is known, */
+    bool attach_all; /* and between all ranks */
     bool addresses;  /* one address space */
     char forced[16]; /* name of a method, "": chosen */
     struct tutti_machine machine;
     int32_t *pids; /* by slot, for cross-memory copies */
+    int pagemap;   /* of this process; below 0: none */
+    struct flat_pages pages[FLAT_PAGES];
 
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
 
-    uint32_t spins; /* of a wait past the engine, as far as they pay */
+    uint32_t spins, turns; /* of a wait past the engine, as far as they pay */
     /* What flat_choose says of plain calls, by kind and flat_size_class. */
     const struct flat_method *plain[TUTTI_N_KINDS][FLAT_SIZE_CLASSES];
     const struct flat_method *others[TUTTI_N_KINDS][FLAT_OTHERS + 1]; /* those that need something, then NULL */
@@ -198,6 +219,15 @@ _Static_assert(sizeof(struct flat_op) <= TUTTI_RUNNER_BYTES, "an operation fits 
         __attribute__((fallthrough));                                                                                  \
     case __LINE__:                                                                                                     \
         if (!(condition)) return TUTTI_RUN_BLOCKED;                                                                    \
+    } while (0)
+/* A step that may have to be begun again. */
+#define FLAT_STEP(step)                                                                                                \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        __attribute__((fallthrough));                                                                                  \
+    case __LINE__:;                                                                                                    \
+        enum tutti_advance run_ = (step);                                                                              \
+        if (run_ != TUTTI_RUN_DONE) return run_;                                                                       \
     } while (0)
 /* Lets others run: bytes were moved for a while. */
 #define FLAT_PAUSE()                                                                                                   \
@@ -411,10 +441,29 @@ static inline void flat_told(struct flat_lane *lane)
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
+/* ---- cross-memory copies (flat_attach.c, flat_pages.c) ---- */
+void flat_attach_open(struct flat_lane *lane); /* the own memory is there */
+/* Tries the peer, whose memory is mapped here and at `memory` over there; then tells the others. */
+void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory);
+void flat_attach_tell(struct flat_lane *lane);
+/* The method is asked for by name. */
+bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_call *call);
+/* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
+ * known of them. */
+uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
+/* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then
+ * again from the start. */
+enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);
+enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes);
+/* The page map of this process, below 0 if there is none. */
+int flat_pages_open(struct tutti_backend_host *host);
+bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes);
+
 /* Predicted times (flat_cost.c): struct flat_method.cost_ns. */
 double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
                        struct tutti_backend_candidate *out, size_t capacity);
 

@@ -170,3 +170,11 @@ double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend
     double near = spread_ns(lane, moved, (double)lane->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
 }
+
+/* What others fold is staged; results are written to all others, each window by a call of its own. */
+double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &lane->machine;
+    const struct bytes bytes = bytes_of(lane, call);
+    return CALL_NS + bytes.in / (double)m->attach_gbs + (double)m->attach_ns;
+}

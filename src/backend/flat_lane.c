@@ -17,6 +17,7 @@
 struct card {
     uint32_t version, area_bytes;
     uint64_t where, bytes; /* of the memory: offset in the heap, or address */
+    uint64_t address;
     uint64_t chunk;
     int32_t pid;
     uint8_t fences;
@@ -75,6 +76,7 @@ static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
     lane->memories[lane->me] = memory;
     lane->memories[lane->me]->bytes = lane->own_bytes;
     atomic_store(&lane->memories[lane->me]->refs, lane->n);
+    flat_attach_open(lane);
     return TUTTI_OK;
 }
 
@@ -160,6 +162,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
         TUTTI_TRY_GOTO(status, memory_open(lane, &mine.where), err_lane);
     }
     mine.bytes = lane->own_bytes;
+    mine.address = lane->n > 1 ? (uint64_t)(uintptr_t)lane->memories[lane->me] : 0;
     mine.chunk = lane->chunk;
     mine.fences = !flat_barrier_available();
     memset(card, 0, TUTTI_BACKEND_CARD_BYTES);
@@ -185,6 +188,7 @@ static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const 
     lane->areas[r] = &lane->memories[r]->area;
     lane->staging[r] = (unsigned char *)lane->memories[r] + staging_at();
     lane->pids[r] = card->pid;
+    flat_attach_try(lane, r, card->address);
     if (card->chunk < lane->chunk) lane->chunk = card->chunk;
     lane->fences |= card->fences;
     return TUTTI_OK;
@@ -197,6 +201,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
     struct flat_lane *lane = (struct flat_lane *)backend;
     lane->fences |= lane->crowded;
     lane->spins = lane->crowded ? 1 : 1024;
+    lane->turns = 1000;
     for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
         struct card card;
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
@@ -205,6 +210,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
         flat_close(backend);
         return status;
     }
+    if (lane->n > 1) flat_attach_tell(lane);
     flat_choose_plain(lane);
     return TUTTI_OK;
 }
@@ -232,6 +238,7 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all)
             at = &retired->next;
         }
     }
+    if (all && host->pagemap > 0) close(host->pagemap - 1), host->pagemap = 0;
     pthread_mutex_unlock(&host->lock);
 }
 

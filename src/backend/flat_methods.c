@@ -10,6 +10,7 @@
     X(line_barrier)                                                                                                    \
     X(stage_all_reduce)                                                                                                \
     X(mapped_all_reduce)                                                                                               \
+    X(attach_all_reduce)                                                                                               \
     X(line_all_gather)                                                                                                 \
     X(stage_all_gather)                                                                                                \
     X(push_all_gather)                                                                                                 \

@@ -12,7 +12,11 @@
 #define SPINS_LEAST 32
 #define SPINS_TURN 16
 #define SPINS_ENGINE 64
-#define TURNS 64 /* given up before the engine puts the thread to sleep */
+/* Turns given up before the engine puts the thread to sleep: one costs less than a microsecond and harms nobody, while
+ * to be put to sleep and woken costs many, on both sides. */
+#define TURNS 1000
+#define TURNS_LEAST 4
+#define TURNS_AGAIN 1024 /* operations, after which they are tried again */
 
 static struct flat_op *op_of(struct tutti_runner *runner)
 {
@@ -38,9 +42,9 @@ static uint64_t locate(const struct flat_op *op, const void *buffer, size_t byte
 
 uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv)
 {
-    return locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
-           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv) |
-           (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+    uint64_t mapped = locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
+                      locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv);
+    return mapped | flat_attach_fact(op, mapped) | (op->send == op->recv ? FLAT_SAME : FLAT_APART);
 }
 
 static uint64_t own_facts(struct flat_op *op)
@@ -283,14 +287,19 @@ void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *begun)
     op->n_put = 1;
 }
 
-/* How long a wait may spin adapts: where turns given up bring what spinning did not, the peer shares this CPU. */
-static void learn(struct flat_lane *lane, bool turned)
+/* How long a wait may last adapts. Where turns given up bring what spinning did not, the peer shares this CPU. Where
+ * they bring nothing either, as between sessions of some schedulers, sleep comes soon. */
+static void learn(struct flat_lane *lane, uint32_t turns, bool done)
 {
-    if (lane->crowded) return;
-    if (turned)
+    if (turns > 0 && !lane->crowded)
         lane->spins = lane->spins > 2 * SPINS_LEAST ? lane->spins / 2 : SPINS_LEAST;
-    else if (lane->spins < SPINS_HURRY)
+    else if (!lane->crowded && lane->spins < SPINS_HURRY)
         lane->spins++;
+    if (!done)
+        lane->turns = lane->turns > 4 * TURNS_LEAST ? lane->turns / 4 : TURNS_LEAST;
+    else if (turns > 0)
+        lane->turns = 2 * turns > lane->turns ? 2 * turns : lane->turns;
+    if (lane->turns > TURNS || lane->number % TURNS_AGAIN == 0) lane->turns = TURNS;
 }
 
 enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
@@ -304,11 +313,12 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
         if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
         if (tutti_team_failed(team)) break; /* the engine tells */
         if (run == TUTTI_RUN_MOVED) continue;
-        if (turns++ == TURNS) break;
+        if (turns == op->lane->turns) break;
+        turns++;
         sched_yield();
         op->spins = SPINS_TURN;
     }
-    learn(op->lane, turns > 0 && run == TUTTI_RUN_DONE);
+    learn(op->lane, turns, run == TUTTI_RUN_DONE);
     op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
     return run == TUTTI_RUN_MOVED ? TUTTI_RUN_BLOCKED : run;
 }
