@@ -1,199 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What each algorithm asks of a machine, as formulas: a few patterns of messages, and one row a kind and algorithm that
- * puts them together. Sizes that are no power of the radix round up, so these are upper bounds there. */
+/* What each algorithm asks of a machine: one row a kind and algorithm, which puts patterns of messages together. */
 
 #include "algo/algo.h"
-#include "model/cost.h"
-
-struct ask {
-    double p, b;     /* ranks, bytes of a block */
-    double r, d;     /* radix, and levels of a tree of it */
-    double log;      /* levels of a binary one */
-    double fan;      /* messages of a rank to those j * r^k further on, for j < r */
-    double children; /* of the root of a tree of radix r */
-    double moves;    /* digits that are not 0 in the numbers below p, base r */
-    double depth;    /* of all levels of the shape together, as binary trees */
-};
-
-/* ---- patterns ---- */
-
-static struct tutti_load both(struct tutti_load a, struct tutti_load b)
-{
-    return (struct tutti_load){
-        .hops = a.hops + b.hops,
-        .chain = a.chain + b.chain,
-        .messages = a.messages + b.messages,
-        .sent = a.sent + b.sent,
-        .received = a.received + b.received,
-        .folded = a.folded + b.folded,
-        .early = a.early + b.early,
-        .copied = a.copied + b.copied,
-        .waits = a.waits + b.waits,
-        .all_messages = a.all_messages + b.all_messages,
-        .all_bytes = a.all_bytes + b.all_bytes,
-        .all_folded = a.all_folded + b.all_folded,
-        .all_early = a.all_early + b.all_early,
-        .largest = a.largest > b.largest ? a.largest : b.largest,
-    };
-}
-
-/* What comes in is combined: where it lies in the ring, */
-static struct tutti_load folding(struct tutti_load load)
-{
-    load.folded = load.early = load.received;
-    load.all_folded = load.all_early = load.all_bytes;
-    return load;
-}
-/* or once all of it is there. */
-static struct tutti_load folding_late(struct tutti_load load)
-{
-    load.folded = load.received;
-    load.all_folded = load.all_bytes;
-    return load;
-}
-
-/* All send `bytes` to `peers` others, at once. */
-static struct tutti_load exchange(double p, double peers, double bytes)
-{
-    return (struct tutti_load){.hops = peers > 0,
-                               .chain = peers > 0 ? bytes : 0,
-                               .messages = 2 * peers,
-                               .sent = peers * bytes,
-                               .received = peers * bytes,
-                               .waits = peers > 0 ? p : 0,
-                               .all_messages = p * peers,
-                               .all_bytes = p * peers * bytes,
-                               .largest = bytes};
-}
-
-/* `rounds` times each sends one message and then waits for one; they carry `bytes` together, the largest `largest`. */
-static struct tutti_load rounds(double p, double rounds, double bytes, double largest)
-{
-    return (struct tutti_load){.hops = rounds,
-                               .chain = bytes,
-                               .messages = 2 * rounds,
-                               .sent = bytes,
-                               .received = bytes,
-                               .waits = p * rounds,
-                               .all_messages = p * rounds,
-                               .all_bytes = p * bytes,
-                               .largest = largest};
-}
-
-/* From each to the next, from first to last. */
-static struct tutti_load chain(double p, double bytes)
-{
-    return (struct tutti_load){.hops = p - 1,
-                               .chain = (p - 1) * bytes,
-                               .messages = p > 2 ? 2 : 1,
-                               .sent = p > 2 ? bytes : 0,
-                               .received = bytes,
-                               .waits = p - 1,
-                               .all_messages = p - 1,
-                               .all_bytes = (p - 1) * bytes,
-                               .largest = bytes};
-}
-
-/* Heads of a tree collect from r - 1 others at each level; the root is a head of all. */
-static struct tutti_load up(const struct ask *q, double r, double d)
-{
-    double children = r == q->r && d == q->d ? q->children : d * (r - 1);
-    return (struct tutti_load){.hops = d,
-                               .chain = d * q->b,
-                               .messages = children,
-                               .received = children * q->b,
-                               .waits = (q->p - 1) / (r - 1),
-                               .all_messages = q->p - 1,
-                               .all_bytes = (q->p - 1) * q->b,
-                               .largest = q->b};
-}
-
-static struct tutti_load down(const struct ask *q, double r, double d)
-{
-    struct tutti_load load = up(q, r, d);
-    load.sent = load.received;
-    load.received = 0;
-    load.waits = q->p - 1;
-    return load;
-}
-
-/* Blocks that go with the tree: the root's parts hold all others', and each block moves once a level. */
-static struct tutti_load of_blocks(const struct ask *q, struct tutti_load load, double r)
-{
-    double others = (q->p - 1) * q->b;
-    if (load.sent > 0) load.sent = others;
-    if (load.received > 0) load.received = others;
-    load.chain = others;
-    load.all_bytes = q->p * q->d * q->b * (r - 1) / r;
-    load.largest = q->p * q->b / r;
-    return load;
-}
-
-/* A root and all others, one after another. */
-static struct tutti_load star(const struct ask *q, bool to_root)
-{
-    double others = (q->p - 1) * q->b;
-    return (struct tutti_load){.hops = q->p > 1,
-                               .chain = q->b,
-                               .messages = q->p - 1,
-                               .sent = to_root ? 0 : others,
-                               .received = to_root ? others : 0,
-                               .waits = to_root ? 1 : q->p - 1,
-                               .all_messages = q->p - 1,
-                               .all_bytes = others,
-                               .largest = q->b};
-}
-
-/* Two trees for one half each: every rank is an inner node, of three links, in one of them. */
-static struct tutti_load double_pass(const struct ask *q, bool to_root)
-{
-    double hops = q->p > 2 ? q->log + 1 : 1;
-    return (struct tutti_load){.hops = hops,
-                               .chain = hops * q->b / 2,
-                               .messages = q->p > 2 ? 4 : 2,
-                               .sent = q->p > 2 ? q->b : 0,
-                               .received = q->b,
-                               .waits = to_root ? q->p : 2 * (q->p - 1),
-                               .all_messages = 2 * (q->p - 1),
-                               .all_bytes = (q->p - 1) * q->b,
-                               .largest = q->b / 2};
-}
-
-/* ---- algorithms ---- */
+#include "model/pattern.h"
 
 static struct tutti_load direct_all_reduce(const struct ask *q)
 {
-    return folding_late(exchange(q->p, q->p - 1, q->b));
+    return load_folding_late(load_exchange(q->p, q->p - 1, q->b));
 }
 static struct tutti_load direct_blocks(const struct ask *q)
 {
-    return exchange(q->p, q->p - 1, q->b);
+    return load_exchange(q->p, q->p - 1, q->b);
 }
 static struct tutti_load pairwise_reduce_scatter(const struct ask *q)
 {
-    return folding(exchange(q->p, q->p - 1, q->b));
+    return load_folding(load_exchange(q->p, q->p - 1, q->b));
 }
 static struct tutti_load direct_reduce(const struct ask *q)
 {
-    return folding(star(q, true));
+    return load_folding(load_star(q, true));
 }
 static struct tutti_load direct_gather(const struct ask *q)
 {
-    return star(q, true);
+    return load_star(q, true);
 }
 static struct tutti_load direct_scatter(const struct ask *q)
 {
-    return star(q, false);
+    return load_star(q, false);
 }
 static struct tutti_load direct_barrier(const struct ask *q)
 {
-    return exchange(q->p, q->p - 1, 0);
+    return load_exchange(q->p, q->p - 1, 0);
 }
 /* The last rank takes from all others, the first one sends to all. */
 static struct tutti_load direct_scan(const struct ask *q)
 {
-    struct tutti_load load = folding_late(exchange(q->p, q->p - 1, q->b));
+    struct tutti_load load = load_folding_late(load_exchange(q->p, q->p - 1, q->b));
     load.messages /= 2;
     load.sent = 0;
     load.waits = q->p - 1;
@@ -206,19 +49,20 @@ static struct tutti_load direct_scan(const struct ask *q)
 static struct tutti_load two_shot_all_reduce(const struct ask *q)
 {
     double part = q->b / q->p;
-    return both(folding_late(exchange(q->p, q->p - 1, part)), exchange(q->p, q->p - 1, part));
+    return load_both(load_folding_late(load_exchange(q->p, q->p - 1, part)), load_exchange(q->p, q->p - 1, part));
 }
 static struct tutti_load two_shot_reduce(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    return both(folding_late(exchange(q->p, q->p - 1, part.b)), star(&part, true));
+    return load_both(load_folding_late(load_exchange(q->p, q->p - 1, part.b)), load_star(&part, true));
 }
 static struct tutti_load two_shot_broadcast(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    struct tutti_load load = both(star(&part, false), star(&part, false)); /* the root, which owns a part, too */
+    struct tutti_load load =
+        load_both(load_star(&part, false), load_star(&part, false)); /* the root, which owns a part, too */
     double others = (q->p - 1) * (q->p - 2);
     if (q->p <= 2) load.hops = 1;
     load.waits += others;
@@ -229,93 +73,93 @@ static struct tutti_load two_shot_broadcast(const struct ask *q)
 
 static struct tutti_load ring_all_gather(const struct ask *q)
 {
-    return rounds(q->p, q->p - 1, (q->p - 1) * q->b, q->b);
+    return load_rounds(q->p, q->p - 1, (q->p - 1) * q->b, q->b);
 }
 static struct tutti_load ring_reduce_scatter(const struct ask *q)
 {
-    return folding(ring_all_gather(q));
+    return load_folding(ring_all_gather(q));
 }
 static struct tutti_load ring_all_reduce(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    return both(ring_reduce_scatter(&part), ring_all_gather(&part));
+    return load_both(ring_reduce_scatter(&part), ring_all_gather(&part));
 }
 static struct tutti_load ring_broadcast(const struct ask *q)
 {
-    return chain(q->p, q->b);
+    return load_chain(q->p, q->b);
 }
 static struct tutti_load ring_scan(const struct ask *q)
 {
-    return folding(chain(q->p, q->b));
+    return load_folding(load_chain(q->p, q->b));
 }
 /* The last one has the result, which goes to the root. */
 static struct tutti_load ring_reduce(const struct ask *q)
 {
-    struct tutti_load load = folding(chain(q->p + 1, q->b));
+    struct tutti_load load = load_folding(load_chain(q->p + 1, q->b));
     load.all_folded = load.all_early = (q->p - 1) * q->b;
     return load;
 }
 
 static struct tutti_load halving_all_gather(const struct ask *q)
 {
-    return rounds(q->p, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
+    return load_rounds(q->p, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
 }
 static struct tutti_load halving_reduce_scatter(const struct ask *q)
 {
-    return folding(halving_all_gather(q));
+    return load_folding(halving_all_gather(q));
 }
 static struct tutti_load halving_all_reduce(const struct ask *q)
 {
     struct ask part = *q;
     part.b = q->b / q->p;
-    return both(halving_reduce_scatter(&part), halving_all_gather(&part));
+    return load_both(halving_reduce_scatter(&part), halving_all_gather(&part));
 }
 
 static struct tutti_load tree_reduce(const struct ask *q)
 {
-    return folding(up(q, q->r, q->d));
+    return load_folding(load_up(q, q->r, q->d));
 }
 static struct tutti_load tree_broadcast(const struct ask *q)
 {
-    return down(q, q->r, q->d);
+    return load_down(q, q->r, q->d);
 }
 static struct tutti_load tree_all_reduce(const struct ask *q)
 {
-    return both(tree_reduce(q), tree_broadcast(q));
+    return load_both(tree_reduce(q), tree_broadcast(q));
 }
 static struct tutti_load tree_gather(const struct ask *q)
 {
-    return of_blocks(q, up(q, q->r, q->d), q->r);
+    return load_of_blocks(q, load_up(q, q->r, q->d), q->r);
 }
 static struct tutti_load tree_scatter(const struct ask *q)
 {
-    return of_blocks(q, down(q, q->r, q->d), q->r);
+    return load_of_blocks(q, load_down(q, q->r, q->d), q->r);
 }
 static struct tutti_load tree_barrier(const struct ask *q)
 {
     struct ask token = *q;
     token.b = 0;
-    return both(up(&token, q->r, q->d), down(&token, q->r, q->d));
+    return load_both(load_up(&token, q->r, q->d), load_down(&token, q->r, q->d));
 }
 
 static struct tutti_load double_reduce(const struct ask *q)
 {
-    return folding(double_pass(q, true));
+    return load_folding(load_double_pass(q, true));
 }
 static struct tutti_load double_broadcast(const struct ask *q)
 {
-    return double_pass(q, false);
+    return load_double_pass(q, false);
 }
 static struct tutti_load double_all_reduce(const struct ask *q)
 {
-    return both(double_reduce(q), double_broadcast(q));
+    return load_both(double_reduce(q), double_broadcast(q));
 }
 
 /* A run of blocks is one message, two where it passes the last slot. */
 static struct tutti_load bruck_all_gather(const struct ask *q)
 {
-    struct tutti_load load = rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
+    struct tutti_load load = load_rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
     load.messages = 2 * q->fan + (q->r - 1) * (q->d - 1);
     load.all_messages = q->p * q->fan + q->p - 1 - q->fan;
     return load;
@@ -323,7 +167,7 @@ static struct tutti_load bruck_all_gather(const struct ask *q)
 /* Packed and unpacked as well. */
 static struct tutti_load bruck_all_to_all(const struct ask *q)
 {
-    struct tutti_load load = rounds(q->p, q->d, q->moves * q->b, q->p * q->b / q->r);
+    struct tutti_load load = load_rounds(q->p, q->d, q->moves * q->b, q->p * q->b / q->r);
     load.messages = 2 * q->fan;
     load.all_messages = q->p * q->fan;
     load.copied = 2 * q->p * q->b;
@@ -332,14 +176,14 @@ static struct tutti_load bruck_all_to_all(const struct ask *q)
 
 static struct tutti_load dissemination_barrier(const struct ask *q)
 {
-    struct tutti_load load = rounds(q->p, q->d, 0, 0);
+    struct tutti_load load = load_rounds(q->p, q->d, 0, 0);
     load.messages = 2 * q->fan;
     load.all_messages = q->p * q->fan;
     return load;
 }
 static struct tutti_load dissemination_scan(const struct ask *q)
 {
-    struct tutti_load load = folding_late(rounds(q->p, q->log, q->log * q->b, q->b));
+    struct tutti_load load = load_folding_late(load_rounds(q->p, q->log, q->log * q->b, q->b));
     double none = q->p - 1; /* in the round of distance d, d ranks have nobody to send to */
     load.messages -= 1;
     load.sent -= q->b;
@@ -353,7 +197,7 @@ static struct tutti_load dissemination_scan(const struct ask *q)
 /* Hierarchical: on each level the units but one send to it; parts with roots of their own share the work. */
 static struct tutti_load levels_pass(const struct ask *q, double bytes)
 {
-    struct tutti_load load = exchange(q->p, q->p - 1, bytes);
+    struct tutti_load load = load_exchange(q->p, q->p - 1, bytes);
     load.hops = q->depth;
     load.chain = q->depth * bytes;
     load.waits = q->p * q->depth;
@@ -361,15 +205,15 @@ static struct tutti_load levels_pass(const struct ask *q, double bytes)
 }
 static struct tutti_load levels_all_reduce(const struct ask *q)
 {
-    return both(folding(levels_pass(q, q->b / q->p)), levels_pass(q, q->b / q->p));
+    return load_both(load_folding(levels_pass(q, q->b / q->p)), levels_pass(q, q->b / q->p));
 }
 static struct tutti_load levels_reduce(const struct ask *q)
 {
-    return folding(up(q, 2, q->depth));
+    return load_folding(load_up(q, 2, q->depth));
 }
 static struct tutti_load levels_broadcast(const struct ask *q)
 {
-    return down(q, 2, q->depth);
+    return load_down(q, 2, q->depth);
 }
 static struct tutti_load levels_all_gather(const struct ask *q)
 {
@@ -377,26 +221,26 @@ static struct tutti_load levels_all_gather(const struct ask *q)
 }
 static struct tutti_load levels_reduce_scatter(const struct ask *q)
 {
-    return folding(levels_pass(q, q->b));
+    return load_folding(levels_pass(q, q->b));
 }
 static struct tutti_load levels_gather(const struct ask *q)
 {
     struct ask deep = *q;
     deep.d = q->depth;
-    return of_blocks(&deep, up(q, 2, q->depth), 2);
+    return load_of_blocks(&deep, load_up(q, 2, q->depth), 2);
 }
 static struct tutti_load levels_scatter(const struct ask *q)
 {
     struct ask deep = *q;
     deep.d = q->depth;
-    return of_blocks(&deep, down(q, 2, q->depth), 2);
+    return load_of_blocks(&deep, load_down(q, 2, q->depth), 2);
 }
 static struct tutti_load levels_barrier(const struct ask *q)
 {
     struct ask token = *q;
     token.b = 0;
-    struct tutti_load once = both(up(&token, 2, q->depth), down(&token, 2, q->depth));
-    return both(once, once); /* each group meets on the way up and on the way down */
+    struct tutti_load once = load_both(load_up(&token, 2, q->depth), load_down(&token, 2, q->depth));
+    return load_both(once, once); /* each group meets on the way up and on the way down */
 }
 
 /* ---- the table ---- */
