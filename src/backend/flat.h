@@ -451,6 +451,9 @@ bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_
 /* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
  * known of them. */
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
+/* Whether that way is taken where all ranks' posts allow it, instead of op->method. */
+bool flat_attach_pays(const struct flat_op *op);
+#define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
 /* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then
  * again from the start. */
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);

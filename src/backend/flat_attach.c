@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cross-memory copies: the kernel copies straight between private buffers of two processes. They may be forbidden (Yama,
- * seccomp, namespaces), so each rank tries them with each other when a lane is made and writes its verdict into its
- * area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there, which is
- * dear unless they are huge. */
+/* Cross-memory copies: the kernel copies straight between private buffers of two processes. They may be forbidden
+ * (Yama, seccomp, namespaces), so each rank tries them with each other when a lane is made and writes its verdict into
+ * its area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there,
+ * which is dear unless they are huge. */
 #include "backend/flat.h"
 
 #include <errno.h>
@@ -87,6 +87,12 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
     if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(lane)) return 0;
     if (named) return FLAT_ATTACHABLE;
     return flat_pages_huge(lane, op->send, send) && flat_pages_huge(lane, op->recv, recv) ? FLAT_ATTACHABLE : 0;
+}
+
+bool flat_attach_pays(const struct flat_op *op)
+{
+    return flat_attach_named(op->lane, &op->call) ||
+           flat_cost_attach(op->lane, &op->call) < op->method->cost_ns(op->lane, &op->call);
 }
 
 /* ---- copies ---- */

@@ -4,8 +4,6 @@
  * writes what it has so far to the others. In place is no different: what a rank writes into an output it has read. */
 #include "backend/flat.h"
 
-#define WINDOW_BYTES ((size_t)256 << 10) /* written at one go: many pages a call, and still in the cache */
-
 /* Slice r of the whole. */
 static size_t slice(const struct flat_op *op, uint32_t r, size_t *at)
 {
@@ -59,7 +57,7 @@ static size_t window(const struct flat_op *op, uint64_t u, size_t *at)
     size_t bytes = slice(op, op->lane->me, at), folded = u * op->piece < bytes ? u * op->piece : bytes;
     size_t due = folded - op->offset;
     *at += op->offset;
-    return folded == bytes || due >= WINDOW_BYTES ? due : 0;
+    return folded == bytes || due >= FLAT_WINDOW_BYTES ? due : 0;
 }
 
 static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)

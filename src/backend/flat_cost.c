@@ -5,6 +5,8 @@
  * and back as well. */
 #include "backend/flat.h"
 
+#include <math.h>
+
 #define CALL_NS 20.0  /* of a call itself */
 #define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
 #define LINE_WRITTEN 0.05
@@ -171,10 +173,15 @@ double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
 }
 
-/* What others fold is staged; results are written to all others, each window by a call of its own. */
+/* As staging, but what goes to others is copied to them, or from them, by the kernel: no rank copies out. */
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     const struct tutti_machine *m = &lane->machine;
     const struct bytes bytes = bytes_of(lane, call);
-    return CALL_NS + bytes.in / (double)m->attach_gbs + (double)m->attach_ns;
+    double n = lane->n, out = bytes.out / n, others = n - 1, copy = m->copy_gbs, ways = flows[call->info.kind].ways + 1;
+    double gbs = tutti_machine_share(m->attach_gbs, m->pull_all_gbs, n);
+    double calls = others * ceil(out / (double)FLAT_WINDOW_BYTES);
+    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways) + calls * (double)m->attach_ns;
+    ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + others * out / gbs;
+    return ns + (bytes.in + bytes.out) * bytes.far;
 }

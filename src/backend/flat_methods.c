@@ -49,6 +49,18 @@ FLAT_METHODS(DECLARE)
 const struct flat_method *const flat_methods[] = {FLAT_METHODS(ENTRY)};
 const size_t flat_n_methods = TUTTI_ARRAY_LEN(flat_methods);
 
+#define LAST_RESORT_NS 1e12
+
+/* A way that is asked for by name and depends on posts: then those that read none come last. */
+static bool is_of_posts(const struct flat_lane *lane, const struct tutti_backend_call *call, const char *wanted)
+{
+    for (size_t i = 0; i < flat_n_methods && *wanted; i++) {
+        const struct flat_method *m = flat_methods[i];
+        if (m->kind == call->info.kind && m->needs && strcmp(m->name, wanted) == 0) return m->fits(lane, call);
+    }
+    return false;
+}
+
 const struct flat_method *flat_choose(const struct flat_lane *lane, const struct tutti_backend_call *call,
                                       double *cost_ns)
 {
@@ -56,11 +68,12 @@ const struct flat_method *flat_choose(const struct flat_lane *lane, const struct
     double least = HUGE_VAL;
 
     const char *wanted = call->method ? call->method : lane->forced;
+    bool of_posts = is_of_posts(lane, call, wanted);
     for (size_t i = 0; i < flat_n_methods; i++) {
         const struct flat_method *m = flat_methods[i];
         if (m->kind != call->info.kind || m->needs || !m->fits(lane, call)) continue;
         bool forced = strcmp(m->name, wanted) == 0;
-        double ns = forced ? 0 : m->cost_ns(lane, call);
+        double ns = forced ? 0 : of_posts && m->who == FLAT_NOBODY ? LAST_RESORT_NS : m->cost_ns(lane, call);
         if (best && ns >= least) continue;
         best = m, least = ns;
     }
@@ -92,6 +105,7 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
         const struct flat_method *m = flat_methods[i];
         if (m->kind != call->info.kind || (m->needs & ~facts) || !m->fits(lane, call)) continue;
         bool instead = m->needs && (!chosen || !chosen->needs); /* the first one that the posts allow */
+        if (m->needs & FLAT_ATTACHABLE) instead = instead && m->cost_ns(lane, call) < chosen->cost_ns(lane, call);
         if (instead) chosen = m;
         out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(lane, call), false};
     }

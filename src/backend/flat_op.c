@@ -50,7 +50,8 @@ uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic ui
 static uint64_t own_facts(struct flat_op *op)
 {
     struct flat_post *post = flat_post_of(op, op->lane->me);
-    return flat_facts(op, &post->send, &post->recv);
+    uint64_t facts = flat_facts(op, &post->send, &post->recv);
+    return (facts & FLAT_ATTACHABLE) && !flat_attach_pays(op) ? facts & ~(uint64_t)FLAT_ATTACHABLE : facts;
 }
 
 static void write_post(struct flat_op *op, uint64_t facts)
