@@ -13,7 +13,7 @@ from .report import size_text
 from .results import SUBJECT, Results, ranks_text
 
 WIDTH, HEIGHT = 430.0, 300.0  # of a panel
-LEFT, TOP, GAP, LEGEND = 66.0, 46.0, 60.0, 200.0
+LEFT, TOP, GAP, LEGEND = 80.0, 46.0, 60.0, 200.0
 COLOURS = ("#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 SUBJECT_STYLES = {"pages": ("#d62728", ""), "huge": ("#d62728", "7 3"), "mapped": ("#d62728", "2 3")}
 SUBJECT_NAMES = {"pages": "private buffers", "huge": "private, huge pages", "mapped": "mapped buffers"}

@@ -113,10 +113,11 @@ def build_tutti(kit: Kit) -> Path:
             raise Missing("cmake is missing, and there is no build of tutti: give one with --tutti")
         return folder
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_BUILD_TESTS=OFF", "-DTUTTI_BUILD_EXAMPLES=OFF"]
+    jobs = str(len(os.sched_getaffinity(0)))
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     for command in (
         ["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *options],
-        ["cmake", "--build", str(folder), "--target", "tutti", "tutti_command", "-j", str(len(os.sched_getaffinity(0)))],
+        ["cmake", "--build", str(folder), "--target", "tutti", "tutti_command", "-j", jobs],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
@@ -127,12 +128,12 @@ def build_tutti(kit: Kit) -> Path:
 def make_tutti(kit: Kit) -> Program:
     folder = (kit.tutti or build_tutti(kit)).resolve()
     libraries = [f"-L{folder / 'lib'}", "-ltutti", f"-Wl,-rpath,{folder / 'lib'}"]
-    program = kit.link("bin/tutti", "tutti.c", ["cc", f"-I{ROOT / 'include'}"], libraries, "tutti must be built first")
+    compiler = ["cc", f"-I{ROOT / 'include'}"]
+    program = kit.link("bin/tutti", "tutti.c", compiler, libraries, "tutti must be built first")
     version = output_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
     return Program(
         [str(program)],
         version if re.fullmatch("[0-9a-f]+", version) else "",
-        # As mpirun does, it starts all ranks in one session: between sessions the scheduler gives no turns.
         launcher=lambda n, cpus: [str(folder / "bin" / "tutti"), "run", "-n", str(n), "--"],
         env={"LD_LIBRARY_PATH": str(folder / "lib")},
     )

@@ -69,7 +69,7 @@ class Ranks:
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        start_new_session=True,
+                        preexec_fn=os.setpgrp,  # not a session each: between sessions the scheduler gives no turns
                     )
                 )
             self._gather(server)

@@ -14,6 +14,7 @@ from .report import geomean, size_text
 
 SUBJECT = "tutti"
 LIMITS = ("copy", "stream")  # the harness's own operations
+LIMITS_FROM = 4 << 10  # below, a copy takes less than a cache line's way
 PRIVATE = ("pages", "huge")
 HUGE_FROM = 64 << 10  # smaller buffers are not measured in huge pages
 CALM = 0.05  # of a point's time some process waited for a CPU, at most, unless ranks outnumber CPUs
@@ -84,9 +85,11 @@ class Results:
 
     def limit_us(self, state: str, world: str, size: int, operations=LIMITS) -> float | None:
         """What all ranks need to copy so many bytes at once, and at least a cache line's way."""
-        sizes = [self.entry(state, world, op, size, SUBJECT, "huge") for op in operations]
-        times = [entry.us for entry in sizes if entry]
-        return max(min(times), self.latency.get(state, 0.0) / 1e3) if times else None
+        found = [self.entry(state, world, op, size, SUBJECT, "huge") for op in operations]
+        times, way = [entry.us for entry in found if entry], self.latency.get(state, 0.0) / 1e3
+        if size < LIMITS_FROM:
+            return way or None
+        return max(min(times), way) if times else None
 
 
 @dataclass(frozen=True)

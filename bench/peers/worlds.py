@@ -15,7 +15,7 @@ from typing import Callable
 from .programs import PEERS, Program
 from .ranks import Lost, Ranks
 from .report import size_text
-from .results import HUGE_FROM, LIMITS, SUBJECT, ranks_text, straddles
+from .results import HUGE_FROM, LIMITS, LIMITS_FROM, SUBJECT, ranks_text, straddles
 
 POINT_LIMIT_SECONDS = 90
 IDLE_SHARE = 0.05
@@ -47,7 +47,7 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         cells = [(op, size) for op in self.operations for size in (self.sizes if op != "barrier" else [0])]
-        return cells + [(op, size) for op in LIMITS for size in self.sizes if size >= 4096]
+        return cells + [(op, size) for op in LIMITS for size in self.sizes if size >= LIMITS_FROM]
 
     def points(self, cell: Cell, peers: list[str]) -> list[tuple[str, str]]:
         """Peers with the kinds of memory that are measured in the cell."""

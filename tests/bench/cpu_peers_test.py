@@ -243,8 +243,9 @@ def main() -> int:
         print("cc is missing: the harness can not be built, nothing was tried")
         return 77
     if "Run" in sys.argv[1:]:
-        if not (Path(os.environ.get("TUTTI_BUILD", "")) / "lib" / "libtutti.so").exists():
-            print("TUTTI_BUILD names no build of tutti, nothing was tried")
+        build = Path(os.environ.get("TUTTI_BUILD", ""))
+        if not all((build / path).exists() for path in ("lib/libtutti.so", "bin/tutti")):
+            print("TUTTI_BUILD names no build of tutti and its command, nothing was tried")
             return 77
     return 0 if unittest.main(exit=False).result.wasSuccessful() else 1
 
