@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* all_to_all: block r of everybody's input to rank r. The v form knows only its own row and column, so its posts tell
- * how many rounds the longest own block takes, and, where inputs are mapped, a round of staging tells where the blocks
- * are. In place, a round is staged before it is overwritten; mapped buffers swap, each pair half by half. */
+ * how many rounds the longest own block takes, and a first round of staging tells the places and lengths of the blocks.
+ * In place, a round is staged before it is overwritten; mapped buffers swap, each pair half by half. */
 #include "backend/flat.h"
 
 #define PAST_CACHE_BYTES ((size_t)4 << 20) /* written in all */
@@ -35,6 +35,45 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
     return lane->n > 1 && flat_block_bytes(lane, call) <= FLAT_LINE_MAX / lane->n;
 }
 
+/* ---- the first round of the v form: where this rank's blocks are, and how long ---- */
+
+struct entry {
+    uint64_t at, bytes;
+};
+
+static uint64_t table_rounds(const struct flat_op *op)
+{
+    return op->tables ? 1 : 0;
+}
+
+static void stage_table(struct flat_op *op)
+{
+    unsigned char *slot = flat_slot_in(op, op->lane->me, 0);
+    for (uint32_t r = 0; r < op->lane->n; r++) {
+        size_t at, bytes = flat_block_sent(op, r, &at);
+        struct entry entry = {at, bytes};
+        memcpy(slot + r * sizeof(entry), &entry, sizeof(entry));
+    }
+}
+
+/* What the peer has for this rank. After its first round is staged. */
+static struct entry entry_of(const struct flat_op *op, uint32_t peer)
+{
+    struct entry entry = {op->lane->me * op->bytes, op->bytes};
+    if (op->tables) memcpy(&entry, flat_slot_in(op, peer, 0) + op->lane->me * sizeof(entry), sizeof(entry));
+    return entry;
+}
+
+static bool agrees(const struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = flat_block(op, peer, &at);
+    struct entry entry = entry_of(op, peer);
+    if (!op->tables || entry.bytes == bytes) return true;
+    tutti_fail(TUTTI_ERR_MISMATCH, "rank %u sends %zu bytes to rank %u, which expects %zu", peer, (size_t)entry.bytes,
+               op->lane->me, bytes);
+    return false;
+}
+
 /* ---- staging ---- */
 
 /* What is equal on all ranks decides on the length of pieces. */
@@ -56,9 +95,14 @@ static size_t place_of(const struct flat_op *op, uint32_t r, uint64_t u)
     return r * (op->tables ? op->piece : flat_piece(op, op->bytes, u));
 }
 
-static void stage_round(struct flat_op *op, uint64_t u)
+static void stage_round(struct flat_op *op, uint64_t round)
 {
-    unsigned char *slot = flat_slot_in(op, op->lane->me, u);
+    unsigned char *slot = flat_slot_in(op, op->lane->me, round);
+    uint64_t u = round - table_rounds(op);
+    if (round < table_rounds(op)) {
+        stage_table(op);
+        return;
+    }
     for (uint32_t i = 1; i < op->lane->n; i++) {
         uint32_t r = flat_after(op->lane, i);
         size_t at, bytes = flat_piece(op, flat_block_sent(op, r, &at), u);
@@ -71,17 +115,21 @@ static void first(struct flat_op *op)
     stage_round(op, 0);
 }
 
-static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
+/* False: the peer has another number of bytes for this rank. */
+static bool copy_out(struct flat_op *op, uint64_t round, uint32_t peer)
 {
     const struct flat_lane *lane = op->lane;
+    uint64_t u = round - table_rounds(op);
+    if (round < table_rounds(op)) return agrees(op, peer);
     size_t to, from, bytes = flat_piece(op, flat_block(op, peer, &to), u);
-    const unsigned char *piece = flat_slot_in(op, peer, u) + place_of(op, lane->me, u);
+    const unsigned char *piece = flat_slot_in(op, peer, round) + place_of(op, lane->me, u);
     unsigned char *out = op->recv + to + u * op->piece;
     if (peer == lane->me) {
         flat_block_sent(op, peer, &from);
         piece = op->send + from + u * op->piece;
     }
     if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+    return true;
 }
 
 /* A rank that has staged n rounds has read n - 2 of all. */
@@ -89,7 +137,7 @@ static enum tutti_advance stage(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
     FLAT_BEGIN(op->at)
-    op->n_rounds = op->told;
+    op->n_rounds = op->told + table_rounds(op);
     for (op->round = 0; op->round <= op->n_rounds; op->round++) {
         if (op->round < op->n_rounds && op->round >= op->staged) {
             FLAT_WAIT(flat_round_room(op, op->round));
@@ -97,10 +145,10 @@ static enum tutti_advance stage(struct flat_op *op)
             flat_stage(op);
         }
         if (op->round == 0) continue;
-        copy_out(op, op->round - 1, lane->me);
+        if (!copy_out(op, op->round - 1, lane->me)) return TUTTI_RUN_FAILED;
         for (op->peer = 1; op->peer < lane->n; op->peer++) {
             FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
-            copy_out(op, op->round - 1, flat_after(lane, op->peer));
+            if (!copy_out(op, op->round - 1, flat_after(lane, op->peer))) return TUTTI_RUN_FAILED;
         }
         if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
     }
@@ -120,27 +168,7 @@ static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_
 /* v: the places of the blocks, as a round of staging. */
 static void start_pull(struct flat_op *op)
 {
-    op->n_rounds = op->tables ? 1 : 0;
-}
-
-static void stage_places(struct flat_op *op)
-{
-    unsigned char *slot = flat_slot_in(op, op->lane->me, 0);
-    for (uint32_t r = 0; r < op->lane->n; r++) {
-        size_t at;
-        flat_block_sent(op, r, &at);
-        memcpy(slot + r * sizeof(at), &at, sizeof(at));
-    }
-    flat_stage(op);
-}
-
-/* Of this rank's block in the peer's input. */
-static size_t place_in(const struct flat_op *op, uint32_t peer)
-{
-    size_t at;
-    if (!op->tables) return op->lane->me * op->bytes;
-    memcpy(&at, flat_slot_in(op, peer, 0) + op->lane->me * sizeof(at), sizeof(at));
-    return at;
+    op->n_rounds = table_rounds(op);
 }
 
 /* From where the operation is in the peer's block; false: it can not be mapped. */
@@ -149,7 +177,7 @@ static bool pull_piece(struct flat_op *op, uint32_t peer)
     size_t to, bytes = flat_block(op, peer, &to);
     size_t left = bytes - op->offset;
     if (bytes == 0) return true;
-    const unsigned char *source = flat_peer_part(op, peer, true, place_in(op, peer) + op->offset, left);
+    const unsigned char *source = flat_peer_part(op, peer, true, entry_of(op, peer).at + op->offset, left);
     if (!source) return false;
     if (left > PAUSE_BYTES) left = PAUSE_BYTES;
     flat_copy(op->recv + to + op->offset, source, left, is_large(op, PAST_CACHE_BYTES));
@@ -175,10 +203,12 @@ static enum tutti_advance pull(struct flat_op *op)
     FLAT_BEGIN(op->at)
     if (op->n_rounds > 0) {
         FLAT_WAIT(flat_round_room(op, 0));
-        stage_places(op);
+        stage_table(op);
+        flat_stage(op);
     }
     for (op->peer = 0; op->peer < lane->n; op->peer++) {
         FLAT_WAIT(flat_after(lane, op->peer) == lane->me || flat_staged(op, flat_after(lane, op->peer), op->n_rounds));
+        if (!agrees(op, flat_after(lane, op->peer))) return TUTTI_RUN_FAILED;
         op->offset = 0;
         do {
             if (!pull_piece(op, flat_after(lane, op->peer))) return unmapped();

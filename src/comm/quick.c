@@ -47,6 +47,7 @@ static bool sides_of(const struct form *form, const struct tutti_comm *comm, str
     if (plain->kind == TUTTI_SCATTER && !here) plain->in.bytes = 0;
     if ((plain->kind == TUTTI_REDUCE || plain->kind == TUTTI_GATHER) && !here) plain->out.bytes = 0;
     if (plain->kind == TUTTI_EXSCAN && comm->rank == 0) plain->out.bytes = 0;
+    if (plain->in.at > UINTPTR_MAX - plain->in.bytes || plain->out.at > UINTPTR_MAX - plain->out.bytes) return false;
     return (plain->in.bytes == 0 || plain->send) && (plain->out.bytes == 0 || plain->recv);
 }
 

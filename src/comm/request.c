@@ -177,8 +177,8 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
         .dtype = request->dtype,
         .op = op,
         .root = kind->rooted ? request->root : -1,
-        .count = table_shared(request) ? table_hash(request)
-                 : request->v          ? 0
+        .count = table_shared(request) ? table_hash(request) | TUTTI_COUNT_UNEQUAL
+                 : request->v          ? TUTTI_COUNT_UNEQUAL
                                        : request->count,
         .timeout_ns = request->options.timeout_ns ? request->options.timeout_ns : request->comm->timeout_ns,
         .tag = request->options.tag ? request->options.tag
