@@ -12,14 +12,16 @@ enum peer_kind {
     PEER_ALL_GATHER,
     PEER_REDUCE_SCATTER,
     PEER_ALL_TO_ALL,
-    PEER_ALL_REDUCE, /* of the other kinds, so that slots pass from one to the next */
+    PEER_ALL_REDUCE, /* some of the other kinds, so that slots pass from one to the next, */
     PEER_BARRIER,
+    PEER_BROADCAST, /* and so that ranks run ahead of one another */
+    PEER_GATHER,
     PEER_N_KINDS
 };
 /* Whether a rank is in place, or a buffer mapped: none, all, and so from rank to rank. */
 enum peer_which { PEER_NO, PEER_YES, PEER_SOME, PEER_N_WHICH };
 
-#define PEER_MAX_RANKS 17
+#define PEER_MAX_RANKS 20
 #define PEER_ARENA ((size_t)1 << 20) /* bytes of a buffer, guards included */
 #define PEER_GUARD 64
 
@@ -29,6 +31,7 @@ struct peer_plan {
     enum tutti_dtype dtype;
     int op; /* enum tutti_op; -1: the user's, which does not commute */
     size_t count;
+    int32_t root;
     const char *method; /* "flat:stage"; NULL: chosen */
     enum peer_which in_place, send_mapped, recv_mapped;
     bool async;

@@ -121,8 +121,10 @@ struct sides {
 static struct sides lay_sides(const struct peer_plan *p, uint32_t n, uint32_t me, struct peer_slot *slot)
 {
     struct sides s = {.in_place = is_so(p, p->in_place, me, 3)};
+    bool is_root = p->root == (int32_t)me;
+    if (p->kind == PEER_GATHER && !is_root) s.in_place = false; /* nothing to receive */
     s.send_all = p->kind == PEER_REDUCE_SCATTER || p->kind == PEER_ALL_TO_ALL;
-    s.recv_all = p->kind == PEER_ALL_GATHER || p->kind == PEER_ALL_TO_ALL;
+    s.recv_all = p->kind == PEER_ALL_GATHER || p->kind == PEER_ALL_TO_ALL || (p->kind == PEER_GATHER && is_root);
     s.send_elements = s.send_all
                           ? lay_out(p, n, p->v && p->kind == PEER_ALL_TO_ALL, p->counts[me], 1, slot->send_displs)
                           : p->counts[me][me];
@@ -155,6 +157,7 @@ static void fill_send(const struct peer_plan *p, uint32_t n, uint32_t me, const 
     size_t esize = ref_bytes(p->dtype);
     if (p->kind == PEER_BARRIER) return;
     for (uint32_t to = 0; s->send_all && to < n; to++) fill(p, me, to, slot->send + slot->send_displs[to] * esize);
+    if (p->kind == PEER_BROADCAST && p->root != (int32_t)me) return;
     if (!s->send_all) fill(p, me, 0, slot->send); /* to all the same */
 }
 
@@ -164,10 +167,13 @@ static void fill_recv(const struct peer_plan *p, uint32_t n, uint32_t me, const 
 {
     size_t esize = ref_bytes(p->dtype);
     unsigned char *at = image + (slot->recv - slot->recv_arena);
-    if (p->kind == PEER_BARRIER) return;
+    if (p->kind == PEER_BARRIER || (p->kind == PEER_GATHER && p->root != (int32_t)me)) return;
     for (uint32_t from = 0; s->recv_all && from < n; from++)
-        fill(p, from, p->kind == PEER_ALL_GATHER ? 0 : me, at + slot->recv_displs[from] * esize);
-    if (!s->recv_all && !fold(p, n, s->send_all ? me : 0, at)) image[0] ^= 1; /* no memory: a failure */
+        fill(p, from, s->send_all ? me : 0, at + slot->recv_displs[from] * esize);
+    if (p->kind == PEER_BROADCAST)
+        fill(p, (uint32_t)p->root, 0, at);
+    else if (!s->recv_all && !fold(p, n, s->send_all ? me : 0, at))
+        image[0] ^= 1; /* no memory: a failure */
 }
 
 void peer_prepare(const struct rank *rank, const struct peer_plan *p, struct peer_slot *slot)
@@ -219,6 +225,10 @@ enum tutti_status peer_start(struct rank *rank, const struct peer_plan *p, enum 
         return tutti_all_to_all(slot->send, slot->recv, p->count, p->dtype, rank->comm, &o, work);
     case PEER_ALL_REDUCE:
         return tutti_all_reduce(slot->send, slot->recv, p->count, p->dtype, op, rank->comm, &o, work);
+    case PEER_BROADCAST:
+        return tutti_broadcast(slot->recv, p->count, p->dtype, p->root, rank->comm, &o, work);
+    case PEER_GATHER:
+        return tutti_gather(slot->send, slot->recv, p->count, p->dtype, p->root, rank->comm, &o, work);
     default:
         return tutti_barrier(rank->comm, &o, work);
     }

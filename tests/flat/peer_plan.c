@@ -62,7 +62,8 @@ static void draw_op(uint64_t *random, struct peer_plan *p)
 void peer_plan(uint64_t *random, uint32_t n, size_t chunk, struct peer_plan *out)
 {
     static const enum peer_kind kinds[] = {PEER_ALL_GATHER, PEER_ALL_GATHER, PEER_REDUCE_SCATTER, PEER_REDUCE_SCATTER,
-                                           PEER_ALL_TO_ALL, PEER_ALL_TO_ALL, PEER_ALL_REDUCE,     PEER_BARRIER};
+                                           PEER_ALL_TO_ALL, PEER_ALL_TO_ALL, PEER_ALL_REDUCE,     PEER_BARRIER,
+                                           PEER_BROADCAST,  PEER_GATHER};
     static const char *const methods[] = {NULL, NULL, NULL, "flat", "flat:line", "flat:stage", "flat:stage"};
     memset(out, 0, sizeof *out);
     out->kind = kinds[below(random, sizeof kinds / sizeof kinds[0])];
@@ -75,13 +76,16 @@ void peer_plan(uint64_t *random, uint32_t n, size_t chunk, struct peer_plan *out
     out->recv_mapped = (enum peer_which)below(random, PEER_N_WHICH);
     out->async = below(random, 3) == 0;
     out->seed = peer_random(random);
+    out->root = (int32_t)below(random, n);
     if (out->v && out->kind == PEER_ALL_TO_ALL) out->in_place = PEER_NO;
+    if (out->kind == PEER_BROADCAST) out->in_place = PEER_YES; /* by nature */
     draw_counts(random, n, out);
 }
 
 void peer_print(const struct peer_plan *plan, char *out, size_t capacity)
 {
-    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce", "barrier"};
+    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
+                                        "barrier",    "broadcast",      "gather"};
     static const char *const which[] = {"no", "all", "some"};
     snprintf(out, capacity, "%s%s %s %s count %zu by %s, in place %s, mapped send %s recv %s%s", kinds[plan->kind],
              plan->v ? "_v" : "", tutti_dtype_name(plan->dtype),

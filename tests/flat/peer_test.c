@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* all_gather, reduce_scatter, all_to_all and their v forms through the back end flat: thousands of random calls, back
- * to back and some in flight at once, on threads and on processes, with large and with small slots of staging. */
+ * to back and some in flight at once, among calls of other kinds, on threads and on processes, with large and with
+ * small slots of staging. */
 #include "test.h"
 
 #include "peer.h"
@@ -93,6 +94,7 @@ static void many_threads(void **state)
 {
     (void)state;
     run(17, false, SMALL, 40);
+    run(20, false, SMALL, 40); /* butterflies of two levels */
 }
 
 static void processes(void **state)
