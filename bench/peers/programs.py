@@ -284,7 +284,7 @@ PEERS = {
         Peer("mpich", "M", "MPICH", make_mpich),
         Peer("gloo", "G", "Gloo", make_gloo),
         Peer("gloo_torch", "g", "Gloo through PyTorch", make_gloo_torch),
-        Peer("oneccl", "C", "oneCCL", make_oneccl),
+        Peer("oneccl", "I", "oneCCL", make_oneccl),
     )
 }
 

@@ -101,7 +101,7 @@ class Report(unittest.TestCase):
 
     def test_section_names_what_is_missing_and_lost(self) -> None:
         text = pages.section(self.found, pictures=True)
-        self.assertIn("| oneCCL | C | not measured: no oneCCL: --install", text)
+        self.assertIn("| oneCCL | I | not measured: no oneCCL: --install", text)
         self.assertIn("Open MPI, coll/sm | S | 4.1.4; 8 ranks: did not start: no word", text)
         self.assertIn("slower than the best peer in 1 of 10 cells: reduce_scatter 8 B (0.5).", text)
         self.assertIn("| reduce_scatter | **0.5O** | - | - |", text)
