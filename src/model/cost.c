@@ -23,15 +23,16 @@ struct rates {
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
 {
     const struct tutti_machine *m = &facts->machine;
-    double p = facts->shape.size, pull = 1 / tutti_machine_pull(m, p), fold = 1 / (double)m->fold_gbs;
-    struct rates rates = {1 / (double)m->copy_gbs, pull, larger(pull, fold), fold};
+    double p = facts->shape.size, half_way = 0.5 / (double)m->ring_gbs, fold = 1 / (double)m->fold_gbs;
+    double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
+    struct rates rates = {half_way, out, larger(out, fold), fold};
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
     if (2 * load->all_bytes > (double)m->cache_kib * 1024) {
-        double half = 0.5 / tutti_machine_memory(m, p); /* a copy reads a byte and writes one */
+        double half = 0.5 / tutti_machine_memory(m, p); /* a copy reads a byte and writes one; */
         rates.in += half;
-        rates.out += half;
-        rates.early += half;
-        rates.late += half;
+        rates.out += 2 * half; /* here, what is overwritten is read as well */
+        rates.early += 2 * half;
+        rates.late += 2 * half;
     }
     return rates;
 }
@@ -52,7 +53,7 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     /* Long messages wait until the receiver asks for them. */
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;
     /* Of a long message only the first slice is waited for: the others follow it. */
-    double chain = load->chain / pieces * (rates.in + rates.out), copied = load->copied * rates.in;
+    double chain = load->chain / pieces * (rates.in + rates.out), copied = load->copied / (double)m->copy_gbs;
     if (!facts->crowded) {
         double busy = load->messages * pieces * message / 2 + copied +
                       bytes_ns(&rates, load->sent, load->received, load->folded, load->early);

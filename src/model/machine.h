@@ -17,6 +17,7 @@
     X(yield_ns, 700, 10, 1e7, "a turn given up to another rank on the same CPU")                                       \
     X(call_ns, 500, 1, 1e7, "a call through the engine, apart from its messages")                                      \
     X(message_ns, 400, 1, 1e7, "a message through the engine, at both ends")                                           \
+    X(ring_gbs, 6, 0.01, 1e4, "messages through the engine, sent and received at once: bytes of one direction")        \
     X(pull_gbs, 30, 0.01, 1e4, "copying what a peer wrote just now and holds in its cache")                            \
     X(pull_all_gbs, 400, 0.01, 1e6, "the same, all ranks")                                                             \
     X(copy_gbs, 50, 0.01, 1e4, "copying in the own cache")                                                             \

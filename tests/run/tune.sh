@@ -22,7 +22,7 @@ explain() { # file, bytes
     TUTTI_BACKENDS=off TUTTI_TUNING=$1 "$tutti" bench all_to_all -n 4 -b "$2" -e "$2" --explain --rounds 1
 }
 
-constants='line_ns wake_ns yield_ns call_ns message_ns pull_gbs pull_all_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
+constants='line_ns wake_ns yield_ns call_ns message_ns ring_gbs pull_gbs pull_all_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
 attach_ns attach_gbs cache_kib'
 
 # What is measured is printed; written only when asked for.
@@ -51,7 +51,7 @@ fi
 
 # The choice follows the constants: where messages are dear the fewest, where bytes are dear the fewest bytes.
 printf 'message_ns 1000000\nline_ns 1\nwake_ns 10\n' >"$folder/messages.tune"
-printf 'message_ns 1\nline_ns 1\nwake_ns 10\npull_gbs 0.01\ncopy_gbs 0.01\n' >"$folder/bytes.tune"
+printf 'message_ns 1\nline_ns 1\nwake_ns 10\nring_gbs 0.01\n' >"$folder/bytes.tune"
 dear_messages=$(explain "$folder/messages.tune" 64K | chosen)
 dear_bytes=$(explain "$folder/bytes.tune" 64K | chosen)
 [ "$dear_messages" = bruck:2 ] || fail "where messages are dear '$dear_messages' is chosen"

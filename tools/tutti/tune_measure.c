@@ -17,6 +17,7 @@
 #define LIMIT_NS (200 * TUTTI_NS_PER_MS) /* of one wait: a peer that lost its CPU comes back sooner */
 #define NEAR_BYTES ((size_t)512 << 10)   /* what is copied in cache: with what it is copied from about a second level */
 #define BLOCK_BYTES ((size_t)32 << 10)   /* what is folded, as back ends do: three of them in the second level */
+#define RING_BYTES ((size_t)512 << 10)
 #define PULL_BYTES ((size_t)256 << 10)
 #define ATTACH_BYTES ((size_t)1 << 20)
 
@@ -173,6 +174,26 @@ static double message(struct tune *tune, uint32_t n, const struct tutti_machine 
     return ns > rest ? ns - rest : 0;
 }
 
+/* Two ranks send each other a block, in place. */
+static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    enum { CALLS = 10 };
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const unsigned char *own = tune->a + tune->rank * RING_BYTES;
+    double ns[BATCHES];
+    (void)n;
+    options.algorithm = "direct";
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns();
+        for (int i = 0; i < CALLS; i++)
+            if (tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) < 0) return 0;
+        ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
+    }
+    double call_ns = (double)known->call_ns + (double)known->line_ns + (double)known->message_ns;
+    double spent = least(ns, BATCHES);
+    return spent > call_ns ? RING_BYTES / (spent - call_ns) : 0;
+}
+
 /* ---- bytes in cache ---- */
 
 /* Each rank writes its data, all meet, each copies what its neighbour wrote. */
@@ -269,11 +290,11 @@ static double attach(struct tune *tune, uint32_t n, const struct tutti_machine *
 const struct tune_row tune_rows[] = {
     {"line_ns", TUNE_PAIR, TUNE_MEAN, true, line},           {"yield_ns", TUNE_PAIR, TUNE_MEAN, false, yield},
     {"wake_ns", TUNE_PAIR, TUNE_MEAN, false, wake},          {"call_ns", TUNE_ONE, TUNE_MEAN, false, call},
-    {"message_ns", TUNE_PAIR, TUNE_MEAN, true, message},     {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},
-    {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},      {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
-    {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},          {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
-    {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory}, {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},
-    {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
+    {"message_ns", TUNE_PAIR, TUNE_MEAN, true, message},     {"ring_gbs", TUNE_PAIR, TUNE_MEAN, true, ring},
+    {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},          {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},
+    {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},          {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
+    {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},      {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
+    {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call}, {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
 };
 const size_t tune_n_rows = TUTTI_ARRAY_LEN(tune_rows);
 
