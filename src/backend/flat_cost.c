@@ -36,11 +36,11 @@ static double block_bytes(const struct flat_lane *lane, const struct tutti_backe
     return (double)(bytes == SIZE_MAX ? UNKNOWN_BYTES : bytes);
 }
 
-/* Where ranks share CPUs each has to get its turn. */
-static double turns_ns(const struct flat_lane *lane, double turns)
+/* Where ranks share CPUs each of them has to get its turn for every hand-over, and once more to see the last one. */
+static double turns_ns(const struct flat_lane *lane, double ways)
 {
     double a_cpu = lane->n_cpus ? (double)lane->n / lane->n_cpus : lane->n;
-    return lane->crowded ? turns * a_cpu * (double)lane->machine.yield_ns : 0;
+    return lane->crowded ? (ways + 1) * a_cpu * (double)lane->machine.yield_ns : 0;
 }
 
 /* ---- lines ---- */

@@ -14,7 +14,7 @@
 #define TUTTI_MACHINE(X)                                                                                               \
     X(line_ns, 90, 1, 1e5, "a cache line from its writer to a reader that spins, one way")                             \
     X(wake_ns, 5000, 10, 1e7, "a word handed to a sleeper on the same CPU")                                            \
-    X(yield_ns, 700, 10, 1e7, "a turn given up to another rank on the same CPU")                                       \
+    X(yield_ns, 1500, 10, 1e7, "a turn given up to another rank on the same CPU")                                      \
     X(call_ns, 500, 1, 1e7, "a call through the engine, apart from its messages")                                      \
     X(message_ns, 400, 1, 1e7, "a message through the engine, at both ends")                                           \
     X(ring_gbs, 6, 0.01, 1e4, "messages through the engine, sent and received at once: bytes of one direction")        \
