@@ -41,6 +41,9 @@ for name in $constants; do
 done
 expect '^# tutti' "$tutti" bench all_reduce -b 8 -e 8 --calls 1 --rounds 1
 
+expect "tuning +.*$(basename "$file")" "$tutti" info
+expect 'tuning +built-in constants' env TUTTI_TUNING=off "$tutti" info
+
 # On one CPU what two ranks do at once is not measured, the rest is.
 if command -v taskset >/dev/null; then
     output=$(taskset -c "$(taskset -cp $$ | sed -E 's/.*: ([0-9]+).*/\1/')" "$tutti" tune -o "$folder/one.tune")

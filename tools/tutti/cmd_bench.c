@@ -164,6 +164,7 @@ static enum tutti_status sweep(struct bench_run *run, const struct request *r, s
     for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes; bytes *= s->factor) {
         c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
         c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
+        if (s->explain && sized && c.count == 0) continue; /* nothing moves: there is nothing to choose */
         enum tutti_status status = s->explain ? explain(run, &c, results) : measure(run, &c, results);
         if (status == TUTTI_ERR_UNSUPPORTED) {
             if (c.rank == 0 && !s->json) printf("# left out: %s\n", tutti_last_error()->text);

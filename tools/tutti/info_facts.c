@@ -7,11 +7,14 @@
 #include "backend/backend.h"
 #include "comm/bootstrap.h"
 #include "device/reduce.h"
+#include "model/machine.h"
 #include "transport/transport.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/comm.h>
+#include <unistd.h>
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -65,6 +68,22 @@ static void backends_gather(struct info *info)
     info_text(info, features, "back_ends", "option backends", "%s", text);
 }
 
+/* Whose constants predict what is fastest. */
+static void tuning_gather(struct info *info)
+{
+    struct tutti_machine machine;
+    char path[PATH_MAX];
+    const char *wanted = info->config ? info->config->text[TUTTI_OPT_tuning] : "off";
+    bool own = strcmp(wanted, "auto") == 0,
+         found = own && tutti_machine_path(path, sizeof path) && access(path, F_OK) == 0;
+    if (info->config && tutti_machine_load(info->config, &machine) < 0)
+        info_text(info, features, "tuning", "option tuning", "%s", tutti_last_error()->text);
+    else if (found || (!own && strcmp(wanted, "off") != 0))
+        info_text(info, features, "tuning", "option tuning", "%s", found ? path : wanted);
+    else
+        info_text(info, features, "tuning", "`tutti tune` measures this host", "built-in constants");
+}
+
 static void features_gather(struct info *info)
 {
 #define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
@@ -79,6 +98,7 @@ static void features_gather(struct info *info)
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
     simd_gather(info);
+    tuning_gather(info);
 }
 
 /* A line of /proc/meminfo, in bytes; 0 if there is none. */
