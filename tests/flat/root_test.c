@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* broadcast, reduce, gather, scatter, scan and exscan through the back end flat: thousands of random calls, back to
+ * back and some in flight at once, on threads and on processes, with large and with small slots of staging; long runs
+ * of rooted calls alone, in which nothing but the slots keeps ranks together. */
+#include "test.h"
+
+#include "root.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { IN_FLIGHT = 3 };
+
+struct mix {
+    struct root_draw draw;
+    uint32_t n_batches;
+    uint64_t seed;
+};
+
+static void check_batch(struct rank *rank, const struct root_plan *plans, struct peer_slot *slots, uint32_t n,
+                        enum tutti_op user)
+{
+    char text[256];
+    for (uint32_t i = 0; i < n; i++) root_prepare(rank, &plans[i], &slots[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        enum tutti_status status = root_start(rank, &plans[i], user, &slots[i]);
+        if (status == TUTTI_OK) continue;
+        root_print(&plans[i], text, sizeof text);
+        rank_fail(rank, __FILE__, __LINE__, "%s: %s", text, tutti_last_error()->text);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (slots[i].work) RANK_CHECK_OK(rank, tutti_work_wait(slots[i].work, 0));
+        tutti_work_free(slots[i].work);
+    }
+    for (uint32_t i = 0; i < n && !rank->failure[0]; i++) {
+        const char *wrong = root_compare(rank, &plans[i], &slots[i]);
+        root_print(&plans[i], text, sizeof text);
+        if (wrong) rank_fail(rank, __FILE__, __LINE__, "%s: %s", text, wrong);
+    }
+}
+
+static void run_mix(struct rank *rank)
+{
+    const struct mix *mix = rank->arg;
+    struct root_plan plans[IN_FLIGHT];
+    struct peer_slot slots[IN_FLIGHT];
+    uint64_t random = mix->seed + (uint64_t)rank->n * 7919; /* the same on all ranks */
+    enum tutti_op user;
+    for (int i = 0; i < IN_FLIGHT; i++) RANK_CHECK(rank, peer_slot_open(rank, &slots[i]));
+    RANK_CHECK_OK(rank, tutti_op_create(rank->context, peer_compose, NULL, false, &user));
+    for (uint32_t b = 0; b < mix->n_batches && !rank->failure[0]; b++) {
+        uint32_t n = 1 + (uint32_t)(peer_random(&random) % IN_FLIGHT);
+        for (uint32_t i = 0; i < n; i++) root_plan(&random, &mix->draw, &plans[i]);
+        check_batch(rank, plans, slots, n, user);
+    }
+    RANK_CHECK_OK(rank, tutti_op_destroy(rank->context, user));
+    for (int i = 0; i < IN_FLIGHT; i++) peer_slot_close(rank, &slots[i]);
+}
+
+struct world {
+    uint32_t n;
+    bool forked, small; /* slots of a page: sizes of many rounds are small */
+    uint32_t n_batches;
+    size_t most;
+    bool rooted, reproducible;
+};
+
+static void run(struct world w)
+{
+    const struct tutti_option options[] = {{"staging", w.small ? "448K" : "4M"},
+                                           {"reproducible", w.reproducible ? "1" : "0"}};
+    struct mix mix = {.n_batches = w.n_batches, .seed = test_seed() + w.small + 2 * (uint64_t)w.forked + w.n_batches};
+    mix.draw = (struct root_draw){w.n, w.small ? 4096 : 65536, w.most, w.rooted, w.n <= 16 || w.reproducible};
+    struct ranks_config config = {.n = w.n,
+                                  .forked = w.forked,
+                                  .options = options,
+                                  .n_options = 2,
+                                  .timeout_ns = UINT64_C(60000000000),
+                                  .deadline_s = 120,
+                                  .arg = &mix};
+    if (ranks_run(&config, run_mix) != 0) fail_msg("seed %llu", (unsigned long long)test_seed());
+}
+
+static void two_threads(void **state)
+{
+    (void)state;
+    run((struct world){.n = 2, .small = true, .n_batches = 400});
+    run((struct world){.n = 2, .n_batches = 100});
+}
+
+static void more_threads(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {3, 4, 5, 8};
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        run((struct world){.n = worlds[i], .small = true, .n_batches = 120});
+    run((struct world){.n = 4, .n_batches = 30});
+}
+
+static void many_threads(void **state)
+{
+    (void)state;
+    run((struct world){.n = 17, .small = true, .n_batches = 40});
+    run((struct world){.n = 17, .small = true, .n_batches = 20, .reproducible = true});
+}
+
+static void processes(void **state)
+{
+    (void)state;
+    run((struct world){.n = 2, .forked = true, .small = true, .n_batches = 300});
+    run((struct world){.n = 2, .forked = true, .n_batches = 100});
+    run((struct world){.n = 3, .forked = true, .small = true, .n_batches = 150});
+    run((struct world){.n = 5, .forked = true, .small = true, .n_batches = 100});
+}
+
+/* Nothing but the slots keeps ranks together. */
+static void rooted_calls_alone(void **state)
+{
+    (void)state;
+    run((struct world){.n = 2, .small = true, .n_batches = 300, .most = 20000, .rooted = true});
+    run((struct world){.n = 5, .small = true, .n_batches = 150, .most = 20000, .rooted = true});
+    run((struct world){.n = 4, .forked = true, .small = true, .n_batches = 150, .most = 20000, .rooted = true});
+    run((struct world){.n = 17, .small = true, .n_batches = 40, .most = 20000, .rooted = true});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_threads), cmocka_unit_test(more_threads),       cmocka_unit_test(many_threads),
+        cmocka_unit_test(processes),   cmocka_unit_test(rooted_calls_alone),
+    };
+    return cmocka_run_group_tests_name("flat root", tests, NULL, NULL);
+}
