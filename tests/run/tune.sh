@@ -70,6 +70,7 @@ printf 'line_ns 5\nlime_ns 5\n' >"$folder/wrong.tune"
 expect 'wrong\.tune:2: "lime_ns" is no constant of a machine; did you mean line_ns' env TUTTI_TUNING="$folder/wrong.tune" \
     "$tutti" bench -n 2 -b 8 -e 8
 expect 'tuning file .*nowhere\.tune can not be read: No such file' env TUTTI_TUNING="$folder/nowhere.tune" "$tutti" bench -n 2
+expect '^# [0-9]+ ranks' env TUTTI_TUNING="$folder/nowhere.tune" "$tutti" tune --dry-run
 expect 'tutti tune: .*can not be written' "$tutti" tune -o /proc/none/x.tune
 
 # The share of well chosen cells is told, as a page and as JSON.

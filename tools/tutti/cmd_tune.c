@@ -111,35 +111,45 @@ static enum tutti_status keep(const struct request *request, const struct tutti_
     return TUTTI_OK;
 }
 
+/* Whatever file there is now must not matter, right or wrong. */
+static const struct tutti_option untuned = {"tuning", "off"};
+
 /* What nobody measures: the cache, as the kernel tells it. */
 static enum tutti_status machine_begin(struct tutti_machine *machine)
 {
-    const struct tutti_option off = {"tuning", "off"};
     struct tutti_config config;
-    TUTTI_TRY(tutti_config_init(&config, &off, 1));
+    TUTTI_TRY(tutti_config_init(&config, &untuned, 1));
     enum tutti_status status = tutti_machine_load(&config, machine);
     tutti_config_fini(&config);
     return status;
 }
 
+static enum tutti_status measure_and_keep(const struct request *request, struct tutti_comm *comm, struct found *found)
+{
+    struct tutti_machine machine;
+    struct tune tune;
+    TUTTI_TRY(machine_begin(&machine));
+    TUTTI_TRY(tune_open(comm, machine.cache_kib, &tune));
+    enum tutti_status status = measure(&tune, tune_is_crowded(&tune), &machine, found);
+    if (status >= 0 && tune.rank == 0) {
+        show(&machine, found, tune.n);
+        status = keep(request, &machine, tune.n);
+    }
+    tune_close(&tune);
+    return status;
+}
+
 static enum tutti_status be_a_rank(const struct request *request)
 {
+    struct tutti_context *context = NULL;
     struct tutti_comm *comm = NULL;
-    struct tutti_machine machine;
-    struct tune tune = {.n = 0};
     struct found *found = calloc(tune_n_rows, sizeof *found);
-    enum tutti_status status = found ? machine_begin(&machine) : tutti_fail(TUTTI_ERR_MEMORY, "out of memory");
-    if (status >= 0) status = tutti_comm_create(NULL, NULL, &comm);
-    if (status >= 0) status = tune_open(comm, machine.cache_kib, &tune);
-    if (status >= 0) {
-        status = measure(&tune, tune_is_crowded(&tune), &machine, found);
-        if (status >= 0 && tune.rank == 0) {
-            show(&machine, found, tune.n);
-            status = keep(request, &machine, tune.n);
-        }
-        tune_close(&tune);
-    }
+    enum tutti_status status = found ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "out of memory");
+    if (status >= 0) status = tutti_context_create(&untuned, 1, &context);
+    if (status >= 0) status = tutti_comm_create(context, NULL, &comm);
+    if (status >= 0) status = measure_and_keep(request, comm, found);
     tutti_comm_destroy(comm);
+    tutti_context_destroy(context);
     free(found);
     return status;
 }
