@@ -467,6 +467,7 @@ double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_c
 double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
                        struct tutti_backend_candidate *out, size_t capacity);
 

@@ -68,7 +68,8 @@ static bool all_may(struct flat_lane *lane)
 static const struct {
     bool send, recv;
 } touched[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {false, true},
+    [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE_SCATTER] = {true, false}, [TUTTI_ALL_GATHER] = {true, false},
+    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, false},
 };
 
 bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_call *call)
@@ -91,8 +92,12 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 
 bool flat_attach_pays(const struct flat_op *op)
 {
-    return flat_attach_named(op->lane, &op->call) ||
-           flat_cost_attach(op->lane, &op->call) < op->method->cost_ns(op->lane, &op->call);
+    const struct flat_lane *lane = op->lane;
+    if (flat_attach_named(lane, &op->call)) return true;
+    for (const struct flat_method *const *m = lane->others[op->call.info.kind]; *m; m++)
+        if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(lane, &op->call))
+            return (*m)->cost_ns(lane, &op->call) < op->method->cost_ns(lane, &op->call);
+    return false;
 }
 
 /* ---- copies ---- */

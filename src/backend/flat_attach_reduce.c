@@ -1,19 +1,103 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reductions of private buffers with cross-memory copies. Results go straight into the outputs of all, so that nobody
- * copies out: each rank stages, in rounds, what others fold, folds its slice into its own output, and now and then
- * writes what it has so far to the others. In place is no different: what a rank writes into an output it has read. */
+/* Reductions of private buffers with cross-memory copies. A few ranks read what they fold straight from the inputs of
+ * the others, and write what came out straight into their outputs. A copy costs as much as some KiB, however, so many
+ * ranks stage, in rounds, what others fold, and only write results so. In place is no different: of other ranks'
+ * buffers a rank touches but its slice, which nobody else does. */
 #include "backend/flat.h"
 
-/* Slice r of the whole. */
-static size_t slice(const struct flat_op *op, uint32_t r, size_t *at)
+#define READERS_MOST 3
+
+/* This rank's share of the inputs. */
+static size_t slice(const struct flat_op *op, size_t *at)
 {
-    return flat_part(op, op->bytes, op->lane->n, r, at);
+    if (op->call.info.kind == TUTTI_REDUCE_SCATTER) return flat_block(op, op->lane->me, at);
+    return flat_part(op, op->bytes, op->lane->n, op->lane->me, at);
 }
 
-static void start(struct flat_op *op)
+/* What goes at once, where the operation is in the slice: in the inputs. */
+static size_t window(const struct flat_op *op, size_t *at)
 {
-    size_t at, longest = slice(op, 0, &at);
-    flat_cut(op, longest, op->lane->n - 1);
+    size_t bytes = slice(op, at) - op->offset;
+    *at += op->offset;
+    return bytes < op->piece ? bytes : op->piece;
+}
+
+static unsigned char *output(const struct flat_op *op)
+{
+    size_t at;
+    slice(op, &at);
+    return op->recv + (op->call.info.kind == TUTTI_REDUCE_SCATTER ? 0 : at) + op->offset;
+}
+
+static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = window(op, &at);
+    return flat_attach_write(op, peer, output(op), at, bytes);
+}
+
+static bool is_left(const struct flat_op *op)
+{
+    size_t at;
+    return window(op, &at) > 0;
+}
+
+static void go_on(struct flat_op *op)
+{
+    size_t at;
+    op->offset += window(op, &at);
+}
+
+/* ---- inputs are read: into the staging memory, in which nobody looks for anything during this operation ---- */
+
+static void start_reading(struct flat_op *op)
+{
+    size_t room = 2 * FLAT_SLOTS * op->lane->chunk / (op->lane->n - 1);
+    op->piece = (room < FLAT_WINDOW_BYTES ? room : FLAT_WINDOW_BYTES) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
+}
+
+static unsigned char *copy_of(const struct flat_op *op, uint32_t peer)
+{
+    const struct flat_lane *lane = op->lane;
+    return lane->staging[lane->me] + (peer - (peer > lane->me)) * op->piece;
+}
+
+static enum tutti_advance read_from(struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = window(op, &at);
+    return flat_attach_read(op, peer, copy_of(op, peer), at, bytes);
+}
+
+static void fold_window(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    const unsigned char *sources[FLAT_MAX_RANKS];
+    unsigned char *out = output(op);
+    size_t at, bytes = window(op, &at);
+    for (uint32_t r = 0; r < lane->n; r++) sources[r] = r == lane->me ? op->send + at : copy_of(op, r);
+    flat_fold_all(op, &out, 1, 0, sources, lane->n, 0, bytes);
+}
+
+static enum tutti_advance reading(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->at)
+    for (op->offset = 0; is_left(op); go_on(op)) {
+        for (op->peer = 1; op->peer < lane->n; op->peer++) FLAT_STEP(read_from(op, flat_after(lane, op->peer)));
+        fold_window(op);
+        for (op->peer = 1; op->call.info.kind == TUTTI_ALL_REDUCE && op->peer < lane->n; op->peer++)
+            FLAT_STEP(write_to(op, flat_after(lane, op->peer)));
+        FLAT_PAUSE();
+    }
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
+/* ---- inputs are staged ---- */
+
+static void start_staging(struct flat_op *op)
+{
+    size_t at;
+    flat_cut(op, flat_part(op, op->bytes, op->lane->n, 0, &at), op->lane->n - 1);
 }
 
 /* A slot holds pieces for all others, that for the next rank first. */
@@ -25,19 +109,20 @@ static const unsigned char *piece_from(const struct flat_op *op, uint32_t peer, 
 
 static void stage(struct flat_op *op, uint64_t u)
 {
-    unsigned char *slot = flat_slot_in(op, op->lane->me, u);
-    for (uint32_t i = 1; i < op->lane->n; i++) {
-        size_t at, bytes = flat_piece(op, slice(op, flat_after(op->lane, i), &at), u);
+    const struct flat_lane *lane = op->lane;
+    unsigned char *slot = flat_slot_in(op, lane->me, u);
+    for (uint32_t i = 1; i < lane->n; i++) {
+        size_t at, bytes = flat_piece(op, flat_part(op, op->bytes, lane->n, flat_after(lane, i), &at), u);
         if (bytes > 0) flat_take(op, slot + (i - 1) * op->piece, op->send + at + u * op->piece, bytes);
     }
     flat_stage(op);
 }
 
-static void fold(struct flat_op *op, uint64_t u)
+static void fold_round(struct flat_op *op, uint64_t u)
 {
     const struct flat_lane *lane = op->lane;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    size_t at, bytes = flat_piece(op, slice(op, lane->me, &at), u);
+    size_t at, bytes = flat_piece(op, slice(op, &at), u);
     unsigned char *out = op->recv + at + u * op->piece;
     if (bytes == 0) return;
     for (uint32_t r = 0; r < lane->n; r++)
@@ -51,35 +136,34 @@ static void fold(struct flat_op *op, uint64_t u)
     flat_fold_all(op, &out, 1, 0, sources, lane->n, 0, bytes);
 }
 
-/* Bytes of the slice that are folded after round u, but not written to the others yet; 0: wait for more. */
-static size_t window(const struct flat_op *op, uint64_t u, size_t *at)
+/* Bytes of the slice that are folded after n rounds, but not written to the others yet; 0: wait for more. */
+static size_t folded(const struct flat_op *op, uint64_t n, size_t *at)
 {
-    size_t bytes = slice(op, op->lane->me, at), folded = u * op->piece < bytes ? u * op->piece : bytes;
-    size_t due = folded - op->offset;
+    size_t bytes = slice(op, at), so_far = n * op->piece < bytes ? n * op->piece : bytes, due = so_far - op->offset;
     *at += op->offset;
-    return folded == bytes || due >= FLAT_WINDOW_BYTES ? due : 0;
-}
-
-static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
-{
-    size_t at, bytes = window(op, op->round, &at);
-    return flat_attach_write(op, peer, op->recv + at, at, bytes);
+    return so_far == bytes || due >= FLAT_WINDOW_BYTES ? due : 0;
 }
 
 static bool is_due(const struct flat_op *op)
 {
     size_t at;
-    return window(op, op->round, &at) > 0;
+    return folded(op, op->round, &at) > 0;
+}
+
+static enum tutti_advance write_folded(struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = folded(op, op->round, &at);
+    return flat_attach_write(op, peer, op->recv + at, at, bytes);
 }
 
 static void written(struct flat_op *op)
 {
     size_t at;
-    op->offset += window(op, op->round, &at);
+    op->offset += folded(op, op->round, &at);
 }
 
 /* A rank that has staged n rounds has read n - 2 of all. */
-static enum tutti_advance all_reduce(struct flat_op *op)
+static enum tutti_advance staging(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
     FLAT_BEGIN(op->at)
@@ -93,9 +177,9 @@ static enum tutti_advance all_reduce(struct flat_op *op)
         for (op->peer = 1; op->peer < lane->n; op->peer++)
             FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
         if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
-        fold(op, op->round - 1);
+        fold_round(op, op->round - 1);
         if (!is_due(op)) continue;
-        for (op->peer = 1; op->peer < lane->n; op->peer++) FLAT_STEP(write_to(op, flat_after(lane, op->peer)));
+        for (op->peer = 1; op->peer < lane->n; op->peer++) FLAT_STEP(write_folded(op, flat_after(lane, op->peer)));
         written(op);
         FLAT_PAUSE();
     }
@@ -104,15 +188,41 @@ static enum tutti_advance all_reduce(struct flat_op *op)
     FLAT_END;
 }
 
-static bool fits(const struct flat_lane *lane, const struct tutti_backend_call *call)
+/* ---- the methods: of two with one name, one fits ---- */
+
+static bool fits_reduce_scatter(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
-    return flat_fits_staging(lane, call) && !lane->addresses;
+    return lane->n > 1 && lane->chunk > 0 && !lane->addresses && !call->bind.scale;
+}
+
+static bool fits_reading(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return fits_reduce_scatter(lane, call) && !call->bind.v && lane->n <= READERS_MOST;
+}
+
+static bool fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return flat_fits_staging(lane, call) && !lane->addresses && !fits_reading(lane, call);
 }
 
 const struct flat_method flat_attach_all_reduce = {.name = "attach",
                                                    .kind = TUTTI_ALL_REDUCE,
                                                    .needs = FLAT_ATTACHABLE,
-                                                   .fits = fits,
+                                                   .fits = fits_reading,
                                                    .cost_ns = flat_cost_attach,
-                                                   .start = start,
-                                                   .advance = all_reduce};
+                                                   .start = start_reading,
+                                                   .advance = reading};
+const struct flat_method flat_attach_staged_all_reduce = {.name = "attach",
+                                                          .kind = TUTTI_ALL_REDUCE,
+                                                          .needs = FLAT_ATTACHABLE,
+                                                          .fits = fits_staging,
+                                                          .cost_ns = flat_cost_attach_staged,
+                                                          .start = start_staging,
+                                                          .advance = staging};
+const struct flat_method flat_attach_reduce_scatter = {.name = "attach",
+                                                       .kind = TUTTI_REDUCE_SCATTER,
+                                                       .needs = FLAT_ATTACHABLE,
+                                                       .fits = fits_reduce_scatter,
+                                                       .cost_ns = flat_cost_attach,
+                                                       .start = start_reading,
+                                                       .advance = reading};

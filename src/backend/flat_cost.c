@@ -173,15 +173,46 @@ double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
 }
 
-/* As staging, but what goes to others is copied to them, or from them, by the kernel: no rank copies out. */
+/* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */
+static const struct {
+    double in, out;
+} carried[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {1, 1}, [TUTTI_REDUCE_SCATTER] = {1, 0}, [TUTTI_ALL_GATHER] = {0, 1},
+    [TUTTI_ALL_TO_ALL] = {0, 1}, [TUTTI_BROADCAST] = {0, 1},
+};
+
+/* Bytes from or to each of the others, by calls of a window each. */
+static double carried_ns(const struct flat_lane *lane, double bytes, double others)
+{
+    double gbs = tutti_machine_share(lane->machine.attach_gbs, lane->machine.pull_all_gbs, lane->n);
+    return others * (bytes / gbs + ceil(bytes / (double)FLAT_WINDOW_BYTES) * (double)lane->machine.attach_ns);
+}
+
+static double ways_ns(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways);
+}
+
+/* What is folded was copied here before. */
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
-    const struct tutti_machine *m = &lane->machine;
     const struct bytes bytes = bytes_of(lane, call);
-    double n = lane->n, out = bytes.out / n, others = n - 1, copy = m->copy_gbs, ways = flows[call->info.kind].ways + 1;
-    double gbs = tutti_machine_share(m->attach_gbs, m->pull_all_gbs, n);
-    double calls = others * ceil(out / (double)FLAT_WINDOW_BYTES);
-    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways) + calls * (double)m->attach_ns;
-    ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + others * out / gbs;
-    return ns + (bytes.in + bytes.out) * bytes.far;
+    enum tutti_kind kind = call->info.kind;
+    double n = lane->n, from = kind == TUTTI_BROADCAST ? 1 : n, others = kind == TUTTI_BROADCAST ? 1 : n - 1;
+    double own = flows[kind].fold.once + flows[kind].fold.each > 0 || kind == TUTTI_BROADCAST ? 0 : bytes.out / n;
+    double ns = carried_ns(lane, carried[kind].in * bytes.in / from, others) +
+                carried_ns(lane, carried[kind].out * bytes.out / from, others);
+    ns += bytes.fold / (double)lane->machine.fold_gbs + own / (double)lane->machine.copy_gbs;
+    return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
+}
+
+/* As staging, but no rank copies out. */
+double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    double ns = bytes.in / (double)lane->machine.copy_gbs +
+                spread_ns(lane, bytes.fold, (double)lane->machine.fold_gbs) +
+                carried_ns(lane, bytes.out / lane->n, lane->n - 1.0);
+    return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
 }

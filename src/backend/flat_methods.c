@@ -11,20 +11,25 @@
     X(stage_all_reduce)                                                                                                \
     X(mapped_all_reduce)                                                                                               \
     X(attach_all_reduce)                                                                                               \
+    X(attach_staged_all_reduce)                                                                                        \
     X(line_all_gather)                                                                                                 \
     X(stage_all_gather)                                                                                                \
     X(push_all_gather)                                                                                                 \
     X(pull_all_gather)                                                                                                 \
+    X(attach_all_gather)                                                                                               \
     X(line_reduce_scatter)                                                                                             \
     X(stage_reduce_scatter)                                                                                            \
     X(mapped_reduce_scatter)                                                                                           \
+    X(attach_reduce_scatter)                                                                                           \
     X(line_all_to_all)                                                                                                 \
     X(stage_all_to_all)                                                                                                \
     X(pull_all_to_all)                                                                                                 \
     X(swap_all_to_all)                                                                                                 \
+    X(attach_all_to_all)                                                                                               \
     X(line_broadcast)                                                                                                  \
     X(stage_broadcast)                                                                                                 \
     X(mapped_broadcast)                                                                                                \
+    X(attach_broadcast)                                                                                                \
     X(line_reduce)                                                                                                     \
     X(stage_reduce)                                                                                                    \
     X(mapped_reduce)                                                                                                   \
@@ -56,7 +61,7 @@ static bool is_of_posts(const struct flat_lane *lane, const struct tutti_backend
 {
     for (size_t i = 0; i < flat_n_methods && *wanted; i++) {
         const struct flat_method *m = flat_methods[i];
-        if (m->kind == call->info.kind && m->needs && strcmp(m->name, wanted) == 0) return m->fits(lane, call);
+        if (m->kind == call->info.kind && m->needs && strcmp(m->name, wanted) == 0 && m->fits(lane, call)) return true;
     }
     return false;
 }
