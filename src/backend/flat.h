@@ -114,7 +114,7 @@ struct flat_lane {
     uint32_t *members;
     uint32_t n, me;
     struct flat_memory **memories; /* by slot: */
-    struct flat_area **areas;      /* areas[me] is own, */
+    struct flat_area **areas;      /* areas[me] is own, NULL where this rank is alone, */
     unsigned char **staging;       /* and what is behind it */
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */

@@ -6,6 +6,17 @@
 #include <math.h>
 
 #define FLAT_METHODS(X)                                                                                                \
+    X(alone_all_reduce)                                                                                                \
+    X(alone_reduce)                                                                                                    \
+    X(alone_broadcast)                                                                                                 \
+    X(alone_all_gather)                                                                                                \
+    X(alone_gather)                                                                                                    \
+    X(alone_scatter)                                                                                                   \
+    X(alone_reduce_scatter)                                                                                            \
+    X(alone_all_to_all)                                                                                                \
+    X(alone_barrier)                                                                                                   \
+    X(alone_scan)                                                                                                      \
+    X(alone_exscan)                                                                                                    \
     X(line_all_reduce)                                                                                                 \
     X(line_barrier)                                                                                                    \
     X(stage_all_reduce)                                                                                                \

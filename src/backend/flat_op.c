@@ -170,13 +170,14 @@ static void finish(struct flat_op *op)
     struct flat_lane *lane = op->lane;
     struct flat_area *area = own_area(lane);
 
+    tutti_free(op->tables);
+    op->tables = NULL;
+    if (!area) return; /* alone */
     if (op->symmetric && op->number - 1 > lane->synced) lane->synced = op->number - 1;
     if (op->symmetric) flat_read_by_all(lane, lane->rounds);
     lane->rounds += op->n_rounds;
     atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
     flat_publish(op, &area->done, op->number);
-    tutti_free(op->tables);
-    op->tables = NULL;
 }
 
 /* The awaited peer has posted another call under this number. */
@@ -268,6 +269,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
     op->number = ++lane->number;
     op->word = call->info.signature << 32 | (uint32_t)op->number;
+    op->begun = lane->n == 1; /* nobody reads a post */
     op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
     op->spins = lane->spins;
     op->send = call->bind.input;
@@ -328,6 +330,7 @@ void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_boa
 {
     const struct flat_lane *lane = (const struct flat_lane *)backend;
     const struct flat_area *area = lane->areas[peer];
+    if (!area) return; /* alone: nobody waits for it */
     uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
 
     for (uint32_t i = 0; i < FLAT_DEPTH; i++) {

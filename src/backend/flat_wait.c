@@ -122,6 +122,7 @@ void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
 void flat_leave(struct flat_lane *lane)
 {
     struct flat_area *area = lane->areas[lane->me];
+    if (!area) return; /* alone */
     atomic_store_explicit(&area->done, UINT64_MAX, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);

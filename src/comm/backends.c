@@ -43,7 +43,7 @@ static enum tutti_status gather_apart(struct tutti_comm *comm, const struct reco
 static bool is_wanted(const struct tutti_comm *comm)
 {
     const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
-    return strcmp(wanted, "off") != 0 && comm->size > 1 && !comm->family->world.decorated;
+    return strcmp(wanted, "off") != 0 && !comm->family->world.decorated;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)

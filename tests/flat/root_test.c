@@ -82,6 +82,12 @@ static void run(struct world w)
     if (ranks_run(&config, run_mix) != 0) fail_msg("seed %llu", (unsigned long long)test_seed());
 }
 
+static void alone(void **state)
+{
+    (void)state;
+    run((struct world){.n = 1, .n_batches = 300});
+}
+
 static void two_threads(void **state)
 {
     (void)state;
@@ -127,8 +133,8 @@ static void rooted_calls_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_threads), cmocka_unit_test(more_threads),       cmocka_unit_test(many_threads),
-        cmocka_unit_test(processes),   cmocka_unit_test(rooted_calls_alone),
+        cmocka_unit_test(alone),        cmocka_unit_test(two_threads), cmocka_unit_test(more_threads),
+        cmocka_unit_test(many_threads), cmocka_unit_test(processes),   cmocka_unit_test(rooted_calls_alone),
     };
     return cmocka_run_group_tests_name("flat root", tests, NULL, NULL);
 }
