@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define FLAT_MAX_RANKS 256
-#define FLAT_DEPTH 16
+#define FLAT_DEPTH 8
 #define FLAT_LINES 16 /* of a slot: the operation's word, then data */
 #define FLAT_LINE_BYTES 64
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)

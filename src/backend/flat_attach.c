@@ -69,7 +69,7 @@ static const struct {
     bool send, recv;
 } touched[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE_SCATTER] = {true, false}, [TUTTI_ALL_GATHER] = {true, false},
-    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, false},
+    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, true},
 };
 
 bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_call *call)

@@ -37,6 +37,8 @@ static enum tutti_advance read_part(struct flat_op *op, uint32_t peer)
     return flat_attach_read(op, peer, op->recv + part.to + op->offset, part.from + op->offset, window(op, part.bytes));
 }
 
+/* ---- all_gather and all_to_all ---- */
+
 static enum tutti_advance read_all(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
@@ -54,14 +56,48 @@ static enum tutti_advance read_all(struct flat_op *op)
     FLAT_END;
 }
 
-static enum tutti_advance read_root(struct flat_op *op)
+/* ---- broadcast: each other rank reads; of two, both copy a half if both may ---- */
+
+static bool is_shared(const struct flat_op *op)
+{
+    if (op->lane->n != 2) return false;
+    const struct flat_post *post = flat_post_of(op, 1 - flat_root(op));
+    return atomic_load_explicit(&post->facts, memory_order_relaxed) & FLAT_ATTACHABLE;
+}
+
+static size_t half(const struct flat_op *op)
+{
+    return is_shared(op) ? op->bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE : op->bytes;
+}
+
+static enum tutti_advance write_half(struct flat_op *op)
+{
+    return flat_attach_write(op, 1 - op->lane->me, op->send + op->offset, op->offset, window(op, op->bytes));
+}
+
+static enum tutti_advance read_half(struct flat_op *op)
+{
+    return flat_attach_read(op, flat_root(op), op->recv + op->offset, op->offset, window(op, half(op)));
+}
+
+static enum tutti_advance broadcast(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
-    for (op->offset = 0; !flat_is_root(op) && op->offset < op->bytes; op->offset += FLAT_WINDOW_BYTES) {
-        FLAT_STEP(flat_attach_read(op, flat_root(op), op->recv + op->offset, op->offset, window(op, op->bytes)));
-        FLAT_PAUSE();
+    if (!flat_is_root(op)) {
+        for (op->offset = 0; op->offset < half(op); op->offset += FLAT_WINDOW_BYTES) {
+            FLAT_STEP(read_half(op));
+            FLAT_PAUSE();
+        }
+        FLAT_WAIT(half(op) == op->bytes || flat_staged(op, flat_root(op), 1));
+    } else {
+        if (op->lane->n == 2) FLAT_WAIT(flat_posted(op, 1 - op->lane->me));
+        for (op->offset = half(op); op->offset < op->bytes; op->offset += FLAT_WINDOW_BYTES) {
+            FLAT_STEP(write_half(op));
+            FLAT_PAUSE();
+        }
+        flat_stage(op);
+        FLAT_WAIT(flat_left(op));
     }
-    if (flat_is_root(op)) FLAT_WAIT(flat_left(op));
     FLAT_END;
 }
 
@@ -88,4 +124,4 @@ const struct flat_method flat_attach_broadcast = {.name = "attach",
                                                   .needs = FLAT_ATTACHABLE,
                                                   .fits = fits,
                                                   .cost_ns = flat_cost_attach,
-                                                  .advance = read_root};
+                                                  .advance = broadcast};

@@ -199,10 +199,11 @@ double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend
 {
     const struct bytes bytes = bytes_of(lane, call);
     enum tutti_kind kind = call->info.kind;
-    double n = lane->n, from = kind == TUTTI_BROADCAST ? 1 : n, others = kind == TUTTI_BROADCAST ? 1 : n - 1;
-    double own = flows[kind].fold.once + flows[kind].fold.each > 0 || kind == TUTTI_BROADCAST ? 0 : bytes.out / n;
-    double ns = carried_ns(lane, carried[kind].in * bytes.in / from, others) +
-                carried_ns(lane, carried[kind].out * bytes.out / from, others);
+    bool one = kind == TUTTI_BROADCAST, folds = flows[kind].fold.once + flows[kind].fold.each > 0;
+    double others = one ? 1 : lane->n - 1.0, of = one ? lane->n == 2 ? 2 : 1 : lane->n;
+    double own = one || folds ? 0 : bytes.out / lane->n;
+    double ns = carried_ns(lane, carried[kind].in * bytes.in / of, others) +
+                carried_ns(lane, carried[kind].out * bytes.out / of, others);
     ns += bytes.fold / (double)lane->machine.fold_gbs + own / (double)lane->machine.copy_gbs;
     return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
 }

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #define CARD_VERSION 1
-#define CHUNK_MOST ((size_t)64 << 10)
+#define CHUNK_MOST ((size_t)256 << 10)
+#define CHUNK_EACH ((size_t)32 << 10) /* of a rank: more gains nothing where ranks are few */
 #define PAGE ((size_t)4096)
 /* Butterflies: groups of so many are read at once; measured: flat to 16 ranks, then groups of about eight. */
 #define GROUP_ALONE 16
@@ -117,12 +118,13 @@ static enum tutti_status tables_open(struct flat_lane *lane, const struct tutti_
     return TUTTI_OK;
 }
 
-/* The largest power of two that leaves as much again for other lanes; less than a page: too little. */
-static size_t chunk_within(size_t budget)
+/* As long as rounds gain from it, but leaving as much again for other lanes. Every lane gets a page: small calls need
+ * no more. */
+static size_t chunk_within(size_t budget, uint32_t n)
 {
-    size_t chunk = CHUNK_MOST;
-    while (chunk >= PAGE && memory_bytes(chunk) > budget / 2) chunk /= 2;
-    return chunk >= PAGE ? chunk : 0;
+    size_t chunk = CHUNK_EACH * n < CHUNK_MOST ? CHUNK_EACH * n : CHUNK_MOST;
+    while (chunk > PAGE && memory_bytes(chunk) > budget / 2) chunk -= PAGE;
+    return chunk;
 }
 
 static enum tutti_status refuse(const struct tutti_backend_config *config)
@@ -132,9 +134,6 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat serves up to %d ranks, not %u", FLAT_MAX_RANKS, config->n);
     if (!(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat needs memory that all ranks map, which %s has not", t->name);
-    if (config->n > 1 && chunk_within(config->staging_bytes) == 0)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "option staging leaves %zu bytes, too little for another communicator",
-                          config->staging_bytes);
     return TUTTI_OK;
 }
 
@@ -158,7 +157,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     flat_factor(lane->n, &lane->n_factors, lane->factors);
     TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);
     if (lane->n > 1) {
-        lane->chunk = chunk_within(config->staging_bytes);
+        lane->chunk = chunk_within(config->staging_bytes, config->n);
         TUTTI_TRY_GOTO(status, memory_open(lane, &mine.where), err_lane);
     }
     mine.bytes = lane->own_bytes;

@@ -5,6 +5,8 @@
  * round u - 2 to its end, so the slots need no acknowledgement of their own. */
 #include "backend/flat.h"
 
+#define SLICE_LEAST ((size_t)1024) /* of one rank in a round */
+
 /* Bytes of round u. */
 static size_t piece_of(const struct flat_op *op, uint64_t u)
 {
@@ -15,8 +17,9 @@ static size_t piece_of(const struct flat_op *op, uint64_t u)
 /* At least some rounds, so that copying in, folding and copying out overlap between ranks, but not of tiny ones. */
 static void start(struct flat_op *op)
 {
-    size_t piece = op->lane->chunk;
-    while (piece > 2 * FLAT_BLOCK_BYTES && op->bytes < 4 * piece) piece /= 2;
+    size_t piece = op->lane->chunk, least = 2 * FLAT_BLOCK_BYTES, slices = op->lane->n * SLICE_LEAST;
+    if (slices > least) least = slices;
+    while (piece >= 2 * least && op->bytes < 4 * piece) piece /= 2;
     op->piece = piece;
     op->n_rounds = (op->bytes + piece - 1) / piece;
 }

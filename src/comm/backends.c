@@ -8,6 +8,7 @@
 
 #define APART_ID UINT64_C(0x6261636b656e6473) /* of the team that the cards travel on */
 #define FLAT_NAME "flat"
+#define BACKEND_RANKS 256 /* more are not served: they are spared the gathering of cards */
 
 /* ---- opening ---- */
 
@@ -43,12 +44,13 @@ static enum tutti_status gather_apart(struct tutti_comm *comm, const struct reco
 static bool is_wanted(const struct tutti_comm *comm)
 {
     const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
-    return strcmp(wanted, "off") != 0 && !comm->family->world.decorated;
+    return strcmp(wanted, "off") != 0 && comm->size <= BACKEND_RANKS && !comm->family->world.decorated;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)
 {
-    size_t budget = (size_t)comm->context->config.number[TUTTI_OPT_staging] / 2; /* the other half is for rings */
+    const struct tutti_config *options = &comm->context->config;
+    size_t budget = (size_t)options->number[TUTTI_OPT_staging] - tutti_rings_staging(options);
     size_t used = atomic_load(&comm->family->staging_used);
     return used < budget ? budget - used : 0;
 }

@@ -32,10 +32,10 @@ struct tutti_bootstrap {
     bool crowded;                        /* this rank is of a crowded world already: those ranks may run beside these */
     const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
-/* Of the option `staging` rings get one half, the back ends the other. */
+/* Of the option `staging` rings get a quarter, the back ends the rest. */
 static inline size_t tutti_rings_staging(const struct tutti_config *config)
 {
-    return (size_t)config->number[TUTTI_OPT_staging] / 2;
+    return (size_t)config->number[TUTTI_OPT_staging] / 4;
 }
 /* The members of one bootstrap; communicators that split from one another share it. */
 struct tutti_world {

@@ -120,7 +120,7 @@ static void memory_gather(struct info *info)
     info_bytes(info, memory, "available", NULL, meminfo("MemAvailable"));
     if (!info->config) return;
     info_bytes(info, memory, "staging_of_a_rank", "at most; option staging", info->config->number[TUTTI_OPT_staging]);
-    info_bytes(info, memory, "staging_of_rings", "half of it, over all peers", tutti_rings_staging(info->config));
+    info_bytes(info, memory, "staging_of_rings", "a quarter of it, over all peers", tutti_rings_staging(info->config));
     info_bytes(info, memory, "staging_of_back_ends", "the rest, over all communicators",
                info->config->number[TUTTI_OPT_staging] - tutti_rings_staging(info->config));
     info_bytes(info, memory, "heap_of_a_rank", "address space, not memory; option heap",
