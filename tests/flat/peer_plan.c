@@ -64,7 +64,7 @@ void peer_plan(uint64_t *random, uint32_t n, size_t chunk, struct peer_plan *out
     static const enum peer_kind kinds[] = {PEER_ALL_GATHER, PEER_ALL_GATHER, PEER_REDUCE_SCATTER, PEER_REDUCE_SCATTER,
                                            PEER_ALL_TO_ALL, PEER_ALL_TO_ALL, PEER_ALL_REDUCE,     PEER_BARRIER,
                                            PEER_BROADCAST,  PEER_GATHER};
-    static const char *const methods[] = {NULL, NULL, NULL, "flat", "flat:line", "flat:stage", "flat:stage"};
+    static const char *const methods[] = {NULL, NULL, NULL, "flat", "flat:line", "flat:stage", "flat:attach"};
     memset(out, 0, sizeof *out);
     out->kind = kinds[below(random, sizeof kinds / sizeof kinds[0])];
     out->v = out->kind < PEER_ALL_REDUCE && below(random, 3) == 0;
