@@ -361,6 +361,8 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
 /* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
  * that what ranks do in one overlaps with the next, but none of tiny pieces. */
 void flat_cut(struct flat_op *op, size_t block, uint32_t n);
+/* The same in as few rounds as slots allow, all alike: where all ranks copy in and out at once, nothing overlaps. */
+void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n);
 /* Bytes of round u of a block. */
 static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t u)
 {
@@ -482,6 +484,8 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
 void flat_sleep_end(struct tutti_runner *runner);
 /* This rank reads nothing any more: its peers need not wait for it. */
 void flat_leave(struct flat_lane *lane);
+/* The same of an operation that has failed after its post; returns when no living peer touches its buffers any more. */
+void flat_withdraw(struct flat_op *op);
 void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_lane.c) */
 /* Registers this process for membarrier; whether sleepers can use it. */
 bool flat_barrier_available(void);

@@ -79,7 +79,7 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
 
 static void start_stage(struct flat_op *op)
 {
-    flat_cut(op, op->bytes, 1);
+    flat_cut_evenly(op, op->bytes, 1);
 }
 
 static void stage_own(struct flat_op *op, uint64_t u)

@@ -79,7 +79,7 @@ static bool agrees(const struct flat_op *op, uint32_t peer)
 /* What is equal on all ranks decides on the length of pieces. */
 static void start_stage(struct flat_op *op)
 {
-    flat_cut(op, op->tables ? op->lane->chunk * FLAT_SLOTS : op->bytes, op->lane->n);
+    flat_cut_evenly(op, op->tables ? op->lane->chunk * FLAT_SLOTS : op->bytes, op->lane->n);
     op->n_rounds = (op->bytes + op->piece - 1) / op->piece;
 }
 

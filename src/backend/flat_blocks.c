@@ -104,11 +104,30 @@ enum tutti_status flat_blocks_copy(struct flat_op *op)
     return TUTTI_OK;
 }
 
+/* Pieces are whole lines, and where slots are too short for that, whole elements of any type. */
+static size_t unit_of(size_t piece)
+{
+    return piece < TUTTI_CACHE_LINE ? ELEMENT_MOST : TUTTI_CACHE_LINE;
+}
+
+static void cut(struct flat_op *op, size_t block, size_t piece)
+{
+    op->piece = piece - piece % unit_of(piece);
+    op->n_rounds = (block + op->piece - 1) / op->piece;
+}
+
 void flat_cut(struct flat_op *op, size_t block, uint32_t n)
 {
     size_t slot = op->lane->chunk, least = 2 * FLAT_BLOCK_BYTES;
     while (slot > least && block < 4 * slot / n) slot /= 2;
-    size_t piece = slot / n, unit = piece < TUTTI_CACHE_LINE ? ELEMENT_MOST : TUTTI_CACHE_LINE;
-    op->piece = piece - piece % unit;
-    op->n_rounds = (block + op->piece - 1) / op->piece;
+    cut(op, block, slot / n);
+}
+
+void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
+{
+    size_t most = op->lane->chunk / n, unit = unit_of(most);
+    cut(op, block, most);
+    if (op->n_rounds < 2) return;
+    size_t even = (block + op->n_rounds - 1) / op->n_rounds;
+    cut(op, block, (even + unit - 1) / unit * unit);
 }

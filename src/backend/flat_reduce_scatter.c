@@ -69,7 +69,7 @@ static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_c
 
 static void start_stage(struct flat_op *op)
 {
-    flat_cut(op, op->bytes, op->lane->n);
+    flat_cut_evenly(op, op->bytes, op->lane->n);
 }
 
 /* Pieces lie one behind the other, each as long as it is. */
