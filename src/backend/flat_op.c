@@ -224,10 +224,23 @@ static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_
     *count = atomic_load_explicit(&post->count, memory_order_relaxed);
 }
 
+/* Peers may be reading its buffers, or writing to them. */
+static bool is_exposed(const struct flat_op *op)
+{
+    uint64_t reachable = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED | FLAT_ATTACHABLE;
+    if (op->lane->n == 1) return false;
+    const struct flat_post *post = flat_post_of(op, op->lane->me);
+    if (atomic_load(&post->word) != op->word) return false;
+    return op->begun ? op->method->needs != 0 : (atomic_load(&post->facts) & reachable) != 0;
+}
+
 static void op_cancel(struct tutti_runner *runner)
 {
     struct flat_op *op = op_of(runner);
-    flat_leave(op->lane);
+    if (is_exposed(op))
+        flat_withdraw(op);
+    else
+        flat_leave(op->lane);
     tutti_free(op->tables);
     op->tables = NULL;
 }

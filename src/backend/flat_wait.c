@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define CALM_NS (300 * TUTTI_NS_PER_MS) /* a rank that is stopped does not keep others for longer */
+
 static long membarrier(int command)
 {
     return syscall(SYS_membarrier, command, 0, 0);
@@ -126,6 +128,30 @@ void flat_leave(struct flat_lane *lane)
     atomic_store_explicit(&area->done, UINT64_MAX, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
+}
+
+/* ---- failure ---- */
+
+static bool may_touch(const struct flat_op *op, uint32_t peer)
+{
+    const struct flat_lane *lane = op->lane;
+    struct tutti_transport *t = lane->transport;
+    if (peer == lane->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
+    return atomic_load(&lane->areas[peer]->done) < op->number &&
+           t->ops->life(t, lane->members[peer]) == TUTTI_LIFE_ALIVE;
+}
+
+/* Who has not begun this operation finds no post of this rank any more; who has is about to learn of the failure. Both
+ * write before they read, so one of them sees the other. */
+void flat_withdraw(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    uint64_t deadline = tutti_deadline_ns(CALM_NS);
+    atomic_store(&flat_post_of(op, lane->me)->word, 0);
+    flat_leave(lane);
+    if (!lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    for (uint32_t r = 0; r < lane->n; r++)
+        while (may_touch(op, r) && tutti_now_ns() < deadline) tutti_sleep_ns(CALM_NS / 10000);
 }
 
 void flat_stage(struct flat_op *op)
