@@ -105,17 +105,14 @@ static bool is_line(const struct flat_lane *lane, enum tutti_kind kind, size_t b
     return m && strcmp(m->name, "line") == 0;
 }
 
-/* Where operations take lines, too, for the two meet on one lane. */
+/* Where operations take lines, too, for the two meet on one lane: up to the first size at which they do not, since
+ * predictions may cross more than once. */
 size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind)
 {
-    size_t most = 0, over = FLAT_LINE_MAX + 1;
-    if (lane->n_factors != 1 || lane->crowded || !endings[kind] || !is_line(lane, kind, kind != TUTTI_BARRIER))
-        return 0;
-    while (over - most > 1) {
-        size_t middle = most + (over - most) / 2;
-        *(is_line(lane, kind, middle) ? &most : &over) = middle;
-    }
-    return most + 1;
+    size_t bytes = kind != TUTTI_BARRIER;
+    if (lane->n_factors != 1 || lane->crowded || !endings[kind] || !is_line(lane, kind, bytes)) return 0;
+    while (bytes <= FLAT_LINE_MAX && is_line(lane, kind, bytes)) bytes++;
+    return bytes;
 }
 
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *t)
