@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fingerprints through every method of the back end flat, in every number of ranks that the algorithms are checked for:
+ * each word of each output is made of exactly the words that it should be. The methods are taken from their table, so
+ * that a new one is tried without being named here; one that could not be made to run is a failure. */
+#include "test.h"
+
+#include "backend/flat.h"
+#include "rig.h"
+
+#include <stdio.h>
+
+static const uint32_t worlds[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 64};
+enum { CHUNK = 4096, SIZES = 12 };
+
+/* Words of a block, around what methods have as limits: lines, rounds, and where they take another way. */
+static size_t size_of(size_t i, enum tutti_kind kind, uint32_t n, uint64_t random)
+{
+    const size_t slot = CHUNK / 8, part = slot / n ? slot / n : 1;
+    const size_t sizes[SIZES] = {1,        7,        70 / n,       70,           part,         5 * part + 1,
+                                 slot - 1, slot + 3, 2 * slot + 1, 5 * slot + 7, 9 * slot + 1, 1 + random % (6 * slot)};
+    size_t most = (n > 9 ? (size_t)48 << 10 : (size_t)96 << 10) / (mark_words(kind, n, 1) > 1 ? n : 1);
+    size_t count = kind == TUTTI_BARRIER ? 0 : sizes[i] ? sizes[i] : 1;
+    return count < most ? count : most - random % 7;
+}
+
+/* A call that this method may carry out, as far as its buffers matter. */
+static void suit(const struct flat_method *m, uint32_t n, size_t i, uint64_t *random, struct mark_plan *p)
+{
+    uint64_t all = UINT64_MAX;
+    *p = (struct mark_plan){.kind = m->kind, .n = n, .seed = mark_random(random)};
+    p->count = size_of(i, m->kind, n, mark_random(random));
+    p->root = (uint32_t)(mark_random(random) % n);
+    snprintf(p->algorithm, sizeof p->algorithm, "flat:%s", m->name);
+    p->send_mapped = m->needs & FLAT_SEND_MAPPED ? all : m->needs ? 0 : mark_random(random);
+    p->recv_mapped = m->needs & FLAT_RECV_MAPPED ? all : m->needs ? 0 : mark_random(random);
+    p->in_place = m->needs & FLAT_SAME ? all : m->needs & FLAT_APART ? 0 : mark_random(random);
+    if (m->needs && p->send_mapped != p->recv_mapped) p->in_place = m->needs & FLAT_SAME ? all : 0;
+    if (p->in_place && m->needs) p->send_mapped |= p->recv_mapped, p->recv_mapped |= p->send_mapped;
+    p->v = mark_has_v(m->kind) && i % 3 == 2;
+    p->scaled = tutti_kind_info(m->kind)->reduces && i % 5 == 4;
+}
+
+/* Whether it ran. Where it can, it has to. */
+static bool run_method(struct rig *rig, const struct flat_method *m, uint32_t n, uint64_t *random)
+{
+    uint32_t could = 0, ran = 0;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct mark_plan plan;
+        suit(m, n, i, random, &plan);
+        could += rig_fits(rig, m, &plan);
+        if (!rig_run(rig, &plan, 1)) fail_msg("%s", rig_why(rig));
+        ran += rig_ran(rig, m) == n;
+    }
+    if (could > 0 && ran == 0)
+        fail_msg("%s by %s on %u ranks ran %u times of %u", tutti_kind_name(m->kind), m->name, n, ran, could);
+    return ran > 0;
+}
+
+static void run_worlds(bool addresses, uint64_t seed, bool *ran)
+{
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        struct rig_config config = {.n = worlds[w], .addresses = addresses, .chunk = CHUNK, .seed = seed + w};
+        struct rig *rig = rig_open(&config);
+        uint64_t random = seed * 31 + w;
+        for (size_t i = 0; i < flat_n_methods; i++) ran[i] |= run_method(rig, flat_methods[i], worlds[w], &random);
+        rig_close(rig);
+    }
+}
+
+static void between_processes(void **state)
+{
+    (void)state;
+    bool ran[256] = {false};
+    assert_in_range(flat_n_methods, 1, 256);
+    run_worlds(false, test_seed(), ran);
+    for (size_t i = 0; i < flat_n_methods; i++)
+        if (!ran[i]) fail_msg("%s by %s never ran", tutti_kind_name(flat_methods[i]->kind), flat_methods[i]->name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(between_processes)};
+    return cmocka_run_group_tests_name("flat marks", tests, NULL, NULL);
+}
