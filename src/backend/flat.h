@@ -268,6 +268,9 @@ static inline bool flat_staged(struct flat_op *op, uint32_t peer, uint64_t n)
 {
     return flat_reached(op, peer, &flat_post_of(op, peer)->in, n);
 }
+/* Of the lines that are about to be waited for one after the other, where ranks are many: they are asked for at once. */
+void flat_posts_ahead(const struct flat_op *op);
+void flat_flags_ahead(const struct flat_op *op, enum flat_flag_name flag);
 /* All ranks have left the slots of this operation's number. */
 bool flat_room(struct flat_op *op);
 /* All other ranks have completed this operation: nobody touches this rank's buffers any more. */
@@ -369,6 +372,13 @@ static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t
     size_t at = u * op->piece;
     return at >= block ? 0 : block - at < op->piece ? block - at : op->piece;
 }
+/* All rounds of an operation whose ranks all put and take (flat_rounds.c): put fills the own slot; take uses what the
+ * peer has put, in the order of flat_after, at last the own. False: FAILED. op->n_rounds is set, op->staged are put. */
+struct flat_rounds {
+    void (*put)(struct flat_op *op, uint64_t round);
+    bool (*take)(struct flat_op *op, uint64_t round, uint32_t peer);
+};
+enum tutti_advance flat_rounds(struct flat_op *op, const struct flat_rounds *rounds);
 /* The i-th rank after this one: where all begin with their own neighbour, none is asked by all at once. */
 static inline uint32_t flat_after(const struct flat_lane *lane, uint32_t i)
 {
@@ -385,6 +395,9 @@ static inline uint32_t flat_lines_of(size_t bytes)
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
 /* Whether what the peer gives is there; after that, some bytes of it. */
 bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level);
+/* See flat_posts_ahead: of a level's group, of all ranks at level 0. */
+void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride);
+void flat_lines_ahead(const struct flat_op *op);
 void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
                      unsigned char *out);
 

@@ -56,6 +56,7 @@ static enum tutti_advance line(struct flat_op *op)
     FLAT_BEGIN(op->at)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         put_level(op);
+        flat_group_ahead(op, op->level, op->stride);
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
             FLAT_WAIT(take_level(op, flat_digit_peer(lane, op->level, op->stride, op->peer)));
         op->stride *= lane->factors[op->level];
@@ -98,36 +99,22 @@ static void first(struct flat_op *op)
     stage_own(op, 0);
 }
 
-static void copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
+static bool copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
 {
     size_t bytes;
     unsigned char *block = block_of(op, peer, &bytes);
     bytes = flat_piece(op, bytes, u);
-    if (bytes > 0)
+    if (peer != op->lane->me && bytes > 0)
         flat_copy(block + u * op->piece, flat_slot_in(op, peer, u), bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+    return true;
 }
 
-/* A rank that has staged n rounds has read n - 2 of all. */
 static enum tutti_advance stage(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
-    FLAT_BEGIN(op->at)
-    for (op->round = 0; op->round <= op->n_rounds; op->round++) {
-        if (op->round < op->n_rounds && op->round >= op->staged) {
-            FLAT_WAIT(flat_round_room(op, op->round));
-            stage_own(op, op->round);
-            flat_stage(op);
-        }
-        if (op->round == 0) continue;
-        for (op->peer = 1; op->peer < lane->n; op->peer++) {
-            FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
-            copy_out(op, op->round - 1, flat_after(lane, op->peer));
-        }
-        if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
-    }
-    if (is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
-    flat_has_read(op, op->n_rounds);
-    FLAT_END;
+    static const struct flat_rounds rounds = {stage_own, copy_out};
+    enum tutti_advance run = flat_rounds(op, &rounds);
+    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    return run;
 }
 
 static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)

@@ -26,6 +26,7 @@ static enum tutti_advance line(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
     if (op->n_put == 0) flat_lines_put(op, 0, op->send, op->bytes * op->lane->n);
+    flat_lines_ahead(op);
     for (op->peer = 0; op->peer < op->lane->n; op->peer++) FLAT_WAIT(take_block(op, op->peer));
     FLAT_END;
 }
@@ -132,29 +133,13 @@ static bool copy_out(struct flat_op *op, uint64_t round, uint32_t peer)
     return true;
 }
 
-/* A rank that has staged n rounds has read n - 2 of all. */
 static enum tutti_advance stage(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
-    FLAT_BEGIN(op->at)
+    static const struct flat_rounds rounds = {stage_round, copy_out};
     op->n_rounds = op->told + table_rounds(op);
-    for (op->round = 0; op->round <= op->n_rounds; op->round++) {
-        if (op->round < op->n_rounds && op->round >= op->staged) {
-            FLAT_WAIT(flat_round_room(op, op->round));
-            stage_round(op, op->round);
-            flat_stage(op);
-        }
-        if (op->round == 0) continue;
-        if (!copy_out(op, op->round - 1, lane->me)) return TUTTI_RUN_FAILED;
-        for (op->peer = 1; op->peer < lane->n; op->peer++) {
-            FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
-            if (!copy_out(op, op->round - 1, flat_after(lane, op->peer))) return TUTTI_RUN_FAILED;
-        }
-        if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
-    }
-    if (is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
-    flat_has_read(op, op->n_rounds);
-    FLAT_END;
+    enum tutti_advance run = flat_rounds(op, &rounds);
+    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    return run;
 }
 
 static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)

@@ -10,6 +10,7 @@
 #define CALL_NS 20.0  /* of a call itself */
 #define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
 #define LINE_WRITTEN 0.05
+#define PEER_READ 0.3 /* of a line's way: to look at one more rank, asked for ahead */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 /* Blocks: so many whatever the number of ranks, and so many for each rank. */
@@ -30,6 +31,13 @@ static const struct {
     [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
 };
 
+/* How often in a round a rank looks at each of the others. */
+static const double polls[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = 2, [TUTTI_REDUCE] = 2,         [TUTTI_ALL_GATHER] = 1, [TUTTI_GATHER] = 1,
+    [TUTTI_SCATTER] = 1,    [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,
+    [TUTTI_EXSCAN] = 1,
+};
+
 static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     size_t bytes = flat_block_bytes(lane, call);
@@ -47,7 +55,7 @@ static double turns_ns(const struct flat_lane *lane, double ways)
 
 /* What the busiest rank writes and reads, and how many hand-overs follow one another. */
 struct lines {
-    double written, read, ways;
+    double written, read, ways, peers;
 };
 
 static struct lines butterfly(const struct flat_lane *lane, size_t bytes)
@@ -56,6 +64,7 @@ static struct lines butterfly(const struct flat_lane *lane, size_t bytes)
     for (uint32_t l = 0; l < lane->n_factors; l++) {
         lines.written += flat_lines_of(bytes);
         lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes);
+        lines.peers += lane->factors[l] - 1;
     }
     return lines;
 }
@@ -67,38 +76,40 @@ static struct lines growing(const struct flat_lane *lane, size_t bytes)
     for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++]) {
         lines.written += flat_lines_of(bytes * stride);
         lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
+        lines.peers += lane->factors[l] - 1;
     }
     return lines;
 }
 
 static struct lines exchange(const struct flat_lane *lane, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes * lane->n), (lane->n - 1) * (double)flat_lines_of(bytes), 1};
+    return (struct lines){flat_lines_of(bytes * lane->n), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
 }
 
 static struct lines to_root(const struct flat_lane *lane, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes), (lane->n - 1) * (double)flat_lines_of(bytes), 1};
+    return (struct lines){flat_lines_of(bytes), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
 }
 
 static struct lines from_root(const struct flat_lane *lane, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes * lane->n), flat_lines_of(bytes), 1};
+    return (struct lines){flat_lines_of(bytes * lane->n), flat_lines_of(bytes), 1, 1};
 }
 
 /* Ranks, leaders of groups, root. */
 static struct lines grouped(const struct flat_lane *lane, size_t bytes)
 {
     uint32_t group = flat_group(lane);
-    struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1};
+    struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1, group - 1};
     if (group == lane->n) return own;
-    return (struct lines){2 * own.written, own.read + (double)((lane->n - 1) / group) * own.written, 2};
+    return (struct lines){2 * own.written, own.read + (double)((lane->n - 1) / group) * own.written, 2,
+                          own.peers + (double)((lane->n - 1) / group)};
 }
 
 static struct lines broadcast(const struct flat_lane *lane, size_t bytes)
 {
     double lines = flat_lines_of(bytes), stages = flat_group(lane) < lane->n ? 2 : 1;
-    return (struct lines){stages * lines, stages * lines, stages};
+    return (struct lines){stages * lines, stages * lines, stages, stages};
 }
 
 static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_lane *lane, size_t bytes) = {
@@ -110,10 +121,16 @@ static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_lane *lan
     [TUTTI_EXSCAN] = to_root,
 };
 
+/* The first one is in the hand-over. */
+static double further(double peers)
+{
+    return peers > 1 ? (peers - 1) * PEER_READ : 0;
+}
+
 double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     const struct lines lines = lines_of[call->info.kind](lane, (size_t)block_bytes(lane, call));
-    double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN;
+    double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN + further(lines.peers);
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, lines.ways);
 }
 
@@ -158,7 +175,8 @@ double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_
     const struct bytes bytes = bytes_of(lane, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
     double rounds = lane->chunk ? most / (double)lane->chunk : 0, ways = flows[call->info.kind].ways + rounds;
-    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways);
+    double looks = further((lane->n - 1) * polls[call->info.kind]) * (1 + rounds);
+    double ns = CALL_NS + (ways + looks) * (double)m->line_ns + turns_ns(lane, ways);
     ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + spread_ns(lane, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
 }
@@ -170,7 +188,8 @@ double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend
     const struct bytes bytes = bytes_of(lane, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
     double near = spread_ns(lane, moved, (double)lane->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
-    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
+    double looks = further(polls[call->info.kind] > 0 ? lane->n - 1 : 1);
+    return CALL_NS + (ways + looks) * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
 }
 
 /* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */

@@ -30,6 +30,7 @@ static enum tutti_advance in_lines(struct flat_op *op)
         flat_lines_put(op, 0, op->send, op->bytes);
     } else {
         keep_own(op);
+        flat_lines_ahead(op);
         for (op->peer = 1; op->peer < lane->n; op->peer++) {
             FLAT_WAIT(flat_lines_there(op, flat_after(lane, op->peer), 0));
             flat_lines_part(op, flat_after(lane, op->peer), 0, 0, op->bytes,

@@ -24,6 +24,19 @@ bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level)
     return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
 }
 
+void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride)
+{
+    const struct flat_lane *lane = op->lane;
+    for (uint32_t d = 0; lane->n > 2 && d < lane->factors[level]; d++)
+        __builtin_prefetch(slot_of(op, flat_digit_peer(lane, level, stride, d), level));
+}
+
+void flat_lines_ahead(const struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    for (uint32_t i = 1; lane->n > 2 && i < lane->n; i++) __builtin_prefetch(slot_of(op, flat_after(lane, i), 0));
+}
+
 void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
                      unsigned char *out)
 {
@@ -61,6 +74,7 @@ static enum tutti_advance all_reduce(struct flat_op *op)
         } else {
             flat_lines_put(op, 0, op->send, op->bytes);
         }
+        flat_group_ahead(op, op->level, op->stride);
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
             FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
         fold_level(op, op->level + 1 == lane->n_factors);
@@ -75,6 +89,7 @@ static enum tutti_advance barrier(struct flat_op *op)
     FLAT_BEGIN(op->at)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         if (op->level >= op->n_put) flat_lines_put(op, op->level, NULL, 0);
+        flat_group_ahead(op, op->level, op->stride);
         for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
             FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
         op->stride *= lane->factors[op->level];

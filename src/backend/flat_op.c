@@ -145,6 +145,7 @@ static enum tutti_advance prologue(struct flat_op *op)
     op->told = op->method->tell ? op->method->tell(op) : 0;
     write_post(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
     if (op->method->who == FLAT_ALL) {
+        flat_posts_ahead(op);
         for (op->peer = 0; op->peer < lane->n; op->peer++) {
             if (op->peer == lane->me) continue;
             FLAT_WAIT(flat_posted(op, op->peer));

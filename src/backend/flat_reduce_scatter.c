@@ -47,6 +47,7 @@ static enum tutti_advance line(struct flat_op *op)
     } else if (op->n_put == 0) {
         flat_lines_put(op, 0, op->send, flat_send_bytes(op));
     }
+    flat_lines_ahead(op);
     for (op->peer = 0; op->peer < op->lane->n; op->peer++) FLAT_WAIT(is_there(op, op->peer));
     fold_lines(op);
     FLAT_END;
@@ -100,39 +101,27 @@ static void first(struct flat_op *op)
     stage_round(op, 0);
 }
 
-static void fold_round(struct flat_op *op, uint64_t u)
+/* When all are there. */
+static bool fold_round(struct flat_op *op, uint64_t u, uint32_t peer)
 {
     const struct flat_lane *lane = op->lane;
     const unsigned char *sources[FLAT_MAX_RANKS];
     size_t at, bytes, place = place_of(op, lane->me, u, &bytes);
     unsigned char *out = op->recv + u * op->piece;
-    if (bytes == 0) return;
+    if (peer != lane->me || bytes == 0) return true;
     own_block(op, &at);
     for (uint32_t r = 0; r < lane->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[lane->me] = op->send + at + u * op->piece;
     flat_fold_all(op, &out, 1, is_large(op, TUTTI_PAST_CACHE_BYTES), sources, lane->n, 0, bytes);
+    return true;
 }
 
-/* A rank that has staged n rounds has read n - 2 of all. */
 static enum tutti_advance stage(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
-    FLAT_BEGIN(op->at)
-    for (op->round = 0; op->round <= op->n_rounds; op->round++) {
-        if (op->round < op->n_rounds && op->round >= op->staged) {
-            FLAT_WAIT(flat_round_room(op, op->round));
-            stage_round(op, op->round);
-            flat_stage(op);
-        }
-        if (op->round == 0) continue;
-        for (op->peer = 1; op->peer < lane->n; op->peer++)
-            FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
-        if (op->round >= 2) flat_read_by_all(op->lane, lane->rounds + op->round - 2);
-        fold_round(op, op->round - 1);
-    }
-    if (is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
-    flat_has_read(op, op->n_rounds);
-    FLAT_END;
+    static const struct flat_rounds rounds = {stage_round, fold_round};
+    enum tutti_advance run = flat_rounds(op, &rounds);
+    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    return run;
 }
 
 static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)

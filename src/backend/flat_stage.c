@@ -75,12 +75,14 @@ static enum tutti_advance all_reduce(struct flat_op *op)
             flat_stage(op);
         }
         if (op->round >= 1 && op->round <= op->n_rounds) {
+            flat_posts_ahead(op);
             for (op->peer = 1; op->peer < lane->n; op->peer++)
                 FLAT_WAIT(flat_staged(op, flat_after(lane, op->peer), op->round));
             if (lane->rounds + op->round >= 3) flat_read_by_all(op->lane, lane->rounds + op->round - 3);
             fold(op, op->round - 1);
         }
         if (op->round >= 2) {
+            flat_flags_ahead(op, FLAT_FOLDED);
             for (op->peer = 1; op->peer < lane->n; op->peer++) {
                 FLAT_WAIT(flat_reached(op, flat_after(lane, op->peer),
                                        flat_flag(op, flat_after(lane, op->peer), FLAT_FOLDED),

@@ -127,6 +127,8 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
     bytes_copy(slot->data, t->send, t->send_bytes);
     atomic_store_explicit(&slot->word, word, memory_order_release);
     flat_told(lane);
+    for (uint32_t r = 0; lane->n > 2 && r < lane->n; r++)
+        __builtin_prefetch(&lane->areas[r]->slots[0][number % FLAT_DEPTH]);
     for (uint32_t r = 0; r < lane->n; r++) {
         if (r == lane->me) continue;
         if (!slot_wait(&lane->areas[r]->slots[0][number % FLAT_DEPTH], word, lane->spins)) return TUTTI_RUN_BLOCKED;
