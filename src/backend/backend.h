@@ -68,6 +68,7 @@ union tutti_backend_room {
 struct tutti_tiny {
     enum tutti_kind kind;
     uint32_t log_element, divisor;
+    uint32_t root; /* rooted kinds' */
     const unsigned char *send;
     unsigned char *recv;
     size_t send_bytes, bytes; /* of the whole send buffer, of a block */

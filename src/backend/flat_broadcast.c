@@ -39,7 +39,7 @@ static enum tutti_advance in_lines(struct flat_op *op)
         FLAT_WAIT(flat_lines_there(op, giver(op), 0));
         flat_lines_part(op, giver(op), 0, 0, op->bytes, op->recv);
     }
-    if (gives(op)) flat_lines_put(op, 0, op->recv, op->bytes);
+    if (gives(op) && op->n_put == 0) flat_lines_put(op, 0, op->recv, op->bytes);
     FLAT_END;
 }
 

@@ -27,7 +27,7 @@ static enum tutti_advance in_lines(struct flat_op *op)
     const struct flat_lane *lane = op->lane;
     FLAT_BEGIN(op->at)
     if (!flat_is_root(op)) {
-        flat_lines_put(op, 0, op->send, op->bytes);
+        if (op->n_put == 0) flat_lines_put(op, 0, op->send, op->bytes);
     } else {
         keep_own(op);
         flat_lines_ahead(op);

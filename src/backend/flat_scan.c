@@ -39,6 +39,7 @@ static bool ends_group(const struct flat_op *op)
 
 static void put_own(struct flat_op *op)
 {
+    if (op->n_put > 0) return; /* by flat_tiny */
     _Alignas(TUTTI_CACHE_LINE) unsigned char own[FLAT_LINE_ROOM];
     flat_take(op, own, op->send, op->bytes);
     flat_lines_put(op, 0, own, op->bytes);

@@ -63,21 +63,23 @@ static bool lie_well(const struct form *form, int32_t rank, const struct tutti_p
     return in->at == out->at;
 }
 
+/* How many ranks contribute to this rank's result, for avg. */
+static uint32_t contributors(const struct tutti_comm *comm, enum tutti_kind kind)
+{
+    if (kind == TUTTI_SCAN) return (uint32_t)comm->rank + 1;
+    if (kind == TUTTI_EXSCAN) return comm->rank ? (uint32_t)comm->rank : 1;
+    return (uint32_t)comm->size;
+}
+
 static void fill(const struct tutti_comm *comm, const struct form *form, enum tutti_kind kind, size_t count,
                  enum tutti_dtype dtype, enum tutti_op op, int32_t root, struct tutti_backend_call *call)
 {
     bool divides = form->reduces && op == TUTTI_AVG;
-    int32_t rank = comm->rank;
     call->bind = (struct tutti_bind){.count = count, .dtype = dtype, .divisor = 1};
     call->commutative = true;
     call->method = NULL;
     if (form->reduces) call->bind.reduce = comm->context->kernels->reduce[dtype][op];
-    if (divides) {
-        call->bind.divide = tutti_divide_find(dtype);
-        call->bind.divisor = (uint32_t)(kind == TUTTI_SCAN     ? rank + 1
-                                        : kind == TUTTI_EXSCAN ? (rank ? rank : 1)
-                                                               : comm->size);
-    }
+    if (divides) call->bind.divide = tutti_divide_find(dtype), call->bind.divisor = contributors(comm, kind);
     call->info = (struct tutti_call_info){.kind = kind,
                                           .dtype = dtype,
                                           .op = form->reduces ? (int32_t)op : -1,
@@ -111,13 +113,15 @@ static void tiny_fill(const struct tutti_comm *comm, const struct tutti_plain *p
 {
     const struct form *form = &forms[plain->kind];
     int32_t op = form->reduces ? (int32_t)plain->op : -1;
-    struct tutti_call_info info = {.kind = plain->kind, .dtype = plain->dtype, .op = op, .root = -1};
+    int32_t root = form->rooted ? plain->root : -1;
+    struct tutti_call_info info = {.kind = plain->kind, .dtype = plain->dtype, .op = op, .root = root};
 
     info.count = plain->count;
     *tiny = (struct tutti_tiny){
         .kind = plain->kind,
         .log_element = log_bytes[plain->dtype],
-        .divisor = (uint32_t)comm->size,
+        .divisor = contributors(comm, plain->kind),
+        .root = (uint32_t)plain->root,
         .send = (const unsigned char *)plain->in.at,
         .recv = (unsigned char *)plain->out.at,
         .send_bytes = plain->in.bytes,
@@ -125,7 +129,7 @@ static void tiny_fill(const struct tutti_comm *comm, const struct tutti_plain *p
         .reduce = form->reduces ? comm->context->kernels->reduce[plain->dtype][plain->op] : NULL,
         .divide = form->reduces && plain->op == TUTTI_AVG ? tutti_divide_find(plain->dtype) : NULL,
         .signature = tutti_sign(&info, false, false, 0, 0),
-        .call = tutti_call_word((uint32_t)info.kind, (uint32_t)info.dtype, (uint32_t)op, -1),
+        .call = tutti_call_word((uint32_t)info.kind, (uint32_t)info.dtype, (uint32_t)op, root),
         .count = plain->count,
     };
 }
@@ -165,7 +169,8 @@ static enum tutti_status run_quick(struct tutti_comm *comm, struct tutti_plain *
 static bool is_repeat(const struct tutti_plain *last, const struct tutti_plain *plain)
 {
     return last->send == plain->send && last->recv == plain->recv && last->count == plain->count &&
-           last->kind == plain->kind && last->dtype == plain->dtype && last->op == plain->op;
+           last->kind == plain->kind && last->dtype == plain->dtype && last->op == plain->op &&
+           last->root == plain->root;
 }
 
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,

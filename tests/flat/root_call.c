@@ -201,23 +201,25 @@ enum tutti_status root_start(struct rank *rank, const struct root_plan *p, enum 
     bool root = (uint32_t)rank->index == p->root;
     o.premul_value = 2;
     o.algorithm = p->method;
+    /* Without options there is a short way. */
+    const struct tutti_call_options *options = p->method || p->op == TUTTI_PREMUL_SUM ? &o : NULL;
     slot->work = NULL;
     switch (p->kind) {
     case ROOT_BROADCAST:
-        return tutti_broadcast(slot->recv, p->count, p->dtype, (int32_t)p->root, comm, &o, work);
+        return tutti_broadcast(slot->recv, p->count, p->dtype, (int32_t)p->root, comm, options, work);
     case ROOT_REDUCE:
-        return tutti_reduce(slot->send, root ? slot->recv : NULL, p->count, p->dtype, op, (int32_t)p->root, comm, &o,
-                            work);
+        return tutti_reduce(slot->send, root ? slot->recv : NULL, p->count, p->dtype, op, (int32_t)p->root, comm,
+                            options, work);
     case ROOT_SCAN:
-        return tutti_scan(slot->send, slot->recv, p->count, p->dtype, op, comm, &o, work);
+        return tutti_scan(slot->send, slot->recv, p->count, p->dtype, op, comm, options, work);
     case ROOT_EXSCAN:
-        return tutti_exscan(slot->send, slot->recv, p->count, p->dtype, op, comm, &o, work);
+        return tutti_exscan(slot->send, slot->recv, p->count, p->dtype, op, comm, options, work);
     case ROOT_ALL_REDUCE:
-        return tutti_all_reduce(slot->send, slot->recv, p->count, p->dtype, op, comm, &o, work);
+        return tutti_all_reduce(slot->send, slot->recv, p->count, p->dtype, op, comm, options, work);
     case ROOT_BARRIER:
-        return tutti_barrier(comm, &o, work);
+        return tutti_barrier(comm, options, work);
     default:
-        return start_blocks(rank, p, slot, &o, work);
+        return start_blocks(rank, p, slot, options, work);
     }
 }
 
