@@ -55,6 +55,21 @@ static size_t staging_left(const struct tutti_comm *comm)
     return used < budget ? budget - used : 0;
 }
 
+/* The fewest: what crosses between packages is dearest. */
+static struct tutti_domains domains_of(const struct tutti_comm *comm)
+{
+    uint32_t size = (uint32_t)comm->size, wanted = (uint32_t)comm->context->config.number[TUTTI_OPT_domains];
+    struct tutti_domains none = {.n = 0}, fewest = none;
+    if (wanted > 0) /* such groups only as the host might have */
+        return wanted == 1 || size % wanted || size == wanted ? none
+                                                              : (struct tutti_domains){wanted, size / wanted, false};
+    for (uint32_t level = 0; level < TUTTI_TOPO_N_LEVELS; level++) {
+        const struct tutti_domains *domains = &comm->facts.domains[level];
+        if (domains->n > 1 && (fewest.n == 0 || domains->n < fewest.n)) fewest = *domains;
+    }
+    return fewest;
+}
+
 static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, struct tutti_backend **out)
 {
     const struct tutti_config *options = &comm->context->config;
@@ -66,6 +81,7 @@ static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, 
         .me = (uint32_t)comm->rank,
         .crowded = comm->facts.crowded,
         .n_cpus = comm->facts.n_cpus,
+        .domains = domains_of(comm),
         .reproducible = comm->facts.reproducible,
         .staging_bytes = staging_left(comm),
         .method = options->text[TUTTI_OPT_flat],

@@ -278,8 +278,8 @@ static inline bool tutti_is_plain(const struct tutti_call_options *options, stru
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
                               enum tutti_op op, int32_t root, struct tutti_comm *comm, struct tutti_work **out);
 
-/* Whether this thread collects calls (group.c) or records one (persistent.c): the number of such things. */
-extern _Thread_local uint32_t tutti_collecting __attribute__((tls_model("initial-exec")));
+/* Threads of this process that collect calls (group.c) or record one (persistent.c) now: 0 spares a look at which. */
+extern _Atomic uint32_t tutti_collecting;
 bool tutti_group_active(void);
 enum tutti_status tutti_group_add(const struct tutti_request *request);
 void tutti_group_spoil(void); /* a call inside the group failed */

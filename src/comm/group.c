@@ -12,7 +12,7 @@ static _Thread_local struct group {
     size_t n, capacity;
 } group;
 
-_Thread_local uint32_t tutti_collecting __attribute__((tls_model("initial-exec")));
+_Atomic uint32_t tutti_collecting;
 
 bool tutti_group_active(void)
 {

@@ -181,7 +181,8 @@ enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv
     struct tutti_work *work = NULL;
     enum tutti_status status = TUTTI_AGAIN;
 
-    if (!comm || tutti_collecting || (count == 0 && kind != TUTTI_BARRIER)) return TUTTI_AGAIN;
+    if (!comm || atomic_load_explicit(&tutti_collecting, memory_order_relaxed) || (count == 0 && kind != TUTTI_BARRIER))
+        return TUTTI_AGAIN;
     if (!tutti_comm_turn_try(comm)) return TUTTI_AGAIN;
     plain.kind = kind, plain.dtype = dtype, plain.op = op, plain.root = root, plain.count = count;
     plain.send = send, plain.recv = recv;
