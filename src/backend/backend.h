@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "model/machine.h"
+#include "topo/topo.h"
 
 #include <pthread.h>
 
@@ -19,8 +20,8 @@ struct tutti_backend {
     const struct tutti_backend_ops *ops;
 };
 
-/* What the back ends of one world share on this rank; the world's owner initialises the lock, zeroes the rest, and calls
- * tutti_backend_sweep when the last of them is closed. */
+/* What the back ends of one world share on this rank; the world's owner initialises the lock, zeroes the rest, and
+ * calls tutti_backend_sweep when the last of them is closed. */
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
@@ -33,13 +34,14 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
 struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
-    const uint32_t *members; /* slot -> member of the transport; borrowed */
-    uint32_t n, me;          /* slots, the own one */
-    bool crowded;            /* ranks of this host outnumber its CPUs; equal on all */
-    uint32_t n_cpus;         /* that they may use together; equal on all */
-    bool reproducible;       /* reductions fold in rank order, from left to right */
-    size_t staging_bytes;    /* at most so much memory of this rank for staging */
-    const char *method;      /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
+    const uint32_t *members;      /* slot -> member of the transport; borrowed */
+    uint32_t n, me;               /* slots, the own one */
+    bool crowded;                 /* ranks of this host outnumber its CPUs; equal on all */
+    uint32_t n_cpus;              /* that they may use together; equal on all */
+    struct tutti_domains domains; /* that the slots form; n 0: one; equal on all */
+    bool reproducible;            /* reductions fold in rank order, from left to right */
+    size_t staging_bytes;         /* at most so much memory of this rank for staging */
+    const char *method; /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
     const struct tutti_machine *machine; /* measured constants, equal on all; copied */
 };
 
@@ -89,8 +91,8 @@ struct tutti_backend_ops {
     enum tutti_status (*open)(const struct tutti_backend_config *config, void *card, struct tutti_backend **out);
     /* The cards of all n members, `stride` bytes from one to the next. Closes itself when it fails. */
     enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards, size_t stride);
-    /* No call is in flight here. Connected or not: peers may have connected, and still be reading what this member left,
-     * which stays until they have closed, too. */
+    /* No call is in flight here. Connected or not: peers may have connected, and still be reading what this member
+     * left, which stays until they have closed, too. */
     void (*close)(struct tutti_backend *backend);
     /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what
      * is equal on all members. */

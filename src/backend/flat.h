@@ -119,13 +119,16 @@ struct flat_lane {
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
     uint32_t n_cpus;
+    struct tutti_domains domains; /* n 0: there is but one */
+    uint32_t domain, index;       /* where this rank is in them */
     bool crowded, reproducible;
     bool fences;     /* publishers fence, since sleepers can not (membarrier) */
     bool attach;     /* cross-memory copies are allowed, as far as is known, */
     bool attach_all; /* and between all ranks */
     bool addresses;  /* one address space */
     char forced[16]; /* name of a method, "": chosen */
-    struct tutti_machine machine;
+    struct tutti_machine machine; /* pull_gbs: of a peer anywhere; inside a domain: */
+    float near_gbs;
     int32_t *pids; /* by slot, for cross-memory copies */
     int pagemap;   /* of this process; below 0: none */
     struct flat_pages pages[FLAT_PAGES];
@@ -333,6 +336,19 @@ static inline bool flat_is_root(const struct flat_op *op)
     return flat_root(op) == op->lane->me;
 }
 
+/* ---- domains: ranks that share a cache or a socket. The i-th of its domain after this rank, itself first; and the rank
+ * of domain k that has this one's place there ---- */
+static inline uint32_t flat_mate(const struct flat_lane *lane, uint32_t i)
+{
+    return tutti_domain_slot(&lane->domains, lane->domain, (lane->index + i) % lane->domains.size);
+}
+static inline uint32_t flat_twin(const struct flat_lane *lane, uint32_t k)
+{
+    return tutti_domain_slot(&lane->domains, k, lane->index);
+}
+/* Whether mapped buffers should go by domains. */
+bool flat_domains_pay(const struct flat_lane *lane, const struct tutti_backend_call *call);
+
 /* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
 static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
 {
@@ -416,6 +432,9 @@ void flat_divide(const struct flat_op *op, void *data, size_t bytes);
  * the caches. */
 void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
                    const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes);
+/* dst = sources[0][at..] op sources[1][at..] ..., not divided: others fold it further. */
+void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
+                    size_t at, size_t bytes);
 /* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
 size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
 
@@ -440,6 +459,11 @@ static inline size_t flat_size_least(uint32_t c)
 const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
                                          size_t bytes);
 void flat_choose_plain(struct flat_lane *lane); /* fills lane->plain */
+/* Methods of this name are asked for. */
+static inline bool flat_is_named(const struct flat_lane *lane, const struct tutti_backend_call *call, const char *name)
+{
+    return strcmp(call->method ? call->method : lane->forced, name) == 0;
+}
 bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
 bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call);
 bool flat_fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call);
@@ -461,8 +485,6 @@ void flat_attach_open(struct flat_lane *lane); /* the own memory is there */
 /* Tries the peer, whose memory is mapped here and at `memory` over there; then tells the others. */
 void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory);
 void flat_attach_tell(struct flat_lane *lane);
-/* The method is asked for by name. */
-bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_call *call);
 /* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
  * known of them. */
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
@@ -481,6 +503,8 @@ bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes);
 double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_domains(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,

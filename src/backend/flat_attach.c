@@ -72,17 +72,12 @@ static const struct {
     [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, true},
 };
 
-bool flat_attach_named(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    return strcmp(call->method ? call->method : lane->forced, "attach") == 0;
-}
-
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 {
     struct flat_lane *lane = op->lane;
     enum tutti_kind kind = op->call.info.kind;
     size_t send = touched[kind].send ? flat_send_bytes(op) : 0, recv = touched[kind].recv ? flat_recv_bytes(op) : 0;
-    bool named = flat_attach_named(lane, &op->call);
+    bool named = flat_is_named(lane, &op->call, "attach");
 
     if ((send > 0 && (mapped & FLAT_SEND_MAPPED)) || (recv > 0 && (mapped & FLAT_RECV_MAPPED))) return 0;
     if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(lane)) return 0;
@@ -93,7 +88,7 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 bool flat_attach_pays(const struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
-    if (flat_attach_named(lane, &op->call)) return true;
+    if (flat_is_named(lane, &op->call, "attach")) return true;
     for (const struct flat_method *const *m = lane->others[op->call.info.kind]; *m; m++)
         if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(lane, &op->call))
             return (*m)->cost_ns(lane, &op->call) < op->method->cost_ns(lane, &op->call);

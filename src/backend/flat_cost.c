@@ -236,3 +236,46 @@ double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_
                 carried_ns(lane, bytes.out / lane->n, lane->n - 1.0);
     return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
 }
+
+/* ---- domains: what a rank moves inside its own, and the bytes that it gets from others ---- */
+
+static double near_ns(const struct flat_lane *lane, double bytes, double own_gbs)
+{
+    double own = bytes / lane->domains.size;
+    double pull = tutti_machine_share(lane->near_gbs, lane->machine.pull_all_gbs, lane->n);
+    return own / own_gbs + (bytes - own) / (pull < own_gbs ? pull : own_gbs);
+}
+
+static double far_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double share = call->info.kind == TUTTI_ALL_REDUCE ? lane->domains.size : 1;
+    return (lane->domains.n - 1) * block_bytes(lane, call) / share;
+}
+
+double flat_cost_domains(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &lane->machine;
+    const struct bytes bytes = bytes_of(lane, call);
+    double most = bytes.in > bytes.out ? bytes.in : bytes.out, far = far_bytes(lane, call);
+    double ways = flows[call->info.kind].ways + 1 + (lane->chunk ? most / (double)lane->chunk : 0);
+    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways);
+    ns += bytes.in / (double)m->copy_gbs + near_ns(lane, bytes.fold, (double)m->fold_gbs);
+    ns += near_ns(lane, bytes.out, (double)m->copy_gbs) + far / (double)m->far_gbs;
+    return ns + (bytes.in + bytes.out) * bytes.far;
+}
+
+double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 4;
+    double ns = near_ns(lane, moved, (double)lane->machine.copy_gbs) +
+                far_bytes(lane, call) / (double)lane->machine.far_gbs;
+    double memory = (bytes.in + bytes.out) * bytes.far;
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (memory > ns ? memory : ns);
+}
+
+bool flat_domains_pay(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return flat_is_named(lane, call, "mapped-domains") ||
+           flat_cost_domains_mapped(lane, call) < flat_cost_mapped(lane, call);
+}

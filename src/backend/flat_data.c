@@ -48,7 +48,15 @@ static void fold_block(const struct flat_op *op, unsigned char *out, const unsig
     else
         flat_fold(op, out, sources[0] + at, sources[1] + at, bytes);
     for (uint32_t i = 2; i < n; i++) flat_fold(op, out, out, sources[i] + at, bytes);
-    flat_divide(op, out, bytes);
+}
+
+void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
+                    size_t at, size_t bytes)
+{
+    for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
+        size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
+        fold_block(op, dst + done, sources, n, at + done, some);
+    }
 }
 
 /* Whether the first destination can hold the intermediate results: it is written before the last sources are read. */
@@ -69,6 +77,7 @@ void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t
         size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
         unsigned char *out = direct ? dst[0] + done : block;
         fold_block(op, out, sources, n, at + done, some);
+        flat_divide(op, out, some);
         for (uint32_t d = direct; d < n_dst; d++) flat_copy(dst[d] + done, out, some, d >= n_dst - n_past);
     }
 }

@@ -137,6 +137,20 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
     return TUTTI_OK;
 }
 
+/* To ways that know no domains, peers are as far away as they are on average. */
+static void domains_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+{
+    struct tutti_machine *m = &lane->machine;
+    *m = *config->machine;
+    lane->domains = config->domains;
+    lane->near_gbs = m->pull_gbs;
+    if (lane->domains.n < 2) return;
+    lane->domain = tutti_domain_of(&lane->domains, lane->me);
+    lane->index = tutti_domain_index(&lane->domains, lane->me);
+    float near = (float)(lane->domains.size - 1), far = (float)(lane->n - lane->domains.size);
+    m->pull_gbs = (near + far) / (near / m->pull_gbs + far / m->far_gbs);
+}
+
 static enum tutti_status flat_open(const struct tutti_backend_config *config, void *card, struct tutti_backend **out)
 {
     tutti_backend_sweep(config->host, false);
@@ -152,7 +166,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
     lane->n_cpus = config->n_cpus;
     lane->crowded = config->crowded, lane->reproducible = config->reproducible;
-    lane->machine = *config->machine;
+    domains_open(lane, config);
     snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);
     flat_factor(lane->n, &lane->n_factors, lane->factors);
     TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);

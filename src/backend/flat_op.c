@@ -98,13 +98,17 @@ enum tutti_advance flat_lost(void)
 
 /* ---- the prologue ---- */
 
-/* What the posts allow instead of the chosen method. */
+/* What the posts allow instead of the chosen method: the one that is asked for, else the first. */
 static const struct flat_method *by_facts(const struct flat_op *op)
 {
+    const struct flat_method *first = NULL;
     if (op->forced || op->facts == 0) return op->method;
-    for (const struct flat_method *const *m = op->lane->others[op->call.info.kind]; *m; m++)
-        if (((*m)->needs & ~op->facts) == 0 && (*m)->fits(op->lane, &op->call)) return *m;
-    return op->method;
+    for (const struct flat_method *const *m = op->lane->others[op->call.info.kind]; *m; m++) {
+        if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->lane, &op->call)) continue;
+        if (!first) first = *m;
+        if (flat_is_named(op->lane, &op->call, "") || flat_is_named(op->lane, &op->call, (*m)->name)) return *m;
+    }
+    return first ? first : op->method;
 }
 
 /* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */

@@ -20,6 +20,7 @@
     X(ring_gbs, 6, 0.01, 1e4, "messages through the engine, sent and received at once: bytes of one direction")        \
     X(pull_gbs, 30, 0.01, 1e4, "copying what a peer wrote just now and holds in its cache")                            \
     X(pull_all_gbs, 400, 0.01, 1e6, "the same, all ranks")                                                             \
+    X(far_gbs, 12, 0.01, 1e4, "the same from another socket or cache, where ranks are in several")                     \
     X(copy_gbs, 50, 0.01, 1e4, "copying in the own cache")                                                             \
     X(fold_gbs, 35, 0.01, 1e4, "adding float32 to float32 in the own cache")                                           \
     X(memory_gbs, 14, 0.01, 1e4, "copying from memory to memory, past the caches")                                     \

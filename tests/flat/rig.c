@@ -122,6 +122,14 @@ static bool sheets_open(struct rig *rig, struct rig_rank *rank)
     return true;
 }
 
+/* Two or three where they are regular, neighbours or not. */
+static struct tutti_domains domains_of(const struct rig_config *c)
+{
+    uint32_t n = c->n % 3 == 0 && (c->n % 2 || c->seed % 2) ? 3 : 2;
+    if (c->n % n || c->n == n) return (struct tutti_domains){.n = 0};
+    return (struct tutti_domains){.n = n, .size = c->n / n, .cyclic = c->seed / 2 % 2};
+}
+
 static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, unsigned char *card)
 {
     struct rig_rank *rank = &rig->ranks[me];
@@ -143,6 +151,7 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
                                           .me = me,
                                           .crowded = c->crowded,
                                           .n_cpus = c->crowded ? 2 : c->n,
+                                          .domains = domains_of(c),
                                           .reproducible = c->reproducible,
                                           .staging_bytes = 2 * room,
                                           .method = c->method ? c->method : "",
