@@ -44,6 +44,10 @@ struct mark_mix {
     bool named;        /* half of them by a method that is named, of those in flat's table */
 };
 void mark_draw(uint64_t *random, const struct mark_mix *mix, struct mark_plan *out);
+/* A call of `count` words a block that this method carries out where it can: root, and what else does not matter, are
+ * drawn. */
+struct flat_method;
+void mark_suit(uint64_t *random, const struct flat_method *method, uint32_t n, size_t count, struct mark_plan *out);
 
 /* One side of a call: blocks, in words from where the buffer begins. */
 struct mark_side {

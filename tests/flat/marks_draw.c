@@ -38,29 +38,48 @@ static enum tutti_kind draw_kind(uint64_t *random, bool rooted)
     return kind;
 }
 
-static void draw_method(uint64_t *random, struct mark_plan *p)
+/* What the posts must say, they say. */
+static void map_buffers(uint64_t *random, const struct flat_method *m, struct mark_plan *p)
+{
+    p->send_mapped = m->needs & FLAT_SEND_MAPPED ? UINT64_MAX : 0;
+    p->recv_mapped = m->needs & FLAT_RECV_MAPPED ? UINT64_MAX : 0;
+    p->in_place = m->needs & FLAT_SAME ? UINT64_MAX : m->needs & FLAT_APART ? 0 : draw_mask(random);
+    if (p->send_mapped == p->recv_mapped) return;
+    if (!(m->needs & FLAT_SAME)) p->in_place = 0;
+    if (p->in_place) p->send_mapped = p->recv_mapped = UINT64_MAX;
+}
+
+void mark_suit(uint64_t *random, const struct flat_method *m, uint32_t n, size_t count, struct mark_plan *out)
+{
+    *out = (struct mark_plan){.kind = m->kind, .n = n, .seed = mark_random(random)};
+    out->count = m->kind == TUTTI_BARRIER ? 0 : count;
+    out->root = (uint32_t)below(random, n);
+    out->in_place = draw_mask(random);
+    out->send_mapped = draw_mask(random);
+    out->recv_mapped = draw_mask(random);
+    snprintf(out->algorithm, sizeof out->algorithm, "flat:%s", m->name);
+    if (m->needs) map_buffers(random, m, out);
+}
+
+static const struct flat_method *draw_method(uint64_t *random, enum tutti_kind kind)
 {
     const struct flat_method *m;
     do m = flat_methods[below(random, flat_n_methods)];
-    while (m->kind != p->kind);
-    snprintf(p->algorithm, sizeof p->algorithm, "flat:%s", m->name);
-    if (!m->needs || below(random, 4) == 0) return;
-    p->send_mapped = m->needs & FLAT_SEND_MAPPED ? UINT64_MAX : 0;
-    p->recv_mapped = m->needs & FLAT_RECV_MAPPED ? UINT64_MAX : 0;
-    p->in_place = m->needs & FLAT_SAME ? UINT64_MAX : 0;
+    while (m->kind != kind);
+    return m;
 }
 
 void mark_draw(uint64_t *random, const struct mark_mix *mix, struct mark_plan *out)
 {
     enum tutti_kind kind = draw_kind(random, mix->rooted);
-    *out = (struct mark_plan){.kind = kind, .n = mix->n, .seed = mark_random(random)};
-    out->root = (uint32_t)below(random, mix->n);
-    out->count = kind == TUTTI_BARRIER ? 0 : draw_count(random, mix);
+    const struct flat_method *m = draw_method(random, kind);
+    mark_suit(random, m, mix->n, draw_count(random, mix), out);
+    if (!mix->named || below(random, 2)) out->algorithm[0] = '\0';
     while (mark_words(kind, mix->n, out->count) > mix->words_most) out->count /= 2;
     out->v = mark_has_v(kind) && below(random, 6) == 0;
     out->scaled = tutti_kind_info(kind)->reduces && below(random, 8) == 0;
+    if (below(random, 2)) return; /* else buffers that may suit nothing */
     out->in_place = draw_mask(random);
     out->send_mapped = draw_mask(random);
     out->recv_mapped = draw_mask(random);
-    if (mix->named && below(random, 2)) draw_method(random, out);
 }

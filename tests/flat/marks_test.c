@@ -7,8 +7,6 @@
 #include "backend/flat.h"
 #include "rig.h"
 
-#include <stdio.h>
-
 static const uint32_t worlds[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 64};
 enum { CHUNK = 4096, SIZES = 12 };
 
@@ -23,30 +21,15 @@ static size_t size_of(size_t i, enum tutti_kind kind, uint32_t n, uint64_t rando
     return count < most ? count : most - random % 7;
 }
 
-/* A call that this method may carry out, as far as its buffers matter. */
-static void suit(const struct flat_method *m, uint32_t n, size_t i, uint64_t *random, struct mark_plan *p)
-{
-    uint64_t all = UINT64_MAX;
-    *p = (struct mark_plan){.kind = m->kind, .n = n, .seed = mark_random(random)};
-    p->count = size_of(i, m->kind, n, mark_random(random));
-    p->root = (uint32_t)(mark_random(random) % n);
-    snprintf(p->algorithm, sizeof p->algorithm, "flat:%s", m->name);
-    p->send_mapped = m->needs & FLAT_SEND_MAPPED ? all : m->needs ? 0 : mark_random(random);
-    p->recv_mapped = m->needs & FLAT_RECV_MAPPED ? all : m->needs ? 0 : mark_random(random);
-    p->in_place = m->needs & FLAT_SAME ? all : m->needs & FLAT_APART ? 0 : mark_random(random);
-    if (m->needs && p->send_mapped != p->recv_mapped) p->in_place = m->needs & FLAT_SAME ? all : 0;
-    if (p->in_place && m->needs) p->send_mapped |= p->recv_mapped, p->recv_mapped |= p->send_mapped;
-    p->v = mark_has_v(m->kind) && i % 3 == 2;
-    p->scaled = tutti_kind_info(m->kind)->reduces && i % 5 == 4;
-}
-
 /* Whether it ran. Where it can, it has to. */
 static bool run_method(struct rig *rig, const struct flat_method *m, uint32_t n, uint64_t *random)
 {
     uint32_t could = 0, ran = 0;
     for (size_t i = 0; i < SIZES; i++) {
         struct mark_plan plan;
-        suit(m, n, i, random, &plan);
+        mark_suit(random, m, n, size_of(i, m->kind, n, mark_random(random)), &plan);
+        plan.v = mark_has_v(m->kind) && i % 3 == 2;
+        plan.scaled = tutti_kind_info(m->kind)->reduces && i % 5 == 4;
         could += rig_fits(rig, m, &plan);
         if (!rig_run(rig, &plan, 1)) fail_msg("%s", rig_why(rig));
         ran += rig_ran(rig, m) == n;

@@ -4,12 +4,13 @@
 
 #include "backend/flat.h"
 
-void (*steps_between)(void);
+void (*_Atomic steps_between)(void);
 enum steps_flaw steps_flaw;
 
 static void between(void)
 {
-    if (steps_between) steps_between();
+    void (*function)(void) = atomic_load_explicit(&steps_between, memory_order_relaxed);
+    if (function) function();
 }
 
 /* WRAP(name, (parameters), (arguments)): a function that returns nothing. */
@@ -31,6 +32,10 @@ WRAP(flat_fold_all,
      (const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
       const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes),
      (op, dst, n_dst, n_past, sources, n, at, bytes))
+WRAP(flat_fold_part,
+     (const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n, size_t at,
+      size_t bytes),
+     (op, dst, sources, n, at, bytes))
 WRAP(flat_lines_put, (struct flat_op * op, uint32_t level, const unsigned char *data, size_t bytes),
      (op, level, data, bytes))
 WRAP(flat_lines_part,
@@ -71,6 +76,22 @@ void __wrap_flat_stage(struct flat_op *op)
     __real_flat_stage(op);
     between();
 }
+
+/* STEP(name, parameters, arguments): a function that says how it went. */
+#define STEP(name, parameters, arguments)                                                                              \
+    enum tutti_advance __real_##name parameters;                                                                       \
+    enum tutti_advance __wrap_##name parameters;                                                                       \
+    enum tutti_advance __wrap_##name parameters                                                                        \
+    {                                                                                                                  \
+        between();                                                                                                     \
+        enum tutti_advance run = __real_##name arguments;                                                              \
+        between();                                                                                                     \
+        return run;                                                                                                    \
+    }
+STEP(flat_attach_read, (struct flat_op * op, uint32_t peer, void *here, size_t at, size_t bytes),
+     (op, peer, here, at, bytes))
+STEP(flat_attach_write, (struct flat_op * op, uint32_t peer, const void *here, size_t at, size_t bytes),
+     (op, peer, here, at, bytes))
 
 enum tutti_advance __real_flat_meet(struct flat_op *op);
 enum tutti_advance __wrap_flat_meet(struct flat_op *op);

@@ -4,7 +4,7 @@
 
 /* Between any two steps of a method a test may do what it likes: the functions by which methods wait, tell and move
  * bytes are wrapped by the linker (CMakeLists.txt has their list), and call this before and after. */
-extern void (*steps_between)(void); /* NULL: nothing; set while no rank runs */
+extern void (*_Atomic steps_between)(void); /* NULL: nothing */
 
 /* Faults that are planted to see them found: a wait that is forgotten. */
 enum steps_flaw {

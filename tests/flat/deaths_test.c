@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that are killed, or stopped until the deadline is over, at a random step inside each method of the back end
+ * flat: the survivors get the sentence, the dead one's within a second, shrink, and go on. */
+#include "test.h"
+
+#include "backend/flat.h"
+#include "calls.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RANKS = 4, WARM = 2 };
+#define LIMIT_NS UINT64_C(1000000000)
+
+struct scene {
+    const struct flat_method *method;
+    uint64_t seed;
+    int32_t victim;
+    bool stops;            /* it is stopped, not killed */
+    struct shared *shared; /* by all processes */
+};
+struct shared {
+    _Atomic uint64_t death_ns;
+    _Atomic int pid; /* of the stopped one */
+};
+
+static void die(void *arg)
+{
+    struct shared *shared = arg;
+    atomic_store(&shared->death_ns, calls_now_ns());
+    kill(getpid(), SIGKILL);
+}
+
+static void stop(void *arg)
+{
+    struct shared *shared = arg;
+    atomic_store(&shared->pid, getpid());
+    raise(SIGSTOP);
+}
+
+static void go_on(struct rank *rank, const struct scene *scene)
+{
+    struct tutti_comm *survivors = NULL;
+    int64_t one = 1, sum = 0;
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &scene->victim, 1, &survivors));
+    enum tutti_status status = tutti_all_reduce(&one, &sum, 1, TUTTI_INT64, TUTTI_SUM, survivors, NULL, NULL);
+    tutti_comm_destroy(survivors);
+    RANK_CHECK_OK(rank, status);
+    RANK_CHECK(rank, sum == RANKS - 1);
+}
+
+/* Until one fails. */
+static enum tutti_status call_on(struct rank *rank, const struct mark_plan *plan, struct mark_sheet *sheet)
+{
+    enum tutti_status status = TUTTI_OK;
+    char why[512];
+    while (status == TUTTI_OK && !rank->failure[0]) {
+        mark_prepare(plan, (uint32_t)rank->index, sheet);
+        status = mark_start(plan, sheet, rank->comm, NULL);
+        if (status == TUTTI_OK && !mark_check(plan, (uint32_t)rank->index, sheet, why, sizeof why))
+            rank_fail(rank, __FILE__, __LINE__, "%s", why);
+    }
+    return status;
+}
+
+static void tell(struct rank *rank, const struct mark_plan *plan, const char *what)
+{
+    char text[256];
+    mark_print(plan, text, sizeof text);
+    rank_fail(rank, __FILE__, __LINE__, "%s: %s: \"%.300s\"", text, what, tutti_last_error()->text);
+}
+
+static void survive(struct rank *rank, const struct scene *scene, const struct mark_plan *plan,
+                    struct mark_sheet *sheet)
+{
+    char name[16];
+    enum tutti_status expected = scene->stops ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_DEAD;
+    snprintf(name, sizeof name, "rank %d", scene->victim);
+    enum tutti_status status = call_on(rank, plan, sheet);
+    uint64_t now = calls_now_ns(), death = atomic_load(&scene->shared->death_ns);
+    if (rank->failure[0]) return;
+    if (status != expected) tell(rank, plan, tutti_status_name(status));
+    if (!strstr(tutti_last_error()->text, name)) tell(rank, plan, name);
+    if (!strstr(tutti_last_error()->text, tutti_kind_name(plan->kind))) tell(rank, plan, "which collective?");
+    if (!scene->stops && now - death > LIMIT_NS) tell(rank, plan, "late");
+}
+
+static void act(struct rank *rank)
+{
+    const struct scene *scene = rank->arg;
+    struct mark_sheet sheet;
+    struct mark_plan plan;
+    uint64_t random = scene->seed;
+    size_t count = calls_count(rank, scene->method->name);
+    mark_suit(&random, scene->method, RANKS, count, &plan);
+    RANK_CHECK(rank, calls_open(rank, mark_words(plan.kind, RANKS, count), &sheet));
+    for (int i = 0; i < WARM && !rank->failure[0]; i++) calls_make(rank, &plan, &sheet);
+    if (rank->failure[0]) return;
+    if (rank->index == scene->victim)
+        calls_expect(rank, &plan, &sheet, scene->stops ? stop : die, scene->shared);
+    else
+        calls_make(rank, &plan, &sheet); /* in which the victim counts its steps */
+    if (scene->stops) tutti_comm_set_timeout(rank->comm, UINT64_C(700000000));
+    survive(rank, scene, &plan, &sheet);
+    if (!rank->failure[0]) go_on(rank, scene);
+    if (scene->stops && rank->index != scene->victim) kill(atomic_load(&scene->shared->pid), SIGKILL);
+    calls_close(rank, &sheet);
+}
+
+static unsigned play(struct scene scene)
+{
+    scene.shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct ranks_config config = {.n = RANKS,
+                                  .forked = true,
+                                  .timeout_ns = UINT64_C(60000000000),
+                                  .deadline_s = 30,
+                                  .arg = &scene,
+                                  .may_die = UINT64_C(1) << scene.victim};
+    unsigned failed = ranks_run(&config, act);
+    munmap(scene.shared, 4096);
+    if (failed)
+        print_message("%s of rank %d in %s by %s, seed %llu\n", scene.stops ? "stop" : "death", scene.victim,
+                      tutti_kind_name(scene.method->kind), scene.method->name, (unsigned long long)scene.seed);
+    return failed;
+}
+
+/* In so many of the methods, evenly, each `times`. */
+static void play_all(bool stops, size_t most, int times)
+{
+    uint64_t random = test_seed() + stops;
+    unsigned failed = 0;
+    size_t step = flat_n_methods / most ? flat_n_methods / most : 1;
+    for (size_t i = mark_random(&random) % step; i < flat_n_methods; i += step)
+        for (int k = 0; k < times; k++) {
+            struct scene scene = {.method = flat_methods[i], .seed = mark_random(&random), .stops = stops};
+            if (strcmp(scene.method->name, "alone") == 0) continue;
+            scene.victim = (int32_t)(mark_random(&random) % RANKS);
+            failed += play(scene);
+        }
+    assert_int_equal(failed, 0);
+}
+
+static int times = 1;
+
+static void deaths(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    play_all(false, flat_n_methods, times);
+}
+
+static void stops(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    play_all(true, times > 1 ? flat_n_methods : 8, times);
+}
+
+/* With the argument "long": many deaths and stops in each method. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deaths), cmocka_unit_test(stops)};
+    if (argc > 1 && strcmp(argv[1], "long") == 0) times = 10;
+    return cmocka_run_group_tests_name("flat deaths", tests, NULL, NULL);
+}
