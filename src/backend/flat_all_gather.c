@@ -4,9 +4,8 @@
  * a block that is pushed is read once, a block that is pulled needs no mapped output. */
 #include "backend/flat.h"
 
-#define PAST_CACHE_BYTES ((size_t)4 << 20) /* written in all */
-#define PUSH_BYTES ((size_t)16 << 10)      /* of the own block to each rank in turn: it stays in the first cache */
-#define PAUSE_BYTES ((size_t)256 << 10)    /* moved at one go */
+#define PUSH_BYTES ((size_t)16 << 10)   /* of the own block to each rank in turn: it stays in the first cache */
+#define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */
 
 static unsigned char *block_of(const struct flat_op *op, uint32_t r, size_t *bytes)
 {
@@ -15,9 +14,9 @@ static unsigned char *block_of(const struct flat_op *op, uint32_t r, size_t *byt
     return op->recv + at;
 }
 
-static bool is_large(const struct flat_op *op, size_t most)
+static bool is_large(const struct flat_op *op)
 {
-    return op->bytes >= most / op->lane->n;
+    return op->bytes >= FLAT_PAST_CACHE_BYTES / op->lane->n;
 }
 
 /* ---- lines ---- */
@@ -90,8 +89,7 @@ static void stage_own(struct flat_op *op, uint64_t u)
     bytes = flat_piece(op, bytes, u);
     if (bytes == 0) return;
     memcpy(flat_slot_in(op, op->lane->me, u), op->send + u * op->piece, bytes);
-    if (own != op->send)
-        flat_copy(own + u * op->piece, op->send + u * op->piece, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+    if (own != op->send) flat_copy(own + u * op->piece, op->send + u * op->piece, bytes, is_large(op));
 }
 
 static void first(struct flat_op *op)
@@ -105,7 +103,7 @@ static bool copy_out(struct flat_op *op, uint64_t u, uint32_t peer)
     unsigned char *block = block_of(op, peer, &bytes);
     bytes = flat_piece(op, bytes, u);
     if (peer != op->lane->me && bytes > 0)
-        flat_copy(block + u * op->piece, flat_slot_in(op, peer, u), bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+        flat_copy(block + u * op->piece, flat_slot_in(op, peer, u), bytes, is_large(op));
     return true;
 }
 
@@ -113,7 +111,7 @@ static enum tutti_advance stage(struct flat_op *op)
 {
     static const struct flat_rounds rounds = {stage_own, copy_out};
     enum tutti_advance run = flat_rounds(op, &rounds);
-    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    if (run == TUTTI_RUN_DONE && is_large(op)) flat_fence();
     return run;
 }
 
@@ -128,7 +126,7 @@ static bool fits_stage(const struct flat_lane *lane, const struct tutti_backend_
 static bool push_piece(struct flat_op *op, size_t at, size_t bytes)
 {
     const struct flat_lane *lane = op->lane;
-    bool past = is_large(op, PAST_CACHE_BYTES);
+    bool past = is_large(op);
     for (uint32_t i = 0; i < lane->n; i++) {
         unsigned char *recv = flat_peer_recv(op, flat_after(lane, i));
         if (!recv) return false;
@@ -167,7 +165,7 @@ static bool pull_piece(struct flat_op *op, uint32_t peer)
     const unsigned char *source = flat_peer_part(op, peer, true, op->offset, left);
     if (!source) return false;
     if (left > PAUSE_BYTES) left = PAUSE_BYTES;
-    if (source != block + op->offset) flat_copy(block + op->offset, source, left, is_large(op, PAST_CACHE_BYTES));
+    if (source != block + op->offset) flat_copy(block + op->offset, source, left, is_large(op));
     op->offset += left;
     return true;
 }

@@ -4,12 +4,11 @@
  * In place, a round is staged before it is overwritten; mapped buffers swap, each pair half by half. */
 #include "backend/flat.h"
 
-#define PAST_CACHE_BYTES ((size_t)4 << 20) /* written in all */
-#define PAUSE_BYTES ((size_t)256 << 10)    /* moved at one go */
+#define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */
 
-static bool is_large(const struct flat_op *op, size_t most)
+static bool is_large(const struct flat_op *op)
 {
-    return op->bytes >= most / op->lane->n;
+    return op->bytes >= FLAT_PAST_CACHE_BYTES / op->lane->n;
 }
 
 /* ---- lines: all inputs whole, and each rank reads those of its blocks ---- */
@@ -129,7 +128,7 @@ static bool copy_out(struct flat_op *op, uint64_t round, uint32_t peer)
         flat_block_sent(op, peer, &from);
         piece = op->send + from + u * op->piece;
     }
-    if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, is_large(op, TUTTI_PAST_CACHE_BYTES));
+    if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, is_large(op));
     return true;
 }
 
@@ -138,7 +137,7 @@ static enum tutti_advance stage(struct flat_op *op)
     static const struct flat_rounds rounds = {stage_round, copy_out};
     op->n_rounds = op->told + table_rounds(op);
     enum tutti_advance run = flat_rounds(op, &rounds);
-    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    if (run == TUTTI_RUN_DONE && is_large(op)) flat_fence();
     return run;
 }
 
@@ -165,7 +164,7 @@ static bool pull_piece(struct flat_op *op, uint32_t peer)
     const unsigned char *source = flat_peer_part(op, peer, true, entry_of(op, peer).at + op->offset, left);
     if (!source) return false;
     if (left > PAUSE_BYTES) left = PAUSE_BYTES;
-    flat_copy(op->recv + to + op->offset, source, left, is_large(op, PAST_CACHE_BYTES));
+    flat_copy(op->recv + to + op->offset, source, left, is_large(op));
     op->offset += left;
     return true;
 }

@@ -4,17 +4,16 @@
  * is copied to lines or staging. */
 #include "backend/flat.h"
 
-#define PAST_CACHE_BYTES ((size_t)4 << 20) /* of all results, from mapped inputs */
-#define PAUSE_BYTES ((size_t)256 << 10)    /* folded at one go */
+#define PAUSE_BYTES ((size_t)256 << 10) /* folded at one go */
 
 static size_t own_block(const struct flat_op *op, size_t *at)
 {
     return flat_block(op, op->lane->me, at);
 }
 
-static bool is_large(const struct flat_op *op, size_t most)
+static bool is_large(const struct flat_op *op)
 {
-    return op->bytes >= most / op->lane->n;
+    return op->bytes >= FLAT_PAST_CACHE_BYTES;
 }
 
 /* ---- lines: all inputs whole, and each rank reads those of its block ---- */
@@ -112,7 +111,7 @@ static bool fold_round(struct flat_op *op, uint64_t u, uint32_t peer)
     own_block(op, &at);
     for (uint32_t r = 0; r < lane->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[lane->me] = op->send + at + u * op->piece;
-    flat_fold_all(op, &out, 1, is_large(op, TUTTI_PAST_CACHE_BYTES), sources, lane->n, 0, bytes);
+    flat_fold_all(op, &out, 1, is_large(op), sources, lane->n, 0, bytes);
     return true;
 }
 
@@ -120,7 +119,7 @@ static enum tutti_advance stage(struct flat_op *op)
 {
     static const struct flat_rounds rounds = {stage_round, fold_round};
     enum tutti_advance run = flat_rounds(op, &rounds);
-    if (run == TUTTI_RUN_DONE && is_large(op, TUTTI_PAST_CACHE_BYTES)) flat_fence();
+    if (run == TUTTI_RUN_DONE && is_large(op)) flat_fence();
     return run;
 }
 
@@ -142,7 +141,7 @@ static bool fold_mapped(struct flat_op *op, size_t bytes)
         sources[r] = flat_peer_part(op, r, true, at, whole);
         if (!sources[r]) return false;
     }
-    flat_fold_all(op, &out, 1, is_large(op, PAST_CACHE_BYTES), sources, lane->n, op->offset, bytes);
+    flat_fold_all(op, &out, 1, is_large(op), sources, lane->n, op->offset, bytes);
     return true;
 }
 

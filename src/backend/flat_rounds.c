@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rounds of staging in which every rank puts something in and takes what the others have put: two cursors, of which the
  * first runs ahead of the second, so that nobody waits for a round that others are only beginning. Who has staged a
- * round has taken all rounds but the last few before it, so slots need no acknowledgements; where ranks share CPUs, a
- * rank that has its turn goes as far as the slots reach, and then does. */
+ * round has taken all rounds but the one before it, so slots need no acknowledgements. */
 #include "backend/flat.h"
 
-#define AHEAD 2
-
-static uint64_t ahead(const struct flat_lane *lane)
-{
-    return lane->crowded ? FLAT_SLOTS : AHEAD;
-}
+#define AHEAD 2 /* more gained nothing, not even where ranks share CPUs */
 
 static bool wants_to_put(const struct flat_op *op)
 {
-    return op->staged < op->n_rounds && op->staged < op->round + ahead(op->lane);
+    return op->staged < op->n_rounds && op->staged < op->round + AHEAD;
 }
 
 enum tutti_advance flat_rounds(struct flat_op *op, const struct flat_rounds *rounds)
@@ -34,8 +28,7 @@ enum tutti_advance flat_rounds(struct flat_op *op, const struct flat_rounds *rou
                       flat_staged(op, flat_after(lane, op->peer), op->round + 1));
             if (!rounds->take(op, op->round, flat_after(lane, op->peer))) return TUTTI_RUN_FAILED;
         }
-        if (op->round + 1 >= ahead(lane)) flat_read_by_all(lane, lane->rounds + op->round + 1 - ahead(lane));
-        if (lane->crowded) flat_has_read(op, op->round + 1);
+        if (op->round + 1 >= AHEAD) flat_read_by_all(lane, lane->rounds + op->round + 1 - AHEAD);
     }
     flat_has_read(op, op->n_rounds);
     FLAT_END;
