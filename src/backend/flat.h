@@ -81,6 +81,7 @@ struct flat_attach {
 struct flat_area {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t done; /* operations that this rank has completed, */
     _Atomic uint64_t done_seq;                        /* and the last one's number in the communicator */
+    _Atomic uint32_t gone;                            /* it has left the lane: it touches nothing any more */
     /* Who waits for this rank sleeps here: the word moves when something was published and somebody sleeps. */
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint32_t event;
     _Atomic uint32_t sleepers;

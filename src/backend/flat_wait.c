@@ -126,10 +126,13 @@ bool flat_round_room(struct flat_op *op, uint64_t round)
 
 /* ---- telling ---- */
 
+/* Sleepers are woken as a tree: the publisher pays for two, and each of them for two more (flat_sleep_end). */
+#define WAKES 2
+
 void flat_wake(struct flat_area *area)
 {
     atomic_fetch_add(&area->event, 1);
-    tutti_futex_wake(&area->event, UINT32_MAX);
+    tutti_futex_wake(&area->event, WAKES);
 }
 
 void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
@@ -142,7 +145,7 @@ void flat_leave(struct flat_lane *lane)
 {
     struct flat_area *area = lane->areas[lane->me];
     if (!area) return; /* alone */
-    atomic_store_explicit(&area->done, UINT64_MAX, memory_order_release);
+    atomic_store_explicit(&area->gone, 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
@@ -154,7 +157,7 @@ static bool may_touch(const struct flat_op *op, uint32_t peer)
     const struct flat_lane *lane = op->lane;
     struct tutti_transport *t = lane->transport;
     if (peer == lane->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
-    return atomic_load(&lane->areas[peer]->done) < op->number &&
+    return atomic_load(&lane->areas[peer]->done) < op->number && !atomic_load(&lane->areas[peer]->gone) &&
            t->ops->life(t, lane->members[peer]) == TUTTI_LIFE_ALIVE;
 }
 
@@ -194,6 +197,7 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
     *expected = atomic_load(&area->event);
     atomic_fetch_add(&area->sleepers, 1);
     op->asleep = true;
+    op->slept_on = *expected;
     if (!op->lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
     return !reached(op->until_word, op->until, op->until_equal);
 }
@@ -203,7 +207,9 @@ void flat_sleep_end(struct tutti_runner *runner)
     struct flat_op *op = (struct flat_op *)(void *)runner;
     if (!op->asleep) return;
     op->asleep = false;
-    atomic_fetch_sub(&op->lane->areas[op->awaited]->sleepers, 1);
+    struct flat_area *area = op->lane->areas[op->awaited];
+    bool woken = atomic_load(&area->event) != op->slept_on;
+    if (atomic_fetch_sub(&area->sleepers, 1) > 1 && woken) tutti_futex_wake(&area->event, WAKES);
 }
 
 /* ---- the barrier inside operations: a butterfly over the factors of n, one flag a level; after level l each rank
