@@ -384,6 +384,8 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
 /* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
  * that what ranks do in one overlaps with the next, but none of tiny pieces. */
 void flat_cut(struct flat_op *op, size_t block, uint32_t n);
+/* The same of one block, in pieces that stay small where slots are large: what ranks do one after another begins soon. */
+void flat_cut_small(struct flat_op *op, size_t block);
 /* The same in as few rounds as slots allow, all alike: where all ranks copy in and out at once, nothing overlaps. */
 void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n);
 /* Bytes of round u of a block. */

@@ -110,6 +110,8 @@ static size_t unit_of(size_t piece)
     return piece < TUTTI_CACHE_LINE ? ELEMENT_MOST : TUTTI_CACHE_LINE;
 }
 
+#define PIECE_SMALL ((size_t)32 << 10)
+
 static void cut(struct flat_op *op, size_t block, size_t piece)
 {
     op->piece = piece - piece % unit_of(piece);
@@ -121,6 +123,13 @@ void flat_cut(struct flat_op *op, size_t block, uint32_t n)
     size_t slot = op->lane->chunk, least = 2 * FLAT_BLOCK_BYTES;
     while (slot > least && block < 4 * slot / n) slot /= 2;
     cut(op, block, slot / n);
+}
+
+void flat_cut_small(struct flat_op *op, size_t block)
+{
+    size_t piece = op->lane->chunk < PIECE_SMALL ? op->lane->chunk : PIECE_SMALL;
+    while (piece > 2 * FLAT_BLOCK_BYTES && block < 4 * piece) piece /= 2;
+    cut(op, block, piece);
 }
 
 void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)

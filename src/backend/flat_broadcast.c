@@ -47,7 +47,7 @@ static enum tutti_advance in_lines(struct flat_op *op)
 
 static void start(struct flat_op *op)
 {
-    flat_cut(op, op->bytes, 1);
+    flat_cut_small(op, op->bytes);
 }
 
 static void first(struct flat_op *op)

@@ -8,6 +8,7 @@
 #include "backend/flat.h"
 
 #define PAUSE_BYTES ((size_t)128 << 10) /* of all ranks' results, made at one go */
+#define CHAIN_PIECE 32768.0             /* about what a step of the chain hands over */
 #define MAPPED_LEAST ((size_t)4 << 10)
 
 static bool includes_own(const struct flat_op *op)
@@ -178,7 +179,7 @@ static enum tutti_advance in_slices(struct flat_op *op)
 
 static void start_chain(struct flat_op *op)
 {
-    flat_cut(op, op->bytes, 1);
+    flat_cut_small(op, op->bytes);
 }
 
 /* The rank above has read what this round replaces; before that, all are done with the operations before. */
@@ -320,9 +321,9 @@ static double cost_slices(const struct flat_lane *lane, const struct tutti_backe
 static double cost_chain(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     double bytes = (double)flat_block_bytes(lane, call), pull = tutti_machine_pull(&lane->machine, lane->n);
-    double piece = bytes / 4 < (double)lane->chunk ? bytes / 4 : (double)lane->chunk;
+    double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
     double hop = 2 * (double)lane->machine.line_ns + (lane->crowded ? (double)lane->machine.yield_ns : 0);
-    return (lane->n - 1) * (hop + piece / pull + piece / lane->machine.copy_gbs) + hop * bytes / (double)lane->chunk +
+    return (lane->n - 1) * (hop + piece / pull + piece / lane->machine.copy_gbs) + hop * bytes / CHAIN_PIECE +
            bytes / pull + bytes / lane->machine.copy_gbs;
 }
 
