@@ -86,15 +86,22 @@ uint64_t calls_steps(void)
     return event.steps;
 }
 
-void calls_expect(struct rank *rank, const struct mark_plan *plan, struct mark_sheet *sheet, void (*happen)(void *arg),
-                  void *arg)
+void calls_expect(struct rank *rank, int32_t who, const struct mark_plan *plan, struct mark_sheet *sheet,
+                  void (*happen)(void *arg), void *arg)
 {
-    uint64_t random = plan->seed + (uint64_t)rank->index, steps;
+    uint64_t random = plan->seed + (uint64_t)rank->index;
     calls_watch(NULL, NULL, 0);
     calls_make(rank, plan, sheet);
-    steps = calls_steps();
+    uint64_t steps = calls_steps();
+    if (!rank->failure[0]) RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index != who || rank->failure[0]) return;
     calls_watch(happen, arg, steps ? 1 + mark_random(&random) % steps : 0);
     if (steps == 0) happen(arg);
+}
+
+bool calls_is_due(void)
+{
+    return event.happen && event.steps < event.at;
 }
 
 uint64_t calls_now_ns(void)

@@ -20,10 +20,11 @@ void calls_make(struct rank *rank, const struct mark_plan *plan, struct mark_she
 /* From now on steps of calls on this thread are counted (steps.h), and at step `at` this happens; 0: nothing. */
 void calls_watch(void (*happen)(void *arg), void *arg, uint64_t at);
 uint64_t calls_steps(void); /* since then */
-/* One call to count its steps, then `happen` is to come at a random one of the next. Where a call has none that are
- * told, at once. */
-void calls_expect(struct rank *rank, const struct mark_plan *plan, struct mark_sheet *sheet, void (*happen)(void *arg),
-                  void *arg);
+bool calls_is_due(void);    /* it has not happened yet */
+/* All ranks: one call, in which rank `who` counts its steps; when all are through with it, `happen` is to come there at
+ * a random step of the next. Where calls have none that are told, at once. */
+void calls_expect(struct rank *rank, int32_t who, const struct mark_plan *plan, struct mark_sheet *sheet,
+                  void (*happen)(void *arg), void *arg);
 uint64_t calls_now_ns(void);
 
 #endif

@@ -100,10 +100,8 @@ static void act(struct rank *rank)
     RANK_CHECK(rank, calls_open(rank, mark_words(plan.kind, RANKS, count), &sheet));
     for (int i = 0; i < WARM && !rank->failure[0]; i++) calls_make(rank, &plan, &sheet);
     if (rank->failure[0]) return;
-    if (rank->index == scene->victim)
-        calls_expect(rank, &plan, &sheet, scene->stops ? stop : die, scene->shared);
-    else
-        calls_make(rank, &plan, &sheet); /* in which the victim counts its steps */
+    calls_expect(rank, scene->victim, &plan, &sheet, scene->stops ? stop : die, scene->shared);
+    if (rank->failure[0]) return;
     if (scene->stops) tutti_comm_set_timeout(rank->comm, UINT64_C(700000000));
     survive(rank, scene, &plan, &sheet);
     if (!rank->failure[0]) go_on(rank, scene);

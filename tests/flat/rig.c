@@ -34,8 +34,9 @@ struct rig_rank {
     struct flight flights[IN_FLIGHT];
     size_t begun, done;
     bool busy, asleep;
-    _Atomic uint32_t *word; /* that it sleeps on */
-    uint32_t expected, me;
+    _Atomic uint32_t *word; /* that it sleeps on; NULL: it was woken */
+    uint64_t ticket;        /* who sleeps longer is woken first */
+    uint32_t me;
     uint64_t seq;
     const struct flat_method *last_method; /* NULL: a tiny call */
 };
@@ -46,16 +47,43 @@ struct rig {
     size_t arena_bytes, heap_bytes;
     const struct mark_plan *plans;
     size_t n_plans;
-    uint64_t random, seq, n_moves; /* steps that brought somebody on */
+    uint64_t random, n_moves; /* steps that brought somebody on */
+    uint64_t tickets;
     uint32_t nested;
+    bool ends_sleep; /* of somebody */
     char why[WHY];
 };
 
 static struct rig *running; /* whose steps are hooked */
+static void between(void);
 
 static uint64_t draw(struct rig *rig, uint64_t end)
 {
     return mark_random(&rig->random) % end;
+}
+
+/* ---- futexes: who sleeps longest is woken first ---- */
+
+void __real_tutti_futex_wake(_Atomic uint32_t *word, uint32_t n);
+void __wrap_tutti_futex_wake(_Atomic uint32_t *word, uint32_t n);
+void __wrap_tutti_futex_wake(_Atomic uint32_t *word, uint32_t n)
+{
+    struct rig *rig = running;
+    if (!rig) {
+        __real_tutti_futex_wake(word, n);
+        return;
+    }
+    if (rig->ends_sleep && steps_flaw == FLAW_TREE) return;
+    for (; n > 0; n--) {
+        struct rig_rank *first = NULL;
+        for (uint32_t r = 0; r < rig->config.n; r++) {
+            struct rig_rank *rank = &rig->ranks[r];
+            if (rank->asleep && rank->word == word && (!first || rank->ticket < first->ticket)) first = rank;
+        }
+        if (!first) return;
+        first->word = NULL;
+        rig->n_moves++;
+    }
 }
 
 /* ---- the transport: heaps that the others map ---- */
@@ -122,14 +150,6 @@ static bool sheets_open(struct rig *rig, struct rig_rank *rank)
     return true;
 }
 
-/* Two or three where they are regular, neighbours or not. */
-static struct tutti_domains domains_of(const struct rig_config *c)
-{
-    uint32_t n = c->n % 3 == 0 && (c->n % 2 || c->seed % 2) ? 3 : 2;
-    if (c->n % n || c->n == n) return (struct tutti_domains){.n = 0};
-    return (struct tutti_domains){.n = n, .size = c->n / n, .cyclic = c->seed / 2 % 2};
-}
-
 static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, unsigned char *card)
 {
     struct rig_rank *rank = &rig->ranks[me];
@@ -151,7 +171,7 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
                                           .me = me,
                                           .crowded = c->crowded,
                                           .n_cpus = c->crowded ? 2 : c->n,
-                                          .domains = domains_of(c),
+                                          .domains = {c->domains, c->domains ? c->n / c->domains : 0, c->cyclic},
                                           .reproducible = c->reproducible,
                                           .staging_bytes = 2 * room,
                                           .method = c->method ? c->method : "",
@@ -316,14 +336,15 @@ static enum tutti_advance begin_tiny(struct rig_rank *rank, const struct mark_pl
     struct tutti_tiny tiny = {.kind = p->kind,
                               .log_element = 3,
                               .divisor = p->n,
-                              .send = call->bind.input,
+                              .root = p->root,
+                              .send = p->kind == TUTTI_BROADCAST ? call->bind.output : call->bind.input,
                               .recv = call->bind.output,
                               .send_bytes = flight->sheet.in.words * 8,
                               .bytes = call->bind.count * 8,
                               .reduce = kind->reduces ? call->bind.reduce : NULL,
                               .seq = call->seq,
                               .signature = call->info.signature,
-                              .call = tutti_call_word(p->kind, TUTTI_UINT64, (uint32_t)call->info.op, -1),
+                              .call = tutti_call_word(p->kind, TUTTI_UINT64, (uint32_t)call->info.op, call->info.root),
                               .count = call->info.count};
     ((struct flat_lane *)rank->lane)->spins = 0;
     return rank->lane->ops->tiny(rank->lane, &tiny);
@@ -331,7 +352,7 @@ static enum tutti_advance begin_tiny(struct rig_rank *rank, const struct mark_pl
 
 static bool may_be_tiny(const struct rig_rank *rank, const struct mark_plan *p)
 {
-    bool plain = !p->v && !p->scaled && !p->algorithm[0] && !tutti_kind_info(p->kind)->rooted;
+    bool plain = !p->v && !p->scaled && !p->algorithm[0];
     size_t bytes = p->kind == TUTTI_BARRIER ? 0 : p->count * 8;
     return plain && rank->begun == rank->done && (bytes > 0 || p->kind == TUTTI_BARRIER) &&
            bytes < rank->lane->ops->tiny_below(rank->lane, p->kind);
@@ -375,6 +396,29 @@ static void count_asleep(struct flight *flight, uint32_t change)
     if (steps_flaw == FLAW_ASLEEP) atomic_fetch_add(&op->lane->areas[op->awaited]->sleepers, change);
 }
 
+static void wake_up(struct rig *rig, struct rig_rank *rank)
+{
+    struct tutti_runner *runner = &oldest(rank)->room.op.runner;
+    count_asleep(oldest(rank), 1);
+    rig->ends_sleep = true;
+    runner->ops->sleep_end(runner);
+    rig->ends_sleep = false;
+    rank->asleep = false;
+}
+
+/* As the engine: it does not sleep when the word has moved since. */
+static void fall_asleep(struct rig *rig, struct rig_rank *rank, struct flight *flight)
+{
+    struct tutti_runner *runner = &flight->room.op.runner;
+    uint32_t expected;
+    bool sleeps = runner->ops->sleep_begin(runner, &rank->word, &expected);
+    if (sleeps) between();
+    rank->asleep = true;
+    rank->ticket = rig->tickets++;
+    count_asleep(flight, UINT32_MAX);
+    if (!sleeps || atomic_load(rank->word) != expected) wake_up(rig, rank);
+}
+
 static void advance(struct rig *rig, struct rig_rank *rank)
 {
     struct flight *flight = oldest(rank);
@@ -390,9 +434,7 @@ static void advance(struct rig *rig, struct rig_rank *rank)
         snprintf(text, sizeof text, "rank %u %s: %s", rank->me, got == TUTTI_RUN_FAILED ? "failed" : "differs", plan);
         fail(rig, text);
     } else if (got == TUTTI_RUN_BLOCKED && draw(rig, 3) == 0) {
-        rank->asleep = runner->ops->sleep_begin(runner, &rank->word, &rank->expected);
-        if (!rank->asleep) runner->ops->sleep_end(runner);
-        if (rank->asleep) count_asleep(flight, UINT32_MAX);
+        fall_asleep(rig, rank, flight);
     }
 }
 
@@ -405,12 +447,7 @@ static void step(struct rig *rig, struct rig_rank *rank)
 {
     if (rank->busy || over(rig, rank) || rig->why[0]) return;
     rank->busy = true;
-    if (rank->asleep && atomic_load(rank->word) != rank->expected) {
-        count_asleep(oldest(rank), 1);
-        oldest(rank)->room.op.runner.ops->sleep_end(&oldest(rank)->room.op.runner);
-        rank->asleep = false;
-        rig->n_moves++;
-    }
+    if (rank->asleep && !rank->word) wake_up(rig, rank);
     bool room = rank->begun < rig->n_plans && rank->begun - rank->done < IN_FLIGHT;
     if (!rank->asleep && room && (rank->begun == rank->done || draw(rig, 4) == 0)) begin(rig, rank);
     if (!rank->asleep && rank->begun > rank->done && !rig->why[0]) advance(rig, rank);

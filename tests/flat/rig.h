@@ -15,6 +15,8 @@ struct rig_config {
     bool
         addresses; /* one address space, as threads; else only memory of the heap can be mapped, as between processes */
     bool crowded, reproducible;
+    uint32_t domains;   /* groups of equally many ranks that flat takes for sockets; 0: none */
+    bool cyclic;        /* rank r in domain r % domains */
     size_t chunk;       /* bytes of a slot of staging */
     const char *method; /* option flat */
     uint64_t seed;

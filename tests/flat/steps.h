@@ -16,6 +16,7 @@ enum steps_flaw {
     FLAW_LEFT,       /* a root leaves before its readers */
     FLAW_MEET,       /* nobody waits at the barriers inside operations */
     FLAW_ASLEEP,     /* who sleeps does not count itself (rig.c) */
+    FLAW_TREE,       /* who is woken does not wake the next (rig.c) */
     N_FLAWS
 };
 extern enum steps_flaw steps_flaw;
