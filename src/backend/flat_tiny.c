@@ -13,7 +13,7 @@ static inline void bytes_copy(unsigned char *restrict dst, const unsigned char *
         memcpy(dst, src, 8);
     else if (bytes == 4)
         memcpy(dst, src, 4);
-    else
+    else if (bytes > 0) /* a barrier has no buffers */
         memcpy(dst, src, bytes);
 }
 
