@@ -25,8 +25,10 @@
     X(algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                              \
     X(tuning, text, "auto", 0, 0, 0, "constants that `tutti tune` measured: auto (this host's file), off, or a file")  \
     X(backends, text, "auto", 0, 0, 1, "auto, or off: the engine carries out all calls")                               \
-    X(flat, text, "", 0, 0, 1, "method that the back end flat uses where it can: line, stage, mapped, attach, domains") \
-    X(domains, u32, "0", 0, 1024, 1, "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")\
+    X(flat, text, "", 0, 0, 1,                                                                                         \
+      "method that the back end flat uses where it can: line, stage, mapped, attach, domains")                         \
+    X(domains, u32, "0", 0, 1024, 1,                                                                                   \
+      "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
     X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \
