@@ -2,12 +2,13 @@
 /* Draws calls: kinds, types, operations, methods, and sizes around those at which methods or rounds change. */
 #include "peer.h"
 
+#include "backend/flat.h"
 #include "reference.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 56, LINES = 560 };
+enum { LINE = FLAT_LINE_BYTES - 8, LINES = FLAT_LINE_MAX }; /* of data: in the first line, in all */
 
 uint64_t peer_random(uint64_t *state)
 {
