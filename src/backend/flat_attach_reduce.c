@@ -29,12 +29,6 @@ static unsigned char *output(const struct flat_op *op)
     return op->recv + (op->call.info.kind == TUTTI_REDUCE_SCATTER ? 0 : at) + op->offset;
 }
 
-static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
-{
-    size_t at, bytes = window(op, &at);
-    return flat_attach_write(op, peer, output(op), at, bytes);
-}
-
 static bool is_left(const struct flat_op *op)
 {
     size_t at;
@@ -67,14 +61,32 @@ static enum tutti_advance read_from(struct flat_op *op, uint32_t peer)
     return flat_attach_read(op, peer, copy_of(op, peer), at, bytes);
 }
 
+static bool is_large(const struct flat_op *op)
+{
+    return op->bytes >= TUTTI_PAST_CACHE_BYTES / (op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->lane->n : 1);
+}
+
+/* What is written to others: a result that goes past the caches is kept in them here. */
+static unsigned char *sum(const struct flat_op *op)
+{
+    return is_large(op) ? copy_of(op, flat_after(op->lane, 1)) : output(op);
+}
+
 static void fold_window(struct flat_op *op)
 {
     const struct flat_lane *lane = op->lane;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    unsigned char *out = output(op);
+    unsigned char *dst[] = {sum(op), output(op)};
+    uint32_t first = op->call.info.kind == TUTTI_REDUCE_SCATTER || !is_large(op);
     size_t at, bytes = window(op, &at);
     for (uint32_t r = 0; r < lane->n; r++) sources[r] = r == lane->me ? op->send + at : copy_of(op, r);
-    flat_fold_all(op, &out, 1, 0, sources, lane->n, 0, bytes);
+    flat_fold_all(op, dst + first, 2 - first, is_large(op), sources, lane->n, 0, bytes);
+}
+
+static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = window(op, &at);
+    return flat_attach_write(op, peer, sum(op), at, bytes);
 }
 
 static enum tutti_advance reading(struct flat_op *op)
@@ -88,6 +100,7 @@ static enum tutti_advance reading(struct flat_op *op)
             FLAT_STEP(write_to(op, flat_after(lane, op->peer)));
         FLAT_PAUSE();
     }
+    flat_fence();
     FLAT_MEET(op);
     FLAT_END;
 }

@@ -10,7 +10,7 @@
 #define CALL_NS 20.0  /* of a call itself */
 #define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
 #define LINE_WRITTEN 0.05
-#define PEER_READ 0.3 /* of a line's way: to look at one more rank, asked for ahead */
+#define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 /* Blocks: so many whatever the number of ranks, and so many for each rank. */
@@ -40,9 +40,8 @@ static double whole(double x)
 
 /* How often in a round a rank looks at each of the others. */
 static const double polls[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = 2, [TUTTI_REDUCE] = 2,         [TUTTI_ALL_GATHER] = 1, [TUTTI_GATHER] = 1,
-    [TUTTI_SCATTER] = 1,    [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,
-    [TUTTI_EXSCAN] = 1,
+    [TUTTI_ALL_REDUCE] = 2,     [TUTTI_REDUCE] = 2,     [TUTTI_ALL_GATHER] = 1, [TUTTI_GATHER] = 1, [TUTTI_SCATTER] = 1,
+    [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,       [TUTTI_EXSCAN] = 1,
 };
 
 static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
@@ -220,7 +219,8 @@ static double ways_ns(const struct flat_lane *lane, const struct tutti_backend_c
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways);
 }
 
-/* What is folded was copied here before. */
+/* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
+ * before it is overwritten. */
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
     const struct bytes bytes = bytes_of(lane, call);
@@ -231,7 +231,7 @@ double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend
     double ns = carried_ns(lane, carried[kind].in * bytes.in / of, others) +
                 carried_ns(lane, carried[kind].out * bytes.out / of, others);
     ns += bytes.fold / (double)lane->machine.fold_gbs + own / (double)lane->machine.copy_gbs;
-    return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
+    return ways_ns(lane, call) + ns + (bytes.in + bytes.out + carried[kind].out * bytes.out / of * others) * bytes.far;
 }
 
 /* As staging, but no rank copies out. */
@@ -241,7 +241,7 @@ double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_
     double ns = bytes.in / (double)lane->machine.copy_gbs +
                 spread_ns(lane, bytes.fold, (double)lane->machine.fold_gbs) +
                 carried_ns(lane, bytes.out / lane->n, lane->n - 1.0);
-    return ways_ns(lane, call) + ns + (bytes.in + bytes.out) * bytes.far;
+    return ways_ns(lane, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
 }
 
 /* ---- domains: what a rank moves inside its own, and the bytes that it gets from others ---- */
@@ -275,8 +275,8 @@ double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti
 {
     const struct bytes bytes = bytes_of(lane, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 4;
-    double ns = near_ns(lane, moved, (double)lane->machine.copy_gbs) +
-                far_bytes(lane, call) / (double)lane->machine.far_gbs;
+    double ns =
+        near_ns(lane, moved, (double)lane->machine.copy_gbs) + far_bytes(lane, call) / (double)lane->machine.far_gbs;
     double memory = (bytes.in + bytes.out) * bytes.far;
     return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (memory > ns ? memory : ns);
 }
