@@ -7,6 +7,7 @@
 
 #define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */
 #define MAPPED_LEAST ((size_t)8 << 10)  /* less is gone from the root sooner when it is copied */
+#define HALVES_LEAST ((size_t)64 << 10)
 #define SPREAD_RANKS 4
 #define SPREAD_PART ((size_t)32 << 10)
 
@@ -100,6 +101,40 @@ static enum tutti_advance staged(struct flat_op *op)
 
 /* ---- the root's buffer is mapped ---- */
 
+/* Bytes that the root itself copies, at the end: of two ranks each copies a half if it can write to the other's buffer.
+ */
+static size_t pushed(const struct flat_op *op)
+{
+    uint32_t leaf = flat_is_root(op) ? 1 - op->lane->me : op->lane->me;
+    uint64_t facts = atomic_load_explicit(&flat_post_of(op, leaf)->facts, memory_order_relaxed);
+    return facts & FLAT_RECV_MAPPED ? op->bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE : 0;
+}
+
+/* The window at op->offset of what the root holds, to the leaf's buffer; false: it can not be mapped. */
+static bool copy_window(struct flat_op *op, size_t end)
+{
+    uint32_t leaf = flat_is_root(op) ? 1 - op->lane->me : op->lane->me;
+    const unsigned char *from = flat_peer_part(op, flat_root(op), true, 0, op->bytes);
+    unsigned char *to = flat_peer_part(op, leaf, false, 0, op->bytes);
+    size_t some = end - op->offset < PAUSE_BYTES ? end - op->offset : PAUSE_BYTES;
+    if (from && to) flat_copy(to + op->offset, from + op->offset, some, op->bytes >= TUTTI_PAST_CACHE_BYTES);
+    return from && to;
+}
+
+static enum tutti_advance share(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    if (flat_is_root(op)) FLAT_WAIT(flat_posted(op, 1 - op->lane->me));
+    for (op->offset = flat_is_root(op) ? op->bytes - pushed(op) : 0;
+         op->offset < (flat_is_root(op) ? op->bytes : op->bytes - pushed(op)); op->offset += PAUSE_BYTES) {
+        if (!copy_window(op, flat_is_root(op) ? op->bytes : op->bytes - pushed(op))) return flat_lost();
+        FLAT_PAUSE();
+    }
+    flat_fence();
+    FLAT_MEET(op);
+    FLAT_END;
+}
+
 static enum tutti_advance pull(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
@@ -162,6 +197,7 @@ static enum tutti_advance spread(struct flat_op *op)
 static enum tutti_advance mapped(struct flat_op *op)
 {
     bool spreads = op->lane->n >= SPREAD_RANKS && op->bytes / SPREAD_PART >= op->lane->n - 1;
+    if (op->lane->n == 2 && op->bytes >= HALVES_LEAST) return share(op);
     return spreads ? spread(op) : pull(op);
 }
 

@@ -188,7 +188,7 @@ size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind)
     size_t bytes = kind != TUTTI_BARRIER, most = FLAT_LINE_MAX;
     if (rows[kind].pattern != AMONG_ALL && flat_group(lane) < lane->n) return 0; /* operations have two levels, */
     if (kind == TUTTI_SCATTER) most /= lane->n > 1 ? lane->n - 1 : 1;            /* or blocks in several */
-    if (lane->n_factors != 1 || lane->crowded || !rows[kind].end || !is_line(lane, kind, bytes)) return 0;
+    if (lane->n_factors != 1 || !rows[kind].end || !is_line(lane, kind, bytes)) return 0;
     while (bytes <= most && is_line(lane, kind, bytes)) bytes++;
     return bytes;
 }
@@ -211,30 +211,41 @@ static bool has_room(struct flat_lane *lane, uint32_t spins)
     return lane->synced + FLAT_DEPTH >= number;
 }
 
+/* Whether all have written what this rank reads. */
+static bool is_there(const struct flat_lane *lane, struct wait wait, uint64_t number, uint64_t word, uint32_t spins)
+{
+    for (uint32_t r = wait.from; r < wait.end; r++)
+        if (r != lane->me && !slot_wait(&lane->areas[r]->slots[0][number % FLAT_DEPTH], word, spins)) return false;
+    return true;
+}
+
+/* Where ranks share CPUs it is for those who need not wait: the others give their turn up on the long way. */
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *t)
 {
     struct flat_lane *lane = (struct flat_lane *)backend;
-    if (!has_room(lane, lane->spins)) return TUTTI_RUN_MOVED;
-    uint64_t number = ++lane->number, word = t->signature << 32 | (uint32_t)number;
+    uint64_t number = lane->number + 1, word = t->signature << 32 | (uint32_t)number;
     struct flat_area *own = lane->areas[lane->me];
     struct flat_slot *slot = &own->slots[0][number % FLAT_DEPTH];
     struct wait wait = wait_of(lane, t);
+    bool waits = wait.from < wait.end && !lane->crowded;
 
+    if (!has_room(lane, lane->spins)) return TUTTI_RUN_MOVED;
+    if (lane->crowded && !is_there(lane, wait, number, word, 0)) return TUTTI_RUN_MOVED;
+    lane->number = number;
     post_write(lane, t, word);
     put(lane, t, slot);
     atomic_store_explicit(&slot->word, word, memory_order_release);
-    flat_told(lane);
-    for (uint32_t r = wait.from; lane->n > 2 && r < wait.end; r++)
-        __builtin_prefetch(&lane->areas[r]->slots[0][number % FLAT_DEPTH]);
-    for (uint32_t r = wait.from; r < wait.end; r++) {
-        if (r == lane->me) continue;
-        if (!slot_wait(&lane->areas[r]->slots[0][number % FLAT_DEPTH], word, lane->spins)) return TUTTI_RUN_BLOCKED;
+    if (waits) {
+        flat_told(lane);
+        for (uint32_t r = wait.from; lane->n > 2 && r < wait.end; r++)
+            __builtin_prefetch(&lane->areas[r]->slots[0][number % FLAT_DEPTH]);
+        if (!is_there(lane, wait, number, word, lane->spins)) return TUTTI_RUN_BLOCKED;
     }
     rows[t->kind].end(lane, t);
     if (rows[t->kind].pattern == AMONG_ALL && lane->synced < number - 1) lane->synced = number - 1;
     atomic_store_explicit(&own->done_seq, t->seq, memory_order_relaxed);
     atomic_store_explicit(&own->done, number, memory_order_release);
     flat_told(lane);
-    if (lane->spins < SPINS_MOST) lane->spins++;
+    if (lane->spins < SPINS_MOST && !lane->crowded) lane->spins++;
     return TUTTI_RUN_DONE;
 }
