@@ -30,6 +30,7 @@ struct contract_case {
     uint32_t at[N_DIMENSIONS];
     uint64_t seed;
     const char *algorithm; /* NULL: chosen */
+    uint64_t mapped;       /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
     bool thrifty;          /* large reductions are compared by one rank, which differs from case to case */
 };
 const char *contract_call_name(const struct contract_case *c);

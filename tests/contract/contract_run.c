@@ -264,6 +264,22 @@ static void write_factor(struct setup *s)
     }
 }
 
+/* Memory of a buffer, and back. */
+static char *take(const struct setup *s, size_t bytes)
+{
+    void *memory = NULL;
+    if (!(s->c->mapped >> s->me % 64 & 1)) return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    return tutti_mem_alloc(s->rank->comm, bytes, &memory) == TUTTI_OK ? memory : NULL;
+}
+
+static void give_back(const struct setup *s, char *memory)
+{
+    if (!(s->c->mapped >> s->me % 64 & 1))
+        free(memory);
+    else if (memory)
+        (void)tutti_mem_free(s->rank->comm, memory);
+}
+
 static bool place(struct setup *s)
 {
     size_t off = GUARD + (s->c->at[ALIGN] ? 1 : 0),
@@ -271,7 +287,7 @@ static bool place(struct setup *s)
     size_t elements[2] = {s->in_place ? larger : s->send.total, s->in_place ? 0 : s->recv.total};
     for (int i = 0; i < 2; i++) {
         s->arena_bytes[i] = off + elements[i] * s->esize + GUARD;
-        s->arena[i] = aligned_alloc(64, (s->arena_bytes[i] + 63) & ~(size_t)63);
+        s->arena[i] = take(s, s->arena_bytes[i]);
         if (!s->arena[i]) return false;
         memset(s->arena[i], 0x5a, s->arena_bytes[i]);
     }
@@ -441,5 +457,5 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
         compare(&s, before);
 done:
     free(input);
-    for (int i = 0; i < 2; i++) free(before[i]), free(s.arena[i]);
+    for (int i = 0; i < 2; i++) free(before[i]), give_back(&s, s.arena[i]);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The contract suite: every pair of values of all dimensions on each transport, or, with the argument "product", every
- * combination (hours); every algorithm for every call that it offers; and the decorators. */
+ * combination (hours); the same by the engine alone; every algorithm for every call that it offers; and the decorators.
+ */
 
 #include "test.h"
 
@@ -61,6 +62,22 @@ static void pairs_self(void **state)
 static void pairs_shm(void **state)
 {
     (void)state, all_pairs(true);
+}
+
+/* The engine itself, where a back end would carry out the calls: worlds are threads and processes by turns. */
+static void pairs_engine(void **state)
+{
+    (void)state;
+    const struct tutti_option options[] = {small[0], small[1], small[2], {"backends", "off"}};
+    size_t n;
+    unsigned failed = 0;
+    struct contract_case *cases = contract_pairs(test_seed() + 4, &n);
+    assert_non_null(cases);
+    for (size_t i = 0; i < n; i++) cases[i].thrifty = true;
+    for (uint32_t n_ranks = 1; n_ranks <= contract_domain[RANKS]; n_ranks++)
+        failed += run_cases(cases, n, n_ranks, n_ranks % 2, options, 4);
+    free(cases);
+    assert_int_equal(failed, 0);
 }
 
 static void product(void **state)
@@ -148,10 +165,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest whole[] = {cmocka_unit_test(product)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_self),
-        cmocka_unit_test(pairs_shm),
-        cmocka_unit_test(every_algorithm),
-        cmocka_unit_test(decorated),
+        cmocka_unit_test(pairs_self),      cmocka_unit_test(pairs_shm), cmocka_unit_test(pairs_engine),
+        cmocka_unit_test(every_algorithm), cmocka_unit_test(decorated),
     };
     if (argc > 1 && strcmp(argv[1], "product") == 0)
         return cmocka_run_group_tests_name("contract product", whole, NULL, NULL);
