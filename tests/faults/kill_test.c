@@ -112,6 +112,8 @@ static void live_until_a_death(struct rank *rank)
         go_on(rank, plan);
 }
 
+static int n_kills = KILLS;
+
 static void kills(void **state)
 {
     (void)state;
@@ -119,7 +121,7 @@ static void kills(void **state)
     uint64_t random = test_seed();
     struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
     unsigned failed = 0;
-    for (int i = 0; i < KILLS; i++) {
+    for (int i = 0; i < n_kills; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         plan.seed = random;
         plan.victim = (int32_t)(random >> 40) % RANKS;
@@ -200,9 +202,15 @@ static void dead_while_meeting(void **state)
     assert_int_equal(failed, 0);
 }
 
-int main(void)
+/* With the argument "engine": a round by the engine alone. */
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest round[] = {cmocka_unit_test(kills)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(kills), cmocka_unit_test(dead_before_creation),
                                        cmocka_unit_test(dead_while_meeting)};
-    return cmocka_run_group_tests_name("faults.kill", tests, NULL, NULL);
+    if (argc < 2 || strcmp(argv[1], "engine") != 0)
+        return cmocka_run_group_tests_name("faults.kill", tests, NULL, NULL);
+    n_kills = KILLS / 4;
+    setenv("TUTTI_BACKENDS", "off", 1);
+    return cmocka_run_group_tests_name("faults.kill engine", round, NULL, NULL);
 }

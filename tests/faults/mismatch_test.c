@@ -97,9 +97,13 @@ static void mismatches(void **state)
 /* A rank that destroys its communicator while the others wait for it. */
 static void leave(struct rank *rank)
 {
-    RANK_CHECK_OK(rank, barrier(rank->comm, NULL));
-    if (rank->index == 1) return;
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_LEFT, "rank 1", barrier(rank->comm, NULL));
+    if (rank->index == 1) {
+        RANK_CHECK_OK(rank, barrier(rank->comm, NULL));
+        return;
+    }
+    enum tutti_status status = barrier(rank->comm, NULL); /* a quick rank may fail it with the next one already */
+    if (status == TUTTI_OK) status = barrier(rank->comm, NULL);
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_LEFT, "rank 1", status);
 }
 
 /* A whole process that leaves, cleanly. */
@@ -157,9 +161,10 @@ static void nothing_to_send(struct rank *rank)
 static void counts_of_nothing(void **state)
 {
     (void)state;
-    struct tutti_option off = {"backends", "off"};
-    struct ranks_config flat = {.n = 3, .forked = true, .deadline_s = 20}, engine = flat;
-    engine.options = &off, engine.n_options = 1, engine.arg = &off;
+    struct tutti_option on = {"backends", "auto"}, off = {"backends", "off"};
+    struct ranks_config flat = {.n = 3, .forked = true, .deadline_s = 20, .options = &on, .n_options = 1},
+                        engine = flat;
+    engine.options = engine.arg = &off;
     assert_int_equal(ranks_run(&flat, nothing_to_send), 0);
     assert_int_equal(ranks_run(&engine, nothing_to_send), 0);
 }
