@@ -22,7 +22,7 @@ explain() { # file, bytes
     TUTTI_BACKENDS=off TUTTI_TUNING=$1 "$tutti" bench all_to_all -n 4 -b "$2" -e "$2" --explain --rounds 1
 }
 
-constants='line_ns wake_ns yield_ns call_ns message_ns ring_gbs pull_gbs pull_all_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
+constants='line_ns wake_ns yield_ns call_ns message_ns ring_gbs pull_gbs pull_all_gbs far_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
 attach_ns attach_gbs cache_kib'
 
 # What is measured is printed; written only when asked for.

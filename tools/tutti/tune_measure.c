@@ -7,6 +7,7 @@
 
 #include "device/copy.h"
 #include "device/reduce.h"
+#include "topo/topo.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -196,20 +197,52 @@ static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *kn
 
 /* ---- bytes in cache ---- */
 
-/* Each rank writes its data, all meet, each copies what its neighbour wrote. */
-static double pull(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+/* Each rank writes its data, all meet, each copies what the rank `distance` after it wrote. */
+static double pull_from(struct tune *tune, uint32_t n, uint32_t distance)
 {
     double ns[BATCHES];
-    (void)known;
     for (size_t batch = 0; batch < BATCHES; batch++) {
         memset(shared_of(tune, tune->rank)->data, (int)batch, PULL_BYTES);
         if (!meet(tune, n)) return 0;
         uint64_t start = tutti_now_ns();
-        memcpy(tune->a, shared_of(tune, (tune->rank + 1) % n)->data, PULL_BYTES);
+        memcpy(tune->a, shared_of(tune, (tune->rank + distance) % n)->data, PULL_BYTES);
         ns[batch] = (double)(tutti_now_ns() - start);
         if (!meet(tune, n)) return 0;
     }
     return PULL_BYTES / least(ns, BATCHES);
+}
+
+static double pull(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)known;
+    return pull_from(tune, n, 1);
+}
+
+static const struct tutti_topo_cpu *cpu_of(const struct tutti_topo *host, int32_t id)
+{
+    for (uint32_t i = 0; i < host->n_cpus; i++)
+        if ((int32_t)host->cpus[i].id == id) return &host->cpus[i];
+    return NULL;
+}
+
+/* Whether both are known, and in different groups of the widest sort of which the host has several. */
+static bool are_apart(const struct tutti_topo *host, int32_t one, int32_t other)
+{
+    const struct tutti_topo_cpu *a = cpu_of(host, one), *b = cpu_of(host, other);
+    if (!a || !b) return false;
+    if (host->n_packages > 1) return a->package != b->package;
+    return host->n_nodes > 1 ? a->node != b->node : a->l3 != b->l3;
+}
+
+static double far(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    const struct tutti_topo *host;
+    uint32_t distance = n / 2;
+    (void)known;
+    if (tutti_topo_host(&host) < 0) return 0;
+    for (uint32_t r = 0; r < n; r++)
+        if (!are_apart(host, tune->cpus[r], tune->cpus[(r + distance) % n])) return 0;
+    return pull_from(tune, n, distance);
 }
 
 static double copy(struct tune *tune, uint32_t n, const struct tutti_machine *known)
@@ -288,13 +321,21 @@ static double attach(struct tune *tune, uint32_t n, const struct tutti_machine *
 
 /* What a row's function needs of others stands above it. */
 const struct tune_row tune_rows[] = {
-    {"line_ns", TUNE_PAIR, TUNE_MEAN, true, line},           {"yield_ns", TUNE_PAIR, TUNE_MEAN, false, yield},
-    {"wake_ns", TUNE_PAIR, TUNE_MEAN, false, wake},          {"call_ns", TUNE_ONE, TUNE_MEAN, false, call},
-    {"message_ns", TUNE_PAIR, TUNE_MEAN, true, message},     {"ring_gbs", TUNE_PAIR, TUNE_MEAN, true, ring},
-    {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},          {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},
-    {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},          {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
-    {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},      {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
-    {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call}, {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
+    {"line_ns", TUNE_PAIR, TUNE_MEAN, true, line},
+    {"yield_ns", TUNE_PAIR, TUNE_MEAN, false, yield},
+    {"wake_ns", TUNE_PAIR, TUNE_MEAN, false, wake},
+    {"call_ns", TUNE_ONE, TUNE_MEAN, false, call},
+    {"message_ns", TUNE_PAIR, TUNE_MEAN, true, message},
+    {"ring_gbs", TUNE_PAIR, TUNE_MEAN, true, ring},
+    {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},
+    {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},
+    {"far_gbs", TUNE_ALL, TUNE_MEAN, true, far},
+    {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
+    {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
+    {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
+    {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
+    {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},
+    {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
 };
 const size_t tune_n_rows = TUTTI_ARRAY_LEN(tune_rows);
 
