@@ -124,6 +124,11 @@ size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at);
 size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call);
 /* Fills op->tables and op->bytes of a v form; nothing where it knows its own block alone. MEMORY. */
 enum tutti_status flat_blocks_copy(struct flat_op *op);
+/* Of gather_v and scatter_v through mapped memory: the root tells all where their blocks are, before its post; a leaf
+ * then asks for its own. */
+#define FLAT_TOLD_RANKS (FLAT_LEVELS * (FLAT_LINE_MAX / (2 * sizeof(uint64_t)))) /* of at most so many */
+void flat_blocks_tell(struct flat_op *op);
+size_t flat_block_told(const struct flat_op *op, size_t *at);
 
 /* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
  * whose lower levels have `stride` ranks in all. */

@@ -140,3 +140,31 @@ void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
     size_t even = (block + op->n_rounds - 1) / op->n_rounds;
     cut(op, block, (even + unit - 1) / unit * unit);
 }
+
+/* ---- blocks that leaves do not know: in lines, which such calls need for nothing else ---- */
+
+#define TOLD_BYTES (2 * sizeof(uint64_t))
+#define TOLD_LEVEL (FLAT_LINE_MAX / TOLD_BYTES) /* ranks in one level */
+
+void flat_blocks_tell(struct flat_op *op)
+{
+    uint64_t rows[2 * TOLD_LEVEL];
+    for (uint32_t first = 0, level = 0; first < op->lane->n; first += TOLD_LEVEL, level++) {
+        uint32_t left = op->lane->n - first, n = left < TOLD_LEVEL ? left : (uint32_t)TOLD_LEVEL;
+        for (uint32_t i = 0; i < n; i++) {
+            size_t at;
+            rows[2 * i] = flat_block(op, first + i, &at);
+            rows[2 * i + 1] = at;
+        }
+        flat_lines_put(op, level, (const unsigned char *)rows, n * TOLD_BYTES);
+    }
+}
+
+size_t flat_block_told(const struct flat_op *op, size_t *at)
+{
+    uint64_t row[2];
+    flat_lines_part(op, flat_root(op), (uint32_t)(op->lane->me / TOLD_LEVEL), op->lane->me % TOLD_LEVEL * TOLD_BYTES,
+                    TOLD_BYTES, (unsigned char *)row);
+    *at = row[1];
+    return row[0];
+}

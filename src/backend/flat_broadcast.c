@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* broadcast: from the root to all, or, among many ranks, to the leaders of groups, who hand on what they got. Small: in
  * lines. Private buffers: rounds through the staging memory of root and leaders; who gives needs not wait for who takes
- * until its slots are full. When the root's buffer is mapped, the others read it in place; among many ranks and for
- * much data each fetches a part of it and all take the parts from one another, so that not all read the same memory. */
+ * until its slots are full. When the root's buffer is mapped, the others read it in place. Of two ranks both copy a
+ * half; among many each fetches a part and all take the parts from one another, so that not all read the same memory.
+ */
 #include "backend/flat.h"
 
 #define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */

@@ -51,6 +51,7 @@ static void start(struct flat_op *op)
 {
     flat_cut(op, op->call.bind.v ? SIZE_MAX : op->bytes, 1);
     if (op->call.bind.v) op->n_rounds = flat_is_root(op) ? rounds_of(op, op->bytes) : 0;
+    if (op->call.bind.v && flat_is_root(op) && (op->facts & FLAT_RECV_MAPPED)) flat_blocks_tell(op);
     if (op->bytes < MAPPED_LEAST || op->forced) op->facts &= ~(uint64_t)FLAT_SEND_MAPPED;
 }
 
@@ -149,15 +150,29 @@ static enum tutti_advance staged(struct flat_op *op)
 
 /* ---- the root's buffer is mapped ---- */
 
+static enum tutti_advance disagree(const struct flat_op *op, size_t expected)
+{
+    tutti_fail(TUTTI_ERR_MISMATCH, "rank %u sends %zu bytes to rank %u, which expects %zu", op->lane->me, op->bytes,
+               flat_root(op), expected);
+    return TUTTI_RUN_FAILED;
+}
+
+/* Where the own block belongs in the root's buffer, and its bytes. */
+static size_t own_block(const struct flat_op *op, size_t *at)
+{
+    return op->call.bind.v && !flat_is_root(op) ? flat_block_told(op, at) : flat_block(op, op->lane->me, at);
+}
+
 static enum tutti_advance push(struct flat_op *op)
 {
-    size_t mine = op->lane->me * op->bytes;
+    size_t at, bytes = own_block(op, &at);
     FLAT_BEGIN(op->at)
-    for (op->offset = 0; op->offset < op->bytes; op->offset += PAUSE_BYTES) {
-        unsigned char *out = flat_peer_part(op, flat_root(op), false, 0, op->lane->n * op->bytes);
-        size_t left = op->bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
+    if (!flat_is_root(op) && bytes != op->bytes) return disagree(op, bytes);
+    for (op->offset = 0; op->offset < bytes; op->offset += PAUSE_BYTES) {
+        unsigned char *out = flat_peer_part(op, flat_root(op), false, at, bytes);
+        size_t left = bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
         if (!out) return flat_lost();
-        out += mine + op->offset;
+        out += op->offset;
         if (out != op->send + op->offset) flat_copy(out, op->send + op->offset, some, is_past(op));
         if (left > PAUSE_BYTES) FLAT_PAUSE();
     }
@@ -181,7 +196,7 @@ static bool fits_staged(const struct flat_lane *lane, const struct tutti_backend
 
 static bool fits_push(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
-    return lane->n > 1 && !call->bind.v && flat_block_bytes(lane, call) >= MAPPED_LEAST;
+    return lane->n > 1 && (!call->bind.v || lane->n <= FLAT_TOLD_RANKS) && flat_block_bytes(lane, call) >= MAPPED_LEAST;
 }
 
 const struct flat_method flat_line_gather = {

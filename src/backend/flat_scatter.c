@@ -72,6 +72,7 @@ static void start(struct flat_op *op)
 {
     flat_cut(op, op->call.bind.v ? SIZE_MAX : op->bytes, op->lane->n - 1);
     if (op->call.bind.v) op->n_rounds = flat_is_root(op) ? rounds_of(op, op->bytes) : 0;
+    if (op->call.bind.v && flat_is_root(op) && (op->facts & FLAT_SEND_MAPPED)) flat_blocks_tell(op);
 }
 
 /* Of the v form: the root's number of rounds, and a leaf's bytes. */
@@ -151,14 +152,29 @@ static enum tutti_advance staged(struct flat_op *op)
 
 /* ---- the root's buffer is mapped ---- */
 
+static enum tutti_advance disagree(const struct flat_op *op, size_t sent)
+{
+    tutti_fail(TUTTI_ERR_MISMATCH, "rank %u sends %zu bytes to rank %u, which expects %zu", flat_root(op), sent,
+               op->lane->me, op->bytes);
+    return TUTTI_RUN_FAILED;
+}
+
+/* Where the own block lies in the root's buffer, and its bytes. */
+static size_t own_block(const struct flat_op *op, size_t *at)
+{
+    return op->call.bind.v && !flat_is_root(op) ? flat_block_told(op, at) : flat_block(op, op->lane->me, at);
+}
+
 static enum tutti_advance pull(struct flat_op *op)
 {
+    size_t at, bytes = own_block(op, &at);
     FLAT_BEGIN(op->at)
-    for (op->offset = 0; op->offset < op->bytes; op->offset += PAUSE_BYTES) {
-        const unsigned char *from = flat_peer_part(op, flat_root(op), true, 0, op->lane->n * op->bytes);
-        size_t left = op->bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
+    if (!flat_is_root(op) && bytes != op->bytes) return disagree(op, bytes);
+    for (op->offset = 0; op->offset < bytes; op->offset += PAUSE_BYTES) {
+        const unsigned char *from = flat_peer_part(op, flat_root(op), true, at, bytes);
+        size_t left = bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
         if (!from) return flat_lost();
-        from += op->lane->me * op->bytes + op->offset;
+        from += op->offset;
         if (op->recv + op->offset != from) flat_copy(op->recv + op->offset, from, some, is_past(op));
         if (left > PAUSE_BYTES) FLAT_PAUSE();
     }
@@ -183,7 +199,7 @@ static bool fits_staged(const struct flat_lane *lane, const struct tutti_backend
 
 static bool fits_pull(const struct flat_lane *lane, const struct tutti_backend_call *call)
 {
-    return lane->n > 1 && !call->bind.v && flat_block_bytes(lane, call) >= MAPPED_LEAST;
+    return lane->n > 1 && (!call->bind.v || lane->n <= FLAT_TOLD_RANKS) && flat_block_bytes(lane, call) >= MAPPED_LEAST;
 }
 
 const struct flat_method flat_line_scatter = {
