@@ -58,6 +58,18 @@ static void domains(void **state)
         }
 }
 
+/* Many ranks that sleep whenever they wait. */
+static void crowds(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {8, 16, 64};
+    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) {
+        struct rig_config config = {.n = worlds[w], .crowded = true, .sleepy = true};
+        run(config, (struct mark_mix){.named = true}, 60, test_seed());
+        run(config, (struct mark_mix){.rooted = true, .small = true}, 60, test_seed());
+    }
+}
+
 static void reproducible(void **state)
 {
     (void)state;
@@ -135,9 +147,9 @@ static void planted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixes),       cmocka_unit_test(domains),      cmocka_unit_test(reproducible),
-        cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls), cmocka_unit_test(methods),
-        cmocka_unit_test(planted),
+        cmocka_unit_test(mixes),        cmocka_unit_test(domains),     cmocka_unit_test(crowds),
+        cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
+        cmocka_unit_test(methods),      cmocka_unit_test(planted),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

@@ -433,7 +433,7 @@ static void advance(struct rig *rig, struct rig_rank *rank)
         mark_print(&rig->plans[flight->plan], plan, sizeof plan);
         snprintf(text, sizeof text, "rank %u %s: %s", rank->me, got == TUTTI_RUN_FAILED ? "failed" : "differs", plan);
         fail(rig, text);
-    } else if (got == TUTTI_RUN_BLOCKED && draw(rig, 3) == 0) {
+    } else if (got == TUTTI_RUN_BLOCKED && (rig->config.sleepy || draw(rig, 3) == 0)) {
         fall_asleep(rig, rank, flight);
     }
 }
