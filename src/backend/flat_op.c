@@ -15,6 +15,7 @@
 /* Turns given up before the engine puts the thread to sleep: one costs less than a microsecond and harms nobody, while
  * to be put to sleep and woken costs many, on both sides. */
 #define TURNS 1000
+#define TURNS_NS (2 * TUTTI_NS_PER_MS) /* of one call in all, at most */
 #define TURNS_LEAST 4
 #define TURNS_AGAIN 1024 /* operations, after which they are tried again */
 
@@ -327,6 +328,7 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
 {
     struct flat_op *op = (struct flat_op *)(void *)begun;
     uint32_t turns = 0;
+    uint64_t until_ns = 0;
     enum tutti_advance run;
 
     for (;;) {
@@ -334,8 +336,9 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
         if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
         if (tutti_team_failed(team)) break; /* the engine tells */
         if (run == TUTTI_RUN_MOVED) continue;
-        if (turns == op->lane->turns) break;
-        turns++;
+        /* A turn lasts as long as others like: the engine is to look after deaths and deadlines soon. */
+        if (turns == op->lane->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;
+        if (turns++ == 0) until_ns = tutti_deadline_ns(TURNS_NS);
         sched_yield();
         op->spins = SPINS_TURN;
     }
