@@ -138,8 +138,8 @@ static void aborts(void **state)
     }
 }
 
-/* Who reduces nothing has nothing to send, and the engine is done with it at once: the others find out before their
- * deadline all the same. */
+/* Who reduces nothing has nothing to send, and where the engine runs it is done at once, unless the others' messages
+ * were there before: they find out before their deadline all the same. */
 static void nothing_to_send(struct rank *rank)
 {
     int32_t data[10] = {0};
@@ -148,14 +148,14 @@ static void nothing_to_send(struct rank *rank)
     enum tutti_status status = TUTTI_OK;
     if (rank->index == 1) {
         status = tutti_all_reduce(data, data, 0, TUTTI_INT32, TUTTI_SUM, rank->comm, NULL, NULL);
-        RANK_CHECK(rank, status == (engine ? TUTTI_OK : TUTTI_ERR_MISMATCH));
+        RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH || (engine && status == TUTTI_OK));
     }
     for (int i = 0; i < 2 && status == TUTTI_OK; i++)
         status = tutti_all_reduce(data, data, 10, TUTTI_INT32, TUTTI_SUM, rank->comm, NULL, NULL);
     RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH);
     const char *text = tutti_last_error()->text;
     RANK_CHECK(rank, strstr(text, "all_reduce #1"));
-    RANK_CHECK(rank, strstr(text, engine ? "rank 1 has completed it" : "(int32, 0 elements, sum)"));
+    RANK_CHECK(rank, strstr(text, "(int32, 0 elements, sum)") || (engine && strstr(text, "rank 1 has completed it")));
 }
 
 static void counts_of_nothing(void **state)
