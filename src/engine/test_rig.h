@@ -318,7 +318,7 @@ static inline enum tutti_status rig_start(struct rig_rank *rank, struct tutti_te
     const struct tutti_schedule *schedule;
 
     if (call->cache) {
-        TUTTI_TRY(tutti_cache_get(call->cache, algorithm, call->kind, &shape, &schedule));
+        TUTTI_TRY(tutti_cache_get(call->cache, algorithm, call->kind, &shape, NULL, &schedule));
     } else {
         TUTTI_TRY(tutti_schedule_seal(algorithm, call->kind, &shape, true, &call->schedule));
         schedule = call->schedule;

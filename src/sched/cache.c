@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Sealed schedules by (algorithm, kind, shape), shared by all who ask, so that a collective that is called a thousand
- * times is sealed once. At most `capacity` schedules stay; those in use are never dropped, so there may be more while
- * more are in use. Sealing happens outside of the lock: two threads that miss at once both seal, and one result is
- * kept. Thread: any, all calls. */
+/* Sealed schedules by (algorithm, kind, shape, lanes), shared by all who ask, so that a collective that is called a
+ * thousand times is sealed once. At most `capacity` schedules stay; those in use are never dropped, so there may be
+ * more while more are in use. Sealing happens outside of the lock: two threads that miss at once both seal, and one
+ * result is kept. Thread: any, all calls. */
 
 #include "sched/sched.h"
 
@@ -26,7 +26,10 @@ struct tutti_cache {
     struct entry *newest, *oldest;
 };
 
-static uint64_t key_hash(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *shape)
+static const struct tutti_lanes no_lanes = {.n = 0};
+
+static uint64_t key_hash(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *shape,
+                         const struct tutti_lanes *lanes)
 {
     uint64_t hash = tutti_mix64((uintptr_t)algorithm + (uint64_t)kind);
     uint32_t facts[] = {shape->slot, shape->size, shape->root, shape->radix, shape->n_levels};
@@ -34,25 +37,36 @@ static uint64_t key_hash(const struct tutti_algorithm *algorithm, enum tutti_kin
     hash = tutti_hash64(facts, sizeof(facts), hash);
     for (uint32_t l = 0; l < shape->n_levels; l++)
         hash = tutti_hash64(shape->levels[l].runs, shape->levels[l].n_runs * sizeof(struct tutti_run), hash);
-    return hash;
+    return tutti_hash64(lanes->lanes, lanes->n * sizeof(struct tutti_lane), hash);
+}
+
+static uint64_t schedule_hash(const struct tutti_schedule *schedule)
+{
+    return key_hash(schedule->algorithm, schedule->kind, &schedule->shape, &schedule->lanes);
 }
 
 static bool key_same(const struct entry *entry, const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                     const struct tutti_shape *shape)
+                     const struct tutti_shape *shape, const struct tutti_lanes *lanes)
 {
     const struct tutti_schedule *schedule = entry->schedule;
 
     return schedule->algorithm == algorithm && schedule->kind == kind && schedule->shape.slot == shape->slot &&
-           tutti_shape_same_world(&schedule->shape, shape);
+           tutti_shape_same_world(&schedule->shape, shape) && schedule->lanes.n == lanes->n &&
+           memcmp(schedule->lanes.lanes, lanes->lanes, lanes->n * sizeof(struct tutti_lane)) == 0;
 }
 
 static struct entry **find(struct tutti_cache *cache, uint64_t hash, const struct tutti_algorithm *algorithm,
-                           enum tutti_kind kind, const struct tutti_shape *shape)
+                           enum tutti_kind kind, const struct tutti_shape *shape, const struct tutti_lanes *lanes)
 {
     struct entry **at = &cache->buckets[hash & (cache->n_buckets - 1)];
 
-    while (*at && !((*at)->hash == hash && key_same(*at, algorithm, kind, shape))) at = &(*at)->chain;
+    while (*at && !((*at)->hash == hash && key_same(*at, algorithm, kind, shape, lanes))) at = &(*at)->chain;
     return at;
+}
+
+static struct entry **find_schedule(struct tutti_cache *cache, uint64_t hash, const struct tutti_schedule *schedule)
+{
+    return find(cache, hash, schedule->algorithm, schedule->kind, &schedule->shape, &schedule->lanes);
 }
 
 /* ---- order of use ---- */
@@ -72,8 +86,7 @@ static void list_add(struct tutti_cache *cache, struct entry *entry)
 
 static void drop(struct tutti_cache *cache, struct entry *entry)
 {
-    const struct tutti_schedule *schedule = entry->schedule;
-    struct entry **at = find(cache, entry->hash, schedule->algorithm, schedule->kind, &schedule->shape);
+    struct entry **at = find_schedule(cache, entry->hash, entry->schedule);
 
     *at = entry->chain;
     list_remove(cache, entry);
@@ -133,14 +146,15 @@ static const struct tutti_schedule *borrow(struct tutti_cache *cache, struct ent
 }
 
 static enum tutti_status seal_entry(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                                    const struct tutti_shape *shape, uint64_t hash, struct entry **out)
+                                    const struct tutti_shape *shape, const struct tutti_lanes *lanes, uint64_t hash,
+                                    struct entry **out)
 {
     struct entry *entry = tutti_alloc(sizeof(*entry));
     enum tutti_status status;
 
     if (!entry) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a schedule of %s", algorithm->name);
     entry->hash = hash;
-    TUTTI_TRY_GOTO(status, tutti_schedule_seal(algorithm, kind, shape, true, &entry->schedule), err_entry);
+    TUTTI_TRY_GOTO(status, tutti_schedule_seal_lanes(algorithm, kind, shape, lanes, &entry->schedule), err_entry);
     if (entry->schedule->defect) {
         status = tutti_fail(TUTTI_ERR_INTERNAL, "%s", entry->schedule->defect);
         goto err_schedule;
@@ -157,22 +171,23 @@ err_entry:
 
 enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_algorithm *algorithm,
                                   enum tutti_kind kind, const struct tutti_shape *shape,
-                                  const struct tutti_schedule **out)
+                                  const struct tutti_lanes *lanes, const struct tutti_schedule **out)
 {
-    uint64_t hash = key_hash(algorithm, kind, shape);
+    if (!lanes) lanes = &no_lanes;
+    uint64_t hash = key_hash(algorithm, kind, shape, lanes);
     struct entry *fresh = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    const struct tutti_schedule *schedule = borrow(cache, *find(cache, hash, algorithm, kind, shape));
+    const struct tutti_schedule *schedule = borrow(cache, *find(cache, hash, algorithm, kind, shape, lanes));
     pthread_mutex_unlock(&cache->lock);
     if (schedule) {
         *out = schedule;
         return TUTTI_OK;
     }
-    TUTTI_TRY(seal_entry(algorithm, kind, shape, hash, &fresh));
+    TUTTI_TRY(seal_entry(algorithm, kind, shape, lanes, hash, &fresh));
 
     pthread_mutex_lock(&cache->lock);
-    struct entry **at = find(cache, hash, algorithm, kind, shape);
+    struct entry **at = find(cache, hash, algorithm, kind, shape, lanes);
     if (*at) { /* another thread was first */
         tutti_schedule_destroy(fresh->schedule);
         tutti_free(fresh);
@@ -190,10 +205,10 @@ enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_
 
 void tutti_cache_release(struct tutti_cache *cache, const struct tutti_schedule *schedule)
 {
-    uint64_t hash = key_hash(schedule->algorithm, schedule->kind, &schedule->shape);
+    uint64_t hash = schedule_hash(schedule);
 
     pthread_mutex_lock(&cache->lock);
-    struct entry *entry = *find(cache, hash, schedule->algorithm, schedule->kind, &schedule->shape);
+    struct entry *entry = *find_schedule(cache, hash, schedule);
     if (entry && entry->users > 0) entry->users--;
     trim(cache);
     pthread_mutex_unlock(&cache->lock);

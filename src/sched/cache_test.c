@@ -35,7 +35,7 @@ static const struct tutti_schedule *get(struct tutti_cache *cache, enum tutti_ki
     struct tutti_shape shape = {.slot = slot, .size = size};
     const struct tutti_schedule *schedule = NULL;
 
-    assert_int_equal(tutti_cache_get(cache, &shift, kind, &shape, &schedule), TUTTI_OK);
+    assert_int_equal(tutti_cache_get(cache, &shift, kind, &shape, NULL, &schedule), TUTTI_OK);
     assert_int_equal(schedule->shape.slot, slot);
     assert_int_equal(schedule->shape.size, size);
     assert_int_equal(schedule->kind, kind);
@@ -115,14 +115,14 @@ static void test_errors_pass_through(void **state)
 
     (void)state;
     assert_int_equal(tutti_cache_create(2, &cache), TUTTI_OK);
-    assert_int_equal(tutti_cache_get(cache, &shift, TUTTI_SCAN, &shape, &schedule), TUTTI_ERR_INTERNAL);
-    assert_int_equal(tutti_cache_get(cache, &shift, TUTTI_GATHER, &shape, &schedule), TUTTI_ERR_UNSUPPORTED);
+    assert_int_equal(tutti_cache_get(cache, &shift, TUTTI_SCAN, &shape, NULL, &schedule), TUTTI_ERR_INTERNAL);
+    assert_int_equal(tutti_cache_get(cache, &shift, TUTTI_GATHER, &shape, NULL, &schedule), TUTTI_ERR_UNSUPPORTED);
     shape.size = 4;
     uint64_t i = 0;
     enum tutti_status status;
     do {
         tutti_alloc_fail_at(++i);
-        status = tutti_cache_get(cache, &shift, TUTTI_SCAN, &shape, &schedule);
+        status = tutti_cache_get(cache, &shift, TUTTI_SCAN, &shape, NULL, &schedule);
         tutti_alloc_fail_at(0);
         if (status != TUTTI_OK) assert_int_equal(status, TUTTI_ERR_MEMORY);
     } while (status != TUTTI_OK);
@@ -154,7 +154,7 @@ static void *hammer(void *arg)
         uint32_t k = (uint32_t)(tutti_random64(&worker->random) % TUTTI_ARRAY_LEN(held));
         struct tutti_shape shape = {.slot = (uint32_t)(tutti_random64(&worker->random) % 24), .size = 24};
         if (held[k]) tutti_cache_release(worker->cache, held[k]);
-        if (tutti_cache_get(worker->cache, &shift, TUTTI_SCAN, &shape, &held[k]) != TUTTI_OK) worker->wrong++;
+        if (tutti_cache_get(worker->cache, &shift, TUTTI_SCAN, &shape, NULL, &held[k]) != TUTTI_OK) worker->wrong++;
         for (size_t j = 0; j < TUTTI_ARRAY_LEN(held); j++) {
             if (!held[j]) continue;
             uint32_t expected = held[j]->shape.slot == 23 ? 1 : 2; /* the first copies its input */

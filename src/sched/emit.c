@@ -233,8 +233,9 @@ void tutti_emit_call(struct tutti_emit *emit, enum tutti_kind kind, const struct
                             tutti_kind_name(kind), view->size, view->n_chunks);
         return;
     }
-    if (!emit->expand) {
-        tutti_sealer_add_call(emit, kind, &mapped);
+    uint32_t lane = tutti_sealer_lane(emit, kind, &mapped);
+    if (!emit->expand || lane != TUTTI_NO_LANE) {
+        tutti_sealer_add_call(emit, kind, &mapped, lane, &sub);
         return;
     }
     const struct tutti_algorithm *reference = tutti_sealer_reference(kind, &sub);

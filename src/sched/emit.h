@@ -50,6 +50,8 @@ struct tutti_emit {
     struct tutti_schedule *schedule;
     struct tutti_shape shape; /* the schedule's with the radix filled in */
     bool expand;
+    const struct tutti_lanes *lanes; /* whose calls are kept all the same; NULL: none */
+    uint32_t n_on_lane[TUTTI_MAX_LEVELS];
     enum tutti_status status; /* MEMORY; a defect is in schedule->defect */
     uint32_t round;
     bool rounds_over; /* what is added now is the sealer's: there is no such round for the author */
@@ -69,8 +71,11 @@ void tutti_sealer_defect(struct tutti_emit *emit, const char *format, ...) TUTTI
 void tutti_sealer_grow_scratch(struct tutti_emit *emit, uint64_t n);
 /* A step in chunks and slots of the whole: first touch, scratch and number. */
 void tutti_sealer_add(struct tutti_emit *emit, struct tutti_step step);
-/* Keeps a call as a step. */
-void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view);
+/* The lane that carries out the call of a (mapped) view, TUTTI_NO_LANE: none. */
+uint32_t tutti_sealer_lane(const struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view);
+/* Keeps a call as a step; sub: the shape of the view, with this slot. */
+void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view, uint32_t lane,
+                           const struct tutti_shape *sub);
 const struct tutti_algorithm *tutti_sealer_reference(enum tutti_kind kind, const struct tutti_shape *sub);
 
 #endif

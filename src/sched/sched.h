@@ -47,6 +47,21 @@ void tutti_level_find(const struct tutti_level *level, uint32_t index, uint32_t 
 /* Equal but for the slot. */
 bool tutti_shape_same_world(const struct tutti_shape *a, const struct tutti_shape *b);
 
+/* A group of slots whose calls somebody carries out whole: base + i * stride for i < size. */
+struct tutti_lane {
+    uint32_t base, stride, size;
+    uint32_t kinds; /* bit k: calls of kind k */
+};
+/* Those that one slot is in. */
+struct tutti_lanes {
+    struct tutti_lane lanes[TUTTI_MAX_LEVELS];
+    uint32_t n;
+};
+#define TUTTI_NO_LANE UINT32_MAX
+/* What the slot's group at a level looks like to calls: the slots that have its place in the group's units (at level 0
+ * all slots of the group). The same for all of them. False: it is alone, or the units are not equally large. */
+bool tutti_shape_lane(const struct tutti_shape *shape, uint32_t slot, uint32_t level, struct tutti_lane *out);
+
 /* ---- sealed schedules (emit.c, seal.c) ---- */
 enum tutti_step_op {
     TUTTI_STEP_SEND,
@@ -85,8 +100,10 @@ struct tutti_schedule {
     struct tutti_call {
         enum tutti_kind kind;
         struct tutti_view view;
-    } * calls;     /* unexpanded calls */
-    uint64_t hash; /* of the algorithm's name, kind, shape without slot (equal on all slots) */
+        uint32_t lane, number, step; /* its lane, its number among the lane's calls, its step */
+    } * calls;                       /* unexpanded calls, in program order */
+    struct tutti_lanes lanes;        /* what it was sealed for */
+    uint64_t hash;                   /* of the algorithm's name, kind, shape without slot (equal on all slots) */
     struct tutti_step *steps;
     char *defect; /* NULL, or a sentence: the algorithm emitted something impossible (peer or chunk out of range,
                      reading what was never written, too many steps); such a schedule is never run */
@@ -97,6 +114,11 @@ struct tutti_schedule {
  * A defective algorithm is not an error here: out->defect says it. */
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                       const struct tutti_shape *shape, bool expand, struct tutti_schedule **out);
+/* The same for an engine: calls of these lanes (NULL: none) are kept where one call is one run of memory a block,
+ * whatever the slice; all others are expanded. */
+enum tutti_status tutti_schedule_seal_lanes(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                            const struct tutti_shape *shape, const struct tutti_lanes *lanes,
+                                            struct tutti_schedule **out);
 void tutti_schedule_destroy(struct tutti_schedule *schedule);
 /* Whether the algorithm offers the kind for this shape; reason (may be NULL) gets a sentence when not. */
 bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
@@ -113,14 +135,14 @@ enum tutti_status tutti_schedule_print(const struct tutti_schedule *schedule, ch
 /* Parses what print wrote (untrusted input: bounds-checked). ARGUMENT with line and reason. */
 enum tutti_status tutti_schedule_parse(const char *text, size_t bytes, struct tutti_schedule **out);
 
-/* ---- cache (cache.c): (algorithm, kind, shape) -> sealed, shared, bounded (least recently used goes) ---- */
+/* ---- cache (cache.c): (algorithm, kind, shape, lanes) -> sealed, shared, bounded (least recently used goes) ---- */
 struct tutti_cache;
 enum tutti_status tutti_cache_create(uint32_t capacity, struct tutti_cache **out);
 void tutti_cache_destroy(struct tutti_cache *cache);
-/* Borrowed until tutti_cache_release; thread-safe. */
+/* Borrowed until tutti_cache_release; thread-safe. lanes: NULL for none. */
 enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_algorithm *algorithm,
                                   enum tutti_kind kind, const struct tutti_shape *shape,
-                                  const struct tutti_schedule **out);
+                                  const struct tutti_lanes *lanes, const struct tutti_schedule **out);
 void tutti_cache_release(struct tutti_cache *cache, const struct tutti_schedule *schedule);
 
 #endif

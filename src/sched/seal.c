@@ -138,11 +138,12 @@ static uint64_t hazards(const struct tutti_step *steps, uint32_t i, const struct
     return wait;
 }
 
+/* Calls mark what they write themselves. */
 static void mark(struct tutti_emit *emit, const struct tutti_step *step)
 {
     struct span written = span_written(step);
 
-    if (written.n > 0)
+    if (written.n > 0 && step->op != TUTTI_STEP_CALL)
         memset((written.buffer == TUTTI_DATA ? emit->touched : emit->written) + written.first, 1, written.n);
 }
 
@@ -241,10 +242,50 @@ void tutti_sealer_add(struct tutti_emit *emit, struct tutti_step step)
     push(emit, &step);
 }
 
-void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view)
+/* ---- calls that are kept ---- */
+
+/* Whatever the slice, each block is one run of memory: it is one chunk, and several lie as the blocks of the whole do.
+ */
+static bool in_one_piece(const struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view)
+{
+    const struct tutti_schedule *schedule = emit->schedule;
+
+    if (!tutti_kind_info(kind)->block_a_slot) return view->n_chunks * view->width == 1;
+    return kind == schedule->kind && schedule->n_chunks == emit->shape.size && view->n_chunks == view->size &&
+           view->width == 1;
+}
+
+uint32_t tutti_sealer_lane(const struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view)
+{
+    if (!emit->lanes || !in_one_piece(emit, kind, view)) return TUTTI_NO_LANE;
+    for (uint32_t l = 0; l < emit->lanes->n; l++) {
+        const struct tutti_lane *lane = &emit->lanes->lanes[l];
+        if (lane->base == view->base && lane->stride == view->stride && lane->size == view->size &&
+            (lane->kinds >> kind & 1))
+            return l;
+    }
+    return TUTTI_NO_LANE;
+}
+
+/* The blocks, which follow one another, of which the slot holds something before or after. */
+static uint32_t held(enum tutti_content (*holds)(enum tutti_kind, const struct tutti_shape *, uint32_t),
+                     enum tutti_kind kind, const struct tutti_shape *sub, uint32_t *first)
+{
+    uint32_t n = 0, blocks = tutti_kind_blocks(kind, sub->size);
+
+    for (uint32_t b = 0; b < blocks; b++)
+        if (holds(kind, sub, b) != TUTTI_HOLDS_NOTHING && n++ == 0) *first = b;
+    return n;
+}
+
+/* A call reads what its kind holds before it and writes what it holds after it; a broadcast's root keeps what it has
+ * where it is. Its hazards are those of a step that writes all of the view. */
+void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view, uint32_t lane,
+                           const struct tutti_shape *sub)
 {
     struct tutti_schedule *schedule = emit->schedule;
     void *calls = schedule->calls;
+    uint32_t per_block = view->n_chunks / tutti_kind_blocks(kind, sub->size) * view->width, first = 0;
     struct tutti_step step = {.op = TUTTI_STEP_CALL,
                               .src_buffer = TUTTI_DATA,
                               .dst_buffer = TUTTI_DATA,
@@ -257,8 +298,15 @@ void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const 
         !grow(emit, &calls, schedule->n_calls, &emit->call_capacity, 0, sizeof(*schedule->calls)))
         return;
     schedule->calls = calls;
-    schedule->calls[schedule->n_calls++] = (struct tutti_call){kind, *view};
+    uint32_t n = held(tutti_kind_before, kind, sub, &first);
+    if (n > 0) step.flags = touch(emit, view->chunk + first * per_block, n * per_block, TUTTI_STEP_SRC_INPUT);
+    if (tutti_sealer_stopped(emit)) return;
+    schedule->calls[schedule->n_calls++] =
+        (struct tutti_call){kind, *view, lane, lane == TUTTI_NO_LANE ? 0 : emit->n_on_lane[lane]++, schedule->n_steps};
     push(emit, &step);
+    bool keeps = kind == TUTTI_BROADCAST && sub->slot == sub->root;
+    n = keeps ? 0 : held(tutti_kind_after, kind, sub, &first);
+    if (n > 0) memset(emit->touched + view->chunk + first * per_block, 1, n * per_block);
 }
 
 /* A required chunk that was never written is what the input holds. */
@@ -358,8 +406,9 @@ static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *op
     tutti_sealer_grow_scratch(emit, emit->frame.n_scratch);
 }
 
-enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                                      const struct tutti_shape *shape, bool expand, struct tutti_schedule **out)
+static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                              const struct tutti_shape *shape, bool expand, const struct tutti_lanes *lanes,
+                              struct tutti_schedule **out)
 {
     char reason[160];
 
@@ -369,13 +418,14 @@ enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, e
     if (!sealed) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a schedule of %s", algorithm->name);
     const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
     struct tutti_schedule *schedule = &sealed->schedule;
-    struct tutti_emit emit = {.schedule = schedule, .shape = *shape, .expand = expand};
+    struct tutti_emit emit = {.schedule = schedule, .shape = *shape, .expand = expand, .lanes = lanes};
 
     if (emit.shape.radix == 0) emit.shape.radix = ops->default_radix;
     schedule->shape = *shape;
     schedule->kind = kind;
     schedule->algorithm = algorithm;
     schedule->hash = hash_of(algorithm, kind, &emit.shape);
+    if (lanes) schedule->lanes = *lanes;
     prepare(&emit, ops);
     for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++)
         ops->round(&emit.shape, emit.round, &emit);
@@ -392,6 +442,19 @@ enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, e
     }
     *out = schedule;
     return TUTTI_OK;
+}
+
+enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                      const struct tutti_shape *shape, bool expand, struct tutti_schedule **out)
+{
+    return seal(algorithm, kind, shape, expand, NULL, out);
+}
+
+enum tutti_status tutti_schedule_seal_lanes(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                            const struct tutti_shape *shape, const struct tutti_lanes *lanes,
+                                            struct tutti_schedule **out)
+{
+    return seal(algorithm, kind, shape, true, lanes, out);
 }
 
 void tutti_schedule_destroy(struct tutti_schedule *schedule)

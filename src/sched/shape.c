@@ -151,6 +151,45 @@ void tutti_level_find(const struct tutti_level *level, uint32_t index, uint32_t 
     *group = *first = *size = 0; /* no runs: no groups */
 }
 
+/* The first unit of a group; of the one behind the last: the number of units. */
+static uint32_t group_first(const struct tutti_level *level, uint32_t group)
+{
+    uint32_t first = 0;
+
+    for (uint32_t r = 0; r < level->n_runs; r++) {
+        const struct tutti_run *run = &level->runs[r];
+        if (group < run->repeat) return first + group * run->size;
+        group -= run->repeat;
+        first += run->size * run->repeat;
+    }
+    return first;
+}
+
+/* The first slot of a unit of a level. */
+static uint32_t unit_first(const struct tutti_shape *shape, uint32_t level, uint32_t unit)
+{
+    while (level > 0) unit = group_first(&shape->levels[--level], unit);
+    return unit;
+}
+
+static uint32_t unit_slots(const struct tutti_shape *shape, uint32_t level, uint32_t unit)
+{
+    return unit_first(shape, level, unit + 1) - unit_first(shape, level, unit);
+}
+
+bool tutti_shape_lane(const struct tutti_shape *shape, uint32_t slot, uint32_t level, struct tutti_lane *out)
+{
+    uint32_t unit = slot, group, first, n;
+
+    for (uint32_t l = 0; l < level; l++) tutti_level_find(&shape->levels[l], unit, &unit, &first, &n);
+    tutti_level_find(&shape->levels[level], unit, &group, &first, &n);
+    uint32_t width = unit_slots(shape, level, first), place = slot - unit_first(shape, level, unit);
+    for (uint32_t i = 1; i < n; i++)
+        if (unit_slots(shape, level, first + i) != width) return false;
+    *out = (struct tutti_lane){.base = unit_first(shape, level, first) + place, .stride = width, .size = n};
+    return n > 1;
+}
+
 static bool level_same(const struct tutti_level *a, const struct tutti_level *b)
 {
     if (a->n_runs != b->n_runs) return false;
