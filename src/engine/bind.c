@@ -148,6 +148,20 @@ size_t tutti_layout_run(const struct tutti_layout *l, const struct tutti_place *
     return run < limit ? run : limit;
 }
 
+unsigned char *tutti_layout_blocks(const struct tutti_layout *l, const struct tutti_place *p, uint32_t slice,
+                                   size_t *stride)
+{
+    unsigned char *at;
+    size_t first;
+
+    *stride = l->count * l->element;
+    piece(l, p, 0, slice, &at);
+    if (p->input || sides[l->kind].output != OWN) return at;
+    /* The own block lies apart, in the user's output, and leaves its place among the others empty. */
+    tutti_layout_part(l, p->chunk, 0, slice, &first);
+    return l->private_data + (displacement(l->packed, l, p->chunk) + first) * l->element;
+}
+
 /* Elements of all blocks; false on overflow of their bytes. */
 static bool total_count(const size_t *counts, size_t count, uint32_t n, size_t element, size_t *out)
 {
@@ -221,7 +235,7 @@ enum tutti_status tutti_layout_init(struct tutti_layout *l, const struct tutti_b
     *l = (struct tutti_layout){.kind = s->kind, .slot = s->shape.slot, .root = s->shape.root};
     l->n_blocks = tutti_kind_blocks(s->kind, s->shape.size);
     if (s->defect) return tutti_fail(TUTTI_ERR_INTERNAL, "%s can not run: %s", tutti_kind_name(s->kind), s->defect);
-    if (s->n_calls > 0 || s->n_chunks == 0 || s->n_chunks % l->n_blocks != 0)
+    if ((s->n_calls > 0 && s->lanes.n == 0) || s->n_chunks == 0 || s->n_chunks % l->n_blocks != 0)
         return tutti_fail(TUTTI_ERR_INTERNAL,
                           "%s can not run: its schedule is not expanded, or its %u chunks are not "
                           "those of %u blocks",

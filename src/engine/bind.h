@@ -70,6 +70,10 @@ size_t tutti_layout_run(const struct tutti_layout *layout, const struct tutti_pl
 /* The part of block `block` that slice `slice` of chunk `part` covers, in elements. */
 size_t tutti_layout_part(const struct tutti_layout *layout, uint32_t block, uint32_t part, uint32_t slice,
                          size_t *first);
+/* Where the slice of the first of the blocks of a place lies that a call has whole: the others follow at equal
+ * distances, in bytes. */
+unsigned char *tutti_layout_blocks(const struct tutti_layout *layout, const struct tutti_place *place, uint32_t slice,
+                                   size_t *stride);
 /* Whether the user's output holds this block of DATA; else it lives in private memory. */
 bool tutti_layout_visible(const struct tutti_layout *layout, uint32_t block);
 

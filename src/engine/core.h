@@ -104,9 +104,10 @@ struct tutti_letter {
 struct tutti_slice {
     struct tutti_flight *flight; /* NULL: free */
     uint32_t index, base;
-    uint64_t done, busy; /* busy: posted, granted or offered; waits for an arrival */
-    uint64_t ack;        /* of busy: an offer was read, which is to be told */
-    bool dirty, stalled; /* something became possible; a send found no room or credit */
+    uint64_t done, busy;               /* busy: posted, granted or offered; waits for an arrival */
+    uint64_t ack;                      /* of busy: an offer was read, which is to be told */
+    bool dirty, stalled;               /* something became possible; a send found no room or credit */
+    uint32_t called[TUTTI_MAX_LEVELS]; /* by lane: the schedule's calls before it are over, or of other lanes */
 };
 static inline uint64_t tutti_slice_bit(uint32_t k)
 {
@@ -202,6 +203,10 @@ struct tutti_team {
     struct tutti_region spare[4]; /* private memory of finished calls (engine->lock) */
     tutti_overlay overlay;        /* NULL: boards say all */
     void *overlay_arg;
+    struct tutti_calling *lanes; /* that carry out calls of schedules */
+    uint32_t n_lanes;
+    tutti_call_begin call_begin;
+    void *call_arg;
 };
 /* Gives the next number. */
 static inline uint64_t tutti_team_number(struct tutti_team *team)
@@ -361,6 +366,10 @@ uint32_t tutti_runner_oldest(const struct tutti_team *team);
 bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved);
 /* The peer that a flight with a runner waits for, -1: none yet. */
 int32_t tutti_runner_awaits(const struct tutti_flight *flight);
+/* Some turns in a row, as long as it moves. */
+enum tutti_advance tutti_runner_turns(struct tutti_runner *runner, bool *moved);
+/* FAILED, for the reason in the thread's record. */
+void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *flight);
 
 /* ---- fail.c: owner only ---- */
 /* Decides a failure here: tells all, ends every call. `flight` may be NULL; peer and step may be -1, TUTTI_NO_STEP. The

@@ -173,21 +173,40 @@ static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t o
 }
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
+/* ---- calls (call.c): steps that are whole collectives of a group of slots. A lane, which a back end opened for the
+ * group, carries them out as runners, one after another; schedules are sealed for the lanes that their team has. ----
+ */
+/* Kinds that steps can be, as bits. */
+#define TUTTI_CALL_KINDS                                                                                               \
+    (1u << TUTTI_ALL_REDUCE | 1u << TUTTI_REDUCE | 1u << TUTTI_BROADCAST | 1u << TUTTI_GATHER | 1u << TUTTI_SCATTER |  \
+     1u << TUTTI_BARRIER)
+/* A slice of a call, as a call of the group alone: slots and root are those of the group. */
+struct tutti_call_step {
+    struct tutti_bind bind; /* without schedule, tables and scale */
+    struct tutti_call_info info;
+    size_t stride;             /* bytes from one block to the next; 0: they are packed. Else bind.v is set */
+    uint64_t seq, call, count; /* the whole call, as packets and posts say */
+};
+/* Makes a runner of at most TUTTI_RUNNER_BYTES at `room`. Owner only. A failure ends the team. */
+typedef enum tutti_status (*tutti_call_begin)(void *arg, uint32_t lane, const struct tutti_call_step *step, void *room);
+/* Before the team's first call, on all slots of a lane or on none. MEMORY. */
+enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
+                                       void *arg);
+
 /* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with
  * the first error (groups, sendrecv). ---- */
 /* Takes over the children's handles. */
 enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
                                   struct tutti_work **out);
 /* The handle of a call that was carried out past the engine and is complete. MEMORY. */
-enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns,
-                                  struct tutti_work **out);
+enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns, struct tutti_work **out);
 /* Waits until the call's own deadline, frees, and leaves the error record on this thread: what blocking calls do. */
 enum tutti_status tutti_work_finish(struct tutti_work *work);
 
 /* ---- numbers for `tutti info` and the tests ---- */
 struct tutti_engine_stats {
     uint64_t calls_started, calls_completed, packets_sent, packets_received, bytes_sent, held, duplicates_dropped,
-        zero_copy_messages, sleeps;
+        zero_copy_messages, sleeps, call_steps;
 };
 void tutti_engine_stats(struct tutti_engine *engine, struct tutti_engine_stats *out);
 

@@ -4,6 +4,7 @@
  * slices of which the oldest are active. All memory of a call is taken when it starts and kept for the next one. */
 
 #include "device/copy.h"
+#include "engine/call.h"
 #include "engine/core.h"
 
 #include <string.h>
@@ -97,6 +98,11 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
         return TUTTI_ERR_MEMORY;
     }
     flight->bind = *bind;
+    if (bind->schedule->lanes.n > team->n_lanes) {
+        status = tutti_fail(TUTTI_ERR_INTERNAL, "%s: its schedule has calls of %u lanes, its team has %u",
+                            tutti_kind_name(info->kind), bind->schedule->lanes.n, team->n_lanes);
+        goto err_work;
+    }
     TUTTI_TRY_GOTO(status, tutti_layout_init(&flight->layout, bind, team->engine->config.slice_bytes, &need), err_work);
     if (need.bytes > 0 && !region_take(team, need.bytes, &flight->region)) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory for %zu bytes of scratch", tutti_kind_name(info->kind),
@@ -262,6 +268,7 @@ bool tutti_team_run(struct tutti_team *team)
             }
         }
         if (team->n_runners > 0) moved |= tutti_team_run_runners(team);
+        if (team->n_lanes > 0 && !team->failed) moved |= tutti_team_call(team);
         if (team->failed) return true;
         moved |= tutti_letters_run(team, retry);
     } while (team->retry && !team->failed);
@@ -311,6 +318,7 @@ void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
     team->error = *error;
     atomic_store(&team->failed, true);
     team->pending = NULL, team->pending_end = &team->pending;
+    tutti_team_cancel_calls(team);
     /* Slices of one flight follow one another; the last active flight may be the first pending one. */
     for (uint32_t i = 0; i < team->n_active; i++) {
         struct tutti_flight *flight = team->order[i]->flight;

@@ -266,6 +266,7 @@ static enum outcome begin(struct tutti_team *team, struct tutti_slice *slice, co
         return is_blocked(sends, step->peer) ? WAITING : begin_send(team, slice, step, index);
     if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE)
         return is_blocked(recvs, step->peer) ? WAITING : begin_recv(team, slice, step, index);
+    if (step->op == TUTTI_STEP_CALL) return WAITING; /* for its turn on the lane: call.c */
     tutti_step_local(slice, step);
     return COMPLETE;
 }

@@ -5,6 +5,7 @@
  * (helper.c). The owner spins a little, then sleeps in the transport's doorbell; who submits work or wants the
  * ownership ends that sleep. */
 
+#include "engine/call.h"
 #include "engine/core.h"
 
 #include <sched.h>
@@ -191,15 +192,20 @@ static void ports_begin(struct bed *bed, const struct tutti_engine *engine)
     }
 }
 
+static void runner_begin(struct bed *bed, struct tutti_runner *runner)
+{
+    if (!bed->quiet || !has_room(bed)) return;
+    bed->quiet = runner->ops->sleep_begin(runner, &bed->words[bed->n], &bed->expected[bed->n]);
+    bed->runners[bed->n_runners++] = runner;
+    bed->n += bed->quiet;
+}
+
 static void runners_begin(struct bed *bed, const struct tutti_engine *engine)
 {
     for (const struct tutti_team *team = engine->busy; team && bed->quiet; team = team->next) {
-        if (team->n_runners == 0) continue;
-        if (!has_room(bed)) return;
-        struct tutti_runner *runner = team->order[tutti_runner_oldest(team)]->flight->runner;
-        bed->quiet = runner->ops->sleep_begin(runner, &bed->words[bed->n], &bed->expected[bed->n]);
-        bed->runners[bed->n_runners++] = runner;
-        bed->n += bed->quiet;
+        if (team->n_runners > 0) runner_begin(bed, team->order[tutti_runner_oldest(team)]->flight->runner);
+        for (uint32_t l = 0; l < team->n_lanes; l++)
+            if (team->lanes[l].slice) runner_begin(bed, tutti_calling_runner(&team->lanes[l]));
     }
 }
 
@@ -235,9 +241,11 @@ static bool linger(struct tutti_engine *engine, bool alone)
         bool any = false;
         for (struct tutti_team *team = engine->busy, *next; team; team = next) {
             next = team->next;
-            if (team->n_runners == 0) continue;
+            if (team->n_runners > 0) any = true;
+            if (team->n_runners > 0 && tutti_team_run_runners(team)) return true;
+            if (team->failed || !tutti_team_is_calling(team)) continue;
             any = true;
-            if (tutti_team_run_runners(team)) return true;
+            if (tutti_team_call(team)) return true;
         }
         if (alone)
             tutti_cpu_relax();

@@ -3,6 +3,7 @@
 /* Sentences for failures that are found here. They say who called what, who waits for whom, and where the chain of
  * waiting ranks ends: all from the boards, which every rank can read without the other's help. */
 
+#include "engine/call.h"
 #include "engine/core.h"
 
 #include <string.h>
@@ -40,6 +41,10 @@ int32_t tutti_slice_awaits(const struct tutti_slice *slice)
 {
     if (slice->flight->runner) return tutti_runner_awaits(slice->flight);
     const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
+    if (step->op == TUTTI_STEP_CALL) {
+        const struct tutti_calling *calling = tutti_calling_find(slice->flight->work.team, slice, slice->base);
+        return calling ? tutti_calling_awaits(calling) : -1;
+    }
     bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
     return message ? (int32_t)step->peer : -1;
 }
@@ -195,7 +200,8 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
     if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
     if (peer >= 0) {
-        const char *what = step == TUTTI_NO_STEP                         ? "for"
+        bool message = step != TUTTI_NO_STEP && schedule->steps[step].op != TUTTI_STEP_CALL;
+        const char *what = !message                                      ? "for"
                            : schedule->steps[step].op == TUTTI_STEP_SEND ? "to be asked for a message by"
                                                                          : "for a message from";
         peer = (int32_t)say_wait(team, flight->work.seq, what, (uint32_t)peer, text, sizeof(text));

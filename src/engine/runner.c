@@ -91,7 +91,7 @@ int32_t tutti_runner_awaits(const struct tutti_flight *flight)
     return flight->blocked ? (int32_t)flight->runner->ops->awaits(flight->runner) : -1;
 }
 
-static void report_failed(struct tutti_team *team, const struct tutti_flight *flight)
+void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *flight)
 {
     const struct tutti_error *error = tutti_last_error();
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
@@ -111,16 +111,22 @@ static void report_mismatch(struct tutti_team *team, const struct tutti_flight *
     tutti_report_mismatch(team, flight, runner->ops->awaits(runner), count, call);
 }
 
-bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved)
+enum tutti_advance tutti_runner_turns(struct tutti_runner *runner, bool *moved)
 {
-    struct tutti_runner *runner = flight->runner;
     enum tutti_advance outcome = TUTTI_RUN_MOVED;
     int turns = 0;
 
     while (outcome == TUTTI_RUN_MOVED && turns < TURNS) outcome = runner->ops->advance(runner), turns++;
+    *moved |= turns > 1 || outcome != TUTTI_RUN_BLOCKED;
+    return outcome;
+}
+
+bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved)
+{
+    enum tutti_advance outcome = tutti_runner_turns(flight->runner, moved);
+
     flight->blocked = outcome == TUTTI_RUN_BLOCKED;
-    *moved |= turns > 1 || !flight->blocked;
     if (outcome == TUTTI_RUN_MISMATCH) report_mismatch(team, flight);
-    if (outcome == TUTTI_RUN_FAILED) report_failed(team, flight);
+    if (outcome == TUTTI_RUN_FAILED) tutti_report_failed(team, flight);
     return outcome == TUTTI_RUN_DONE;
 }

@@ -66,6 +66,7 @@ static void team_free(struct tutti_team *team)
 {
     for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(team->spare); i++) tutti_unmap(team->spare[i].base, team->spare[i].bytes);
     tutti_unmap(team->map, team->map_bytes);
+    tutti_free(team->lanes);
     tutti_free(team->slots);
     tutti_free(team->members);
     tutti_free(team);

@@ -3,6 +3,7 @@
 /* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
  * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
 
+#include "engine/call.h"
 #include "engine/core.h"
 
 /* A peer that is gone may have sent before: what it sent arrives first. */
@@ -108,6 +109,16 @@ static void watch_runner(struct tutti_team *team, const struct tutti_flight *fli
 
     if (peer >= 0 && is_gone(team, (uint32_t)peer, now, &life))
         report_lost(team, flight, (uint32_t)peer, life, TUTTI_NO_STEP);
+}
+
+static void watch_calling(struct tutti_team *team, const struct tutti_calling *calling, uint64_t now)
+{
+    int32_t peer = tutti_calling_awaits(calling);
+    enum tutti_life life;
+
+    if (peer < 0 || !is_gone(team, (uint32_t)peer, now, &life)) return;
+    const struct tutti_flight *flight = calling->slice->flight;
+    report_lost(team, flight, (uint32_t)peer, life, flight->bind.schedule->calls[calling->call].step);
 }
 
 /* The peers that the steps of a slice wait for. */
@@ -251,6 +262,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
             else
                 watch_slice(team, slice, now_ns);
         }
+        for (uint32_t l = 0; l < team->n_lanes && !team->failed; l++) watch_calling(team, &team->lanes[l], now_ns);
         if (!team->failed) watch_letters(team, now_ns);
         if (!team->failed) watch_calls(team, now_ns);
         if (!team->failed) watch_deadlines(team, now_ns);
