@@ -52,6 +52,9 @@ struct tutti_backend_call {
     bool commutative;
     const char *method; /* the one to use, NULL: chosen; equal on all */
     uint64_t seq;       /* its number in the communicator: tutti_team_next */
+    size_t stride;      /* v forms without tables, of gather and scatter: bytes from one block to the next; all equal */
+    bool within;        /* it is a step of another call, of which posts tell instead: */
+    uint64_t outer_call, outer_count;
     unsigned char factor[16];
 };
 

@@ -20,7 +20,7 @@ static const struct {
 static size_t block(const struct flat_op *op, const size_t *rows, uint32_t r, size_t *at)
 {
     if (!op->tables) {
-        *at = r * op->bytes;
+        *at = r * (op->call.stride ? op->call.stride : op->bytes);
         return op->bytes;
     }
     *at = rows[op->lane->n + r];

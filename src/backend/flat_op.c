@@ -63,8 +63,10 @@ static void write_post(struct flat_op *op, uint64_t facts)
         .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
     atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
     atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
-    atomic_store_explicit(&post->call, tutti_call_pack(&board), memory_order_relaxed);
-    atomic_store_explicit(&post->count, info->count, memory_order_relaxed);
+    uint64_t call = op->call.within ? op->call.outer_call : tutti_call_pack(&board);
+    uint64_t count = op->call.within ? op->call.outer_count : info->count;
+    atomic_store_explicit(&post->call, call, memory_order_relaxed);
+    atomic_store_explicit(&post->count, count, memory_order_relaxed);
     atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
     atomic_store_explicit(&own_area(op->lane)->signatures[op->number % FLAT_DEPTH], info->signature,
                           memory_order_relaxed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The back end of a communicator: opened by all members together when it is made, asked for each call, and, for calls
- * that block, driven on the caller's thread past the engine until it would have to wait for long. */
+/* The back ends of a communicator: opened by all members together when it is made. The one of all its ranks is asked
+ * for each call, and, for calls that block, driven on the caller's thread past the engine until it would have to wait
+ * for long; those of groups carry out the calls of hierarchical schedules. */
 #include "comm/comm.h"
 
 #include <math.h>
@@ -12,13 +13,21 @@
 
 /* ---- opening ---- */
 
-struct record {
+/* Ranks that one back end may serve: first all, then this rank's group at each level. */
+struct group {
+    struct tutti_lane slots;
+    struct tutti_backend *backend; /* NULL: not opened here */
+};
+#define MAX_GROUPS (1 + TUTTI_MAX_LEVELS)
+
+struct record { /* of one group */
     int64_t status;
     unsigned char card[TUTTI_BACKEND_CARD_BYTES];
 };
 
 /* On a team of its own, so that the communicator's calls count from 1. Nobody uses the communicator yet. */
-static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, struct record *all)
+static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, uint32_t n,
+                                      struct record *all)
 {
     struct tutti_team *team = comm->team;
     uint64_t timeout = comm->timeout_ns;
@@ -31,7 +40,7 @@ static enum tutti_status gather_apart(struct tutti_comm *comm, const struct reco
                                        .timeout_ns = comm->create_timeout_ns};
     TUTTI_TRY(tutti_team_create(comm->context->engine, &config, &comm->team));
     if (comm->create_timeout_ns) atomic_store(&comm->timeout_ns, comm->create_timeout_ns);
-    enum tutti_status status = tutti_agree_gather(comm, "comm_create", mine, sizeof(*mine), all, NULL);
+    enum tutti_status status = tutti_agree_gather(comm, "comm_create", mine, n * sizeof(*mine), all, NULL);
     struct tutti_error why = *tutti_last_error();
     tutti_team_destroy(comm->team);
     comm->team = team;
@@ -44,7 +53,8 @@ static enum tutti_status gather_apart(struct tutti_comm *comm, const struct reco
 static bool is_wanted(const struct tutti_comm *comm)
 {
     const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
-    return strcmp(wanted, "off") != 0 && comm->size <= BACKEND_RANKS && !comm->family->world.decorated;
+    bool served = comm->size <= BACKEND_RANKS || comm->facts.shape.n_levels > 0;
+    return strcmp(wanted, "off") != 0 && served && !comm->family->world.decorated;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)
@@ -56,38 +66,59 @@ static size_t staging_left(const struct tutti_comm *comm)
 }
 
 /* The fewest: what crosses between packages is dearest. */
-static struct tutti_domains domains_of(const struct tutti_comm *comm)
+static struct tutti_domains domains_of(const struct tutti_comm *comm, const uint32_t *members, uint32_t n)
 {
-    uint32_t size = (uint32_t)comm->size, wanted = (uint32_t)comm->context->config.number[TUTTI_OPT_domains];
+    uint32_t wanted = (uint32_t)comm->context->config.number[TUTTI_OPT_domains];
     struct tutti_domains none = {.n = 0}, fewest = none;
     if (wanted > 0) /* such groups only as the host might have */
-        return wanted == 1 || size % wanted || size == wanted ? none
-                                                              : (struct tutti_domains){wanted, size / wanted, false};
-    for (uint32_t level = 0; level < TUTTI_TOPO_N_LEVELS; level++) {
-        const struct tutti_domains *domains = &comm->facts.domains[level];
-        if (domains->n > 1 && (fewest.n == 0 || domains->n < fewest.n)) fewest = *domains;
+        return wanted == 1 || n % wanted || n == wanted ? none : (struct tutti_domains){wanted, n / wanted, false};
+    for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++) {
+        struct tutti_domains domains = tutti_topo_domains(comm->family->world.places, members, n, level);
+        if (domains.n > 1 && (fewest.n == 0 || domains.n < fewest.n)) fewest = domains;
     }
     return fewest;
 }
 
-static enum tutti_status open_own(struct tutti_comm *comm, struct record *mine, struct tutti_backend **out)
+static enum tutti_status open_group(const struct tutti_comm *comm, const struct tutti_lane *slots, size_t staging,
+                                    struct record *mine, struct tutti_backend **out)
 {
     const struct tutti_config *options = &comm->context->config;
+    uint32_t *members = tutti_alloc_array(slots->size, sizeof(*members)), size = (uint32_t)comm->size;
+    if (!members) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a group of %u ranks", slots->size);
+    for (uint32_t i = 0; i < slots->size; i++) members[i] = comm->members[slots->base + i * slots->stride];
     struct tutti_backend_config config = {
         .host = &comm->family->backends,
         .transport = comm->family->world.transport,
-        .members = comm->members,
-        .n = (uint32_t)comm->size,
-        .me = (uint32_t)comm->rank,
+        .members = members,
+        .n = slots->size,
+        .me = ((uint32_t)comm->rank - slots->base) / slots->stride,
         .crowded = comm->facts.crowded,
-        .n_cpus = comm->facts.n_cpus,
-        .domains = domains_of(comm),
+        .n_cpus = (comm->facts.n_cpus * slots->size + size - 1) / size, /* of the group, if all are busy */
+        .domains = domains_of(comm, members, slots->size),
         .reproducible = comm->facts.reproducible,
-        .staging_bytes = staging_left(comm),
+        .staging_bytes = staging,
         .method = options->text[TUTTI_OPT_flat],
         .machine = &comm->facts.machine,
     };
-    return tutti_backend_flat.open(&config, mine->card, out);
+    enum tutti_status status = tutti_backend_flat.open(&config, mine->card, out);
+    tutti_free(members);
+    return status;
+}
+
+/* What can be opened here, within one budget. Returns the number of groups, the same on all ranks. */
+static uint32_t open_groups(const struct tutti_comm *comm, struct group *groups, struct record *mine)
+{
+    const struct tutti_shape *shape = &comm->facts.shape;
+    size_t left = staging_left(comm);
+    groups[0].slots = (struct tutti_lane){.stride = 1, .size = (uint32_t)comm->size};
+    for (uint32_t g = 0; g <= shape->n_levels; g++) {
+        if (g > 0 && !tutti_shape_lane(shape, (uint32_t)comm->rank, g - 1, &groups[g].slots)) continue;
+        mine[g].status = open_group(comm, &groups[g].slots, left, &mine[g], &groups[g].backend);
+        if (mine[g].status < 0) tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
+        size_t used = groups[g].backend ? groups[g].backend->ops->staging_used(groups[g].backend) : 0;
+        left -= used < left ? used : left;
+    }
+    return 1 + shape->n_levels;
 }
 
 static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
@@ -96,59 +127,128 @@ static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
     backend->ops->overlay(backend, peer, board);
 }
 
-static bool all_opened(const struct tutti_comm *comm, const struct record *all)
+/* Where the records of a group's members are: the first, and how many records on the next one. */
+static const struct record *records_of(const struct record *all, uint32_t g, uint32_t n, const struct tutti_lane *slots,
+                                       size_t *apart)
 {
-    for (int32_t r = 0; r < comm->size; r++) {
-        if (all[r].status >= 0) continue;
-        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end: rank %d: %s",
-                  (unsigned long long)comm->id, (int)r, tutti_status_name((enum tutti_status)all[r].status));
+    *apart = (size_t)slots->stride * n;
+    return all + (size_t)slots->base * n + g;
+}
+
+static bool all_opened(const struct tutti_comm *comm, const struct tutti_lane *slots, const struct record *records,
+                       size_t apart)
+{
+    for (uint32_t i = 0; i < slots->size; i++) {
+        int64_t status = records[i * apart].status;
+        if (status >= 0) continue;
+        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end for %u of its ranks: rank %u: %s",
+                  (unsigned long long)comm->id, slots->size, slots->base + i * slots->stride,
+                  tutti_status_name((enum tutti_status)status));
         return false;
     }
     return true;
 }
 
-static bool takes_all(const struct tutti_comm *comm, enum tutti_kind kind)
+/* Calls of the kind, whatever their size. */
+static bool takes(const struct tutti_backend *backend, enum tutti_kind kind, bool v)
 {
-    struct tutti_backend_call call = {
-        .bind = {.count = 1, .dtype = TUTTI_UINT8}, .info = {.kind = kind, .dtype = TUTTI_UINT8}, .commutative = true};
-    if (comm->facts.overrides && tutti_overridden(&comm->facts, kind)) return false;
-    bool small = comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
+    struct tutti_backend_call call = {.bind = {.count = 1, .dtype = TUTTI_UINT8, .v = v},
+                                      .info = {.kind = kind, .dtype = TUTTI_UINT8},
+                                      .commutative = true};
+    bool small = backend->ops->score(backend, &call) < HUGE_VAL;
     call.bind.count = SIZE_MAX / 4;
-    return small && comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
+    return small && backend->ops->score(backend, &call) < HUGE_VAL;
 }
 
+static void use_for_all(struct tutti_comm *comm, struct tutti_backend *backend)
+{
+    comm->backend = backend;
+    tutti_team_set_overlay(comm->team, overlay, backend);
+    for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
+        enum tutti_kind kind = (enum tutti_kind)k;
+        bool overridden = comm->facts.overrides && tutti_overridden(&comm->facts, kind);
+        comm->quick[kind] = !overridden && takes(backend, kind, false);
+        if (comm->quick[kind]) comm->tiny[kind] = backend->ops->tiny_below(backend, kind);
+    }
+}
+
+static void use_for_calls(struct tutti_comm *comm, struct tutti_backend *backend, const struct tutti_lane *slots)
+{
+    struct tutti_lane *lane = &comm->lanes.lanes[comm->lanes.n];
+    *lane = *slots;
+    for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
+        enum tutti_kind kind = (enum tutti_kind)k;
+        bool may_be_apart = kind == TUTTI_GATHER || kind == TUTTI_SCATTER;
+        if ((TUTTI_CALL_KINDS >> k & 1) && takes(backend, kind, false) && (!may_be_apart || takes(backend, kind, true)))
+            lane->kinds |= UINT32_C(1) << k;
+    }
+    comm->lane_backends[comm->lanes.n++] = backend;
+}
+
+static enum tutti_status connect_group(struct tutti_comm *comm, const struct group *group, bool for_all,
+                                       const struct record *records, size_t apart)
+{
+    struct tutti_backend *backend = group->backend;
+    TUTTI_TRY(backend->ops->connect(backend, records->card, apart * sizeof(*records)));
+    atomic_fetch_add(&comm->family->staging_used, backend->ops->staging_used(backend));
+    if (for_all)
+        use_for_all(comm, backend);
+    else
+        use_for_calls(comm, backend, &group->slots);
+    return TUTTI_OK;
+}
+
+static enum tutti_status begin_call(void *arg, uint32_t lane, const struct tutti_call_step *step, void *room)
+{
+    const struct tutti_comm *comm = arg;
+    struct tutti_backend *backend = comm->lane_backends[lane];
+    struct tutti_backend_op *op = room;
+    op->call = (struct tutti_backend_call){.bind = step->bind,
+                                           .info = step->info,
+                                           .commutative = !step->bind.user, /* for all that is known */
+                                           .seq = step->seq,
+                                           .stride = step->stride,
+                                           .within = true,
+                                           .outer_call = step->call,
+                                           .outer_count = step->count};
+    return backend->ops->begin(backend, op);
+}
+
+/* What one member of a group can not open, none of the group uses. */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
 {
-    struct tutti_backend *backend = NULL;
-    struct record mine = {.status = TUTTI_OK};
+    struct group groups[MAX_GROUPS] = {0};
+    struct record mine[MAX_GROUPS] = {0};
     if (!is_wanted(comm)) return TUTTI_OK;
-    mine.status = open_own(comm, &mine, &backend);
-    if (mine.status < 0) tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
-    struct record *all = tutti_alloc_array((size_t)comm->size, sizeof(*all));
-    enum tutti_status status = gather_apart(comm, &mine, all);
-    bool opened = status >= 0 && all_opened(comm, all);
-    if (opened)
-        status = backend->ops->connect(backend, all[0].card, sizeof(*all));
-    else if (backend)
-        backend->ops->close(backend);
-    tutti_free(all);
-    if (!opened || status < 0) return status;
-    comm->backend = backend;
-    atomic_fetch_add(&comm->family->staging_used, backend->ops->staging_used(backend));
-    tutti_team_set_overlay(comm->team, overlay, backend);
-    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
-        comm->quick[kind] = takes_all(comm, (enum tutti_kind)kind);
-        if (comm->quick[kind]) comm->tiny[kind] = backend->ops->tiny_below(backend, (enum tutti_kind)kind);
+    uint32_t n = open_groups(comm, groups, mine);
+    struct record *all = tutti_alloc_array((size_t)comm->size * n, sizeof(*all));
+    enum tutti_status status = gather_apart(comm, mine, n, all);
+    for (uint32_t g = 0; g < n; g++) {
+        size_t apart;
+        if (!groups[g].backend) continue;
+        const struct record *records = records_of(all, g, n, &groups[g].slots, &apart);
+        if (status >= 0 && all_opened(comm, &groups[g].slots, records, apart))
+            status = connect_group(comm, &groups[g], g == 0, records, apart);
+        else
+            groups[g].backend->ops->close(groups[g].backend);
     }
-    return TUTTI_OK;
+    tutti_free(all);
+    if (status < 0 || comm->lanes.n == 0) return status;
+    return tutti_team_set_lanes(comm->team, &comm->lanes, begin_call, comm);
+}
+
+static void close_one(struct tutti_comm *comm, struct tutti_backend **backend)
+{
+    if (!*backend) return;
+    atomic_fetch_sub(&comm->family->staging_used, (*backend)->ops->staging_used(*backend));
+    (*backend)->ops->close(*backend);
+    *backend = NULL;
 }
 
 void tutti_comm_close_backend(struct tutti_comm *comm)
 {
-    if (!comm->backend) return;
-    atomic_fetch_sub(&comm->family->staging_used, comm->backend->ops->staging_used(comm->backend));
-    comm->backend->ops->close(comm->backend);
-    comm->backend = NULL;
+    close_one(comm, &comm->backend);
+    while (comm->lanes.n > 0) close_one(comm, &comm->lane_backends[--comm->lanes.n]);
 }
 
 /* ---- turns: the order of the calls ---- */
@@ -175,6 +275,8 @@ void tutti_request_call(const struct tutti_request *request, struct tutti_backen
     call->commutative = !request->user.function || request->user.commutes;
     call->method = NULL;
     call->seq = 0;
+    call->stride = 0;
+    call->within = false;
     names_backend(request->options.algorithm, &call->method);
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);

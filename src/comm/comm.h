@@ -96,9 +96,11 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
-    struct tutti_backend *backend; /* NULL: the engine runs all */
-    bool quick[TUTTI_N_KINDS];     /* plain calls of the kind go to the back end whatever their size, */
-    size_t tiny[TUTTI_N_KINDS];    /* and those with blocks of less bytes as tiny ones */
+    struct tutti_backend *backend;                         /* NULL: the engine runs all */
+    struct tutti_lanes lanes;                              /* of this rank, for calls of schedules, */
+    struct tutti_backend *lane_backends[TUTTI_MAX_LEVELS]; /* and who serves them */
+    bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */
+    size_t tiny[TUTTI_N_KINDS]; /* and those with blocks of less bytes as tiny ones */
     uint64_t id;
     uint32_t epoch;
     int32_t rank, size;
@@ -132,7 +134,8 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
 void tutti_comm_discard(struct tutti_comm *comm);
 /* The team of a communicator whose family, members, id, epoch and facts are set. */
 enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
-/* Collective, after all members have their teams: the back end that all can open, if there is one (backends.c). */
+/* Collective, after all members have their teams: the back end that all can open, if there is one, and those that all
+ * of a group can open, for the calls of hierarchical schedules (backends.c). */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
 void tutti_comm_close_backend(struct tutti_comm *comm);
 /* Who starts a collective takes the turn: so all numbers and starts are in one order. */

@@ -78,6 +78,8 @@ static void fill(const struct tutti_comm *comm, const struct form *form, enum tu
     call->bind = (struct tutti_bind){.count = count, .dtype = dtype, .divisor = 1};
     call->commutative = true;
     call->method = NULL;
+    call->stride = 0;
+    call->within = false;
     if (form->reduces) call->bind.reduce = comm->context->kernels->reduce[dtype][op];
     if (divides) call->bind.divide = tutti_divide_find(dtype), call->bind.divisor = contributors(comm, kind);
     call->info = (struct tutti_call_info){.kind = kind,

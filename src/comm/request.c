@@ -71,7 +71,8 @@ enum tutti_status tutti_request_prepare(struct tutti_request *request)
     TUTTI_TRY(tutti_request_choose(request));
     if (request->on_backend) return TUTTI_OK;
     struct tutti_cache *cache = request->comm->context->cache;
-    TUTTI_TRY(tutti_cache_get(cache, request->algorithm, request->kind, &request->shape, NULL, &request->schedule));
+    const struct tutti_lanes *lanes = request->shape.n_levels > 0 ? &request->comm->lanes : NULL;
+    TUTTI_TRY(tutti_cache_get(cache, request->algorithm, request->kind, &request->shape, lanes, &request->schedule));
     if (!request->schedule->defect) return TUTTI_OK;
     enum tutti_status status = tutti_request_fail(request, TUTTI_ERR_INTERNAL, "%s", request->schedule->defect);
     tutti_request_release(request);
