@@ -17,12 +17,16 @@ size_t calls_count(const struct rank *rank, const char *method);
 /* Prepares, calls, waits, compares: fails the rank when anything is wrong. */
 void calls_make(struct rank *rank, const struct mark_plan *plan, struct mark_sheet *sheet);
 
+/* The call has failed: nobody may touch its buffers any more. */
+void calls_check_left_alone(struct rank *rank, const struct mark_plan *plan, struct mark_sheet *sheet);
+
 /* From now on steps of calls on this thread are counted (steps.h), and at step `at` this happens; 0: nothing. */
 void calls_watch(void (*happen)(void *arg), void *arg, uint64_t at);
 uint64_t calls_steps(void); /* since then */
 bool calls_is_due(void);    /* it has not happened yet */
 /* All ranks: one call, in which rank `who` counts its steps; when all are through with it, `happen` is to come there at
- * a random step of the next. Where calls have none that are told, at once. */
+ * a random step of the next. Where calls have none that are told, at once. Before the ranks are started: the gate. */
+void calls_gate_reset(void);
 void calls_expect(struct rank *rank, int32_t who, const struct mark_plan *plan, struct mark_sheet *sheet,
                   void (*happen)(void *arg), void *arg);
 uint64_t calls_now_ns(void);

@@ -104,6 +104,7 @@ static void act(struct rank *rank)
     if (rank->failure[0]) return;
     if (scene->stops) tutti_comm_set_timeout(rank->comm, UINT64_C(700000000));
     survive(rank, scene, &plan, &sheet);
+    if (!rank->failure[0]) calls_check_left_alone(rank, &plan, &sheet);
     if (!rank->failure[0]) go_on(rank, scene);
     if (scene->stops && rank->index != scene->victim) kill(atomic_load(&scene->shared->pid), SIGKILL);
     calls_close(rank, &sheet);
@@ -118,6 +119,7 @@ static unsigned play(struct scene scene)
                                   .deadline_s = 30,
                                   .arg = &scene,
                                   .may_die = UINT64_C(1) << scene.victim};
+    calls_gate_reset();
     unsigned failed = ranks_run(&config, act);
     munmap(scene.shared, 4096);
     if (failed)

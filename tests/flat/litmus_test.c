@@ -70,6 +70,17 @@ static void crowds(void **state)
     }
 }
 
+/* As many ranks as there may be. */
+static void hundreds(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {100, 256};
+    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) {
+        run((struct rig_config){.n = worlds[w]}, (struct mark_mix){.small = true}, 15, test_seed());
+        run((struct rig_config){.n = worlds[w], .crowded = true}, (struct mark_mix){.named = true}, 8, test_seed());
+    }
+}
+
 static void reproducible(void **state)
 {
     (void)state;
@@ -147,9 +158,9 @@ static void planted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixes),        cmocka_unit_test(domains),     cmocka_unit_test(crowds),
-        cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
-        cmocka_unit_test(methods),      cmocka_unit_test(planted),
+        cmocka_unit_test(mixes),        cmocka_unit_test(domains),      cmocka_unit_test(crowds),
+        cmocka_unit_test(hundreds),     cmocka_unit_test(reproducible), cmocka_unit_test(small_calls),
+        cmocka_unit_test(rooted_calls), cmocka_unit_test(methods),      cmocka_unit_test(planted),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

@@ -330,9 +330,14 @@ bool mark_check(const struct mark_plan *p, uint32_t me, struct mark_sheet *s, ch
         tell(p, me, s, i, why, capacity);
         return false;
     }
+    mark_scribble(s);
+    return true;
+}
+
+void mark_scribble(struct mark_sheet *s)
+{
     for (int i = 0; i < 2; i++) memset(s->used[i], SCRIBBLE, s->used_bytes[i]);
     s->scribbled = true;
-    return true;
 }
 
 bool mark_touched(const struct mark_sheet *s)

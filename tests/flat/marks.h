@@ -79,6 +79,7 @@ enum tutti_status mark_start(const struct mark_plan *plan, struct mark_sheet *sh
 /* After the call: false and why the buffers are not what they have to be. If all is well they are scribbled over, since
  * they are the caller's again; who touches them later is found out by mark_touched. */
 bool mark_check(const struct mark_plan *plan, uint32_t me, struct mark_sheet *sheet, char *why, size_t capacity);
+void mark_scribble(struct mark_sheet *sheet); /* the same after a call that failed */
 bool mark_touched(const struct mark_sheet *sheet);
 
 #endif
