@@ -4,10 +4,12 @@
 
 #include "backend/flat.h"
 #include "comm/comm.h"
+#include "rig_call.h"
 #include "steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { IN_FLIGHT = 3, NESTED_MOST = 5, WHY = 640 };
@@ -190,7 +192,8 @@ struct rig *rig_open(const struct rig_config *config)
         rig->random = config->seed;
         rig->arena_bytes = (mark_arena_bytes(WORDS_MOST) + 4095) & ~(size_t)4095;
         rig->heap_bytes = 2 * IN_FLIGHT * rig->arena_bytes + ((size_t)4 << 20);
-        rig->ranks = calloc(n, sizeof *rig->ranks);
+        rig->ranks = aligned_alloc(_Alignof(struct rig_rank), n * sizeof *rig->ranks);
+        if (rig->ranks) memset(rig->ranks, 0, n * sizeof *rig->ranks);
         open = rig->ranks != NULL;
     }
     for (uint32_t r = 0; r < n; r++) members[r] = r;
@@ -248,60 +251,14 @@ uint32_t rig_ran(const struct rig *rig, const struct flat_method *method)
     return n;
 }
 
-/* ---- calls as the communicator makes them ---- */
-
-static void call_v(const struct mark_plan *p, const struct mark_sheet *s, struct tutti_bind *bind)
-{
-    static const struct {
-        bool in, counts, displs;
-    } tables[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = {false, true, true},
-                               [TUTTI_GATHER] = {false, true, true},
-                               [TUTTI_SCATTER] = {true, true, true},
-                               [TUTTI_REDUCE_SCATTER] = {true, true, false},
-                               [TUTTI_ALL_TO_ALL] = {false, true, true}};
-    const struct mark_side *side = tables[p->kind].in ? &s->in : &s->out;
-    bool rooted = p->kind == TUTTI_GATHER || p->kind == TUTTI_SCATTER;
-    const struct mark_side *own = p->kind == TUTTI_SCATTER ? &s->out : &s->in;
-    bind->v = true;
-    bind->count = rooted ? own->count[0] : 0;
-    bind->counts = side->n ? side->count : NULL;
-    bind->displs = side->n && tables[p->kind].displs ? side->at : NULL;
-    if (p->kind == TUTTI_ALL_TO_ALL) bind->in_counts = s->in.count, bind->in_displs = s->in.at;
-}
-
-static void call_make(const struct mark_plan *p, uint32_t me, struct mark_sheet *s, struct tutti_backend_call *call)
-{
-    const struct tutti_kind_info *kind = tutti_kind_info(p->kind);
-    bool data = p->kind != TUTTI_BARRIER, shared = p->kind == TUTTI_ALL_GATHER || p->kind == TUTTI_REDUCE_SCATTER;
-    uint64_t factor = 3, hash = tutti_hash64(shared && p->kind == TUTTI_ALL_GATHER ? s->out.count : s->in.count,
-                                             shared ? p->n * sizeof(size_t) : 0, 0);
-    *call = (struct tutti_backend_call){.bind = {.dtype = TUTTI_UINT64, .divisor = 1, .count = data ? p->count : 0},
-                                        .commutative = true};
-    call->bind.input = s->send;
-    call->bind.output = p->kind == TUTTI_EXSCAN && me == 0 ? NULL : s->recv;
-    if (kind->reduces) call->bind.reduce = tutti_reduce_find(TUTTI_UINT64, TUTTI_SUM, "auto");
-    if (kind->reduces && p->scaled) call->bind.scale = tutti_scale_find(TUTTI_UINT64), call->bind.factor = call->factor;
-    memcpy(call->factor, &factor, sizeof factor);
-    if (p->v) call_v(p, s, &call->bind);
-    if (p->algorithm[0]) call->method = strchr(p->algorithm, ':') ? strchr(p->algorithm, ':') + 1 : NULL;
-    call->info = (struct tutti_call_info){.kind = p->kind,
-                                          .dtype = TUTTI_UINT64,
-                                          .op = !kind->reduces ? -1
-                                                : p->scaled    ? TUTTI_PREMUL_SUM
-                                                               : TUTTI_SUM,
-                                          .root = kind->rooted ? (int32_t)p->root : -1,
-                                          .count = !p->v    ? call->bind.count
-                                                   : shared ? hash | TUTTI_COUNT_UNEQUAL
-                                                            : TUTTI_COUNT_UNEQUAL};
-    call->info.signature = tutti_sign(&call->info, p->v, false, 0, 0);
-}
+/* ---- calls ---- */
 
 bool rig_fits(struct rig *rig, const struct flat_method *method, const struct mark_plan *plan)
 {
     struct tutti_backend_call call;
     struct mark_sheet *sheet = &rig->ranks[0].flights[0].sheet;
     mark_prepare(plan, 0, sheet);
-    call_make(plan, 0, sheet, &call);
+    rig_call_make(plan, 0, sheet, &call);
     return method->kind == plan->kind && method->fits((const struct flat_lane *)rig->ranks[0].lane, &call);
 }
 
@@ -367,7 +324,7 @@ static void begin(struct rig *rig, struct rig_rank *rank)
     if (mark_touched(&flight->sheet)) fail(rig, "a buffer was touched after its call had ended");
     flight->plan = rank->begun;
     mark_prepare(p, rank->me, &flight->sheet);
-    call_make(p, rank->me, &flight->sheet, &op->call);
+    rig_call_make(p, rank->me, &flight->sheet, &op->call);
     op->call.seq = ++rank->seq;
     bool tiny = may_be_tiny(rank, p) && draw(rig, 3) > 0;
     rank->begun++;
