@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { IN_FLIGHT = 3 };
 
@@ -130,11 +131,87 @@ static void rooted_calls_alone(void **state)
     run((struct world){.n = 17, .small = true, .n_batches = 40, .most = 20000, .rooted = true});
 }
 
+/* ---- ranks that are far ahead of those who take from them ---- */
+
+enum { AHEAD_MOST = 3000, AHEAD_CALLS = 120 };
+
+static uint64_t value_of(int call, int32_t rank, size_t i)
+{
+    return (uint64_t)call * 1000003 + (uint64_t)rank * 10007 + i;
+}
+
+static void fill_all(uint64_t *data, int call, int32_t from, int32_t n_blocks, size_t count)
+{
+    for (int32_t b = 0; b < n_blocks; b++)
+        for (size_t i = 0; i < count; i++) data[(size_t)b * count + i] = value_of(call, from + b, i);
+}
+
+/* One call of a kind; the first wrong element, or SIZE_MAX. */
+static size_t call_ahead(struct rank *rank, enum root_kind kind, int call, size_t count, uint64_t *in, uint64_t *out)
+{
+    int32_t me = rank->index, n = rank->n, root = 0, first = me, last = me;
+    enum tutti_status status = TUTTI_OK;
+    size_t blocks = 1;
+    bool gets = true;
+    fill_all(in, call, kind == ROOT_SCATTER ? 0 : me, kind == ROOT_SCATTER ? n : 1, count);
+    if (kind == ROOT_BROADCAST) {
+        if (me == root) memcpy(out, in, count * 8);
+        status = tutti_broadcast(out, count, TUTTI_UINT64, root, rank->comm, NULL, NULL), first = last = root;
+    } else if (kind == ROOT_SCATTER) {
+        status = tutti_scatter(in, out, count, TUTTI_UINT64, root, rank->comm, NULL, NULL);
+    } else if (kind == ROOT_GATHER) {
+        status = tutti_gather(in, out, count, TUTTI_UINT64, root, rank->comm, NULL, NULL);
+        gets = me == root, blocks = (size_t)n, first = last = 0;
+    } else if (kind == ROOT_REDUCE) {
+        status = tutti_reduce(in, out, count, TUTTI_UINT64, TUTTI_SUM, root, rank->comm, NULL, NULL);
+        gets = me == root, first = 0, last = n - 1;
+    } else {
+        status = tutti_scan(in, out, count, TUTTI_UINT64, TUTTI_SUM, rank->comm, NULL, NULL), first = 0;
+    }
+    for (size_t i = 0; status == TUTTI_OK && gets && i < blocks * count; i++) {
+        uint64_t want = 0;
+        for (int32_t r = first; r <= last; r++) want += value_of(call, r + (int32_t)(i / count), i % count);
+        if (out[i] != want) return i;
+    }
+    return status == TUTTI_OK ? SIZE_MAX : 0;
+}
+
+static void run_ahead(struct rank *rank)
+{
+    static const size_t counts[] = {1, 20, 300, AHEAD_MOST};
+    static const enum root_kind kinds[] = {ROOT_BROADCAST, ROOT_SCATTER, ROOT_GATHER, ROOT_REDUCE, ROOT_SCAN};
+    uint64_t *in = calloc((size_t)rank->n * AHEAD_MOST, 8), *out = calloc((size_t)rank->n * AHEAD_MOST, 8);
+    RANK_CHECK(rank, in && out);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+            for (int call = 0; call < AHEAD_CALLS && !rank->failure[0]; call++) {
+                bool takes = (rank->index != 0) != (kinds[k] == ROOT_GATHER || kinds[k] == ROOT_REDUCE);
+                if (takes && rank_random(rank) % 40 == 0) nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+                size_t wrong = call_ahead(rank, kinds[k], call, counts[c], in, out);
+                if (wrong != SIZE_MAX)
+                    rank_fail(rank, __FILE__, __LINE__, "kind %d, %zu elements, call %d: element %zu", (int)kinds[k],
+                              counts[c], call, wrong);
+            }
+    free(in);
+    free(out);
+}
+
+static void far_ahead(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {2, 3, 5};
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
+        assert_int_equal(ranks_threads(worlds[i], run_ahead, NULL), 0);
+        assert_int_equal(ranks_forked(worlds[i], run_ahead, NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone),        cmocka_unit_test(two_threads), cmocka_unit_test(more_threads),
         cmocka_unit_test(many_threads), cmocka_unit_test(processes),   cmocka_unit_test(rooted_calls_alone),
+        cmocka_unit_test(far_ahead),
     };
     return cmocka_run_group_tests_name("flat root", tests, NULL, NULL);
 }
