@@ -16,8 +16,8 @@
  * to be put to sleep and woken costs many, on both sides. */
 #define TURNS 1000
 #define TURNS_NS (2 * TUTTI_NS_PER_MS) /* of one call in all, at most */
-#define TURNS_LEAST 4
-#define TURNS_AGAIN 1024 /* operations, after which they are tried again */
+#define TURNS_LEAST 16
+#define TURNS_AGAIN 64 /* operations, after which they are tried again */
 
 static struct flat_op *op_of(struct tutti_runner *runner)
 {
