@@ -149,6 +149,7 @@ void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
 void flat_blocks_tell(struct flat_op *op)
 {
     uint64_t rows[2 * TOLD_LEVEL];
+    if (op->lane->n > FLAT_TOLD_RANKS) return; /* then nobody asks */
     for (uint32_t first = 0, level = 0; first < op->lane->n; first += TOLD_LEVEL, level++) {
         uint32_t left = op->lane->n - first, n = left < TOLD_LEVEL ? left : (uint32_t)TOLD_LEVEL;
         for (uint32_t i = 0; i < n; i++) {
