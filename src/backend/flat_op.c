@@ -292,7 +292,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->word = call->info.signature << 32 | (uint32_t)op->number;
     op->begun = lane->n == 1; /* nobody reads a post */
     op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
-    op->spins = lane->spins;
+    op->spins = call->within ? 1 : lane->spins; /* the engine has other lanes, and messages, to look at */
     op->send = call->bind.input;
     op->recv = call->bind.output;
     return TUTTI_OK;

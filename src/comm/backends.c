@@ -13,12 +13,17 @@
 
 /* ---- opening ---- */
 
-/* Ranks that one back end may serve: first all, then this rank's group at each level. */
+/* Calls of a group that may be under way at once: measured, more gain nothing, and fewer wait for one another. */
+#define LANES_A_LEVEL 4
+_Static_assert(LANES_A_LEVEL *TUTTI_MAX_LEVELS <= TUTTI_MAX_LANES, "schedules know all lanes");
+#define LANE_LEAST ((size_t)80 << 10) /* bytes of staging that a lane is worth */
+
+/* Ranks that one back end may serve: first all, then, once for each lane, this rank's group at each level. */
 struct group {
     struct tutti_lane slots;
     struct tutti_backend *backend; /* NULL: not opened here */
 };
-#define MAX_GROUPS (1 + TUTTI_MAX_LEVELS)
+#define MAX_GROUPS (1 + TUTTI_MAX_LANES)
 
 struct record { /* of one group */
     int64_t status;
@@ -105,20 +110,29 @@ static enum tutti_status open_group(const struct tutti_comm *comm, const struct 
     return status;
 }
 
-/* What can be opened here, within one budget. Returns the number of groups, the same on all ranks. */
+static size_t open_one(const struct tutti_comm *comm, struct group *group, size_t staging, struct record *mine)
+{
+    mine->status = open_group(comm, &group->slots, staging, mine, &group->backend);
+    if (mine->status >= 0) return group->backend->ops->staging_used(group->backend);
+    tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
+    return 0;
+}
+
+/* What can be opened here: all share one budget, the lanes evenly, since they take turns. Returns the number of groups,
+ * the same on all ranks. */
 static uint32_t open_groups(const struct tutti_comm *comm, struct group *groups, struct record *mine)
 {
     const struct tutti_shape *shape = &comm->facts.shape;
+    uint32_t n = shape->n_levels * LANES_A_LEVEL;
     size_t left = staging_left(comm);
     groups[0].slots = (struct tutti_lane){.stride = 1, .size = (uint32_t)comm->size};
-    for (uint32_t g = 0; g <= shape->n_levels; g++) {
-        if (g > 0 && !tutti_shape_lane(shape, (uint32_t)comm->rank, g - 1, &groups[g].slots)) continue;
-        mine[g].status = open_group(comm, &groups[g].slots, left, &mine[g], &groups[g].backend);
-        if (mine[g].status < 0) tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
-        size_t used = groups[g].backend ? groups[g].backend->ops->staging_used(groups[g].backend) : 0;
-        left -= used < left ? used : left;
+    size_t used = open_one(comm, &groups[0], left, &mine[0]), share = n > 0 && used < left ? (left - used) / n : 0;
+    for (uint32_t g = 1; g <= n; g++) {
+        if (!tutti_shape_lane(shape, (uint32_t)comm->rank, (g - 1) / LANES_A_LEVEL, &groups[g].slots)) continue;
+        mine[g].status = TUTTI_ERR_UNSUPPORTED;
+        if (share >= LANE_LEAST) open_one(comm, &groups[g], share, &mine[g]);
     }
-    return 1 + shape->n_levels;
+    return 1 + n;
 }
 
 static void overlay(void *arg, uint32_t peer, struct tutti_board *board)

@@ -96,9 +96,9 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
-    struct tutti_backend *backend;                         /* NULL: the engine runs all */
-    struct tutti_lanes lanes;                              /* of this rank, for calls of schedules, */
-    struct tutti_backend *lane_backends[TUTTI_MAX_LEVELS]; /* and who serves them */
+    struct tutti_backend *backend;                        /* NULL: the engine runs all */
+    struct tutti_lanes lanes;                             /* of this rank, for calls of schedules, */
+    struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */
     size_t tiny[TUTTI_N_KINDS]; /* and those with blocks of less bytes as tiny ones */
     uint64_t id;

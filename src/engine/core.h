@@ -104,10 +104,10 @@ struct tutti_letter {
 struct tutti_slice {
     struct tutti_flight *flight; /* NULL: free */
     uint32_t index, base;
-    uint64_t done, busy;               /* busy: posted, granted or offered; waits for an arrival */
-    uint64_t ack;                      /* of busy: an offer was read, which is to be told */
-    bool dirty, stalled;               /* something became possible; a send found no room or credit */
-    uint32_t called[TUTTI_MAX_LEVELS]; /* by lane: the schedule's calls before it are over, or of other lanes */
+    uint64_t done, busy;              /* busy: posted, granted or offered; waits for an arrival */
+    uint64_t ack;                     /* of busy: an offer was read, which is to be told */
+    bool dirty, stalled;              /* something became possible; a send found no room or credit */
+    uint32_t called[TUTTI_MAX_LANES]; /* by lane: the schedule's calls before it are over, or of other lanes */
 };
 static inline uint64_t tutti_slice_bit(uint32_t k)
 {

@@ -18,6 +18,8 @@
 /* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
 #define YIELDS 8
 #define LOOKS 8 /* between two passes of who spins */
+/* So much longer it spins while a lane is in a call: all of its group are, too, and whoever sleeps lets all wait. */
+#define SPIN_CALLING 8
 
 /* ---- ownership ---- */
 
@@ -255,6 +257,13 @@ static bool linger(struct tutti_engine *engine, bool alone)
     return false;
 }
 
+static bool is_calling(const struct tutti_engine *engine)
+{
+    for (const struct tutti_team *team = engine->busy; team; team = team->next)
+        if (tutti_team_is_calling(team)) return true;
+    return false;
+}
+
 void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
 {
     uint64_t spin = atomic_load_explicit(&engine->spin_ns, memory_order_relaxed), idle_ns = 0;
@@ -275,7 +284,8 @@ void tutti_engine_own(struct tutti_engine *engine, bool (*ready)(const void *), 
         uint64_t now = tutti_now_ns();
         if (now >= until_ns) return;
         if (idle_ns == 0) idle_ns = now;
-        bool spins = now - idle_ns < spin, alone = spins && now - idle_ns < SPIN_ALONE_NS;
+        bool spins = now - idle_ns < (is_calling(engine) ? SPIN_CALLING * spin : spin),
+             alone = spins && now - idle_ns < SPIN_ALONE_NS;
         if (spins && (alone || yields)) lingered = linger(engine, alone);
         if (alone || lingered) continue;
         if (yields && (spins || (spin == 0 && n_yields < YIELDS))) {

@@ -51,7 +51,7 @@ struct tutti_emit {
     struct tutti_shape shape; /* the schedule's with the radix filled in */
     bool expand;
     const struct tutti_lanes *lanes; /* whose calls are kept all the same; NULL: none */
-    uint32_t n_on_lane[TUTTI_MAX_LEVELS];
+    uint32_t n_on_lane[TUTTI_MAX_LANES];
     enum tutti_status status; /* MEMORY; a defect is in schedule->defect */
     uint32_t round;
     bool rounds_over; /* what is added now is the sealer's: there is no such round for the author */

@@ -52,9 +52,10 @@ struct tutti_lane {
     uint32_t base, stride, size;
     uint32_t kinds; /* bit k: calls of kind k */
 };
-/* Those that one slot is in. */
+/* Those that one slot is in. Several may have the same slots: these take the calls in turn, one each. */
+#define TUTTI_MAX_LANES 12
 struct tutti_lanes {
-    struct tutti_lane lanes[TUTTI_MAX_LEVELS];
+    struct tutti_lane lanes[TUTTI_MAX_LANES];
     uint32_t n;
 };
 #define TUTTI_NO_LANE UINT32_MAX

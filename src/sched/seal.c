@@ -257,14 +257,16 @@ static bool in_one_piece(const struct tutti_emit *emit, enum tutti_kind kind, co
 
 uint32_t tutti_sealer_lane(const struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view)
 {
+    uint32_t best = TUTTI_NO_LANE;
+
     if (!emit->lanes || !in_one_piece(emit, kind, view)) return TUTTI_NO_LANE;
     for (uint32_t l = 0; l < emit->lanes->n; l++) {
         const struct tutti_lane *lane = &emit->lanes->lanes[l];
-        if (lane->base == view->base && lane->stride == view->stride && lane->size == view->size &&
-            (lane->kinds >> kind & 1))
-            return l;
+        bool serves = lane->base == view->base && lane->stride == view->stride && lane->size == view->size &&
+                      (lane->kinds >> kind & 1);
+        if (serves && (best == TUTTI_NO_LANE || emit->n_on_lane[l] < emit->n_on_lane[best])) best = l;
     }
-    return TUTTI_NO_LANE;
+    return best;
 }
 
 /* The blocks, which follow one another, of which the slot holds something before or after. */

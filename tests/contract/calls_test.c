@@ -126,7 +126,7 @@ static void by_one_method(void **state)
 
 static void expanded(void **state)
 {
-    static const struct tutti_option reasons[] = {{"backends", "off"}, {"decorators", "trace"}};
+    static const struct tutti_option reasons[] = {{"backends", "off"}, {"staging", "128K"}, {"decorators", "trace"}};
     (void)state;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(reasons); i++)
         assert_int_equal(run_world(&worlds[2], i % 2, 3, &reasons[i], no_call_steps), 0);
@@ -146,7 +146,7 @@ static void one_group_has_none(struct rank *rank)
             bytes /= 2;
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
     while (n > 0) tutti_mem_free(rank->comm, taken[--n]);
-    RANK_CHECK(rank, comm->lanes.n == !first);
+    RANK_CHECK(rank, (comm->lanes.n > 0) == !first);
     tutti_comm_destroy(rank->comm);
     rank->comm = comm;
     uint64_t before = call_steps(rank);
