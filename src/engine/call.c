@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Calls: steps that a lane, which a back end opened for a group of slots, carries out whole. A lane has one call at a
- * time, and all its slots must begin their calls in one order, whatever slices and messages do. The order is that of
- * the calls of the team, then of slices, then the program's: a call begins when all calls of the lane before it are
- * over and its own hazards are clear.
+ * time (a group may have several lanes, which take its calls in turn), and all its slots must begin their calls in one
+ * order, whatever slices and messages do. The order is that of the calls of the team, then of slices, then the
+ * program's: a call begins when all calls of the lane before it are over and its own hazards are clear.
  *
  * Why nothing waits for ever. Slices have one order on all slots, and a call waits only for calls of its own slice or
  * of older ones. So the oldest slice that is not over anywhere waits for no other, as without lanes (S8: its messages
