@@ -64,11 +64,13 @@ static uint32_t two(const struct tutti_shape *shape)
     return 2;
 }
 
+static uint32_t n_times = 1;
+
 /* The group calls, then slot 1 passes chunk 1 to slot 2, of the other group. */
 static void round_steps(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     if (round == 0) {
-        if (shape->slot < 2) tutti_emit_call(emit, called, &view);
+        for (uint32_t i = 0; shape->slot < 2 && i < n_times; i++) tutti_emit_call(emit, called, &view);
     } else if (shape->slot == 1) {
         tutti_emit_send(emit, 2, TUTTI_DATA, 1, 1);
     } else if (shape->slot == 2) {
@@ -188,6 +190,31 @@ static void test_first_touch(void **state)
     expect_touch(TUTTI_SCATTER, TUTTI_SCATTER, 0, 1, false, false);
 }
 
+/* Lanes of the same slots take turns; numbers count the calls of each. */
+static void test_turns(void **state)
+{
+    const struct tutti_shape shape = shape_of("2,2");
+    struct tutti_lanes lanes = {.n = 3};
+    struct tutti_schedule *schedule;
+
+    (void)state;
+    called = TUTTI_REDUCE, n_chunks = 4, n_times = 7;
+    view = (struct tutti_view){.stride = 1, .size = 2, .n_chunks = 1, .width = 1};
+    tutti_schedule_set_reference(find_reference);
+    for (uint32_t l = 0; l < lanes.n; l++) {
+        assert_true(tutti_shape_lane(&shape, 0, 0, &lanes.lanes[l]));
+        lanes.lanes[l].kinds = l == 1 ? 0 : UINT32_MAX; /* one serves nothing */
+    }
+    assert_int_equal(tutti_schedule_seal_lanes(&caller, TUTTI_ALL_REDUCE, &shape, &lanes, &schedule), TUTTI_OK);
+    assert_int_equal(schedule->n_calls, n_times);
+    for (uint32_t c = 0; c < n_times; c++) {
+        assert_int_equal(schedule->calls[c].lane, c % 2 == 0 ? 0 : 2);
+        assert_int_equal(schedule->calls[c].number, c / 2);
+    }
+    n_times = 1;
+    tutti_schedule_destroy(schedule);
+}
+
 /* ---- the cache tells schedules of different lanes apart ---- */
 
 static void test_cache(void **state)
@@ -229,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_groups_of_levels),
         cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_first_touch),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_cache),
     };
     return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
