@@ -9,7 +9,19 @@
  * until completion, on success and on failure. Counts are elements, of any size up to SIZE_MAX bytes in all. In place
  * means send == recv; for all_gather and gather send == recv + rank * count elements, for reduce_scatter and scatter
  * recv == send + rank * count, and so with displacements for the v forms; any other overlap is TUTTI_ERR_ARGUMENT.
- * Ranks call the collectives of one communicator in one order. Errors: ARGUMENT and UNSUPPORTED before anything is
+ * Ranks call the collectives of one communicator in one order.
+ *
+ * Device memory (all buffers of a call, on the communicator's device: tutti_comm_config): the call is enqueued on
+ * options->stream and returns at once, with work NULL, too; its buffers are borrowed until the stream has come past it.
+ * Nothing waits on the host, so calls can be captured in a graph and replayed. Calls of one communicator run one after
+ * another, in the order in which they were enqueued, whatever their streams; launches of graphs are ordered by the
+ * caller with one another and with other calls of the communicator. With work, tutti_work_wait and _test tell when the
+ * stream has come past it (not in a capture: ARGUMENT). What fails on the device (a peer that dies, the deadline, which
+ * counts from when the call's turn comes) ends the communicator: the next call returns the error, tutti_comm_state
+ * tells it at any time, and what is enqueued behind runs on with undefined results. A user-defined operation is carried
+ * out on the host, in the stream's order (not in a capture).
+ *
+ * Errors: ARGUMENT and UNSUPPORTED before anything is
  * started; then PEER_DEAD, PEER_LEFT, TIMEOUT, MISMATCH, ABORTED, which also end the communicator (tutti_comm_state).
  */
 
@@ -30,10 +42,12 @@ struct tutti_call_options {
     double premul_value;   /* ... or, when premul is NULL, the factor by value */
     bool attended;         /* the caller waits for the work at once: no thread is woken to bring the call on before
                               tutti_work_wait, _test, _notify or _free is called */
+    void *stream;          /* calls on device memory: the stream (CUstream, cudaStream_t) that orders them; NULL: the
+                              default stream */
 };
 #define TUTTI_CALL_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false                                             \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL                                       \
     }
 
 /* What a completed receive or probe found. */

@@ -38,10 +38,13 @@ struct tutti_comm_config {
     const char *secret;  /* NULL: TUTTI_SECRET or TUTTI_SECRET_FILE, else unauthenticated */
     uint64_t timeout_ns; /* default deadline of this communicator's calls, creation included */
     bool nonblocking;    /* return at once; poll with tutti_comm_state */
+    int32_t device;      /* whose memory calls may use: a CUDA device as this process counts, or one of the two below */
 };
+#define TUTTI_DEVICE_AUTO (-1) /* the device of the calling thread's current CUDA context, if there is one */
+#define TUTTI_DEVICE_NONE (-2) /* host memory alone */
 #define TUTTI_COMM_CONFIG_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false                       \
+        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false, TUTTI_DEVICE_AUTO    \
     }
 
 /* Makes a communicator among the n_ranks processes that call with the same store or job and name. Blocking, unless
@@ -78,6 +81,15 @@ TUTTI_API enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t t
  * collective. NULL is ignored. */
 TUTTI_API void tutti_comm_destroy(struct tutti_comm *comm);
 
+/* Collective over all ranks of comm, each with its own device (or TUTTI_DEVICE_NONE, or _AUTO); no call may be in
+ * flight. Communicators made from comm afterwards have it, too; those of config.device need no call of this. Where
+ * every rank has a device and they reach one another, calls run on the devices; where some have none, or can not,
+ * device memory goes through the host, and host and device memory may be mixed between the ranks of a call (not between
+ * the buffers of one rank). UNSUPPORTED, with the reason: this rank can not use that device. */
+TUTTI_API enum tutti_status tutti_comm_set_device(struct tutti_comm *comm, int32_t device) TUTTI_MUST_USE;
+/* The device, TUTTI_DEVICE_NONE if there is none. */
+TUTTI_API int32_t tutti_comm_device(const struct tutti_comm *comm);
+
 TUTTI_API int32_t tutti_comm_rank(const struct tutti_comm *comm);
 TUTTI_API int32_t tutti_comm_size(const struct tutti_comm *comm);
 TUTTI_API uint64_t tutti_comm_id(const struct tutti_comm *comm); /* equal on all members */
@@ -87,8 +99,9 @@ TUTTI_API uint64_t tutti_comm_timeout(const struct tutti_comm *comm);
 /* The number of collectives called so far on this communicator, those inside split, dup and window_create included. */
 TUTTI_API uint64_t tutti_comm_sequence(const struct tutti_comm *comm);
 
-/* Memory that every rank of the host can map: collectives on it are zero-copy. Page-aligned, zeroed, private to this
- * rank until used in a call. Free it before the communicator's whole family is destroyed. Not collective. */
+/* Memory that every rank of the host can map, of the communicator's device, if it has one, else of the host:
+ * collectives on it are zero-copy (on devices: inside windows). Page-aligned, zeroed, private to this rank until used
+ * in a call. Free it before the communicator's whole family is destroyed. Not collective. */
 TUTTI_API enum tutti_status tutti_mem_alloc(struct tutti_comm *comm, size_t bytes, void **out) TUTTI_MUST_USE;
 TUTTI_API enum tutti_status tutti_mem_free(struct tutti_comm *comm, void *pointer);
 /* Prepares memory of the caller for transfers (local; a hint on CPUs). handle is opaque. */
@@ -97,8 +110,9 @@ TUTTI_API enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *po
                                                struct tutti_mem **out) TUTTI_MUST_USE;
 TUTTI_API void tutti_mem_deregister(struct tutti_mem *mem);
 
-/* A window: collective creation over memory from tutti_mem_alloc; afterwards each rank can read and write the others'
- * parts directly (ranks of one host). Sizes may differ by rank. */
+/* A window: collective creation over memory from tutti_mem_alloc (of a device: any memory of cudaMalloc). In a window
+ * of device memory the buffers of a call that lie in it on one rank lie in it on all, at the same offset; afterwards
+ * each rank can read and write the others' parts directly (ranks of one host). Sizes may differ by rank. */
 struct tutti_window;
 TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
                                                 struct tutti_window **out) TUTTI_MUST_USE;

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_EXCHANGE_H
+#define TUTTI_DEVICE_CUDA_EXCHANGE_H
+
+/* What host code and kernels agree on; compiled as C and as CUDA. Every collective of a host is one or two exchanges:
+ * each rank sends a part of its input to each of some peers, and either stores what it gets from each, or folds it with
+ * its own part, in rank order. Parts travel through rings in the receiver's scratch memory, which all ranks map and
+ * into which senders push.
+ *
+ * Three protocols (docs/gpu.md says which serves what):
+ * - lines: 16-byte stores of two 8-byte words, each 4 bytes of data and a 4-byte flag. A word arrives whole, so no
+ *   fence, no barrier: one latency. Twice the bytes. (NCCL calls it LL.)
+ * - sentinel: 16 bytes of data; a word that has not arrived reads as all ones, a NaN that senders never write. Floating
+ *   point reductions only. One latency, no more bytes than data. (Lamport's flag-free exchange, as in TensorRT-LLM.)
+ * - tiles: 16 KiB of data, then a fence and a flag; the receiver gives tiles back. Any size, everything.
+ *
+ * Counters live in device memory and are advanced by the kernels, so that a captured launch can be replayed. Kernels of
+ * one communicator on one device never run at the same time. */
+
+#ifdef __cplusplus
+#include <cstddef>
+#include <cstdint>
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#define CUDA_MAX_RANKS 16
+#define CUDA_MAX_BLOCKS 128 /* of a launch */
+#define CUDA_TIMEOUT 1      /* of reports: the deadline passed while waiting for `peer`; */
+#define CUDA_STOPPED 2      /* the host stopped the communicator */
+
+/* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Everything polls `stop`
+ * about once in 1,024 spins; who times out writes the report first, then stop. */
+struct cuda_control {
+    uint32_t stop;    /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
+    uint32_t claimed; /* by the one block that may write the report */
+    uint32_t ready;   /* the report is there */
+    int32_t peer;
+    uint64_t seq; /* of the call that waited */
+};
+
+/* Where things are in each rank's scratch, in bytes from its base; equal on all ranks. Rings are indexed by the rank
+ * that writes them: the ring of source q begins at `ring + q * n_blocks * block`. */
+struct cuda_layout {
+    uint32_t n_blocks; /* rings are made for; at most CUDA_MAX_BLOCKS; no launch has more */
+    /* lines and sentinel: two slots for each (source, block), taken in turns; of `phases` exchanges of a call. */
+    uint32_t line_bytes,
+        sentinel_bytes;   /* data bytes that one block moves to one peer in one call; multiples of 8 KiB */
+    uint64_t lines;       /* [2 slots][source][block][2 * line_bytes] */
+    uint64_t sentinel[2]; /* phase -> [2 slots][source][block][sentinel_bytes], all ones when idle */
+    uint64_t begun; /* uint32_t [source][block]: source has completed all its line and sentinel calls before that one */
+    uint64_t called; /* uint32_t [2][block]: own count of line calls, of sentinel calls */
+    /* tiles */
+    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block) */
+    uint64_t tiles;               /* [source][block][n_tiles][tile_bytes] */
+    uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
+    uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back */
+    uint64_t sent, received;      /* uint32_t [peer][block]: own counts */
+    uint64_t met;                 /* uint32_t [source], and met_own: of the handshakes around copy engines */
+    uint64_t met_own;
+    uint64_t bytes; /* in all */
+};
+
+/* What a launch is for; by value in every kernel's parameter. */
+struct cuda_call {
+    char *base[CUDA_MAX_RANKS]; /* scratch of each rank, as this device maps it */
+    struct cuda_control *control;
+    struct cuda_layout layout;
+    uint32_t n, me;
+    uint64_t seq;        /* for reports */
+    uint64_t timeout_ns; /* from the first wait; 0: none */
+    uint32_t op;         /* enum tutti_op; avg folds as sum, then divides by `divisor`; premul_sum multiplies first */
+    uint32_t divisor;    /* 0: does not divide */
+    uint32_t scales;     /* 1: own input times `factor` before anything */
+    unsigned char factor[16]; /* one element */
+};
+
+/* One part: bytes at an offset from a buffer. */
+struct cuda_part {
+    uint64_t at, bytes;
+};
+
+/* One exchange. Kernels `lines_R` and `sentinel_R` (one block exchanges at most layout.line_bytes or sentinel_bytes
+ * with each peer, so blocks * that >= the longest part), and `tiles_R` (any size). R names what the receiver does:
+ * "move", or for a reduction the dtype ("bfloat16": any operation), or dtype and operation of the fast ones
+ * ("bfloat16_sum"); and to that the most ranks that the kernel is for: "lines_bfloat16_sum_4", "tiles_move_16".
+ *
+ * move: what comes from q goes to out + recv[q]; the own part (send[me] to recv[me], bytes equal) is copied unless it
+ * is there already. Reductions: what comes from those q with recv[q].bytes > 0 and, if recv[me].bytes > 0, in +
+ * send[me], is folded in rank order; recv[q].bytes are all equal or 0; the result goes to out + recv[me].at (which is
+ * set even where the own part is not folded: exscan), result_bytes long. Buffers of a reduction may be one. Any
+ * alignment: whole elements, no more. Blocks: in `lines` and `sentinel`, unit i of 16 bytes belongs to block i /
+ * (threads * units a thread); all ranks launch the same grid. In `tiles`, tile j of the part for q belongs to block j %
+ * cuda_tile_blocks(bytes, ...), which sender and receiver compute alike; a launch has as many blocks as its longest
+ * part asks for. */
+struct cuda_exchange {
+    struct cuda_call call;
+    const char *in;
+    char *out;
+    uint64_t result_bytes;
+    struct cuda_part send[CUDA_MAX_RANKS], recv[CUDA_MAX_RANKS];
+    uint32_t units; /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer: 1, 2, 4 or 8 */
+};
+
+/* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the
+ * result to all. Kernels `sentinel2_R` (floating point; shards of at most blocks * sentinel_bytes). A shard is
+ * shard_bytes (a multiple of 16) but for the last ones, which may be short or empty. */
+struct cuda_two_shot {
+    struct cuda_call call;
+    const char *in;
+    char *out;
+    uint64_t bytes, shard_bytes;
+    uint32_t units;
+};
+
+/* `meet`: one block; returns when all ranks have come to it, with everything that they (their streams) wrote before.
+ * Around copies by copy engines. */
+struct cuda_meeting {
+    struct cuda_call call;
+};
+
+/* `fold_R` (R as above, the number of ranks: "fold_bfloat16_sum_4"): out = fold in rank order of `in` (rank me) and of
+ * chunks that lie in the own scratch (or anywhere on this device), after copies by copy engines. */
+struct cuda_fold {
+    struct cuda_call call;
+    const char *from[CUDA_MAX_RANKS]; /* of rank q; of me: the own input */
+    char *out;
+    uint64_t bytes;
+};
+
+/* How many blocks carry a part of that many bytes between two ranks; pure, so equal on both. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline uint32_t
+    cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
+{
+    uint64_t tiles = (bytes + tile_bytes - 1) / tile_bytes;
+    return tiles < n_blocks ? (uint32_t)tiles : n_blocks;
+}
+
+#endif

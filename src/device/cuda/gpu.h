@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_GPU_H
+#define TUTTI_DEVICE_CUDA_GPU_H
+
+/* CUDA devices through the driver, which is opened with dlopen at first use: one binary runs with or without a GPU, and
+ * without the toolkit's headers. Everything works in the device's primary context, which frameworks share. Failures
+ * leave a record that names the driver's call and its error. Any thread, unless said otherwise; functions that take a
+ * gpu make its context current for the call and put the caller's back. */
+
+#include "base/base.h"
+
+/* One device as this process uses it; shared by all who open it. The fields do not change. */
+struct tutti_gpu {
+    int32_t ordinal; /* as this process counts */
+    unsigned char uuid[16];
+    char name[64];
+    uint32_t n_sms, capability; /* 90: compute capability 9.0 */
+    bool integrated;
+    void *context;
+};
+
+/* Why there is no CUDA device here, as a sentence: no driver, no device, a driver that is too old; NULL if there is. */
+const char *tutti_gpu_absence(void);
+uint32_t tutti_gpu_count(void); /* visible devices, 0 without a driver */
+/* Retains the primary context and loads the kernels that were built in, all of them, since loading one later could wait
+ * for another that spins. UNSUPPORTED: none is there, or no kernels for it were built; SYSTEM, MEMORY. */
+enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out);
+void tutti_gpu_close(struct tutti_gpu *gpu);
+/* The device of the calling thread's current context, -1 if there is none. Never opens a driver that nobody uses: where
+ * the process has not loaded it, the answer is -1. */
+int32_t tutti_gpu_current(void);
+/* Whether tutti was built with kernels for devices, and the architectures that they are for ("80 90 100"). */
+const char *tutti_gpu_built_for(void);
+
+/* ---- pointers ---- */
+/* Device whose memory it is (managed memory too), -1: host memory, pinned or not, or nothing that the driver knows.
+ * Some 50 ns. */
+int32_t tutti_gpu_of(const void *pointer);
+/* The allocation that holds the pointer, and an identity that no later allocation at the same address has. */
+struct tutti_gpu_block {
+    void *base;
+    size_t bytes;
+    uint64_t id;
+    bool exportable; /* has an IPC handle: not of expandable segments, cudaMallocAsync or managed memory */
+};
+enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out);
+
+/* ---- memory ---- */
+enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out); /* exportable */
+void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);                          /* waits for the device */
+/* Host memory that is pinned, zeroed and mapped at the same address on all devices. */
+enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void **out);
+void tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer);
+/* Sets bytes and waits until they are. */
+enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned char value, size_t bytes);
+/* Copies between host and device and waits: tests, tools, small tables. */
+enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes);
+
+/* ---- memory of other processes ---- */
+#define TUTTI_GPU_HANDLE_BYTES 64
+/* For an exportable allocation's base. */
+enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, void *base, unsigned char handle[TUTTI_GPU_HANDLE_BYTES]);
+/* Maps another process's allocation, also one of a device that this process does not see. Once a handle and process. */
+enum tutti_status tutti_gpu_import(struct tutti_gpu *gpu, const unsigned char handle[TUTTI_GPU_HANDLE_BYTES],
+                                   void **out);
+void tutti_gpu_unimport(struct tutti_gpu *gpu, void *pointer);
+/* Within one process: from now on gpu reaches the other's memory. UNSUPPORTED when it can not. Itself: nothing to do.
+ */
+enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other);
+/* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells. */
+bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16]);
+
+/* ---- streams and events: the driver's handles as void pointers; stream NULL is the legacy default stream ---- */
+enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out); /* does not wait for the default stream */
+void tutti_gpu_stream_destroy(struct tutti_gpu *gpu, void *stream);
+enum tutti_status tutti_gpu_event_create(struct tutti_gpu *gpu, void **out); /* without time */
+void tutti_gpu_event_destroy(struct tutti_gpu *gpu, void *event);
+enum tutti_status tutti_gpu_event_record(struct tutti_gpu *gpu, void *event, void *stream);
+/* OK: over (or never recorded), PENDING, else what the device failed with. */
+enum tutti_status tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
+enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, void *event);
+enum tutti_status tutti_gpu_stream_query(struct tutti_gpu *gpu, void *stream); /* as event_query */
+enum tutti_status tutti_gpu_stream_sync(struct tutti_gpu *gpu, void *stream);
+/* The identity of the capture that the stream is part of, 0 if it is in none. SYSTEM: the capture is invalid. */
+enum tutti_status tutti_gpu_capturing(struct tutti_gpu *gpu, void *stream, uint64_t *id);
+/* Within a capture: what is captured on the stream from now on comes after *node (the last thing that `mark` found on
+ * some stream of the same capture), too. */
+enum tutti_status tutti_gpu_capture_mark(struct tutti_gpu *gpu, void *stream, void **node);
+enum tutti_status tutti_gpu_capture_after(struct tutti_gpu *gpu, void *stream, void *node);
+
+/* ---- work; all of it can be captured ---- */
+/* A kernel by its name in the .cu files, NULL if there is none; loaded already. Look up once, not per launch. */
+void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name);
+struct tutti_gpu_launch {
+    void *kernel, *stream;
+    uint32_t blocks, threads, shared_bytes;
+};
+/* args: the kernel's one parameter, a struct by value. The caller's context must be the gpu's (tutti_gpu_enter). */
+enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args);
+/* By a copy engine, between any addresses that the device reaches. */
+enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes, void *stream);
+/* The host function runs when the stream comes to it; it must not call the driver. */
+enum tutti_status tutti_gpu_host(struct tutti_gpu *gpu, void *stream, void (*function)(void *arg), void *arg);
+
+/* Makes the device's context current for several calls in a row, which then need not. */
+struct tutti_gpu_scope {
+    void *before;
+    bool changed;
+};
+enum tutti_status tutti_gpu_enter(struct tutti_gpu *gpu, struct tutti_gpu_scope *scope);
+void tutti_gpu_leave(const struct tutti_gpu_scope *scope);
+
+#endif
