@@ -102,6 +102,15 @@ enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *s
 /* The host function runs when the stream comes to it; it must not call the driver. */
 enum tutti_status tutti_gpu_host(struct tutti_gpu *gpu, void *stream, void (*function)(void *arg), void *arg);
 
+/* ---- graphs and times, for tools and tests ---- */
+enum tutti_status tutti_gpu_graph_begin(struct tutti_gpu *gpu, void *stream); /* of a stream of stream_create */
+enum tutti_status tutti_gpu_graph_end(struct tutti_gpu *gpu, void *stream, void **graph); /* ready to be launched */
+enum tutti_status tutti_gpu_graph_launch(struct tutti_gpu *gpu, void *graph, void *stream);
+void tutti_gpu_graph_destroy(struct tutti_gpu *gpu, void *graph);
+enum tutti_status tutti_gpu_event_create_timed(struct tutti_gpu *gpu, void **out);
+/* Between two recorded timed events that are over. */
+enum tutti_status tutti_gpu_elapsed(struct tutti_gpu *gpu, void *from, void *to, double *us);
+
 /* Makes the device's context current for several calls in a row, which then need not. */
 struct tutti_gpu_scope {
     void *before;
