@@ -54,10 +54,13 @@ struct bench_settings {
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
     const char *plot, *algorithm;
+    bool cuda, eager; /* device memory: calls replayed from a graph, or made one by one */
+    const char *peer; /* another library to measure beside, NULL: none */
 };
 struct bench_time {
     double median_us, min_us, max_us, algbw, busbw;
-    size_t wrong; /* SIZE_MAX: not checked */
+    double peer_us; /* the peer's median, 0: there is none */
+    size_t wrong;   /* SIZE_MAX: not checked */
 };
 struct bench_point {
     struct bench_case c;
@@ -70,6 +73,7 @@ struct bench_run {
     const struct bench_settings *settings;
     struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank */
     void *line;
+    struct bench_gpu *gpu; /* NULL: host memory */
 };
 struct bench_buffers {
     void *send, *recv; /* as passed */
@@ -86,6 +90,13 @@ void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
  * inputs were rewritten. */
 enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                               const struct tutti_call_options *options, uint32_t iterations, double *us);
+/* The same on devices (bench_gpu.c), with communicators of their own. *out is closed by the caller, opened or not. */
+struct bench_gpu;
+enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_settings *settings,
+                                 struct bench_gpu **out);
+void bench_gpu_close(struct bench_gpu *gpu);
+enum tutti_status bench_gpu_measure(struct bench_gpu *gpu, const struct bench_settings *settings,
+                                    const struct bench_case *c, struct bench_point *out);
 double bench_probe_ns(struct bench_run *run); /* one way of a cache line between ranks 0 and 1; 0: not measured */
 
 /* ---- predicted against measured (bench_explain.c) ---- */

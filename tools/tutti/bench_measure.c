@@ -29,7 +29,9 @@ enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_set
     run->comm = comm;
     run->settings = settings;
     enum tutti_status status = TUTTI_OK;
-    if (tutti_comm_size(comm) > 1) {
+    if (settings->cuda) {
+        status = bench_gpu_open(comm, settings, &run->gpu);
+    } else if (tutti_comm_size(comm) > 1) {
         status = tutti_mem_alloc(comm, 4096, &run->line);
         if (status == TUTTI_OK) status = tutti_window_create(comm, run->line, 4096, &run->window);
     }
@@ -43,6 +45,7 @@ enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_set
 
 void bench_run_close(struct bench_run *run)
 {
+    bench_gpu_close(run->gpu);
     tutti_window_destroy(run->window);
     if (run->line) (void)tutti_mem_free(run->comm, run->line);
     free(run);
@@ -212,6 +215,7 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
 {
     struct bench_case form = *c;
+    if (run->gpu) return bench_gpu_measure(run->gpu, run->settings, c, out);
     memset(out, 0, sizeof *out);
     out->c = *c;
     out->probe_before_ns = bench_probe_ns(run);

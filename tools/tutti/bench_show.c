@@ -6,8 +6,10 @@
 void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks)
 {
     if (settings->json) {
-        fprintf(out, "{\"version\":\"%s\",\"ranks\":%d,\"calls\":%u,\"rounds\":%u,\"fresh\":%s,\"mapped\":%s,\"%s\":[",
-                tutti_version_text(), n_ranks, settings->iterations, settings->rounds,
+        fprintf(out,
+                "{\"version\":\"%s\",\"ranks\":%d,\"device\":\"%s\",\"calls\":%u,\"rounds\":%u,\"fresh\":%s,"
+                "\"mapped\":%s,\"%s\":[",
+                tutti_version_text(), n_ranks, settings->cuda ? "cuda" : "cpu", settings->iterations, settings->rounds,
                 settings->fresh ? "true" : "false", settings->mapped ? "true" : "false",
                 settings->explain ? "explained" : "points");
         return;
@@ -19,6 +21,11 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
         fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's\n");
         return;
     }
+    if (settings->cuda)
+        fprintf(out, "# device memory%s, %s\n", settings->mapped ? " in windows" : "",
+                settings->eager ? "call by call, launches included" : "replayed from graphs");
+    if (settings->peer)
+        fprintf(out, "# %s: its time in us and, behind the stroke, how many times tutti's\n", settings->peer);
     fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "
                  "cache line, before/after\n");
     fprintf(out, "#\n# %-14s %53s %39s\n", "", "out of place", "in place");
@@ -39,11 +46,18 @@ static void text_time(FILE *out, const struct bench_time *t, bool has)
     fprintf(out, " %9.2f %5.0f%% %6.2f %6.2f %5s", t->median_us, spread, t->algbw, t->busbw, wrong);
 }
 
+static void text_peer(FILE *out, const struct bench_settings *settings, const struct bench_time *t, bool has)
+{
+    if (!settings->peer || !has) return;
+    fprintf(out, "  %s %.2f/%.2f", settings->peer, t->peer_us, t->median_us > 0 ? t->peer_us / t->median_us : 0);
+}
+
 static void json_time(FILE *out, const char *name, const struct bench_time *t)
 {
     fprintf(out, ",\"%s\":{\"time_us\":%.3f,\"min_us\":%.3f,\"max_us\":%.3f,\"algbw\":%.4f,\"busbw\":%.4f", name,
             t->median_us, t->min_us, t->max_us, t->algbw, t->busbw);
     if (t->wrong != SIZE_MAX) fprintf(out, ",\"wrong\":%zu", t->wrong);
+    if (t->peer_us > 0) fprintf(out, ",\"peer_us\":%.3f", t->peer_us);
     fputc('}', out);
 }
 
@@ -64,7 +78,11 @@ void bench_show_point(FILE *out, const struct bench_settings *settings, const st
             root);
     text_time(out, &point->time[0], point->has[0]);
     text_time(out, &point->time[1], point->has[1]);
-    fprintf(out, " %4.0f/%.0f\n", point->probe_before_ns, point->probe_after_ns);
+    if (settings->cuda)
+        for (int form = 0; form < 2; form++) text_peer(out, settings, &point->time[form], point->has[form]);
+    else
+        fprintf(out, " %4.0f/%.0f", point->probe_before_ns, point->probe_after_ns);
+    fputc('\n', out);
     fflush(out);
 }
 

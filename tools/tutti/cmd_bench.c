@@ -13,7 +13,7 @@
 #define MAX_NAMES 32
 
 struct request {
-    const char *ops, *types, *reductions, *only, *plot, *algorithm;
+    const char *ops, *types, *reductions, *only, *plot, *algorithm, *device, *mode, *peer;
     uint32_t n, iterations, warmup, rounds, root;
     uint64_t min_bytes, max_bytes;
     const char *factor;
@@ -27,8 +27,9 @@ struct request {
 
 #define REQUEST_INIT                                                                                                   \
     {                                                                                                                  \
-        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .n = 2, .iterations = 100,       \
-        .warmup = 10, .rounds = 9, .min_bytes = 8, .max_bytes = 256u << 20, .factor = "2"                              \
+        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu",                 \
+        .mode = "graph", .n = 2, .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8,                         \
+        .max_bytes = 256u << 20, .factor = "2"                                                                         \
     }
 
 /* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
@@ -94,6 +95,15 @@ static int understand(const struct tutti_args *spec, struct request *r)
     bool in = strcmp(r->only, "in") == 0, out = strcmp(r->only, "out") == 0;
     if (!in && !out && strcmp(r->only, "both") != 0)
         return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
+    bool cuda = strcmp(r->device, "cuda") == 0, eager = strcmp(r->mode, "eager") == 0;
+    if (!cuda && strcmp(r->device, "cpu") != 0)
+        return tutti_args_fail(spec, "--device is '%s'; give cpu or cuda", r->device);
+    if (!eager && strcmp(r->mode, "graph") != 0)
+        return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
+    if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
+    if (!cuda && (r->peer || eager)) return tutti_args_fail(spec, "--peer and --mode go with --device cuda");
+    if (cuda && (r->explain || r->fresh))
+        return tutti_args_fail(spec, "--explain and --fresh do not go with --device cuda");
     r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
                                           .max_bytes = r->max_bytes,
                                           .factor = factor,
@@ -108,7 +118,10 @@ static int understand(const struct tutti_args *spec, struct request *r)
                                           .in_place_only = in,
                                           .out_of_place_only = out,
                                           .plot = r->plot,
-                                          .algorithm = r->algorithm};
+                                          .algorithm = r->algorithm,
+                                          .cuda = cuda,
+                                          .eager = eager,
+                                          .peer = r->peer};
     return TUTTI_EXIT_OK;
 }
 
@@ -208,7 +221,9 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
     struct tutti_comm *comm = NULL;
     struct bench_run *run = NULL;
     struct results results = {0};
-    enum tutti_status status = tutti_comm_create(NULL, NULL, &comm);
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    config.device = TUTTI_DEVICE_NONE;
+    enum tutti_status status = tutti_comm_create(NULL, &config, &comm);
     int exit_status = TUTTI_EXIT_WRONG;
     if (status < 0) goto failed;
     if (r->root >= (uint32_t)tutti_comm_size(comm)) {
@@ -259,9 +274,12 @@ int tutti_cmd_bench(int argc, char **argv)
         {"algorithm", 0, TUTTI_ARG_TEXT, &r.algorithm, "NAME", "of tutti sched list, instead of the chosen one"},
         {"check", 0, TUTTI_ARG_FLAG, &r.check, NULL, "compare every result; exit status 1 if a value is wrong"},
         {"fresh", 0, TUTTI_ARG_FLAG, &r.fresh, NULL, "rewrite the inputs before each call"},
-        {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy)"},
+        {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy); with cuda: windows"},
         {"explain", 0, TUTTI_ARG_FLAG, &r.explain, NULL,
          "every way a call could go, predicted and measured, and how good the chosen one is"},
+        {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
+        {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
+        {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns"},
         {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
     };

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti bench --device cuda`: calls on device memory, replayed from a graph or made one by one, by tutti and, with
+ * --peer, by another library on a communicator of its own, in turns. A graph is launched twice in a row and the second
+ * launch is timed on the device: the first one brings the ranks into step. */
+
+#include "bench.h"
+
+#include "base/base.h"
+#include "device/cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CALLS_BYTES ((size_t)256 << 20) /* larger buffers get fewer calls a round */
+#define BLANK 0x3c                      /* inputs that nobody checks: small numbers in every type */
+
+struct side {
+    struct tutti_context *context;
+    struct tutti_comm *comm;
+};
+struct bench_gpu {
+    struct tutti_gpu *gpu;
+    void *stream, *from, *to; /* timed events */
+    struct side sides[2];     /* tutti, the peer */
+    uint32_t n_sides;
+    bool eager;
+};
+struct buffers {
+    unsigned char *base[2], *send, *recv;
+    size_t bytes[2];
+    struct tutti_window *windows[2][2]; /* side, buffer */
+};
+
+/* ---- opening ---- */
+
+static enum tutti_status side_open(struct bench_gpu *g, struct side *side, const char *way, int32_t rank, int32_t n)
+{
+    struct tutti_option option = {"gpu", way};
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    char name[32];
+    snprintf(name, sizeof name, "bench-%s", way);
+    config.name = name;
+    config.rank = rank, config.n_ranks = n;
+    config.device = g->gpu->ordinal;
+    TUTTI_TRY(tutti_context_create(&option, 1, &side->context));
+    return tutti_comm_create(side->context, &config, &side->comm);
+}
+
+enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_settings *settings, struct bench_gpu **out)
+{
+    struct bench_gpu *g = calloc(1, sizeof *g);
+    int32_t rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    uint32_t n_gpus = tutti_gpu_count();
+    if (!g) return tutti_fail(TUTTI_ERR_MEMORY, "no memory");
+    *out = g;
+    if (n_gpus == 0) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_gpu_absence());
+    TUTTI_TRY(tutti_gpu_open(rank % (int32_t)n_gpus, &g->gpu));
+    TUTTI_TRY(tutti_gpu_stream_create(g->gpu, &g->stream));
+    TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->from));
+    TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->to));
+    const char *ways[2] = {"auto", settings->peer};
+    g->n_sides = settings->peer ? 2 : 1;
+    g->eager = settings->eager;
+    for (uint32_t i = 0; i < g->n_sides; i++) TUTTI_TRY(side_open(g, &g->sides[i], ways[i], rank, n));
+    return TUTTI_OK;
+}
+
+void bench_gpu_close(struct bench_gpu *g)
+{
+    if (!g) return;
+    for (uint32_t i = 0; i < g->n_sides; i++) {
+        tutti_comm_destroy(g->sides[i].comm);
+        tutti_context_destroy(g->sides[i].context);
+    }
+    if (g->from) tutti_gpu_event_destroy(g->gpu, g->from);
+    if (g->to) tutti_gpu_event_destroy(g->gpu, g->to);
+    if (g->stream) tutti_gpu_stream_destroy(g->gpu, g->stream);
+    if (g->gpu) tutti_gpu_close(g->gpu);
+    free(g);
+}
+
+/* ---- buffers ---- */
+
+/* Ordinary device memory, or a window of each side over the same allocation. */
+static enum tutti_status buffer_open(struct bench_gpu *g, const struct bench_settings *settings, struct buffers *b,
+                                     int i)
+{
+    void *base = NULL;
+    if (b->bytes[i] == 0) return TUTTI_OK;
+    TUTTI_TRY(tutti_gpu_alloc(g->gpu, b->bytes[i], &base));
+    b->base[i] = base;
+    TUTTI_TRY(tutti_gpu_set(g->gpu, base, BLANK, b->bytes[i]));
+    for (uint32_t s = 0; settings->mapped && s < g->n_sides; s++)
+        TUTTI_TRY(tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]));
+    return TUTTI_OK;
+}
+
+/* Windows are made by all ranks, also by those at which a rooted kind needs nothing: as the root needs. */
+static size_t elements(const struct bench_settings *settings, const struct bench_case *c,
+                       size_t (*of)(const struct bench_case *c))
+{
+    struct bench_case root = *c;
+    root.rank = c->root;
+    return settings->mapped && of(&root) > of(c) ? of(&root) : of(c);
+}
+
+static enum tutti_status buffers_open(struct bench_gpu *g, const struct bench_settings *settings,
+                                      const struct bench_case *c, struct buffers *b)
+{
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    size_t send = elements(settings, c, c->op->send_elements), recv = elements(settings, c, c->op->recv_elements);
+    size_t larger = n_send > n_recv ? n_send : n_recv;
+    memset(b, 0, sizeof *b);
+    b->bytes[0] = (c->in_place && recv > send ? recv : send) * esize;
+    b->bytes[1] = c->in_place ? 0 : recv * esize;
+    for (int i = 0; i < 2; i++) TUTTI_TRY(buffer_open(g, settings, b, i));
+    b->send = b->base[0], b->recv = b->base[1];
+    if (!c->in_place) return TUTTI_OK;
+    size_t at = c->op->in_place_at(c);
+    if (at + c->count > larger) at = 0; /* this rank has no larger side */
+    unsigned char *inner = b->base[0] + at * esize;
+    b->send = n_send < n_recv ? inner : b->base[0];
+    b->recv = n_send < n_recv ? b->base[0] : n_send > n_recv && n_recv ? inner : b->base[0];
+    return TUTTI_OK;
+}
+
+static void buffers_close(struct bench_gpu *g, struct buffers *b)
+{
+    (void)tutti_gpu_stream_sync(g->gpu, g->stream);
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t s = 0; s < g->n_sides; s++) tutti_window_destroy(b->windows[s][i]);
+        if (b->base[i]) tutti_gpu_free(g->gpu, b->base[i]);
+    }
+}
+
+/* ---- checking ---- */
+
+static enum tutti_status check_with(struct bench_gpu *g, struct tutti_comm *comm, const struct bench_case *c,
+                                    const struct buffers *b, const struct tutti_call_options *options,
+                                    unsigned char *host, size_t *wrong)
+{
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, b->recv, 0xa5, n_recv * esize));
+    bench_fill(c, host, n_send, c->rank, 1);
+    if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, b->send, host, n_send * esize));
+    TUTTI_TRY(c->op->call(c, b->send, b->recv, comm, options));
+    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
+    TUTTI_TRY(tutti_comm_state(comm, NULL));
+    if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, b->recv, n_recv * esize));
+    uint64_t mine = bench_wrong(c, host, 1), all = 0;
+    TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+    *wrong = all;
+    return TUTTI_OK;
+}
+
+static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
+                               const struct tutti_call_options *options, size_t *wrong)
+{
+    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    unsigned char *host = malloc((n_send > n_recv ? n_send : n_recv) * tutti_dtype_bytes(c->dtype) + 1);
+    if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu bytes", c->bytes);
+    enum tutti_status status = check_with(g, g->sides[0].comm, c, b, options, host, wrong);
+    free(host);
+    return status;
+}
+
+/* ---- timing ---- */
+
+static enum tutti_status calls_make(struct bench_gpu *g, uint32_t s, const struct bench_case *c,
+                                    const struct buffers *b, const struct tutti_call_options *options, uint32_t calls)
+{
+    for (uint32_t i = 0; i < calls; i++) TUTTI_TRY(c->op->call(c, b->send, b->recv, g->sides[s].comm, options));
+    (void)g;
+    return TUTTI_OK;
+}
+
+static enum tutti_status capture(struct bench_gpu *g, uint32_t s, const struct bench_case *c, const struct buffers *b,
+                                 const struct tutti_call_options *options, uint32_t calls, void **graph)
+{
+    TUTTI_TRY(calls_make(g, s, c, b, options, 1)); /* whatever is made at the first call is not made in a capture */
+    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
+    TUTTI_TRY(tutti_gpu_graph_begin(g->gpu, g->stream));
+    enum tutti_status status = calls_make(g, s, c, b, options, calls);
+    struct tutti_error why = *tutti_last_error();
+    enum tutti_status ended = tutti_gpu_graph_end(g->gpu, g->stream, graph);
+    return status < 0 ? tutti_fail_record(&why) : ended;
+}
+
+static enum tutti_status replay(struct bench_gpu *g, void *graph, double *us)
+{
+    TUTTI_TRY(tutti_gpu_graph_launch(g->gpu, graph, g->stream));
+    TUTTI_TRY(tutti_gpu_event_record(g->gpu, g->from, g->stream));
+    TUTTI_TRY(tutti_gpu_graph_launch(g->gpu, graph, g->stream));
+    TUTTI_TRY(tutti_gpu_event_record(g->gpu, g->to, g->stream));
+    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
+    return tutti_gpu_elapsed(g->gpu, g->from, g->to, us);
+}
+
+/* One round: mean microseconds of a call at the slowest rank. */
+static enum tutti_status timed(struct bench_gpu *g, uint32_t s, const struct bench_case *c, const struct buffers *b,
+                               const struct tutti_call_options *options, void *graph, uint32_t calls, double *us)
+{
+    struct tutti_comm *comm = g->sides[s].comm;
+    double mine = 0;
+    TUTTI_TRY(tutti_barrier(comm, NULL, NULL));
+    if (graph) {
+        TUTTI_TRY(replay(g, graph, &mine));
+    } else {
+        uint64_t start = tutti_now_ns();
+        TUTTI_TRY(calls_make(g, s, c, b, options, calls));
+        TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
+        mine = (double)(tutti_now_ns() - start) / 1e3;
+    }
+    mine /= calls;
+    return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, comm, NULL, NULL);
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, compare_double);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings *settings, const struct bench_case *c,
+                                const struct buffers *b, const struct tutti_call_options *options, double *us[2])
+{
+    void *graphs[2] = {NULL, NULL};
+    uint32_t calls = settings->iterations;
+    enum tutti_status status = TUTTI_OK;
+    while (calls > 1 && calls * c->bytes > CALLS_BYTES) calls /= 2;
+    for (uint32_t s = 0; s < g->n_sides && status >= 0; s++) {
+        double ignored;
+        if (!g->eager) status = capture(g, s, c, b, options, calls, &graphs[s]);
+        if (status >= 0) status = timed(g, s, c, b, options, graphs[s], calls, &ignored);
+    }
+    for (uint32_t r = 0; r < settings->rounds && status >= 0; r++)
+        for (uint32_t s = 0; s < g->n_sides && status >= 0; s++)
+            status = timed(g, s, c, b, options, graphs[s], calls, &us[s][r]);
+    for (uint32_t s = 0; s < g->n_sides; s++)
+        if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
+    return status;
+}
+
+static void summarise(const struct bench_case *c, uint32_t n, double *us[2], bool has_peer, struct bench_time *out)
+{
+    out->median_us = median(us[0], n);
+    out->min_us = us[0][0], out->max_us = us[0][n - 1];
+    out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
+    out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
+    out->peer_us = has_peer ? median(us[1], n) : 0;
+}
+
+static enum tutti_status measure_one(struct bench_gpu *g, const struct bench_settings *settings,
+                                     const struct bench_case *c, struct bench_time *out)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct buffers b;
+    double *us[2] = {calloc(settings->rounds, sizeof(double)), calloc(settings->rounds, sizeof(double))};
+    options.algorithm = settings->algorithm;
+    options.premul_value = BENCH_FACTOR;
+    options.stream = g->stream;
+    out->wrong = SIZE_MAX;
+    enum tutti_status status = buffers_open(g, settings, c, &b);
+    if (status >= 0 && !(us[0] && us[1])) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory");
+    if (status >= 0 && settings->check) status = check(g, c, &b, &options, &out->wrong);
+    if (status >= 0) status = rounds(g, settings, c, &b, &options, us);
+    if (status >= 0) summarise(c, settings->rounds, us, g->n_sides > 1, out);
+    struct tutti_error why = *tutti_last_error();
+    buffers_close(g, &b);
+    free(us[0]), free(us[1]);
+    return status < 0 ? tutti_fail_record(&why) : status;
+}
+
+enum tutti_status bench_gpu_measure(struct bench_gpu *g, const struct bench_settings *settings,
+                                    const struct bench_case *c, struct bench_point *out)
+{
+    struct bench_case form = *c;
+    memset(out, 0, sizeof *out);
+    out->c = *c;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        form.in_place = in_place;
+        if (in_place && (c->op->in_place_at(c) == SIZE_MAX || settings->out_of_place_only)) continue;
+        if (!in_place && settings->in_place_only) continue;
+        TUTTI_TRY(measure_one(g, settings, &form, &out->time[in_place]));
+        out->has[in_place] = true;
+    }
+    return TUTTI_OK;
+}
