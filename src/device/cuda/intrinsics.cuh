@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_INTRINSICS_CUH
+#define TUTTI_DEVICE_CUDA_INTRINSICS_CUH
+
+/* Everything that kernels ask of the machine beyond C++: each function is one PTX instruction or CUDA intrinsic.
+ * Kernels use these alone, so that a host compiler can take them too: then the same names come from tests/standin/cuda,
+ * where a thread is a fiber. Pointers are generic; those of `load`, `store` and `read` lie in device memory of any
+ * device or in pinned host memory, never in shared memory. Grids and blocks have one dimension.
+ *
+ * Memory model: "relaxed" accesses are single-copy atomic for each word of 4 or 8 bytes, at system scope, and promise
+ * no order; "plain" ones promise nothing while another thread writes. */
+
+#include <cstddef>
+#include <cstdint>
+
+struct alignas(16) cuda_words { /* 16 bytes as four words */
+    uint32_t x, y, z, w;
+};
+struct alignas(16) cuda_pair { /* 16 bytes as two words */
+    uint64_t x, y;
+};
+
+#define CUDA_WARP 32
+#define CUDA_FULL_WARP 0xffffffffu
+
+#ifndef __CUDACC__
+#include "standin/cuda/intrinsics.h"
+#else
+
+/* ---- declarations ---- */
+#define CUDA_DEVICE static __device__ __forceinline__
+#define CUDA_UNROLL _Pragma("unroll")
+#define CUDA_CONSTANT static __device__ const
+/* CUDA_KERNEL(name, struct cuda_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
+ * its launches of at most 512 threads a block. `name` may be made by a macro. */
+#define CUDA_KERNEL(name, type, parameter, max_threads)                                                                \
+    extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ type parameter)
+/* CUDA_SHARED(uint32_t[4], flags); within a function: memory of the block, not initialized. */
+#define CUDA_SHARED(type, name)                                                                                        \
+    using name##_shared = type;                                                                                        \
+    __shared__ name##_shared name
+#define CUDA_SPINS 1024 /* turns of a waiting loop between two looks at the stop word and the clock */
+
+/* The launch's shared_bytes, 16-byte aligned, not initialized. */
+CUDA_DEVICE void *cuda_dynamic_shared(void)
+{
+    extern __shared__ cuda_words cuda_dynamic[];
+    return cuda_dynamic;
+}
+
+/* ---- where ---- */
+CUDA_DEVICE uint32_t cuda_thread(void)
+{
+    return threadIdx.x;
+} /* in the block */
+CUDA_DEVICE uint32_t cuda_threads(void)
+{
+    return blockDim.x;
+}
+CUDA_DEVICE uint32_t cuda_block(void)
+{
+    return blockIdx.x;
+} /* in the grid */
+CUDA_DEVICE uint32_t cuda_blocks(void)
+{
+    return gridDim.x;
+}
+CUDA_DEVICE uint32_t cuda_lane(void)
+{
+    return threadIdx.x % CUDA_WARP;
+}
+CUDA_DEVICE uint32_t cuda_warp(void)
+{
+    return threadIdx.x / CUDA_WARP;
+} /* in the block */
+
+/* %globaltimer: nanoseconds since some time; the same clock for all devices of a host within about a microsecond. Its
+ * steps may be as long as a microsecond. */
+CUDA_DEVICE uint64_t cuda_clock_ns(void)
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* ---- loops that wait ---- */
+/* Call once a turn in each loop that waits for memory: nothing on a device, where every thread advances by itself. */
+CUDA_DEVICE void cuda_spin(void) {}
+/* nanosleep.u32: at most about twice ns, perhaps not at all. Only where latency does not matter. */
+CUDA_DEVICE void cuda_nap(uint32_t ns)
+{
+    __nanosleep(ns);
+}
+
+/* ---- words that other threads, devices or the host write: relaxed, system scope ---- */
+/* ld.relaxed.sys.global.u32 */
+CUDA_DEVICE uint32_t cuda_load_u32(const void *p)
+{
+    uint32_t v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+}
+/* ld.relaxed.sys.global.u64 */
+CUDA_DEVICE uint64_t cuda_load_u64(const void *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+}
+/* ld.relaxed.sys.global.v2.u64: each of the two words is whole, in no order. p is 16-byte aligned. */
+CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
+{
+    cuda_pair v;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(v.x), "=l"(v.y)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return v;
+}
+/* ld.relaxed.sys.global.v4.u32: each of the four words is whole, in no order. p is 16-byte aligned. */
+CUDA_DEVICE cuda_words cuda_load_words(const void *p)
+{
+    cuda_words v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return v;
+}
+/* st.relaxed.sys.global.u32 */
+CUDA_DEVICE void cuda_store_u32(void *p, uint32_t v)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
+}
+/* st.relaxed.sys.global.u64 */
+CUDA_DEVICE void cuda_store_u64(void *p, uint64_t v)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(v) : "memory");
+}
+/* st.relaxed.sys.global.v2.u64: each of the two words arrives whole, in no order. p is 16-byte aligned. */
+CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
+{
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(v.x), "l"(v.y)
+                 : "memory");
+}
+/* st.relaxed.sys.global.v4.u32: each of the four words arrives whole, in no order. p is 16-byte aligned. */
+CUDA_DEVICE void cuda_store_words(void *p, cuda_words v)
+{
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* ---- order ---- */
+/* ld.acquire.sys.global.u32: what came before the release that wrote the value is visible to this thread; to its block
+ * after a barrier. */
+CUDA_DEVICE uint32_t cuda_acquire_u32(const void *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+}
+/* st.release.sys.global.u32: after everything that this thread did, and others before a barrier with it. */
+CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
+}
+/* fence.acq_rel.sys: one fence may serve several relaxed stores after it, or loads before it. */
+CUDA_DEVICE void cuda_fence_system(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+/* fence.acq_rel.gpu */
+CUDA_DEVICE void cuda_fence_device(void)
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+/* ---- read, modify, write ---- */
+/* atom.relaxed.sys.global.cas.b32: the value before; it was `expected` if `desired` was written. On host memory atomic
+ * among the threads of this device alone. */
+CUDA_DEVICE uint32_t cuda_exchange_if(void *p, uint32_t expected, uint32_t desired)
+{
+    uint32_t v;
+    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(v)
+                 : "l"(__cvta_generic_to_global(p)), "r"(expected), "r"(desired)
+                 : "memory");
+    return v;
+}
+/* atom.acq_rel.gpu.global.add.u32: the value before; orders as an acquire and a release among threads of this device.
+ */
+CUDA_DEVICE uint32_t cuda_add_device(void *p, uint32_t v)
+{
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(p)), "r"(v)
+                 : "memory");
+    return before;
+}
+
+/* ---- data that nobody else writes meanwhile: plain ---- */
+/* ld.global.L1::no_allocate.v4.u32: read once. p is 16-byte aligned. */
+CUDA_DEVICE cuda_words cuda_read_words(const void *p)
+{
+    cuda_words v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return v;
+}
+/* st.global.v4.u32. p is 16-byte aligned. */
+CUDA_DEVICE void cuda_write_words(void *p, cuda_words v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+/* ld.global.nc.L1::no_allocate.v4.u32: as read_words, for memory that no one writes for as long as the kernel runs; may
+ * be moved and joined by the compiler. */
+CUDA_DEVICE cuda_words cuda_read_constant_words(const void *p)
+{
+    cuda_words v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(__cvta_generic_to_global(p)));
+    return v;
+}
+
+/* ---- the block ---- */
+/* barrier.sync 0: all threads of the block that have not returned; orders memory among them. */
+CUDA_DEVICE void cuda_sync_block(void)
+{
+    __syncthreads();
+}
+/* barrier.red.or.pred: as sync_block; whether `flag` holds for any thread, for all threads. */
+CUDA_DEVICE bool cuda_sync_block_any(bool flag)
+{
+    return __syncthreads_or(flag) != 0;
+}
+CUDA_DEVICE bool cuda_sync_block_all(bool flag)
+{
+    return __syncthreads_and(flag) != 0;
+}
+/* barrier.sync id, threads: as sync_block for whole warps, `threads` in all; id 1 to 15. */
+CUDA_DEVICE void cuda_sync_some(uint32_t id, uint32_t threads)
+{
+    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/* barrier.arrive id, threads: counts for sync_some, does not wait. */
+CUDA_DEVICE void cuda_arrive_some(uint32_t id, uint32_t threads)
+{
+    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/* ld.acquire.cta.u32 and st.release.cta.u32, on shared or global memory: within the block. */
+CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
+{
+    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+/* ---- the warp: all its threads that have not returned take part ---- */
+/* bar.warp.sync: orders memory among them. */
+CUDA_DEVICE void cuda_sync_warp(void)
+{
+    __syncwarp();
+}
+/* shfl.sync.idx, .bfly, .down: the value of another lane (down: the own one beyond the end). No order of memory. */
+CUDA_DEVICE uint32_t cuda_shuffle(uint32_t v, uint32_t lane)
+{
+    return __shfl_sync(CUDA_FULL_WARP, v, (int)lane);
+}
+CUDA_DEVICE uint32_t cuda_shuffle_xor(uint32_t v, uint32_t mask)
+{
+    return __shfl_xor_sync(CUDA_FULL_WARP, v, (int)mask);
+}
+CUDA_DEVICE uint32_t cuda_shuffle_down(uint32_t v, uint32_t by)
+{
+    return __shfl_down_sync(CUDA_FULL_WARP, v, by);
+}
+/* vote.sync.ballot, .all, .any. No order of memory. */
+CUDA_DEVICE uint32_t cuda_ballot(bool flag)
+{
+    return __ballot_sync(CUDA_FULL_WARP, flag);
+}
+CUDA_DEVICE bool cuda_all(bool flag)
+{
+    return __all_sync(CUDA_FULL_WARP, flag) != 0;
+}
+CUDA_DEVICE bool cuda_any(bool flag)
+{
+    return __any_sync(CUDA_FULL_WARP, flag) != 0;
+}
+
+/* ---- launches that follow one another ---- */
+/* griddepcontrol.wait: all that came before this launch in its stream is over, and visible. Needed (and anything but a
+ * no-op) only in launches with the programmatic attribute. Before sm_90 nothing. */
+CUDA_DEVICE void cuda_wait_for_launch(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* griddepcontrol.launch_dependents: the next launch of the stream may begin, up to its wait_for_launch, once all blocks
+ * said this. */
+CUDA_DEVICE void cuda_launch_next(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* ---- numbers ---- */
+CUDA_DEVICE uint32_t cuda_bits(float v)
+{
+    return __float_as_uint(v);
+}
+CUDA_DEVICE float cuda_float(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+CUDA_DEVICE uint64_t cuda_bits64(double v)
+{
+    return (uint64_t)__double_as_longlong(v);
+}
+CUDA_DEVICE double cuda_double(uint64_t bits)
+{
+    return __longlong_as_double((long long)bits);
+}
+/* cvt.rn.bf16x2.f32 and cvt.rn.f16x2.f32: two floats rounded to nearest even, `low` in the low half; NaN: 0x7fff. */
+CUDA_DEVICE uint32_t cuda_pack_bfloat16(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+CUDA_DEVICE uint32_t cuda_pack_float16(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+/* cvt.f32.f16: exact, of the low 16 bits. */
+CUDA_DEVICE float cuda_unpack_float16(uint32_t bits)
+{
+    float v;
+    asm("{ .reg .b16 h, n; mov.b32 {h, n}, %1; cvt.f32.f16 %0, h; }" : "=f"(v) : "r"(bits));
+    return v;
+}
+/* add.rn, mul.rn, div.rn, fma.rn: IEEE, never contracted. */
+CUDA_DEVICE float cuda_add(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+CUDA_DEVICE float cuda_multiply(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+CUDA_DEVICE float cuda_divide(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+CUDA_DEVICE double cuda_add(double a, double b)
+{
+    return __dadd_rn(a, b);
+}
+CUDA_DEVICE double cuda_multiply(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+CUDA_DEVICE double cuda_divide(double a, double b)
+{
+    return __ddiv_rn(a, b);
+}
+
+#endif
+#endif
