@@ -99,6 +99,7 @@ struct tutti_comm {
     struct tutti_backend *backend;                        /* NULL: the engine runs all */
     struct tutti_lanes lanes;                             /* of this rank, for calls of schedules, */
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
+    struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
     bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */
     size_t tiny[TUTTI_N_KINDS]; /* and those with blocks of less bytes as tiny ones */
     uint64_t id;
@@ -200,6 +201,8 @@ struct tutti_request {
     struct tutti_work **work;
     bool grouped;  /* of a group: its number follows from those before it */
     bool internal; /* the library's own: the algorithm's overrides do not apply */
+    bool staged;   /* its buffers are host memory that stands for a device's: device memory is looked for no more */
+    int route;     /* enum tutti_route (device.h), after the checks */
     /* Filled by tutti_request_choose, checked requests only. */
     const struct tutti_algorithm *algorithm;
     struct tutti_shape shape;
