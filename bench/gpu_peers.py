@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""tutti against the other libraries for collectives between the GPUs of one host: NCCL as it is, NCCL with registered
+symmetric windows, and PyTorch's symmetric memory, one process a GPU, replayed from CUDA graphs. All run in the same
+processes, in turns within each cell, and tutti's results are compared with NCCL's, bit for bit, before a cell is timed.
+
+    bench/gpu_peers.py                                 all GPUs, all cells, a few minutes
+    bench/gpu_peers.py --ops all_reduce --dtypes bfloat16 --up-to 1M
+    bench/gpu_peers.py --json FILE --markdown FILE     also writes what was measured, and the tables
+    bench/gpu_peers.py --report FILE                   only tells what an earlier run has left
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from peers.report import parse_size
+
+ROOT = Path(__file__).resolve().parent.parent
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
+SIZES = [256, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
+RANGES = [("up to 256 KiB", 0, 256 << 10), ("1 to 16 MiB", 1 << 20, 16 << 20), ("above", 16 << 20 | 1, 1 << 62)]
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("-n", "--ranks", type=int, help="processes (default: one a GPU)")
+    add("--ops", type=lambda t: t.split(","), default=OPERATIONS, help=",".join(OPERATIONS))
+    add("--dtypes", type=lambda t: t.split(","), default=["bfloat16", "float32"], help="bfloat16,float32")
+    add("--places", type=lambda t: t.split(","), default=["out", "in"], help="out,in")
+    add("--sizes", type=lambda t: [parse_size(s) for s in t.split(",")], default=SIZES, help="1K,64K,1M")
+    add("--up-to", type=parse_size, metavar="SIZE", help="leaves out the larger ones")
+    add("--calls", type=int, default=50, help="calls in a graph, fewer of large ones (default 50)")
+    add("--rounds", type=int, default=7, help="replays, of which the median counts (default 7)")
+    add("--seconds", type=float, default=400, help="begins no further cell after that (default 400)")
+    add("--method", help="of tutti's own, instead of the chosen one: cuda:lines")
+    add("--option", action="append", default=[], metavar="NAME=VALUE", help="of tutti's context")
+    add("--library", type=Path, default=ROOT / "build/lib/libtutti.so", help="default: build/lib/libtutti.so")
+    add("--json", type=Path, metavar="FILE", help="write what was measured, a line of JSON a cell")
+    add("--markdown", type=Path, metavar="FILE", help="write the tables")
+    add("--report", type=Path, metavar="FILE", help="measure nothing, tell what this holds")
+    chosen = parser.parse_args()
+    chosen.sizes = [size for size in chosen.sizes if size <= (chosen.up_to or size)]
+    return chosen
+
+
+# ---- measuring ----
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def plan_of(chosen: argparse.Namespace) -> dict:
+    cells = [
+        (op, size, dtype, place == "in")
+        for dtype in chosen.dtypes
+        for place in chosen.places
+        for op in chosen.ops
+        for size in chosen.sizes
+        if place == "out" or op not in ("all_to_all", "broadcast")  # the same calls as out of place
+    ]
+    return {
+        "cells": cells,
+        "sizes": chosen.sizes,
+        "calls": chosen.calls,
+        "rounds": chosen.rounds,
+        "seconds": chosen.seconds,
+        "method": chosen.method,
+        "library": str(chosen.library.resolve()),
+        "options": dict(pair.split("=", 1) for pair in chosen.option),
+    }
+
+
+def measure(chosen: argparse.Namespace) -> list[dict]:
+    """The lines that rank 0 prints; the others print nothing."""
+    n = chosen.ranks or int(
+        subprocess.check_output([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"])
+    )
+    if n < 1:
+        sys.exit("gpu_peers: there is no CUDA device here")
+    environment = os.environ | {
+        "WORLD_SIZE": str(n),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TUTTI_JOB": f"gpu-peers-{os.getpid()}",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
+    command = [sys.executable, "-m", "peers.gpu_rank", json.dumps(plan_of(chosen))]
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=None if rank else subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+    lines = []
+    for line in ranks[0].stdout or []:
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            print(line, end="", file=sys.stderr)
+            continue
+        progress(lines[-1])
+    failed = [rank for rank, process in enumerate(ranks) if process.wait() != 0]
+    if failed:
+        print(f"gpu_peers: rank {failed[0]} failed", file=sys.stderr)
+    return lines
+
+
+def progress(line: dict) -> None:
+    if "op" in line:
+        us = "  ".join(f"{name} {time:.2f}" for name, time in line["us"].items())
+        place = "in" if line["in_place"] else "out"
+        wrong = f"  WRONG on {line['wrong']} ranks" if line["wrong"] else ""
+        print(f"{line['op']:15} {line['dtype']:9} {place:4}{line['bytes']:>11}  {us}{wrong}", file=sys.stderr, flush=True)
+
+
+# ---- telling ----
+
+
+def best_peer(us: dict[str, float]) -> tuple[str, float]:
+    return min(((name, time) for name, time in us.items() if not name.startswith("tutti")), key=lambda pair: pair[1])
+
+
+def text_size(size: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def table(cells: list[dict], ours: str, against) -> list[str]:
+    ops = [op for op in OPERATIONS if any(cell["op"] == op for cell in cells)]
+    lines = ["| bytes | " + " | ".join(ops) + " |", "|---" * (len(ops) + 1) + "|"]
+    for size in sorted({cell["bytes"] for cell in cells}):
+        row = [text_size(size)]
+        for op in ops:
+            found = [cell for cell in cells if cell["op"] == op and cell["bytes"] == size]
+            row.append(entry(found[0], ours, against) if found else "")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def entry(cell: dict, ours: str, against) -> str:
+    name, peer = against(cell["us"])
+    mine = cell["us"][ours]
+    ratio = f"{peer / mine:.2f}x"
+    return f"{mine:.1f} ({name} {peer:.1f}, {ratio if peer >= mine else '**' + ratio + '**'})"
+
+
+def geomeans(cells: list[dict], ours: str, against) -> str:
+    parts = []
+    for name, low, high in RANGES:
+        logs = [math.log(against(c["us"])[1] / c["us"][ours]) for c in cells if low <= c["bytes"] <= high]
+        if logs:
+            parts.append(f"{name} {math.exp(sum(logs) / len(logs)):.2f}x")
+    slower = sum(against(c["us"])[1] < c["us"][ours] for c in cells)
+    return f"Geometric means: {', '.join(parts)}; slower in {slower} of {len(cells)} cells."
+
+
+def report(lines: list[dict]) -> list[str]:
+    head = next((line for line in lines if "machine" in line), {})
+    text = [f"{head.get('ranks', '?')} x {head.get('machine', '?')}; us of a call, in brackets the peer and how many times tutti's."]
+    text += [f"Without {name}: {why}." for name, why in head.get("unavailable", {}).items()]
+    eager = next((line["eager_us"] for line in lines if "eager_us" in line), None)
+    if eager:
+        took = ", ".join(f"{name} {us:.1f}" for name, us in eager.items())
+        text += [f"Call by call from Python, 1 KiB all_reduce: {took} us."]
+    cells = [line for line in lines if "op" in line]
+    nccl = ("unregistered memory against NCCL", "tutti", lambda us: ("nccl", us["nccl"]))
+    best = ("windows against the best peer", "tutti window", best_peer)
+    for dtype in sorted({cell["dtype"] for cell in cells}):
+        for in_place in (False, True):
+            chosen = [cell for cell in cells if cell["dtype"] == dtype and cell["in_place"] == in_place]
+            for title, ours, against in (best, nccl) if chosen else ():
+                text += ["", f"### {dtype}, {'in' if in_place else 'out of'} place, {title}", ""]
+                text += table(chosen, ours, against) + ["", geomeans(chosen, ours, against)]
+    wrong = [cell for cell in cells if cell["wrong"]]
+    text += ["", f"Wrong results in {len(wrong)} of {len(cells)} cells."]
+    return text
+
+
+def main() -> int:
+    chosen = options()
+    if chosen.report:
+        lines = [json.loads(line) for line in chosen.report.read_text().splitlines()]
+    else:
+        lines = measure(chosen)
+    if chosen.json and not chosen.report:
+        chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = report(lines)
+    print("\n".join(text))
+    if chosen.markdown:
+        chosen.markdown.write_text("\n".join(text) + "\n")
+    cells = [line for line in lines if "op" in line]
+    return 0 if cells and not any(cell["wrong"] for cell in cells) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One rank of gpu_peers.py: every library's calls of one cell are captured in graphs, checked against NCCL's result,
+then replayed in turns. A graph is replayed twice in a row and the second replay is timed on the device, since the first
+one brings the ranks into step."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+
+from .gpu_tutti import Tutti
+
+TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+Calls = dict[str, Callable[[], None]]
+
+
+class Memory:
+    """Two buffers of the largest size, of which cells take the front."""
+
+    def __init__(self, send: torch.Tensor, recv: torch.Tensor) -> None:
+        self.send, self.recv = send, recv
+
+    def views(self, op: str, n: int, rank: int, world: int, dtype: torch.dtype, in_place: bool):
+        """What goes in and what comes out of n elements as nccl-tests counts them."""
+        share = n // world
+        send_n = share if op == "all_gather" else n
+        recv_n = share if op == "reduce_scatter" else n
+        recv = self.recv.view(dtype)[:recv_n]
+        if not in_place or op == "all_to_all":
+            return self.send.view(dtype)[:send_n], recv
+        if op == "all_gather":
+            return recv[rank * share : (rank + 1) * share], recv
+        if op == "reduce_scatter":
+            send = self.send.view(dtype)[:n]
+            return send, send[rank * share : (rank + 1) * share]
+        return recv, recv
+
+
+class FromAddress:
+    """Memory of the library as a tensor."""
+
+    def __init__(self, address: int, n_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (n_bytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+def nccl_call(op: str, send: torch.Tensor, recv: torch.Tensor) -> None:
+    if op == "all_reduce":
+        if send.data_ptr() != recv.data_ptr():  # PyTorch has it in place alone
+            recv = send
+        dist.all_reduce(recv)
+    elif op == "reduce_scatter":
+        dist.reduce_scatter_tensor(recv, send)
+    elif op == "all_gather":
+        dist.all_gather_into_tensor(recv, send)
+    elif op == "all_to_all":
+        dist.all_to_all_single(recv, send)
+    else:
+        dist.broadcast(recv, 0)
+
+
+class Rank:
+    def __init__(self, plan: dict) -> None:
+        self.plan = plan
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.device = torch.device("cuda", self.rank % torch.cuda.device_count())
+        torch.cuda.set_device(self.device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
+        self.bytes = max(plan["sizes"])
+        self.stream = torch.cuda.Stream()
+        self.tutti = Tutti(plan["library"], self.device.index, self.rank, self.world, plan["options"])
+        self.memory = {"plain": self.plain(), "window": self.window()}
+        self.unavailable: dict[str, str] = {}
+        self.optional("nccl window", self.nccl_window)
+        self.optional("torch", self.torch_symmetric)
+
+    def optional(self, name: str, make: Callable[[], Memory]) -> None:
+        try:
+            self.memory[name] = make()
+        except Exception as error:  # noqa: BLE001  a peer that this machine lacks is told, not missed
+            self.unavailable[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+
+    def plain(self) -> Memory:
+        return Memory(*[torch.empty(self.bytes, dtype=torch.uint8, device=self.device) for _ in range(2)])
+
+    def window(self) -> Memory:
+        made = [FromAddress(self.tutti.alloc(self.bytes), self.bytes) for _ in range(2)]
+        return Memory(*[torch.as_tensor(memory, device=self.device) for memory in made])
+
+    def nccl_window(self) -> Memory:
+        backend = dist.group.WORLD._get_backend(self.device)
+        self.pool = torch.cuda.MemPool(backend.mem_allocator)
+        with torch.cuda.use_mem_pool(self.pool):
+            memory = self.plain()
+        backend.register_mem_pool(self.pool, symm=True)
+        return memory
+
+    def torch_symmetric(self) -> Memory:
+        import torch.distributed._symmetric_memory as symmetric
+
+        self.group = dist.group.WORLD.group_name
+        send = symmetric.empty(self.bytes, dtype=torch.uint8, device=self.device)
+        symmetric.rendezvous(send, self.group)
+        return Memory(send, send)
+
+    # ---- the calls of a cell ----
+
+    def tutti_call(self, op: str, memory: str, n: int, dtype: str, in_place: bool) -> Callable[[], None]:
+        send, recv = self.memory[memory].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
+        count = n // self.world if op in ("all_gather", "reduce_scatter", "all_to_all") else n
+        if op == "broadcast" and self.rank == 0 and not in_place:
+            recv = send
+        s, r = send.data_ptr(), recv.data_ptr()
+        method = self.plan.get("method")
+        return lambda: self.tutti.call(op, s, r, count, dtype, torch.cuda.current_stream().cuda_stream, method)
+
+    def nccl(self, op: str, memory: str, n: int, dtype: str, in_place: bool) -> Callable[[], None]:
+        send, recv = self.memory[memory].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
+        return lambda: nccl_call(op, send, recv)
+
+    def calls(self, op: str, n: int, dtype: str, in_place: bool) -> Calls:
+        found: Calls = {
+            "tutti": self.tutti_call(op, "plain", n, dtype, in_place),
+            "tutti window": self.tutti_call(op, "window", n, dtype, in_place),
+            "nccl": self.nccl(op, "plain", n, dtype, in_place),
+        }
+        if "nccl window" in self.memory:
+            found["nccl window"] = self.nccl(op, "nccl window", n, dtype, in_place)
+        if "torch" in self.memory and op == "all_reduce" and n * TYPES[dtype].itemsize <= 16 << 20:
+            send = self.memory["torch"].send.view(TYPES[dtype])[:n]
+            ops = torch.ops.symm_mem
+            found["torch one"] = lambda: ops.one_shot_all_reduce(send, "sum", self.group)
+            found["torch two"] = lambda: ops.two_shot_all_reduce_(send, "sum", self.group)
+        return found
+
+    # ---- checking ----
+
+    def is_right(self, op: str, memory: str, n: int, dtype: str, in_place: bool, seed: int) -> bool:
+        """Small integers, whose sums are exact in every type: bit for bit what NCCL gives."""
+        results = []
+        generator = torch.Generator(device=self.device).manual_seed(seed * 64 + self.rank)
+        values = torch.randint(-8, 9, (n,), generator=generator, device=self.device).to(TYPES[dtype])
+        for where, call in (("plain", self.nccl), (memory, self.tutti_call)):
+            send, recv = self.memory[where].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
+            recv.fill_(99)
+            send.copy_(values[: send.numel()])
+            if op == "broadcast" and self.rank == 0:
+                recv.copy_(values[: recv.numel()])
+            call(op, where, n, dtype, in_place)()
+            torch.cuda.synchronize()
+            moved = op == "all_reduce" and where == "plain"  # in place there
+            results.append((send if moved else recv).clone())
+        self.tutti.state()
+        return torch.equal(results[0], results[1])
+
+    # ---- timing ----
+
+    def capture(self, call: Callable[[], None], times: int) -> torch.cuda.CUDAGraph:
+        with torch.cuda.stream(self.stream):
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            for _ in range(times):
+                call()
+        return graph
+
+    def replay(self, graph: torch.cuda.CUDAGraph, times: int) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        dist.barrier(group=self.cpu)
+        with torch.cuda.stream(self.stream):
+            graph.replay()
+            start.record()
+            graph.replay()
+            end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3 / times
+
+    def cell(self, op: str, size: int, dtype: str, in_place: bool) -> dict:
+        n = size // TYPES[dtype].itemsize // self.world * self.world
+        right = [
+            self.is_right(op, memory, n, dtype, in_place, seed + size)
+            for seed, memory in enumerate(("plain", "window"))
+        ]
+        calls = self.calls(op, n, dtype, in_place)
+        for memory in self.memory.values():
+            memory.send.zero_()
+            memory.recv.zero_()
+        times = max(1, min(self.plan["calls"], (256 << 20) // max(1, size)))
+        graphs = {name: self.capture(call, times) for name, call in calls.items()}
+        rounds: dict[str, list[float]] = {name: [] for name in graphs}
+        for _ in range(self.plan["rounds"]):
+            for name, graph in graphs.items():
+                rounds[name].append(self.replay(graph, times))
+        self.tutti.state()
+        slowest = torch.tensor([statistics.median(rounds[name]) for name in graphs], dtype=torch.float64)
+        wrong = torch.tensor([right.count(False)], dtype=torch.int64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.cpu)
+        dist.all_reduce(wrong, group=self.cpu)
+        us = dict(zip(graphs, slowest.tolist()))
+        return {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "us": us, "wrong": int(wrong)}
+
+    def eager(self) -> dict:
+        """Microseconds of a call of 1 KiB from Python, back to back, the wait at the end included."""
+        took = {}
+        for name, call in self.calls("all_reduce", 512, "bfloat16", False).items():
+            call()
+            torch.cuda.synchronize()
+            dist.barrier(group=self.cpu)
+            start = time.perf_counter()
+            for _ in range(1000):
+                call()
+            torch.cuda.synchronize()
+            took[name] = (time.perf_counter() - start) * 1e3
+        return took
+
+    def run(self) -> None:
+        self.cpu = dist.new_group(backend="gloo")
+        begun = time.monotonic()
+        self.tell({"machine": torch.cuda.get_device_name(), "ranks": self.world, "unavailable": self.unavailable})
+        self.tell({"eager_us": self.eager()})
+        for op, size, dtype, in_place in self.plan["cells"]:
+            late = torch.tensor([time.monotonic() - begun > self.plan["seconds"]], dtype=torch.int64)
+            dist.all_reduce(late, group=self.cpu)
+            if late.item():
+                self.tell({"stopped_after_s": self.plan["seconds"]})
+                break
+            self.tell(self.cell(op, size, dtype, in_place))
+        torch.cuda.synchronize()
+        self.tutti.close()
+        dist.destroy_process_group()
+
+    def tell(self, line: dict) -> None:
+        if self.rank == 0:
+            print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    Rank(json.loads(sys.argv[1])).run()
