@@ -27,9 +27,11 @@
 #endif
 
 #define CUDA_MAX_RANKS 16
-#define CUDA_MAX_BLOCKS 128 /* of a launch */
-#define CUDA_TIMEOUT 1      /* of reports: the deadline passed while waiting for `peer`; */
-#define CUDA_STOPPED 2      /* the host stopped the communicator */
+#define CUDA_MAX_BLOCKS 128   /* of a launch */
+#define CUDA_LEAST_TILE 8192  /* bytes: 16 for each of the threads that move a tile */
+#define CUDA_TILE_THREADS 544 /* of a block of `tiles`: 16 warps that move data, one that signals */
+#define CUDA_TIMEOUT 1        /* of reports: the deadline passed while waiting for `peer`; */
+#define CUDA_STOPPED 2        /* the host stopped the communicator */
 
 /* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Everything polls `stop`
  * about once in 1,024 spins; who times out writes the report first, then stop. */
@@ -53,10 +55,12 @@ struct cuda_layout {
     uint64_t begun; /* uint32_t [source][block]: source has completed all its line and sentinel calls before that one */
     uint64_t called; /* uint32_t [2][block]: own count of line calls, of sentinel calls */
     /* tiles */
-    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block) */
+    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): tiles of at most tile_bytes, a
+                                     power of two times CUDA_LEAST_TILE; n_tiles is a power of two and at least 2 */
     uint64_t tiles;               /* [source][block][n_tiles][tile_bytes] */
     uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
-    uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back */
+    uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back
+                                     (the last one of a call when its next call begins) */
     uint64_t sent, received;      /* uint32_t [peer][block]: own counts */
     uint64_t met;                 /* uint32_t [source], and met_own: of the handshakes around copy engines */
     uint64_t met_own;
@@ -94,7 +98,11 @@ struct cuda_part {
  * alignment: whole elements, no more. Blocks: in `lines` and `sentinel`, unit i of 16 bytes belongs to block i /
  * (threads * units a thread); all ranks launch the same grid. In `tiles`, tile j of the part for q belongs to block j %
  * cuda_tile_blocks(bytes, ...), which sender and receiver compute alike; a launch has as many blocks as its longest
- * part asks for. */
+ * part (the own one included) asks for, of CUDA_TILE_THREADS threads.
+ *
+ * Overlap, in `tiles`: a reduction's result may lie exactly on parts of the same length that are sent, and what comes
+ * from q exactly on the part for q if both are equally long (all_to_all in place): a tile is overwritten when it has
+ * been sent. In a move no part waits for another, whoever its peer is. */
 struct cuda_exchange {
     struct cuda_call call;
     const char *in;
@@ -130,14 +138,24 @@ struct cuda_fold {
     uint64_t bytes;
 };
 
-/* How many blocks carry a part of that many bytes between two ranks; pure, so equal on both. */
+/* In tiles of how many bytes a part travels, and by how many blocks; pure, so equal on both ends. A part has four tiles
+ * a block or more, so that its first ones arrive while the last ones leave, or else the smallest tiles there are. */
 #ifdef __CUDACC__
-__host__ __device__
+#define CUDA_BOTH __host__ __device__
+#else
+#define CUDA_BOTH
 #endif
-    static inline uint32_t
-    cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
+CUDA_BOTH static inline uint32_t cuda_tile_bytes(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
-    uint64_t tiles = (bytes + tile_bytes - 1) / tile_bytes;
+    while (tile_bytes > CUDA_LEAST_TILE && bytes < (uint64_t)tile_bytes * n_blocks * 4) {
+        tile_bytes /= 2;
+    }
+    return tile_bytes;
+}
+CUDA_BOTH static inline uint32_t cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
+{
+    uint32_t tile = cuda_tile_bytes(bytes, tile_bytes, n_blocks);
+    uint64_t tiles = (bytes + tile - 1) / tile;
     return tiles < n_blocks ? (uint32_t)tiles : n_blocks;
 }
 
