@@ -99,6 +99,9 @@ struct tutti_gpu_launch {
 enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args);
 /* By a copy engine, between any addresses that the device reaches. */
 enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes, void *stream);
+/* The stream goes on when the word, in memory of alloc_host, has come to value or past it (modulo 2^32). Not captured.
+ */
+enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream, const uint32_t *word, uint32_t value);
 /* The host function runs when the stream comes to it; it must not call the driver. */
 enum tutti_status tutti_gpu_host(struct tutti_gpu *gpu, void *stream, void (*function)(void *arg), void *arg);
 
