@@ -29,6 +29,7 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 
 /* ---- declarations ---- */
 #define CUDA_DEVICE static __device__ __forceinline__
+#define CUDA_COLD static __device__ __noinline__ /* what rarely runs, out of the way */
 #define CUDA_UNROLL _Pragma("unroll")
 #define CUDA_CONSTANT static __device__ const
 /* CUDA_KERNEL(name, struct cuda_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
