@@ -33,17 +33,6 @@ static const struct layout {
     [TUTTI_EXSCAN] = {BLOCK, BLOCK, false, false, SAME},
 };
 
-/* One side of a call: a pointer and where its blocks are. */
-struct side {
-    const char *name;
-    const char *base;
-    size_t n_blocks, block_bytes, element; /* equal blocks; with counts only n_blocks and element */
-    const size_t *counts, *displs;
-    const char *counts_name, *displs_name;
-    size_t bytes; /* from base to the end of the last block */
-    size_t total; /* elements in all */
-};
-
 /* The number that the call would have had; 0 when that is not known. */
 static uint64_t number_due(const struct tutti_request *request)
 {
@@ -74,18 +63,18 @@ enum tutti_status tutti_request_fail(const struct tutti_request *request, enum t
 
 #define REFUSE(...) tutti_request_fail(request, TUTTI_ERR_ARGUMENT, __VA_ARGS__)
 
-static size_t block_bytes(const struct side *side, size_t b)
+static size_t block_bytes(const struct tutti_call_side *side, size_t b)
 {
     return side->counts ? side->counts[b] * side->element : side->block_bytes;
 }
 
 /* Checked before: neither can overflow. A packed table is walked by its users, who pass the running sum. */
-static size_t block_start(const struct side *side, size_t b, size_t packed)
+static size_t block_start(const struct tutti_call_side *side, size_t b, size_t packed)
 {
     return !side->counts ? b * side->block_bytes : side->displs ? side->displs[b] * side->element : packed;
 }
 
-static enum tutti_status check_table(const struct tutti_request *request, struct side *side)
+static enum tutti_status check_table(const struct tutti_request *request, struct tutti_call_side *side)
 {
     size_t packed = 0;
     for (size_t b = 0; b < side->n_blocks; b++) {
@@ -105,7 +94,7 @@ static enum tutti_status check_table(const struct tutti_request *request, struct
 }
 
 /* Extent and pointer of one side. */
-static enum tutti_status check_side(const struct tutti_request *request, struct side *side)
+static enum tutti_status check_side(const struct tutti_request *request, struct tutti_call_side *side)
 {
     if (side->n_blocks == 0) return TUTTI_OK;
     if (side->counts) {
@@ -137,7 +126,7 @@ static int span_compare(const void *a, const void *b)
 }
 
 /* Blocks of a received table must not overlap one another. */
-static enum tutti_status check_disjoint(const struct tutti_request *request, const struct side *side)
+static enum tutti_status check_disjoint(const struct tutti_request *request, const struct tutti_call_side *side)
 {
     if (!side->counts || !side->displs) return TUTTI_OK;
     struct span *spans = NULL;
@@ -170,7 +159,7 @@ static bool apart(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 }
 
 /* Whether a range touches a block of the side. */
-static bool side_touched(const struct side *side, const char *from, size_t bytes)
+static bool side_touched(const struct tutti_call_side *side, const char *from, size_t bytes)
 {
     if (!side->counts) return !apart(side->base, side->bytes, from, bytes);
     size_t packed = 0;
@@ -182,7 +171,7 @@ static bool side_touched(const struct side *side, const char *from, size_t bytes
     return false;
 }
 
-static size_t own_start(const struct side *side, size_t slot)
+static size_t own_start(const struct tutti_call_side *side, size_t slot)
 {
     size_t packed = 0;
     if (side->counts && !side->displs)
@@ -190,8 +179,8 @@ static size_t own_start(const struct side *side, size_t slot)
     return block_start(side, slot, packed);
 }
 
-static enum tutti_status check_overlap(const struct tutti_request *request, enum in_place rule, const struct side *send,
-                                       const struct side *recv)
+static enum tutti_status check_overlap(const struct tutti_request *request, enum in_place rule,
+                                       const struct tutti_call_side *send, const struct tutti_call_side *recv)
 {
     if (apart(send->base, send->bytes, recv->base, recv->bytes)) return TUTTI_OK;
     size_t slot = (size_t)request->comm->rank;
@@ -240,15 +229,14 @@ static enum tutti_status check_tables_given(const struct tutti_request *request)
     return check_own_count(request);
 }
 
-/* What this rank passes on one side. */
-static struct side side_of(const struct tutti_request *request, bool sending)
+struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending)
 {
     const struct layout *layout = &layouts[request->kind];
     enum extent extent = sending ? layout->send : layout->recv;
     bool here = request->root == request->comm->rank;
     if ((sending ? layout->send_at_root : layout->recv_at_root) && !here) extent = NOTHING;
     if (!sending && request->kind == TUTTI_EXSCAN && request->comm->rank == 0) extent = NOTHING;
-    struct side side = {
+    struct tutti_call_side side = {
         .name = request->kind == TUTTI_BROADCAST ? "buffer"
                 : sending                        ? "send"
                                                  : "recv",
@@ -280,7 +268,7 @@ static enum tutti_status check_collective(struct tutti_request *request)
 {
     TUTTI_TRY(check_tables_given(request));
     own_block_from_table(request);
-    struct side send = side_of(request, true), recv = side_of(request, false);
+    struct tutti_call_side send = tutti_request_side(request, true), recv = tutti_request_side(request, false);
     TUTTI_TRY(check_side(request, &send));
     TUTTI_TRY(check_side(request, &recv));
     TUTTI_TRY(check_disjoint(request, &recv));

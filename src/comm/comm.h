@@ -213,6 +213,18 @@ struct tutti_request {
     size_t *tables; /* a copy that the request owns: of groups and persistent calls */
 };
 
+/* One side of a collective at this rank: a pointer and where its blocks are. */
+struct tutti_call_side {
+    const char *name;
+    const char *base;
+    size_t n_blocks, block_bytes, element; /* equal blocks; with counts only n_blocks and element; 0: nothing */
+    const size_t *counts, *displs;
+    const char *counts_name, *displs_name;
+    size_t bytes; /* from base to the end of the last block */
+    size_t total; /* elements in all */
+};
+/* What this rank passes on one side; block_bytes and what follows from it are the checks' to fill. */
+struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
 /* All argument checks (check.c); the sentences name argument, rank and collective. */
 enum tutti_status tutti_request_check(struct tutti_request *request);
 /* "all_reduce on rank 3: ..." */
@@ -268,6 +280,14 @@ enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, 
                                      void *all, uint64_t *sequence);
 /* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
 enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
+/* The same before a communicator is used (apart.c): in between, its calls run on a team of their own. salt: what it is
+ * about. */
+struct tutti_apart {
+    struct tutti_team *team;
+    uint64_t timeout_ns;
+};
+enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out);
+void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart);
 /* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
 bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
 
