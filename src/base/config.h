@@ -29,6 +29,11 @@
       "method that the back end flat uses where it can: line, stage, mapped, attach, domains")                         \
     X(domains, u32, "0", 0, 1024, 1,                                                                                   \
       "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
+    X(gpu, text, "auto", 0, 0, 1,                                                                                      \
+      "way of calls on device memory: auto, cuda, nccl, host (through its memory), off (no devices)")                  \
+    X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
+      "device memory that a communicator may take for its own use")                                                    \
+    X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
     X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \

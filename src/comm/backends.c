@@ -30,28 +30,14 @@ struct record { /* of one group */
     unsigned char card[TUTTI_BACKEND_CARD_BYTES];
 };
 
-/* On a team of its own, so that the communicator's calls count from 1. Nobody uses the communicator yet. */
 static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, uint32_t n,
                                       struct record *all)
 {
-    struct tutti_team *team = comm->team;
-    uint64_t timeout = comm->timeout_ns;
-    struct tutti_team_config config = {.transport = comm->family->world.transport,
-                                       .id = comm->id ^ APART_ID,
-                                       .epoch = comm->epoch,
-                                       .size = (uint32_t)comm->size,
-                                       .slot = (uint32_t)comm->rank,
-                                       .members = comm->members,
-                                       .timeout_ns = comm->create_timeout_ns};
-    TUTTI_TRY(tutti_team_create(comm->context->engine, &config, &comm->team));
-    if (comm->create_timeout_ns) atomic_store(&comm->timeout_ns, comm->create_timeout_ns);
+    struct tutti_apart apart;
+    TUTTI_TRY(tutti_apart_begin(comm, APART_ID, &apart));
     enum tutti_status status = tutti_agree_gather(comm, "comm_create", mine, n * sizeof(*mine), all, NULL);
-    struct tutti_error why = *tutti_last_error();
-    tutti_team_destroy(comm->team);
-    comm->team = team;
-    atomic_store(&comm->timeout_ns, timeout);
-    atomic_store(&comm->sequence, 0);
-    return status < 0 ? tutti_fail_record(&why) : status;
+    tutti_apart_end(comm, &apart);
+    return status;
 }
 
 /* Decorators see packets alone: a call that sends none would pass them by. */
