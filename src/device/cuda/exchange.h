@@ -96,10 +96,11 @@ struct cuda_part {
  * send[me], is folded in rank order; recv[q].bytes are all equal or 0; the result goes to out + recv[me].at (which is
  * set even where the own part is not folded: exscan), result_bytes long. In place: buffers of a reduction may be one,
  * and those of a move where in + send[q].at is out + recv[q].at for all q, of equal bytes (all_to_all): then what is at
- * some place has left for all who get it before anything is stored there. Any alignment: whole elements, no more. Blocks: in `lines` and `sentinel`, unit i of 16 bytes belongs to block i /
- * (threads * units a thread); all ranks launch the same grid. In `tiles`, tile j of the part for q belongs to block j %
- * cuda_tile_blocks(bytes, ...), which sender and receiver compute alike; a launch has as many blocks as its longest
- * part (the own one included) asks for, of CUDA_TILE_THREADS threads.
+ * some place has left for all who get it before anything is stored there. Any alignment: whole elements, no more.
+ * Blocks: in `lines` and `sentinel`, unit i of 16 bytes belongs to block i / (threads * units a thread); all ranks
+ * launch the same grid. In `tiles`, tile j of the part for q belongs to block j % cuda_tile_blocks(bytes, ...), which
+ * sender and receiver compute alike; a launch has as many blocks as its longest part (the own one included) asks for,
+ * of CUDA_TILE_THREADS threads.
  *
  * Overlap, in `tiles`: a reduction's result may lie exactly on parts of the same length that are sent, and what comes
  * from q exactly on the part for q if both are equally long (all_to_all in place): a tile is overwritten when it has
