@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What fails on the device: a rank that is killed while others wait for it in a kernel, or in the middle of many calls;
+ * a rank that does not come; ranks that call different things; an abort. The streams come to their end within a second
+ * or two, the sentence names who and what, and the device serves the next communicator. */
+
+#include "test.h"
+
+#include "gpu_ranks.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WORDS = 40000, VICTIM = 1 };
+#define LIMIT_NS (UINT64_C(2000000000) * (gpu_ranks_stand_in() ? 10 : 1))
+
+struct plan {
+    uint64_t delay_ns;
+    _Atomic uint64_t *death_ns; /* shared by the processes */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void nap_ns(uint64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+static enum tutti_status call(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *words, size_t n)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    return tutti_all_reduce(words, words, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
+}
+
+/* The stream has come to its end; then what the communicator says of it. */
+static enum tutti_status outcome(struct gpu_rank *g, struct tutti_comm *comm, struct tutti_error *error)
+{
+    uint64_t start = now_ns();
+    if (tutti_gpu_stream_sync(g->gpu, g->stream) < 0) return tutti_last_error()->status;
+    while (tutti_comm_state(comm, error) == TUTTI_OK && now_ns() - start < LIMIT_NS) nap_ns(1000000);
+    return tutti_comm_state(comm, error);
+}
+
+/* The device works, in a communicator of those that are left. */
+static void goes_on(struct gpu_rank *g, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_comm *left = NULL;
+    int32_t victim = VICTIM;
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &victim, 1, &left));
+    RANK_CHECK(rank, tutti_comm_device(left) == tutti_comm_device(rank->comm));
+    uint32_t mine = UINT32_C(1) << tutti_comm_rank(left), all = 0;
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, &mine, 4));
+    RANK_CHECK_OK(rank, call(g, left, words, 1));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_comm_state(left, NULL));
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, &all, words, 4));
+    RANK_CHECK(rank, all == (UINT32_C(1) << tutti_comm_size(left)) - 1);
+    RANK_CHECK_OK(rank, tutti_barrier(left, NULL, NULL));
+    tutti_comm_destroy(left);
+}
+
+static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_error error = {0};
+    enum tutti_status status = outcome(g, rank->comm, &error);
+    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    if (status != TUTTI_ERR_PEER_DEAD || !strstr(error.text, "rank 1") || late_ns > LIMIT_NS) {
+        rank_fail(rank, __FILE__, __LINE__, "%s after %llu ms: \"%s\"", tutti_status_name(status),
+                  (unsigned long long)late_ns / 1000000, error.text);
+        return;
+    }
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_DEAD, "rank 1", call(g, rank->comm, words, 10));
+    goes_on(g, words);
+}
+
+/* The victim's process dies without having come: the others wait in a kernel. */
+static void wait_for_the_dead(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == VICTIM) {
+        nap_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, now_ns());
+        kill(getpid(), SIGKILL);
+    }
+    RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
+    check_death(&g, plan, words);
+}
+
+static void *die(void *arg)
+{
+    const struct plan *plan = arg;
+    nap_ns(plan->delay_ns);
+    atomic_store(plan->death_ns, now_ns());
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* The victim dies at any moment of many calls, which all ranks make as fast as they can. */
+static void call_until_a_death(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    pthread_t killer;
+    uint64_t random = plan->delay_ns;
+    enum tutti_status status = TUTTI_OK;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
+    for (uint32_t i = 1; status == TUTTI_OK; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        status = call(&g, rank->comm, words, 1 + (size_t)(random >> 33) % WORDS);
+        if (i % 64 == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
+    }
+    RANK_CHECK(rank, rank->index != VICTIM);
+    check_death(&g, plan, words);
+}
+
+static void run_deaths(uint32_t n_runs, rank_function function)
+{
+    if (!ranks_can_fork()) skip();
+    struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+    uint64_t random = test_seed();
+    for (uint32_t i = 0; i < n_runs; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        plan.delay_ns = 1000000 + (random >> 17) % 200000000;
+        struct ranks_config config = {.n = 2 + i % 2,
+                                      .forked = true,
+                                      .timeout_ns = UINT64_C(60000000000),
+                                      .deadline_s = 60,
+                                      .arg = &plan,
+                                      .may_die = UINT64_C(1) << VICTIM};
+        assert_int_equal(ranks_run(&config, function), 0);
+    }
+    munmap(plan.death_ns, 4096);
+}
+
+static void deaths_before(void **state)
+{
+    (void)state;
+    run_deaths(2, wait_for_the_dead);
+}
+static void deaths_within(void **state)
+{
+    (void)state;
+    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death);
+}
+
+/* ---- without a death: every rank sees the same failure ---- */
+
+struct wrong {
+    enum tutti_status status;
+    const char *says;
+    enum tutti_status (*act)(struct gpu_rank *g, uint32_t *words);
+};
+
+static void go_wrong(struct rank *rank)
+{
+    const struct wrong *wrong = rank->arg;
+    struct tutti_error error = {0};
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, call(&g, rank->comm, words, 100));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    enum tutti_status status = wrong->act(&g, words);
+    if (status == TUTTI_OK) status = outcome(&g, rank->comm, &error);
+    if (error.status == TUTTI_OK) error = *tutti_last_error();
+    if (status != wrong->status || !strstr(error.text, wrong->says)) {
+        rank_fail(rank, __FILE__, __LINE__, "%s \"%s\" instead of %s \"...%s...\"", tutti_status_name(status),
+                  error.text, tutti_status_name(wrong->status), wrong->says);
+        return;
+    }
+    struct tutti_comm *again = NULL;
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
+    RANK_CHECK_OK(rank, call(&g, again, words, WORDS));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_comm_state(again, NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));
+    tutti_comm_destroy(again);
+}
+
+static enum tutti_status stay_away(struct gpu_rank *g, uint32_t *words)
+{
+    return g->rank->index == VICTIM ? TUTTI_OK : call(g, g->rank->comm, words, 1000);
+}
+static enum tutti_status differ(struct gpu_rank *g, uint32_t *words)
+{
+    return call(g, g->rank->comm, words, g->rank->index == VICTIM ? 1000 : 2000);
+}
+static enum tutti_status abort_soon(struct gpu_rank *g, uint32_t *words)
+{
+    if (g->rank->index == VICTIM) {
+        nap_ns(50000000);
+        tutti_comm_abort(g->rank->comm, "enough of it");
+        return TUTTI_OK;
+    }
+    return call(g, g->rank->comm, words, 1000);
+}
+
+static void run_wrong(uint64_t timeout_ns, struct wrong wrong)
+{
+    struct ranks_config config = {.n = 2, .forked = true, .timeout_ns = timeout_ns, .deadline_s = 60, .arg = &wrong};
+    assert_int_equal(ranks_run(&config, go_wrong), 0);
+}
+
+static void deadlines(void **state)
+{
+    (void)state;
+    run_wrong(UINT64_C(1000000000), (struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away});
+}
+static void mismatches(void **state)
+{
+    (void)state;
+    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ});
+}
+static void aborts(void **state)
+{
+    (void)state;
+    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon});
+}
+
+int main(void)
+{
+    gpu_ranks_need_device();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deaths_before), cmocka_unit_test(deaths_within), cmocka_unit_test(deadlines),
+        cmocka_unit_test(mismatches),    cmocka_unit_test(aborts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks with devices: see gpu_ranks.h. */
+
+#include "gpu_ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+uint32_t gpu_ranks_devices(void)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit((int)(tutti_gpu_count() & 0x7f));
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 0;
+    return (uint32_t)WEXITSTATUS(status);
+}
+
+void gpu_ranks_need_device(void)
+{
+    if (gpu_ranks_devices() > 0) return;
+    puts("skipped: no CUDA device");
+    exit(77);
+}
+
+bool gpu_ranks_stand_in(void)
+{
+    const char *driver = getenv("TUTTI_CUDA_DRIVER");
+    return driver && strstr(driver, "standin");
+}
+
+bool gpu_rank_open(struct rank *rank, struct gpu_rank *out)
+{
+    int32_t device = rank->index % (int32_t)tutti_gpu_count();
+    *out = (struct gpu_rank){.rank = rank};
+    if (tutti_gpu_open(device, &out->gpu) == TUTTI_OK && tutti_gpu_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
+        (!rank->comm || tutti_comm_set_device(rank->comm, device) == TUTTI_OK))
+        return true;
+    rank_fail(rank, __FILE__, __LINE__, "device %d: %s", (int)device, tutti_last_error()->text);
+    return false;
+}
+
+void gpu_rank_close(struct gpu_rank *g)
+{
+    tutti_gpu_stream_destroy(g->gpu, g->stream);
+    tutti_gpu_close(g->gpu);
+}
+
+uint32_t *gpu_rank_words(struct gpu_rank *g, size_t n)
+{
+    void *words = NULL;
+    if (tutti_gpu_alloc(g->gpu, n * 4, &words) == TUTTI_OK && tutti_gpu_set(g->gpu, words, 0, n * 4) == TUTTI_OK)
+        return words;
+    rank_fail(g->rank, __FILE__, __LINE__, "%zu words of a device: %s", n, tutti_last_error()->text);
+    return NULL;
+}
+
+uint32_t *gpu_rank_host_words(struct gpu_rank *g, size_t n)
+{
+    void *words = NULL;
+    if (tutti_gpu_alloc_host(g->gpu, n * 4, &words) == TUTTI_OK) return words;
+    rank_fail(g->rank, __FILE__, __LINE__, "%zu pinned words: %s", n, tutti_last_error()->text);
+    return NULL;
+}

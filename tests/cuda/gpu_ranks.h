@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TESTS_CUDA_GPU_RANKS_H
+#define TUTTI_TESTS_CUDA_GPU_RANKS_H
+
+/* Ranks with a device each, as processes: more ranks than devices share them. The parent never touches the driver,
+ * which does not survive a fork. */
+
+#include "ranks.h"
+
+#include "device/cuda/gpu.h"
+
+/* Visible devices, found out by a child; 0: none. */
+uint32_t gpu_ranks_devices(void);
+/* Says "skipped: no CUDA device" and ends the program with 77 where there is none. */
+void gpu_ranks_need_device(void);
+/* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
+bool gpu_ranks_stand_in(void);
+
+/* What a rank has. Opened by gpu_rank_open, which gives the rank's communicator its device, too. */
+struct gpu_rank {
+    struct rank *rank;
+    struct tutti_gpu *gpu;
+    void *stream;
+};
+bool gpu_rank_open(struct rank *rank, struct gpu_rank *out);
+void gpu_rank_close(struct gpu_rank *g); /* the communicator of the rank must not use the device any more */
+
+/* Device memory and pinned host memory of so many 32-bit words, zeroed. NULL and a failure of the rank: there is none.
+ */
+uint32_t *gpu_rank_words(struct gpu_rank *g, size_t n);
+uint32_t *gpu_rank_host_words(struct gpu_rank *g, size_t n);
+#define GPU_CHECK_OK(g, call) RANK_CHECK_OK((g)->rank, call)
+
+#endif

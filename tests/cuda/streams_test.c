@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams that race: calls of several communicators on several streams, in an order that is drawn, whose inputs are
+ * rewritten on the stream right behind the call; nothing waits before the end, where every result is compared. */
+
+#include "test.h"
+
+#include "gpu_ranks.h"
+
+#include <string.h>
+
+enum { COMMS = 3, STREAMS = 3, CALLS = 3000, CALLS_STAND_IN = 60, MOST = 70001 };
+static const size_t sizes[] = {1, 33, 257, 5000, MOST};
+
+struct one { /* a call: its number tells its data */
+    uint32_t comm, stream, kind;
+    size_t words;
+    uint32_t *result; /* pinned: what it gave, its first and last words and a sum of all */
+};
+
+struct racing {
+    struct gpu_rank g;
+    struct tutti_comm *comms[COMMS];
+    void *streams[STREAMS];
+    uint32_t *in[COMMS][STREAMS], *out[COMMS][STREAMS];
+    uint32_t *inputs; /* pinned: CALLS + MOST words, of which call t takes those from t on */
+    uint32_t *results, *wanted;
+    struct one calls[CALLS];
+    uint32_t n_calls;
+};
+
+static uint32_t word(uint32_t rank, size_t i)
+{
+    uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)(rank + 1) * UINT64_C(0xd1342543de82ef95);
+    return (uint32_t)((x ^ x >> 31) * UINT64_C(0xbf58476d1ce4e5b9) >> 32);
+}
+
+static bool open_all(struct rank *rank, struct racing *r)
+{
+    size_t out_words = MOST * (size_t)rank->n;
+    if (!gpu_rank_open(rank, &r->g)) return false;
+    r->n_calls = gpu_ranks_stand_in() ? CALLS_STAND_IN : CALLS;
+    r->inputs = gpu_rank_host_words(&r->g, CALLS + MOST);
+    r->results = gpu_rank_host_words(&r->g, CALLS * 4);
+    if (!r->inputs || !r->results) return false;
+    for (size_t i = 0; i < CALLS + MOST; i++) r->inputs[i] = word((uint32_t)rank->index, i);
+    for (uint32_t c = 0; c < COMMS; c++) {
+        r->comms[c] = rank->comm;
+        if (c > 0 && tutti_comm_dup(rank->comm, &r->comms[c]) < 0) return false;
+        for (uint32_t s = 0; s < STREAMS; s++) {
+            r->in[c][s] = gpu_rank_words(&r->g, MOST);
+            r->out[c][s] = gpu_rank_words(&r->g, out_words);
+            if (!r->in[c][s] || !r->out[c][s]) return false;
+        }
+    }
+    for (uint32_t s = 0; s < STREAMS; s++)
+        if (tutti_gpu_stream_create(r->g.gpu, &r->streams[s]) < 0) return false;
+    return true;
+}
+
+static void close_all(struct racing *r)
+{
+    for (uint32_t c = 0; c < COMMS; c++) {
+        for (uint32_t s = 0; s < STREAMS; s++) {
+            tutti_gpu_free(r->g.gpu, r->in[c][s]);
+            tutti_gpu_free(r->g.gpu, r->out[c][s]);
+        }
+        tutti_comm_destroy(r->comms[c]);
+    }
+    r->g.rank->comm = NULL;
+    for (uint32_t s = 0; s < STREAMS; s++) tutti_gpu_stream_destroy(r->g.gpu, r->streams[s]);
+    tutti_gpu_free_host(r->g.gpu, r->inputs);
+    tutti_gpu_free_host(r->g.gpu, r->results);
+    gpu_rank_close(&r->g);
+}
+
+static enum tutti_status make(struct racing *r, uint32_t t)
+{
+    const struct one *one = &r->calls[t];
+    struct tutti_gpu *gpu = r->g.gpu;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    void *stream = options.stream = r->streams[one->stream];
+    uint32_t *in = r->in[one->comm][one->stream], *out = r->out[one->comm][one->stream];
+    struct tutti_comm *comm = r->comms[one->comm];
+    size_t n = one->words, last = one->kind == 1 ? n * (size_t)r->g.rank->n : n;
+    enum tutti_status status = tutti_gpu_copy(gpu, in, r->inputs + t, n * 4, stream);
+    if (status >= 0 && one->kind == 0)
+        status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_SUM, comm, &options, NULL);
+    if (status >= 0 && one->kind == 1) status = tutti_all_gather(in, out, n, TUTTI_UINT32, comm, &options, NULL);
+    if (status >= 0 && one->kind == 2)
+        status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
+    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t, out, 4, stream);
+    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t + 1, out + last / 2, 4, stream);
+    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t + 2, out + last - 1, 4, stream);
+    return status;
+}
+
+static uint32_t expected(const struct racing *r, uint32_t t, size_t i)
+{
+    const struct one *one = &r->calls[t];
+    uint32_t n_ranks = (uint32_t)r->g.rank->n, result = 0;
+    if (one->kind == 1) return word((uint32_t)(i / one->words), t + i % one->words);
+    for (uint32_t q = 0; q < n_ranks; q++) result = one->kind == 0 ? result + word(q, t + i) : result ^ word(q, t + i);
+    return result;
+}
+
+static void compare(struct racing *r)
+{
+    struct rank *rank = r->g.rank;
+    for (uint32_t t = 0; t < r->n_calls; t++) {
+        const struct one *one = &r->calls[t];
+        size_t last = one->kind == 1 ? one->words * (size_t)rank->n : one->words;
+        size_t at[3] = {0, last / 2, last - 1};
+        for (int k = 0; k < 3; k++) {
+            uint32_t want = expected(r, t, at[k]);
+            if (r->results[4 * t + (uint32_t)k] == want) continue;
+            rank_fail(rank, __FILE__, __LINE__, "call %u (kind %u, %zu words, communicator %u, stream %u): word %zu", t,
+                      one->kind, one->words, one->comm, one->stream, at[k]);
+            return;
+        }
+    }
+}
+
+static void race_opened(struct racing *r, uint64_t random)
+{
+    struct gpu_rank *g = &r->g;
+    for (uint32_t t = 0; t < r->n_calls; t++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        r->calls[t] = (struct one){.comm = (uint32_t)(random >> 33) % COMMS,
+                                   .stream = (uint32_t)(random >> 40) % STREAMS,
+                                   .kind = (uint32_t)(random >> 48) % 3,
+                                   .words = sizes[(random >> 56) % (sizeof sizes / sizeof *sizes)]};
+        GPU_CHECK_OK(g, make(r, t));
+    }
+    for (uint32_t s = 0; s < STREAMS; s++) GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, r->streams[s]));
+    for (uint32_t c = 0; c < COMMS; c++) GPU_CHECK_OK(g, tutti_comm_state(r->comms[c], NULL));
+    compare(r);
+}
+
+static void race(struct rank *rank)
+{
+    struct racing *r = calloc(1, sizeof *r);
+    RANK_CHECK(rank, r);
+    if (open_all(rank, r)) {
+        race_opened(r, *(const uint64_t *)rank->arg);
+        if (!rank->failure[0]) {
+            RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+            close_all(r);
+        }
+    } else if (!rank->failure[0]) {
+        rank_fail(rank, __FILE__, __LINE__, "opening: %s", tutti_last_error()->text);
+    }
+    free(r);
+}
+
+static void races(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (uint32_t n = 1; n <= 3; n++) {
+        struct ranks_config config = {.n = n, .forked = true, .deadline_s = 100, .arg = &seed};
+        assert_int_equal(ranks_run(&config, race), 0);
+    }
+}
+
+int main(void)
+{
+    gpu_ranks_need_device();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(races)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
