@@ -55,13 +55,13 @@ struct cuda_layout {
     uint64_t begun; /* uint32_t [source][block]: source has completed all its line and sentinel calls before that one */
     uint64_t called; /* uint32_t [2][block]: own count of line calls, of sentinel calls */
     /* tiles */
-    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): tiles of at most tile_bytes, a
-                                     power of two times CUDA_LEAST_TILE; n_tiles is a power of two and at least 2 */
+    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): at least 2 tiles of at most
+                                     tile_bytes, a power of two times CUDA_LEAST_TILE */
     uint64_t tiles;               /* [source][block][n_tiles][tile_bytes] */
     uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
     uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back
                                      (the last one of a call when its next call begins) */
-    uint64_t sent, received;      /* uint32_t [peer][block]: own counts */
+    uint64_t sent, received;      /* uint64_t [peer][block]: own counts, with the ring's next slot in the upper half */
     uint64_t met;                 /* uint32_t [source], and met_own: of the handshakes around copy engines */
     uint64_t met_own;
     uint64_t bytes; /* in all */
@@ -101,10 +101,7 @@ struct cuda_part {
  * launch the same grid. In `tiles`, tile j of the part for q belongs to block j % cuda_tile_blocks(bytes, ...), which
  * sender and receiver compute alike; a launch has as many blocks as its longest part (the own one included) asks for,
  * of CUDA_TILE_THREADS threads.
- *
- * Overlap, in `tiles`: a reduction's result may lie exactly on parts of the same length that are sent, and what comes
- * from q exactly on the part for q if both are equally long (all_to_all in place): a tile is overwritten when it has
- * been sent. In a move no part waits for another, whoever its peer is. */
+ * In a move by tiles no part waits for another, whoever its peer is. */
 struct cuda_exchange {
     struct cuda_call call;
     const char *in;
@@ -147,18 +144,25 @@ struct cuda_fold {
 #else
 #define CUDA_BOTH
 #endif
-CUDA_BOTH static inline uint32_t cuda_tile_bytes(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
+struct cuda_tiling {
+    uint32_t tile_bytes, blocks;
+    uint64_t tiles;
+};
+CUDA_BOTH static inline struct cuda_tiling cuda_tiling(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
-    while (tile_bytes > CUDA_LEAST_TILE && bytes < (uint64_t)tile_bytes * n_blocks * 4) {
-        tile_bytes /= 2;
+    struct cuda_tiling t;
+    t.tile_bytes = CUDA_LEAST_TILE;
+    t.tiles = (bytes + CUDA_LEAST_TILE - 1) / CUDA_LEAST_TILE;
+    while (t.tile_bytes < tile_bytes && t.tiles >= (uint64_t)8 * n_blocks) {
+        t.tile_bytes *= 2;
+        t.tiles = (t.tiles + 1) / 2;
     }
-    return tile_bytes;
+    t.blocks = t.tiles < n_blocks ? (uint32_t)t.tiles : n_blocks;
+    return t;
 }
 CUDA_BOTH static inline uint32_t cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
-    uint32_t tile = cuda_tile_bytes(bytes, tile_bytes, n_blocks);
-    uint64_t tiles = (bytes + tile - 1) / tile;
-    return tiles < n_blocks ? (uint32_t)tiles : n_blocks;
+    return cuda_tiling(bytes, tile_bytes, n_blocks).blocks;
 }
 
 #endif

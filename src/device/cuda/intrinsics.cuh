@@ -33,9 +33,10 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 #define CUDA_UNROLL _Pragma("unroll")
 #define CUDA_CONSTANT static __device__ const
 /* CUDA_KERNEL(name, struct cuda_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
- * its launches of at most 512 threads a block. `name` may be made by a macro. */
-#define CUDA_KERNEL(name, type, parameter, max_threads)                                                                \
-    extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ type parameter)
+ * its launches of at most 512 threads a block; CUDA_KERNEL(name, struct cuda_exchange, x, 512, 2): and registers for
+ * two such blocks at once. `name` may be made by a macro. */
+#define CUDA_KERNEL(name, type, parameter, ...)                                                                        \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ type parameter)
 /* CUDA_SHARED(uint32_t[4], flags); within a function: memory of the block, not initialized. */
 #define CUDA_SHARED(type, name)                                                                                        \
     using name##_shared = type;                                                                                        \
@@ -262,6 +263,13 @@ CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
     asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+/* ld.relaxed.cta.u32 */
+CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
+{
+    uint32_t v;
+    asm volatile("ld.relaxed.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
     asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -319,6 +327,11 @@ CUDA_DEVICE void cuda_launch_next(void)
 }
 
 /* ---- numbers ---- */
+/* The lowest bit that is set: one is. */
+CUDA_DEVICE uint32_t cuda_lowest(uint32_t bits)
+{
+    return (uint32_t)__ffs((int)bits) - 1;
+}
 CUDA_DEVICE uint32_t cuda_bits(float v)
 {
     return __float_as_uint(v);
