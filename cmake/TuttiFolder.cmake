@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tutti_folder(NAME DEPENDS ...): src/NAME/*.c as one static library tutti_NAME that sees only the folders it links;
-# src/NAME/*_test.c are programs of their own, run by ctest as NAME.FILE. folder.cmake may set test_libraries for them.
+# tutti_folder(NAME DEPENDS ...): src/NAME/*.c and those of its subfolders as one static library tutti_NAME that sees only
+# the folders it links; *_test.c are programs of their own, run by ctest as NAME.FILE. folder.cmake may set
+# test_libraries for them.
 function(tutti_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})
-  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.c ${dir}/*/*.c)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
   list(FILTER tests INCLUDE REGEX "_test\\.c$")

@@ -15,6 +15,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
                -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c)
 endif()
 
+tutti_cuda_kernels(tutti_device ${dir}/cuda)
+
 if(TUTTI_BUILD_TESTS)
   # The reference against which kernels and collectives are tested; shares no code with the library.
   add_library(tutti_reference STATIC ${PROJECT_SOURCE_DIR}/tests/reference.c

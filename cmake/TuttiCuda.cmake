@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Kernels of NVIDIA devices: each src/device/cuda/*.cu becomes a fatbin by nvcc, and all of them objects of the library,
+# with a table (images.c). CMake's own language CUDA is not used: it would link the toolkit's run time, and the tree must
+# build without one. Without nvcc the table is empty.
+set(TUTTI_CUDA auto CACHE STRING "Kernels for CUDA devices: auto (where nvcc is there and nothing is instrumented), on, off")
+set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "Compute capabilities to build kernels for; PTX of the last serves later ones")
+set_property(CACHE TUTTI_CUDA PROPERTY STRINGS auto on off)
+
+# Sets TUTTI_NVCC, TUTTI_NVCC_VERSION and TUTTI_NVCC_ARCHITECTURES in the caller's scope; TUTTI_NVCC is empty where there
+# are to be no kernels, and *why says so.
+function(tutti_cuda_find why)
+  set(TUTTI_NVCC "" PARENT_SCOPE)
+  string(TOLOWER "${TUTTI_CUDA}" wanted)
+  if(NOT wanted MATCHES "^(auto|on|off)$")
+    message(FATAL_ERROR "TUTTI_CUDA is '${TUTTI_CUDA}'; it can be auto, on or off")
+  endif()
+  if(wanted STREQUAL "off")
+    set(${why} "TUTTI_CUDA is off" PARENT_SCOPE)
+    return()
+  endif()
+  if(wanted STREQUAL "auto" AND (TUTTI_SANITIZE OR TUTTI_FUZZ OR CMAKE_CROSSCOMPILING))
+    set(${why} "instrumented and cross builds have none" PARENT_SCOPE)
+    return()
+  endif()
+  find_program(TUTTI_NVCC_PROGRAM nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
+  tutti_nvcc_try("${TUTTI_NVCC_PROGRAM}" problem version architectures)
+  if(problem)
+    if(wanted STREQUAL "on")
+      message(FATAL_ERROR "TUTTI_CUDA is on, but ${problem}")
+    endif()
+    set(${why} "${problem}" PARENT_SCOPE)
+    return()
+  endif()
+  set(TUTTI_NVCC "${TUTTI_NVCC_PROGRAM}" PARENT_SCOPE)
+  set(TUTTI_NVCC_VERSION "${version}" PARENT_SCOPE)
+  set(TUTTI_NVCC_ARCHITECTURES "${architectures}" PARENT_SCOPE)
+endfunction()
+
+# Whether the program works, with a host compiler behind it, and which of the architectures it knows. *problem is empty
+# when it does.
+function(tutti_nvcc_try program problem version architectures)
+  set(${problem} "there is no nvcc" PARENT_SCOPE)
+  if(NOT program)
+    return()
+  endif()
+  execute_process(COMMAND ${program} --version OUTPUT_VARIABLE text ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" found "${text}")
+  set(${version} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  set(${problem} "${program} is older than CUDA 12.0" PARENT_SCOPE)
+  if(NOT found OR CMAKE_MATCH_1 VERSION_LESS 12.0)
+    return()
+  endif()
+  execute_process(COMMAND ${program} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+  set(usable)
+  foreach(arch ${TUTTI_CUDA_ARCHITECTURES})
+    if("${known}" MATCHES "compute_${arch}[^0-9]")
+      list(APPEND usable ${arch})
+    endif()
+  endforeach()
+  set(${problem} "${program} knows none of the architectures ${TUTTI_CUDA_ARCHITECTURES}" PARENT_SCOPE)
+  if(NOT usable)
+    return()
+  endif()
+  list(GET usable 0 first)
+  set(probe ${PROJECT_BINARY_DIR}/cuda/probe)
+  file(WRITE ${probe}.cu "extern \"C\" __global__ void probe(int *out) { *out = 1; }\n")
+  execute_process(COMMAND ${program} -std=c++17 -arch=sm_${first} -fatbin ${probe}.cu -o ${probe}.fatbin
+                  RESULT_VARIABLE status OUTPUT_VARIABLE words ERROR_VARIABLE words)
+  string(REGEX REPLACE "\n.*" "" words "${words}")
+  set(${problem} "${program} can not compile: ${words}" PARENT_SCOPE)
+  if(status EQUAL 0)
+    set(${problem} "" PARENT_SCOPE)
+    set(${architectures} "${usable}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# tutti_cuda_kernels(TARGET DIR): compiles DIR/*.cu and embeds them, with the table of device/cuda/driver.h.
+function(tutti_cuda_kernels target dir)
+  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+  tutti_cuda_find(why)
+  set(IMAGES_FOR "")
+  set(TUTTI_NVCC_VERSION "${TUTTI_NVCC_VERSION}")
+  set(fatbins)
+  if(TUTTI_NVCC AND kernels)
+    list(JOIN TUTTI_NVCC_ARCHITECTURES " " IMAGES_FOR)
+    message(STATUS "Kernels for CUDA devices: ${IMAGES_FOR}, by nvcc ${TUTTI_NVCC_VERSION}")
+    foreach(kernel ${kernels})
+      tutti_fatbin(${kernel} fatbin)
+      list(APPEND fatbins ${fatbin})
+    endforeach()
+  else()
+    if(TUTTI_NVCC)
+      set(why "there are no sources")
+    endif()
+    message(STATUS "Kernels for CUDA devices: none (${why})")
+  endif()
+  tutti_cuda_table(images ${fatbins})
+  target_sources(${target} PRIVATE ${images})
+  target_link_libraries(${target} PUBLIC ${CMAKE_DL_LIBS} Threads::Threads)
+endfunction()
+
+# One file for all architectures. Optimised in every build type: nothing debugs it, and unoptimised kernels are others.
+function(tutti_fatbin source fatbin)
+  get_filename_component(stem ${source} NAME_WE)
+  set(out ${PROJECT_BINARY_DIR}/cuda/${stem}.fatbin)
+  set(targets)
+  foreach(arch ${TUTTI_NVCC_ARCHITECTURES})
+    list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  list(APPEND targets -gencode arch=compute_${arch},code=compute_${arch})
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include
+            -MD -MF ${out}.d -o ${out} ${source}
+    DEPENDS ${source} DEPFILE ${out}.d COMMENT "Building CUDA kernels ${stem}" VERBATIM)
+  set(${fatbin} ${out} PARENT_SCOPE)
+endfunction()
+
+# The table as C, rewritten only when it changes; the images stand in it by the assembler's .incbin.
+function(tutti_cuda_table out)
+  set(declarations "")
+  set(rows "")
+  foreach(fatbin ${ARGN})
+    get_filename_component(stem ${fatbin} NAME_WE)
+    string(APPEND declarations "__asm__(\".pushsection .rodata\\n.balign 64\\n.hidden cuda_image_${stem}\\n\"\n"
+           "        \".global cuda_image_${stem}\\ncuda_image_${stem}:\\n.incbin \\\"${fatbin}\\\"\\n.popsection\");\n"
+           "extern const char cuda_image_${stem}[];\n")
+    string(APPEND rows "    {\"${stem}\", cuda_image_${stem}},\n")
+  endforeach()
+  list(LENGTH ARGN n)
+  set(path ${PROJECT_BINARY_DIR}/cuda/images.c)
+  file(CONFIGURE OUTPUT ${path} @ONLY CONTENT "/* SPDX-License-Identifier: BSD-3-Clause */\n
+/* What nvcc made of the kernels. Written by cmake/TuttiCuda.cmake. */\n
+#include \"device/cuda/driver.h\"\n
+@declarations@
+const struct cuda_image cuda_images[] = {
+@rows@    {NULL, NULL},
+};
+const size_t cuda_n_images = @n@;
+const char cuda_images_for[] = \"@IMAGES_FOR@\", cuda_images_toolkit[] = \"@TUTTI_NVCC_VERSION@\";
+")
+  set_source_files_properties(${path} PROPERTIES OBJECT_DEPENDS "${ARGN}")
+  set(${out} ${path} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_DRIVER_H
+#define TUTTI_DEVICE_CUDA_DRIVER_H
+
+/* CUDA's driver as this folder sees it: a table of the calls that are used, found by dlopen, with declarations of our
+ * own. Handles are void pointers, device addresses uint64_t, enumerations and results int; that is the driver's binary
+ * interface, which does not change (tests/cuda/driver_test.c compares it with the toolkit's header, where there is
+ * one).
+ *
+ * TUTTI_CUDA_DRIVER names another library in the driver's place. One that exports the object
+ * `tutti_standin_kernels` has the kernels built in: it is passed to module_load_data as the only image. */
+
+#include "device/cuda/gpu.h"
+
+#define CUDA_DRIVER_NEEDED 12000 /* as the driver counts: 12.0 */
+
+enum cuda_result {
+    CUDA_RESULT_OK = 0,
+    CUDA_RESULT_INVALID_VALUE = 1,
+    CUDA_RESULT_OUT_OF_MEMORY = 2,
+    CUDA_RESULT_NOT_INITIALIZED = 3,
+    CUDA_RESULT_NO_DEVICE = 100,
+    CUDA_RESULT_INVALID_IMAGE = 200,
+    CUDA_RESULT_NO_BINARY_FOR_GPU = 209,
+    CUDA_RESULT_PEER_ACCESS_UNSUPPORTED = 217,
+    CUDA_RESULT_INVALID_PTX = 218,
+    CUDA_RESULT_UNSUPPORTED_PTX_VERSION = 222,
+    CUDA_RESULT_NOT_FOUND = 500,
+    CUDA_RESULT_NOT_READY = 600,
+    CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED = 704,
+    CUDA_RESULT_TOO_MANY_PEERS = 711,
+    CUDA_RESULT_NOT_SUPPORTED = 801,
+};
+enum cuda_device_attribute {
+    CUDA_DEVICE_N_SMS = 16,
+    CUDA_DEVICE_INTEGRATED = 18,
+    CUDA_DEVICE_CAPABILITY_MAJOR = 75,
+    CUDA_DEVICE_CAPABILITY_MINOR = 76,
+};
+enum cuda_pointer_attribute {
+    CUDA_POINTER_MEMORY_TYPE = 2,
+    CUDA_POINTER_BUFFER_ID = 7,
+    CUDA_POINTER_IS_MANAGED = 8,
+    CUDA_POINTER_DEVICE_ORDINAL = 9,
+    CUDA_POINTER_IS_LEGACY_IPC_CAPABLE = 10,
+    CUDA_POINTER_RANGE_START = 11,
+    CUDA_POINTER_RANGE_SIZE = 12,
+};
+enum {
+    CUDA_MEMORY_OF_DEVICE = 2,
+    CUDA_FUNCTION_N_REGISTERS = 4,
+    CUDA_STREAM_NON_BLOCKING = 1,
+    CUDA_EVENT_DISABLE_TIMING = 2,
+    CUDA_HOST_PORTABLE = 1,
+    CUDA_HOST_DEVICEMAP = 2,
+    CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    CUDA_CAPTURE_MODE_THREAD_LOCAL = 1,
+    CUDA_CAPTURE_MODE_RELAXED = 2,
+    CUDA_CAPTURE_NONE = 0,
+    CUDA_CAPTURE_ACTIVE = 1,
+    CUDA_CAPTURE_ADD_DEPENDENCIES = 0,
+    CUDA_CAPTURE_SET_DEPENDENCIES = 1,
+    CUDA_WAIT_VALUE_GEQ = 0,
+};
+struct cuda_uuid {
+    unsigned char bytes[16];
+};
+struct cuda_ipc_handle {
+    unsigned char bytes[TUTTI_GPU_HANDLE_BYTES];
+};
+
+/* X(member, symbol, parameters). NEEDED: of every driver since 12.0; LATER: came after it, NULL where it is not there.
+ */
+#define CUDA_DRIVER_CALLS(NEEDED, LATER)                                                                               \
+    NEEDED(init, cuInit, (unsigned flags))                                                                             \
+    NEEDED(driver_version, cuDriverGetVersion, (int *version))                                                         \
+    NEEDED(error_name, cuGetErrorName, (int result, const char **name))                                                \
+    NEEDED(error_string, cuGetErrorString, (int result, const char **text))                                            \
+    NEEDED(device_count, cuDeviceGetCount, (int *count))                                                               \
+    NEEDED(device_name, cuDeviceGetName, (char *name, int capacity, int device))                                       \
+    NEEDED(device_uuid, cuDeviceGetUuid_v2, (struct cuda_uuid * uuid, int device))                                     \
+    NEEDED(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, int device))                            \
+    NEEDED(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, int device))                                           \
+    NEEDED(device_can_reach, cuDeviceCanAccessPeer, (int *can, int device, int peer))                                  \
+    NEEDED(primary_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                                     \
+    NEEDED(primary_release, cuDevicePrimaryCtxRelease_v2, (int device))                                                \
+    NEEDED(context_get, cuCtxGetCurrent, (void **context))                                                             \
+    NEEDED(context_set, cuCtxSetCurrent, (void *context))                                                              \
+    NEEDED(context_device, cuCtxGetDevice, (int *device))                                                              \
+    NEEDED(context_reach, cuCtxEnablePeerAccess, (void *peer, unsigned flags))                                         \
+    NEEDED(pointer_attribute, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))                   \
+    NEEDED(pointer_attributes, cuPointerGetAttributes,                                                                 \
+           (unsigned n, const int *attributes, void **values, uint64_t pointer))                                       \
+    NEEDED(memory_alloc, cuMemAlloc_v2, (uint64_t * out, size_t bytes))                                                \
+    NEEDED(memory_free, cuMemFree_v2, (uint64_t pointer))                                                              \
+    NEEDED(host_alloc, cuMemHostAlloc, (void **out, size_t bytes, unsigned flags))                                     \
+    NEEDED(host_free, cuMemFreeHost, (void *pointer))                                                                  \
+    NEEDED(memory_set, cuMemsetD8Async, (uint64_t pointer, unsigned char value, size_t bytes, void *stream))           \
+    NEEDED(memory_copy, cuMemcpyAsync, (uint64_t dst, uint64_t src, size_t bytes, void *stream))                       \
+    NEEDED(ipc_get, cuIpcGetMemHandle, (struct cuda_ipc_handle * handle, uint64_t pointer))                            \
+    NEEDED(ipc_open, cuIpcOpenMemHandle_v2, (uint64_t * out, struct cuda_ipc_handle handle, unsigned flags))           \
+    NEEDED(ipc_close, cuIpcCloseMemHandle, (uint64_t pointer))                                                         \
+    NEEDED(stream_create, cuStreamCreate, (void **out, unsigned flags))                                                \
+    NEEDED(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                         \
+    NEEDED(stream_query, cuStreamQuery, (void *stream))                                                                \
+    NEEDED(stream_sync, cuStreamSynchronize, (void *stream))                                                           \
+    NEEDED(stream_wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                          \
+    NEEDED(stream_wait_value, cuStreamWaitValue32_v2, (void *stream, uint64_t word, uint32_t value, unsigned flags))   \
+    NEEDED(stream_write_value, cuStreamWriteValue32_v2, (void *stream, uint64_t word, uint32_t value, unsigned flags)) \
+    NEEDED(event_create, cuEventCreate, (void **out, unsigned flags))                                                  \
+    NEEDED(event_destroy, cuEventDestroy_v2, (void *event))                                                            \
+    NEEDED(event_record, cuEventRecord, (void *event, void *stream))                                                   \
+    NEEDED(event_query, cuEventQuery, (void *event))                                                                   \
+    NEEDED(event_elapsed, cuEventElapsedTime, (float *ms, void *from, void *to))                                       \
+    NEEDED(module_load_data, cuModuleLoadData, (void **out, const void *image))                                        \
+    NEEDED(module_unload, cuModuleUnload, (void *module))                                                              \
+    NEEDED(module_function, cuModuleGetFunction, (void **out, void *module, const char *name))                         \
+    LATER(module_function_count, cuModuleGetFunctionCount, (unsigned *count, void *module))                            \
+    LATER(module_functions, cuModuleEnumerateFunctions, (void **functions, unsigned n, void *module))                  \
+    LATER(function_name, cuFuncGetName, (const char **name, void *function))                                           \
+    LATER(function_load, cuFuncLoad, (void *function))                                                                 \
+    NEEDED(function_attribute, cuFuncGetAttribute, (int *value, int attribute, void *function))                        \
+    NEEDED(launch, cuLaunchKernel,                                                                                     \
+           (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,     \
+            unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))                   \
+    NEEDED(launch_host, cuLaunchHostFunc, (void *stream, void (*function)(void *arg), void *arg))                      \
+    NEEDED(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                               \
+    NEEDED(capture_begin, cuStreamBeginCapture_v2, (void *stream, int mode))                                           \
+    NEEDED(capture_end, cuStreamEndCapture, (void *stream, void **graph))                                              \
+    LATER(capture_info, cuStreamGetCaptureInfo_v2,                                                                     \
+          (void *stream, int *status, uint64_t *id, void **graph, void *const **nodes, size_t *n))                     \
+    LATER(capture_info_edges, cuStreamGetCaptureInfo_v3,                                                               \
+          (void *stream, int *status, uint64_t *id, void **graph, void *const **nodes, const void **edges, size_t *n)) \
+    LATER(capture_update, cuStreamUpdateCaptureDependencies, (void *stream, void **nodes, size_t n, unsigned flags))   \
+    LATER(capture_update_edges, cuStreamUpdateCaptureDependencies_v2,                                                  \
+          (void *stream, void **nodes, const void *edges, size_t n, unsigned flags))                                   \
+    NEEDED(graph_add_empty, cuGraphAddEmptyNode, (void **node, void *graph, void *const *after, size_t n))             \
+    NEEDED(graph_instantiate, cuGraphInstantiateWithFlags, (void **out, void *graph, unsigned long long flags))        \
+    NEEDED(graph_launch, cuGraphLaunch, (void *graph, void *stream))                                                   \
+    NEEDED(graph_exec_destroy, cuGraphExecDestroy, (void *graph))                                                      \
+    NEEDED(graph_destroy, cuGraphDestroy, (void *graph))
+
+struct cuda_driver {
+#define CUDA_DRIVER_MEMBER(member, symbol, parameters) int(*member) parameters;
+    CUDA_DRIVER_CALLS(CUDA_DRIVER_MEMBER, CUDA_DRIVER_MEMBER)
+#undef CUDA_DRIVER_MEMBER
+    const void *standin_kernels; /* NULL: a real driver */
+    int version;
+    uint32_t n_devices;
+};
+
+/* ---- driver.c ---- */
+/* Opens and initialises the driver at first use; NULL where there is no device that can be used: why, says
+ * tutti_gpu_absence. */
+const struct cuda_driver *cuda_driver(void);
+/* The same, but never loads what nobody in this process uses yet. */
+const struct cuda_driver *cuda_driver_in_use(void);
+/* This process is a child of one that used the driver, which can not be used here. */
+bool cuda_forked(void);
+enum tutti_status cuda_fail_forked(void);
+/* OK for OK, PENDING for not ready; else fails with "CALL on CUDA device 0 (its name): the driver's words (its name for
+ * them)": MEMORY, UNSUPPORTED (peers, what this driver or device has not), all else SYSTEM. */
+enum tutti_status cuda_result(const struct tutti_gpu *gpu, int result, const char *call);
+
+/* ---- gpu.c: what a gpu is besides what all see ---- */
+struct cuda_import {
+    struct cuda_ipc_handle handle;
+    uint64_t pointer;
+    uint32_t n_uses;
+};
+struct cuda_kernel {
+    const char *name; /* the driver's */
+    void *function;
+};
+struct cuda_gpu {
+    struct tutti_gpu seen;
+    const struct cuda_driver *driver;
+    uint32_t n_uses;
+    void *stream; /* for what is waited for at once */
+    void **modules;
+    size_t n_modules;
+    struct cuda_kernel *kernels; /* ordered by name */
+    size_t n_kernels;
+    struct cuda_import *imports; /* under the lock */
+    size_t n_imports, import_capacity;
+};
+static inline struct cuda_gpu *cuda_gpu_of(struct tutti_gpu *gpu)
+{
+    return (struct cuda_gpu *)gpu; /* its first member */
+}
+static inline const struct cuda_driver *cuda_calls(const struct tutti_gpu *gpu)
+{
+    return ((const struct cuda_gpu *)gpu)->driver;
+}
+void cuda_lock(void); /* of the process's gpus */
+void cuda_unlock(void);
+/* Ends what tutti_gpu_enter began, and says what became of the call. */
+static inline enum tutti_status cuda_done(const struct tutti_gpu *gpu, const struct tutti_gpu_scope *scope, int result,
+                                          const char *call)
+{
+    tutti_gpu_leave(scope);
+    return result == CUDA_RESULT_OK ? TUTTI_OK : cuda_result(gpu, result, call);
+}
+
+/* The same around calls that a capture somewhere in this process would forbid, or be ended by (allocations, queries):
+ * they are none of its business. */
+struct cuda_aside {
+    struct tutti_gpu_scope scope;
+    int mode;
+};
+enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside);
+enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call);
+
+/* ---- gpu_kernels.c ---- */
+enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu); /* the context is current; unload also after a failure */
+void cuda_kernels_unload(struct cuda_gpu *gpu);
+
+/* ---- images.c, which the build writes: what nvcc made of the .cu files ---- */
+struct cuda_image {
+    const char *name; /* of the .cu file */
+    const void *begin;
+};
+extern const struct cuda_image cuda_images[];
+extern const size_t cuda_n_images;
+extern const char cuda_images_for[], cuda_images_toolkit[]; /* "80 90 100", "13.0"; empty without nvcc */
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Devices that this process has open, counted: their facts, primary contexts, who reaches whom. */
+
+#include "device/cuda/driver.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define GPUS_MAX 64 /* of a host */
+
+/* By ordinal; under the lock. Devices are the process's, like the driver. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cuda_gpu *opened[GPUS_MAX];
+
+void cuda_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void cuda_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- contexts ---- */
+
+enum tutti_status tutti_gpu_enter(struct tutti_gpu *gpu, struct tutti_gpu_scope *scope)
+{
+    if (__builtin_expect(cuda_forked(), 0)) return cuda_fail_forked();
+    scope->changed = false;
+    int result = cuda_calls(gpu)->context_get(&scope->before);
+    if (result == CUDA_RESULT_OK && scope->before == gpu->context) return TUTTI_OK;
+    if (result == CUDA_RESULT_OK) result = cuda_calls(gpu)->context_set(gpu->context);
+    scope->changed = result == CUDA_RESULT_OK;
+    return cuda_result(gpu, result, "cuCtxSetCurrent");
+}
+
+void tutti_gpu_leave(const struct tutti_gpu_scope *scope)
+{
+    if (!scope->changed) return;
+    const struct cuda_driver *driver = cuda_driver();
+    if (driver) driver->context_set(scope->before);
+}
+
+enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside)
+{
+    TUTTI_TRY(tutti_gpu_enter(gpu, &aside->scope));
+    aside->mode = CUDA_CAPTURE_MODE_RELAXED;
+    const int result = cuda_calls(gpu)->capture_mode(&aside->mode); /* it is exchanged */
+    if (result == CUDA_RESULT_OK) return TUTTI_OK;
+    return cuda_done(gpu, &aside->scope, result, "cuThreadExchangeStreamCaptureMode");
+}
+
+enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call)
+{
+    cuda_calls(gpu)->capture_mode(&aside->mode);
+    return cuda_done(gpu, &aside->scope, result, call);
+}
+
+int32_t tutti_gpu_current(void)
+{
+    const struct cuda_driver *driver = cuda_driver_in_use();
+    int device;
+    void *context = NULL;
+    if (!driver || driver->context_get(&context) != CUDA_RESULT_OK || !context) return -1;
+    return driver->context_device(&device) == CUDA_RESULT_OK ? device : -1;
+}
+
+/* ---- opening ---- */
+
+static enum tutti_status facts_read(struct cuda_gpu *gpu)
+{
+    const struct cuda_driver *driver = gpu->driver;
+    struct tutti_gpu *seen = &gpu->seen;
+    const int device = seen->ordinal;
+    struct cuda_uuid uuid;
+    int major = 0, minor = 0, n_sms = 0, integrated = 0, result;
+    if ((result = driver->device_name(seen->name, sizeof seen->name, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_uuid(&uuid, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_attribute(&n_sms, CUDA_DEVICE_N_SMS, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_attribute(&integrated, CUDA_DEVICE_INTEGRATED, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_attribute(&major, CUDA_DEVICE_CAPABILITY_MAJOR, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_attribute(&minor, CUDA_DEVICE_CAPABILITY_MINOR, device)) != CUDA_RESULT_OK)
+        return cuda_result(seen, result, "cuDeviceGetAttribute");
+    memcpy(seen->uuid, uuid.bytes, sizeof seen->uuid);
+    seen->n_sms = (uint32_t)n_sms;
+    seen->capability = (uint32_t)(major * 10 + minor);
+    seen->integrated = integrated != 0;
+    return TUTTI_OK;
+}
+
+/* With the context that gpu_open retained. */
+static enum tutti_status gpu_prepare(struct cuda_gpu *gpu)
+{
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(&gpu->seen, &aside));
+    const int result = gpu->driver->stream_create(&gpu->stream, CUDA_STREAM_NON_BLOCKING);
+    const enum tutti_status status =
+        result == CUDA_RESULT_OK ? cuda_kernels_load(gpu) : cuda_result(&gpu->seen, result, "cuStreamCreate");
+    cuda_aside_done(&gpu->seen, &aside, CUDA_RESULT_OK, "");
+    return status;
+}
+
+/* Also of what was half made. */
+static void gpu_destroy(struct cuda_gpu *gpu)
+{
+    struct cuda_aside aside;
+    if (gpu->seen.context && !cuda_forked()) {
+        if (cuda_aside_enter(&gpu->seen, &aside) == TUTTI_OK) {
+            cuda_kernels_unload(gpu);
+            if (gpu->stream) gpu->driver->stream_destroy(gpu->stream);
+            cuda_aside_done(&gpu->seen, &aside, CUDA_RESULT_OK, "");
+        }
+        gpu->driver->primary_release(gpu->seen.ordinal);
+    }
+    tutti_free(gpu->imports);
+    tutti_free(gpu);
+}
+
+static enum tutti_status gpu_create(const struct cuda_driver *driver, int32_t ordinal, struct cuda_gpu **out)
+{
+    struct cuda_gpu *gpu = tutti_alloc(sizeof *gpu);
+    if (!gpu) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
+    gpu->driver = driver;
+    gpu->seen.ordinal = ordinal;
+    enum tutti_status status;
+    TUTTI_TRY_GOTO(status, facts_read(gpu), err_gpu);
+    const int result = driver->primary_retain(&gpu->seen.context, ordinal);
+    if (result != CUDA_RESULT_OK) gpu->seen.context = NULL;
+    TUTTI_TRY_GOTO(status, cuda_result(&gpu->seen, result, "cuDevicePrimaryCtxRetain"), err_gpu);
+    TUTTI_TRY_GOTO(status, gpu_prepare(gpu), err_gpu);
+    *out = gpu;
+    return TUTTI_OK;
+err_gpu:
+    gpu_destroy(gpu);
+    return status;
+}
+
+enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    if (!driver) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_gpu_absence());
+    const uint32_t n = driver->n_devices < GPUS_MAX ? driver->n_devices : GPUS_MAX;
+    if (ordinal < 0 || (uint32_t)ordinal >= n)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no CUDA device %d: this process sees %u, from 0", ordinal,
+                          n);
+    cuda_lock();
+    enum tutti_status status = TUTTI_OK;
+    if (!opened[ordinal]) status = gpu_create(driver, ordinal, &opened[ordinal]);
+    if (status == TUTTI_OK) {
+        opened[ordinal]->n_uses++;
+        *out = &opened[ordinal]->seen;
+    }
+    cuda_unlock();
+    return status;
+}
+
+void tutti_gpu_close(struct tutti_gpu *gpu)
+{
+    if (!gpu || cuda_forked()) return; /* a child's copies go with it */
+    cuda_lock();
+    struct cuda_gpu *own = cuda_gpu_of(gpu);
+    if (--own->n_uses == 0) {
+        opened[gpu->ordinal] = NULL;
+        gpu_destroy(own);
+    }
+    cuda_unlock();
+}
+
+/* ---- peers ---- */
+
+enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other)
+{
+    if (gpu == other) return TUTTI_OK;
+    struct cuda_aside aside;
+    int can = 0;
+    TUTTI_TRY(cuda_result(gpu, cuda_calls(gpu)->device_can_reach(&can, gpu->ordinal, other->ordinal),
+                          "cuDeviceCanAccessPeer"));
+    if (!can)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "CUDA device %d (%s) does not reach the memory of device %d (%s)",
+                          gpu->ordinal, gpu->name, other->ordinal, other->name);
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->context_reach(other->context, 0);
+    const bool there = result == CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED;
+    return cuda_aside_done(gpu, &aside, there ? CUDA_RESULT_OK : result, "cuCtxEnablePeerAccess");
+}
+
+bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16])
+{
+    const struct cuda_driver *driver = cuda_calls(gpu);
+    struct cuda_uuid other;
+    int can = 0;
+    if (cuda_forked()) return false;
+    for (int i = 0; i < (int)driver->n_devices; i++) {
+        if (driver->device_uuid(&other, i) != CUDA_RESULT_OK || memcmp(other.bytes, uuid, sizeof other.bytes) != 0)
+            continue;
+        return i == gpu->ordinal || (driver->device_can_reach(&can, gpu->ordinal, i) == CUDA_RESULT_OK && can);
+    }
+    return true;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Memory of devices, pinned memory of the host, and what a pointer points to. */
+
+#include "device/cuda/driver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- pointers ---- */
+
+int32_t tutti_gpu_of(const void *pointer)
+{
+    static const int attributes[] = {CUDA_POINTER_MEMORY_TYPE, CUDA_POINTER_IS_MANAGED, CUDA_POINTER_DEVICE_ORDINAL};
+    const struct cuda_driver *driver = cuda_driver_in_use();
+    unsigned type = 0, managed = 0; /* the driver writes 4 bytes for the first, 4 or 1 for the second */
+    int ordinal = -1;
+    void *values[] = {&type, &managed, &ordinal};
+    if (!driver || !pointer) return -1;
+    /* Of a pointer that it does not know this call says so in the values; the one for single attributes fails. */
+    if (driver->pointer_attributes(TUTTI_ARRAY_LEN(attributes), attributes, values, (uint64_t)(uintptr_t)pointer) !=
+        CUDA_RESULT_OK)
+        return -1;
+    return (type == CUDA_MEMORY_OF_DEVICE || managed) && ordinal >= 0 ? ordinal : -1;
+}
+
+static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct tutti_gpu_block *out)
+{
+    unsigned exportable = 0, managed = 0;
+    uint64_t base = 0;
+    unsigned long long id = 0;
+    size_t bytes = 0;
+    int result;
+    if ((result = driver->pointer_attribute(&base, CUDA_POINTER_RANGE_START, pointer)) != CUDA_RESULT_OK ||
+        (result = driver->pointer_attribute(&bytes, CUDA_POINTER_RANGE_SIZE, pointer)) != CUDA_RESULT_OK ||
+        (result = driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, pointer)) != CUDA_RESULT_OK)
+        return result;
+    /* Kinds of memory that the driver has no answer for have no handle. */
+    if (driver->pointer_attribute(&exportable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, pointer) != CUDA_RESULT_OK)
+        exportable = 0;
+    if (driver->pointer_attribute(&managed, CUDA_POINTER_IS_MANAGED, pointer) != CUDA_RESULT_OK) managed = 1;
+    *out = (struct tutti_gpu_block){
+        .base = (void *)(uintptr_t)base,
+        .bytes = bytes,
+        .id = id,
+        .exportable = exportable && !managed,
+    };
+    return CUDA_RESULT_OK;
+}
+
+enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out)
+{
+    const struct cuda_driver *driver = cuda_driver_in_use();
+    if (tutti_gpu_of(pointer) < 0 || !driver)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%p is no memory of a CUDA device", pointer);
+    return cuda_result(NULL, block_read(driver, (uint64_t)(uintptr_t)pointer, out), "cuPointerGetAttribute");
+}
+
+/* ---- allocation ---- */
+
+/* With the bytes in the sentence. */
+static enum tutti_status alloc_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call,
+                                    size_t bytes)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s of %zu bytes", call, bytes);
+    return cuda_aside_done(gpu, aside, result, text);
+}
+
+enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out)
+{
+    struct cuda_aside aside;
+    uint64_t pointer = 0;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->memory_alloc(&pointer, bytes ? bytes : 1);
+    TUTTI_TRY(alloc_done(gpu, &aside, result, "cuMemAlloc", bytes));
+    *out = (void *)(uintptr_t)pointer;
+    return TUTTI_OK;
+}
+
+void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
+{
+    struct cuda_aside aside;
+    if (!pointer || cuda_aside_enter(gpu, &aside) < 0) return;
+    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->memory_free((uint64_t)(uintptr_t)pointer), "cuMemFree");
+}
+
+enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void **out)
+{
+    struct cuda_aside aside;
+    void *pointer = NULL;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result =
+        cuda_calls(gpu)->host_alloc(&pointer, bytes ? bytes : 1, CUDA_HOST_PORTABLE | CUDA_HOST_DEVICEMAP);
+    TUTTI_TRY(alloc_done(gpu, &aside, result, "cuMemHostAlloc", bytes));
+    memset(pointer, 0, bytes);
+    *out = pointer;
+    return TUTTI_OK;
+}
+
+void tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer)
+{
+    struct cuda_aside aside;
+    if (!pointer || cuda_aside_enter(gpu, &aside) < 0) return;
+    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->host_free(pointer), "cuMemFreeHost");
+}
+
+/* ---- at once: on a stream of our own, so that nothing else is waited for ---- */
+
+static enum tutti_status sync_done(struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call)
+{
+    if (result == CUDA_RESULT_OK) result = cuda_calls(gpu)->stream_sync(cuda_gpu_of(gpu)->stream);
+    return cuda_aside_done(gpu, aside, result, call);
+}
+
+enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned char value, size_t bytes)
+{
+    struct cuda_aside aside;
+    if (bytes == 0) return TUTTI_OK;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result =
+        cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, cuda_gpu_of(gpu)->stream);
+    return sync_done(gpu, &aside, result, "cuMemsetD8Async");
+}
+
+enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes)
+{
+    struct cuda_aside aside;
+    if (bytes == 0) return TUTTI_OK;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes,
+                                                    cuda_gpu_of(gpu)->stream);
+    return sync_done(gpu, &aside, result, "cuMemcpyAsync");
+}
