@@ -79,7 +79,6 @@ function(tutti_cuda_kernels target dir)
   file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
   tutti_cuda_find(why)
   set(IMAGES_FOR "")
-  set(TUTTI_NVCC_VERSION "${TUTTI_NVCC_VERSION}")
   set(fatbins)
   if(TUTTI_NVCC AND kernels)
     list(JOIN TUTTI_NVCC_ARCHITECTURES " " IMAGES_FOR)
@@ -107,7 +106,8 @@ function(tutti_fatbin source fatbin)
   foreach(arch ${TUTTI_NVCC_ARCHITECTURES})
     list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
-  list(APPEND targets -gencode arch=compute_${arch},code=compute_${arch})
+  list(GET TUTTI_NVCC_ARCHITECTURES -1 last)
+  list(APPEND targets -gencode arch=compute_${last},code=compute_${last})
   add_custom_command(OUTPUT ${out}
     COMMAND ${TUTTI_NVCC} -std=c++17 -O3 -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include
             -MD -MF ${out}.d -o ${out} ${source}
