@@ -7,7 +7,7 @@ set -eu
 root=${1:?usage: layers.sh ROOT}
 cd "$root"
 
-find src include examples bindings \( -name '*.[ch]' -o -name '*.[ch]pp' \) 2>/dev/null | LC_ALL=C sort | xargs awk -v helpers="$(cd tests 2>/dev/null && echo *.h)" '
+find src include examples bindings \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | LC_ALL=C sort | xargs awk -v helpers="$(cd tests 2>/dev/null && echo *.h)" '
 BEGIN {
     n = split(helpers, names, " ") # what tests may include by bare name: the headers of tests/
     for (i = 1; i <= n; i++) helper[names[i]] = 1
@@ -47,8 +47,8 @@ FNR == 1 {
         if (other != folder && row[other] >= row[folder])
             refuse("src/" folder " (row " row[folder] ") may not include \"" name "\" (row " row[other] ")")
     }
-    else if (quoted && other == "" && !(name in helper) && !exists("src/" folder "/" name))
-        refuse("\"" name "\" is neither in src/" folder " nor in tests/")
+    else if (quoted && other == "" && !(name in helper) && !exists(here "/" name))
+        refuse("\"" name "\" is neither in " here " nor in tests/")
 }
 END {
     if (n_files == 0) { print "layers: no sources found"; exit 1 }

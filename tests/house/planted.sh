@@ -40,6 +40,11 @@ plant src/base/a.c '  #  include <comm/c.h>' 'may not include "comm/c.h"'
 plant src/engine/e.c '#include "model/choose.h"' 'may not include "model/choose.h"'
 plant src/engine/e.c '#include "../comm/c.h"' 'climbs out'
 plant src/engine/e.c '#include "a.h"' 'neither in src/engine nor in tests'
+mkdir "$tree/src/engine/k"
+printf '#include "k.cuh"\n#include "base/a.h"\n' >"$tree/src/engine/k/k.cu"
+: >"$tree/src/engine/k/k.cuh"
+plant src/engine/k/k.cu '#include "e.c"' 'neither in src/engine/k nor in tests'
+plant src/engine/k/k.cuh '#include "comm/c.h"' 'may not include "comm/c.h"'
 plant include/tutti/a.h '#include "base/a.h"' 'a public header'
 plant examples/x.c '#include "base/a.h"' 'an example may use only'
 plant bindings/x/x.cpp '#include "base/a.h"' 'a binding may use only'
@@ -52,7 +57,7 @@ rm -r "$tree/src/stray"
 expect pass "0 refused" sh "$here/layers.sh" "$tree"
 
 # ---- files ----
-find "$tree" -name '*.[ch]' -o -name '*.[ch]pp' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done
+find "$tree" -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done
 expect pass "0 refused" sh "$here/files.sh" "$tree"
 spoil() { # text of a file, words of the refusal
     printf "$1" >"$tree/src/base/spoilt.c"
