@@ -173,6 +173,19 @@ static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t o
 }
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
+/* ---- what was called past the engine and failed there (tell.c): the engine's sentences, which end the team on all
+ * members. A call is told of as its board says (seq 0: messages). Any thread. ---- */
+uint64_t tutti_team_timeout(const struct tutti_team *team);
+/* theirs: the last call of `peer`, NULL: none. */
+void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
+                             uint32_t peer, const struct tutti_board *theirs);
+void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                              const struct tutti_board *theirs);
+/* Messages between this rank and a peer of which the two think differently. */
+void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n);
+/* A peer is dead or has left, and the call waits for it. */
+void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life);
+
 /* ---- calls (call.c): steps that are whole collectives of a group of slots. A lane, which a back end opened for the
  * group, carries them out as runners, one after another; schedules are sealed for the lanes that their team has. ----
  */

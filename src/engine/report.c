@@ -97,7 +97,7 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
 
 /* ---- waiting in vain ---- */
 
-static void say_duration(char *out, size_t capacity, uint64_t ns)
+void tutti_say_duration(char *out, size_t capacity, uint64_t ns)
 {
     if (ns >= TUTTI_NS_PER_S)
         tutti_say(out, capacity, "%.1f s", (double)ns / 1e9);
@@ -105,35 +105,41 @@ static void say_duration(char *out, size_t capacity, uint64_t ns)
         tutti_say(out, capacity, "%.0f ms", (double)ns / 1e6);
 }
 
-/* "rank 2 has not called it (its last call is all_gather #16, complete)" */
+/* "rank 2 has not called it (its last call is all_gather #16, complete)". board: what it shows, NULL: nothing. */
+void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
+                     size_t capacity)
+{
+    if (life == TUTTI_LIFE_DEAD) {
+        tutti_say(out, capacity, "rank %u is dead", peer);
+    } else if (!board) {
+        tutti_say(out, capacity, "rank %u%s", peer,
+                  life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
+    } else if (board->seq < seq) {
+        tutti_say(out, capacity, "rank %u has %s ", peer, board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
+        tutti_say(out, capacity, board->state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
+        if (board->seq == 0)
+            tutti_say(out, capacity, " (it has called nothing yet)");
+        else
+            tutti_say(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
+                      board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
+                      board->completed >= board->seq ? "complete" : "in progress");
+    } else if (board->completed >= seq) {
+        tutti_say(out, capacity, "rank %u has completed it", peer);
+    } else {
+        tutti_say(out, capacity, "rank %u is in it", peer);
+        if (board->seq == seq && board->n_steps > 0)
+            tutti_say(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
+        if (board->seq == seq && board->peer >= 0) tutti_say(out, capacity, ", waiting for rank %d", board->peer);
+    }
+}
+
 static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char *out, size_t capacity)
 {
     struct tutti_transport *t = team->port->transport;
     enum tutti_life life = t->ops->life(t, team->members[peer]);
     struct tutti_board board;
 
-    if (life == TUTTI_LIFE_DEAD) {
-        tutti_say(out, capacity, "rank %u is dead", peer);
-    } else if (!tutti_team_peek(team, peer, &board)) {
-        tutti_say(out, capacity, "rank %u%s", peer,
-                  life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
-    } else if (board.seq < seq) {
-        tutti_say(out, capacity, "rank %u has %s ", peer, board.state == TUTTI_BOARD_LEFT ? "left without" : "not");
-        tutti_say(out, capacity, board.state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
-        if (board.seq == 0)
-            tutti_say(out, capacity, " (it has called nothing yet)");
-        else
-            tutti_say(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
-                      board.kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board.kind) : "?", board.seq,
-                      board.completed >= board.seq ? "complete" : "in progress");
-    } else if (board.completed >= seq) {
-        tutti_say(out, capacity, "rank %u has completed it", peer);
-    } else {
-        tutti_say(out, capacity, "rank %u is in it", peer);
-        if (board.seq == seq && board.n_steps > 0)
-            tutti_say(out, capacity, ", at step %u of %u", board.step + 1, board.n_steps);
-        if (board.seq == seq && board.peer >= 0) tutti_say(out, capacity, ", waiting for rank %d", board.peer);
-    }
+    tutti_say_state(tutti_team_peek(team, peer, &board) ? &board : NULL, life, seq, peer, out, capacity);
 }
 
 /* The rank that the chain of waiting ranks ends with. */
@@ -196,7 +202,7 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
 
     tutti_say_flight(flight, call, sizeof(call));
     tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
-    say_duration(text, sizeof(text), flight->work.timeout_ns);
+    tutti_say_duration(text, sizeof(text), flight->work.timeout_ns);
     if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
     if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
     if (peer >= 0) {
@@ -220,7 +226,7 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
 
     tutti_say_letter(letter, call, sizeof(call));
     tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
-    say_duration(text, sizeof(text), letter->work.timeout_ns);
+    tutti_say_duration(text, sizeof(text), letter->work.timeout_ns);
     tutti_say(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
     tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
 }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Sentences for calls that were made past the engine, on devices: what has become of them is found by those who look
+ * after them, and told as the engine tells of its own. */
+
+#include "engine/core.h"
+
+#include <string.h>
+
+uint64_t tutti_team_timeout(const struct tutti_team *team)
+{
+    return team->timeout_ns;
+}
+
+static void say_call(const struct tutti_team *team, const struct tutti_board *call, char *out, size_t capacity)
+{
+    if (call->seq > 0)
+        tutti_say_call(team, call, NULL, out, capacity);
+    else
+        snprintf(out, capacity, "messages on communicator %" PRIx64, team->id);
+}
+
+static void end(struct tutti_team *team, enum tutti_status status, const struct tutti_board *call, uint32_t peer,
+                const char *text)
+{
+    struct tutti_error error;
+    bool named = call && call->seq > 0 && call->kind < TUTTI_N_KINDS;
+
+    tutti_error_set(&error, status, "%s", text);
+    error.peer = (int32_t)peer;
+    error.step = TUTTI_NO_STEP;
+    error.seq = named ? call->seq : 0;
+    error.collective = named ? tutti_kind_name((enum tutti_kind)call->kind) : "";
+    tutti_team_fail(team, &error, true);
+    if (tutti_team_state(team, &error) < 0 && strcmp(error.text, text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", text);
+}
+
+void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
+                             uint32_t peer, const struct tutti_board *theirs)
+{
+    struct tutti_transport *t = team->port->transport;
+    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    say_call(team, call, what, sizeof(what));
+    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", what, team->slot);
+    tutti_say_duration(text, sizeof(text), timeout_ns);
+    tutti_say(text, sizeof(text), " on the device, waiting for rank %u", peer);
+    if (call->seq > 0 || life != TUTTI_LIFE_ALIVE) {
+        tutti_say(text, sizeof(text), "; ");
+        tutti_say_state(theirs, life, call->seq, peer, text, sizeof(text));
+    }
+    end(team, TUTTI_ERR_TIMEOUT, call, peer, text);
+}
+
+void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                              const struct tutti_board *theirs)
+{
+    char my_call[112], their_call[160], text[TUTTI_ERROR_TEXT];
+
+    tutti_say_board(call, my_call, sizeof(my_call));
+    tutti_say_board(theirs, their_call, sizeof(their_call));
+    if (call->seq != theirs->seq)
+        tutti_say(their_call, sizeof(their_call), " as its #%" PRIu64, theirs->seq);
+    else if (strcmp(my_call, their_call) == 0)
+        tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
+    snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
+             call->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)call->kind) : "call", call->seq, team->id,
+             peer, their_call, team->slot, my_call);
+    end(team, TUTTI_ERR_MISMATCH, call, peer, text);
+}
+
+void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n)
+{
+    char text[TUTTI_ERROR_TEXT];
+
+    snprintf(text, sizeof(text),
+             "messages on communicator %" PRIx64 ": of the first %" PRIu64
+             " messages between rank %u and rank %u one was received with another size than it was sent with",
+             team->id, n, team->slot, peer);
+    end(team, TUTTI_ERR_MISMATCH, NULL, peer, text);
+}
+
+void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life)
+{
+    bool dead = life == TUTTI_LIFE_DEAD;
+    char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    say_call(team, call, what, sizeof(what));
+    tutti_say(text, sizeof(text), "rank %u %s while rank %u waited for it in %s", peer,
+              dead ? "died (its process is gone)" : "left the communicator", team->slot, what);
+    end(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, call, peer, text);
+}
