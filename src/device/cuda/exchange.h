@@ -30,6 +30,7 @@
 #define CUDA_MAX_BLOCKS 128   /* of a launch */
 #define CUDA_LEAST_TILE 8192  /* bytes: 16 for each of the threads that move a tile */
 #define CUDA_TILE_THREADS 544 /* of a block of `tiles`: 16 warps that move data, one that signals */
+#define CUDA_LINE_THREADS 512 /* at most, of a block of `lines`, `sentinel` and `sentinel2` */
 #define CUDA_TIMEOUT 1        /* of reports: the deadline passed while waiting for `peer`; */
 #define CUDA_STOPPED 2        /* the host stopped the communicator */
 
@@ -53,7 +54,7 @@ struct cuda_layout {
     uint64_t lines;       /* [2 slots][source][block][2 * line_bytes] */
     uint64_t sentinel[2]; /* phase -> [2 slots][source][block][sentinel_bytes], all ones when idle */
     uint64_t begun; /* uint32_t [source][block]: source has completed all its line and sentinel calls before that one */
-    uint64_t called; /* uint32_t [2][block]: own count of line calls, of sentinel calls */
+    uint64_t called; /* uint32_t [block]: own count of line and sentinel calls */
     /* tiles */
     uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times CUDA_LEAST_TILE */
@@ -101,7 +102,8 @@ struct cuda_part {
  * launch the same grid. In `tiles`, tile j of the part for q belongs to block j % cuda_tile_blocks(bytes, ...), which
  * sender and receiver compute alike; a launch has as many blocks as its longest part (the own one included) asks for,
  * of CUDA_TILE_THREADS threads.
- * In a move by tiles no part waits for another, whoever its peer is. */
+ * In a move by tiles no part waits for another, whoever its peer is. Blocks of `lines` and `sentinel` have a multiple
+ * of 32 threads, at most CUDA_LINE_THREADS, and units * threads * 16 is at most line_bytes or sentinel_bytes. */
 struct cuda_exchange {
     struct cuda_call call;
     const char *in;
@@ -109,6 +111,7 @@ struct cuda_exchange {
     uint64_t result_bytes;
     struct cuda_part send[CUDA_MAX_RANKS], recv[CUDA_MAX_RANKS];
     uint32_t units; /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer: 1, 2, 4 or 8 */
+    uint32_t whole, alike; /* what cuda_exchange_seal found; zeros are right, too, and slower */
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the
@@ -119,7 +122,7 @@ struct cuda_two_shot {
     const char *in;
     char *out;
     uint64_t bytes, shard_bytes;
-    uint32_t units;
+    uint32_t units; /* that each thread pushes of each shard */
 };
 
 /* `meet`: one block; returns when all ranks have come to it, with everything that they (their streams) wrote before.
@@ -148,7 +151,7 @@ struct cuda_tiling {
     uint32_t tile_bytes, blocks;
     uint64_t tiles;
 };
-CUDA_BOTH static inline struct cuda_tiling cuda_tiling(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
+CUDA_BOTH static inline struct cuda_tiling cuda_tiling_of(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
     struct cuda_tiling t;
     t.tile_bytes = CUDA_LEAST_TILE;
@@ -162,7 +165,26 @@ CUDA_BOTH static inline struct cuda_tiling cuda_tiling(uint64_t bytes, uint32_t 
 }
 CUDA_BOTH static inline uint32_t cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
-    return cuda_tiling(bytes, tile_bytes, n_blocks).blocks;
+    return cuda_tiling_of(bytes, tile_bytes, n_blocks).blocks;
+}
+
+/* The last thing to do to the parameter of `lines` and `sentinel`: `whole` is how many units of every part are 16 bytes
+ * at a multiple of 16 (all: UINT32_MAX), `alike` whether all are sent the same bytes. */
+static inline void cuda_exchange_seal(struct cuda_exchange *x)
+{
+    uint64_t places = (uint64_t)(uintptr_t)x->in | (uint64_t)(uintptr_t)x->out, least = UINT32_MAX;
+    x->alike = 1;
+    for (uint32_t q = 0; q < x->call.n; q++) {
+        const struct cuda_part parts[2] = {x->send[q], x->recv[q]};
+        if (parts[0].at != x->send[0].at || parts[0].bytes != x->send[0].bytes) x->alike = 0;
+        for (uint32_t k = 0; k < 2; k++) {
+            if (parts[k].bytes > 0) places |= parts[k].at;
+            if (parts[k].bytes % 16 && parts[k].bytes / 16 < least) least = parts[k].bytes / 16;
+        }
+    }
+    places |= x->recv[x->call.me].at; /* of a result to which the own part may not belong */
+    if (x->result_bytes % 16 && x->result_bytes / 16 < least) least = x->result_bytes / 16;
+    x->whole = places % 16 ? 0 : (uint32_t)least;
 }
 
 #endif

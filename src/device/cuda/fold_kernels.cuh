@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_FOLD_KERNELS_CUH
+#define TUTTI_DEVICE_CUDA_FOLD_KERNELS_CUH
+
+/* Folding chunks that lie on this device, after copy engines have brought them: every thread takes units in turns of
+ * the grid. The grid's size is the caller's: some 64 blocks of 512 threads read at most of the memory's speed. */
+
+#include "fold.cuh"
+#include "unit.cuh"
+
+struct cuda_chunk_sources {
+    const struct cuda_fold &x;
+    uint64_t at, left; /* of the unit */
+
+    CUDA_DEVICE cuda_words unit(const cuda_chunk_sources &s, uint32_t q, bool wanted)
+    {
+        return wanted ? cuda_get(s.x.from[q] + s.at, s.left) : cuda_words{};
+    }
+};
+
+template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cuda_fold &x)
+{
+    const uint32_t threads = cuda_threads() * cuda_blocks(), ranks = (1u << x.call.n) - 1;
+    for (uint64_t at = (cuda_block() * cuda_threads() + cuda_thread()) * (uint64_t)16; at < x.bytes;
+         at += (uint64_t)threads * 16) {
+        const cuda_chunk_sources sources = {x, at, x.bytes - at};
+        cuda_put(x.out + at, cuda_fold_ranks<R, N>(sources, ranks, x.call, true), x.bytes - at);
+    }
+}
+
+#define CUDA_FOLD(name, reducer, ranks)                                                                                \
+    CUDA_KERNEL(fold_##name##_##ranks, struct cuda_fold, x, 512)                                                       \
+    {                                                                                                                  \
+        cuda_fold_chunks<reducer, ranks>(x);                                                                           \
+    }
+
+#endif
