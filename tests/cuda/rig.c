@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See rig.h. */
+#include "cuda/rig.h"
+
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SKIPPED = 77, MOST_DEVICES = 2 };
+#define TIMEOUT_NS (UINT64_C(20) * 1000000000)
+
+static void check(enum tutti_status status, const char *what)
+{
+    if (status == TUTTI_OK) return;
+    fail_msg("%s: %s", what, tutti_last_error()->text);
+}
+#define OK(call) check(call, #call)
+
+void rig_need_device(void)
+{
+    if (tutti_gpu_absence() == NULL) return;
+    printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
+    exit(SKIPPED);
+}
+
+bool rig_is_slow(void)
+{
+    return getenv("TUTTI_CUDA_DRIVER") != NULL;
+}
+
+uint32_t rig_devices(void)
+{
+    if (tutti_gpu_count() < MOST_DEVICES) return 1;
+    struct tutti_gpu *a, *b;
+    OK(tutti_gpu_open(0, &a));
+    OK(tutti_gpu_open(1, &b));
+    const bool both = tutti_gpu_may_reach(a, b->uuid) && tutti_gpu_may_reach(b, a->uuid);
+    tutti_gpu_close(b);
+    tutti_gpu_close(a);
+    return both ? MOST_DEVICES : 1;
+}
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+    const uint64_t at = *end;
+    *end = (at + bytes + 255) / 256 * 256;
+    return at;
+}
+
+static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
+{
+    const uint64_t rings = (uint64_t)shape->n * shape->n_blocks;
+    uint64_t end = 0;
+    *l = (struct cuda_layout){.n_blocks = shape->n_blocks,
+                              .line_bytes = shape->line_bytes,
+                              .sentinel_bytes = shape->sentinel_bytes,
+                              .tile_bytes = shape->tile_bytes,
+                              .n_tiles = shape->n_tiles};
+    l->sentinel[0] = take(&end, 2 * rings * shape->sentinel_bytes);
+    l->sentinel[1] = take(&end, 2 * rings * shape->sentinel_bytes);
+    l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
+    l->tiles = take(&end, rings * shape->n_tiles * shape->tile_bytes);
+    l->begun = take(&end, rings * sizeof(uint32_t));
+    l->called = take(&end, (uint64_t)2 * shape->n_blocks * sizeof(uint32_t));
+    l->arrived = take(&end, rings * sizeof(uint32_t));
+    l->returned = take(&end, rings * sizeof(uint32_t));
+    l->sent = take(&end, rings * sizeof(uint64_t));
+    l->received = take(&end, rings * sizeof(uint64_t));
+    l->met = take(&end, shape->n * sizeof(uint32_t));
+    l->met_own = take(&end, sizeof(uint32_t));
+    l->bytes = end;
+}
+
+void rig_open(struct rig *rig, const struct rig_shape *shape)
+{
+    *rig = (struct rig){.n = shape->n};
+    lay_out(shape, &rig->layout);
+    const uint32_t n_devices = shape->n_devices ? shape->n_devices : 1;
+    for (uint32_t r = 0; r < rig->n; r++) {
+        OK(tutti_gpu_open((int32_t)(r % n_devices), &rig->gpus[r]));
+        for (uint32_t q = 0; q < r; q++) {
+            OK(tutti_gpu_reach(rig->gpus[r], rig->gpus[q]));
+            OK(tutti_gpu_reach(rig->gpus[q], rig->gpus[r]));
+        }
+        void *scratch;
+        OK(tutti_gpu_alloc(rig->gpus[r], rig->layout.bytes, &scratch));
+        OK(tutti_gpu_set(rig->gpus[r], scratch, 0, rig->layout.bytes));
+        OK(tutti_gpu_set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
+        rig->scratch[r] = scratch;
+        OK(tutti_gpu_stream_create(rig->gpus[r], &rig->streams[r]));
+    }
+    void *control;
+    OK(tutti_gpu_alloc_host(rig->gpus[0], sizeof *rig->control, &control));
+    rig->control = control;
+}
+
+void rig_close(struct rig *rig)
+{
+    tutti_gpu_free_host(rig->gpus[0], rig->control);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        tutti_gpu_stream_destroy(rig->gpus[r], rig->streams[r]);
+        tutti_gpu_free(rig->gpus[r], rig->scratch[r]);
+    }
+    for (uint32_t r = 0; r < rig->n; r++) tutti_gpu_close(rig->gpus[r]);
+}
+
+struct cuda_call rig_call(const struct rig *rig, uint32_t me)
+{
+    struct cuda_call call = {.control = rig->control,
+                             .layout = rig->layout,
+                             .n = rig->n,
+                             .me = me,
+                             .seq = rig->seq,
+                             .timeout_ns = rig_is_slow() ? TIMEOUT_NS * 10 : TIMEOUT_NS};
+    memcpy(call.base, rig->scratch, sizeof call.base);
+    return call;
+}
+
+void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer)
+{
+    for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_%s_%u", protocol, reducer, most);
+        void *kernel = most >= rig->n ? tutti_gpu_kernel(rig->gpus[me], name) : NULL;
+        if (kernel) return kernel;
+    }
+    fail_msg("there is no kernel %s_%s for %u ranks", protocol, reducer, rig->n);
+    return NULL;
+}
+
+void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args)
+{
+    const struct tutti_gpu_launch launch = {
+        .kernel = kernel, .stream = rig->streams[me], .blocks = blocks, .threads = threads};
+    struct tutti_gpu_scope scope;
+    assert_non_null(kernel);
+    OK(tutti_gpu_enter(rig->gpus[me], &scope));
+    OK(tutti_gpu_launch(rig->gpus[me], &launch, args));
+    tutti_gpu_leave(&scope);
+}
+
+void rig_sync(struct rig *rig)
+{
+    for (uint32_t r = 0; r < rig->n; r++) OK(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]));
+    if (rig->control->stop)
+        fail_msg("a wait for rank %d ended with %u in call %llu", rig->control->peer, rig->control->stop,
+                 (unsigned long long)rig->control->seq);
+    rig->seq++;
+}
+
+void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes)
+{
+    void *pointer;
+    OK(tutti_gpu_alloc(rig->gpus[me], bytes, &pointer));
+    return pointer;
+}
+
+void rig_free(const struct rig *rig, uint32_t me, void *pointer)
+{
+    tutti_gpu_free(rig->gpus[me], pointer);
+}
+
+void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes)
+{
+    OK(tutti_gpu_copy_now(rig->gpus[me], dst, src, bytes));
+}
