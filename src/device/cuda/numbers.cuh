@@ -12,12 +12,12 @@
 
 #include "intrinsics.cuh"
 
-CUDA_DEVICE uint32_t cuda_word(const cuda_words &unit, uint32_t k)
+CUDA_DEVICE uint32_t cuda_word(cuda_words unit, uint32_t k)
 {
     return k < 2 ? (k == 0 ? unit.x : unit.y) : (k == 2 ? unit.z : unit.w);
 }
 
-CUDA_DEVICE uint64_t cuda_double_word(const cuda_words &unit, uint32_t k)
+CUDA_DEVICE uint64_t cuda_double_word(cuda_words unit, uint32_t k)
 {
     return cuda_word(unit, 2 * k) | (uint64_t)cuda_word(unit, 2 * k + 1) << 32;
 }
@@ -28,7 +28,7 @@ template <typename T, typename Wide, typename Unsigned> struct cuda_integer {
     static constexpr uint32_t bytes = sizeof(T), n = 16 / bytes, word = 0;
     static constexpr bool is_integer = true, is_complex = false, is_bool = false;
 
-    CUDA_DEVICE void take(part *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(part *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < n; k++) {
@@ -77,7 +77,7 @@ struct cuda_bool {
     static constexpr uint32_t n = 4, word = 0;
     static constexpr bool is_integer = true, is_complex = false, is_bool = true;
 
-    CUDA_DEVICE void take(part *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(part *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < n; k++) {
@@ -127,7 +127,7 @@ template <typename Part> struct cuda_real {
 struct cuda_float32 : cuda_real<float> {
     static constexpr uint32_t n = 4, word = 4;
 
-    CUDA_DEVICE void take(float *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(float *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < n; k++) parts[k] = cuda_float(cuda_word(unit, k));
@@ -142,7 +142,7 @@ struct cuda_float32 : cuda_real<float> {
 struct cuda_float64 : cuda_real<double> {
     static constexpr uint32_t n = 2, word = 8;
 
-    CUDA_DEVICE void take(double *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(double *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < n; k++) parts[k] = cuda_double(cuda_double_word(unit, k));
@@ -165,7 +165,7 @@ struct cuda_complex128 : cuda_float64 {
 struct cuda_bfloat16 : cuda_real<float> {
     static constexpr uint32_t n = 8, word = 4;
 
-    CUDA_DEVICE void take(float *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(float *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < 4; k++) {
@@ -191,7 +191,7 @@ struct cuda_bfloat16 : cuda_real<float> {
 struct cuda_float16 : cuda_real<float> {
     static constexpr uint32_t n = 8, word = 4;
 
-    CUDA_DEVICE void take(float *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(float *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < 4; k++) {
@@ -242,7 +242,7 @@ template <uint32_t MANTISSA, uint32_t BIAS, uint32_t LIMIT> struct cuda_float8 :
         const uint32_t number = magnitude < (128 - BIAS) << 23 ? tiny : normal;
         return LIMIT == nan && number == nan ? nan : number | sign;
     }
-    CUDA_DEVICE void take(float *parts, const cuda_words &unit)
+    CUDA_DEVICE void take(float *parts, cuda_words unit)
     {
         CUDA_UNROLL
         for (uint32_t k = 0; k < n; k++) parts[k] = widen(cuda_word(unit, k / 4) >> (k % 4 * 8) & 0xff);

@@ -44,7 +44,7 @@ template <typename T> CUDA_DEVICE void cuda_multiply_complex(typename T::part *a
     }
 }
 
-template <typename T, uint32_t OP> CUDA_DEVICE void cuda_fold_unit(cuda_total<T> *total, const cuda_words &unit)
+template <typename T, uint32_t OP> CUDA_DEVICE void cuda_fold_unit(cuda_total<T> *total, cuda_words unit)
 {
     typename T::part parts[T::n];
     T::take(parts, unit);
@@ -62,7 +62,7 @@ template <typename T> struct cuda_reducer {
     using total = cuda_total<T>;
     static constexpr bool moves = false;
 
-    CUDA_DEVICE void first(total *sum, const cuda_words &unit) { T::take(sum->parts, unit); }
+    CUDA_DEVICE void first(total *sum, cuda_words unit) { T::take(sum->parts, unit); }
     CUDA_DEVICE cuda_words result(const total &sum, uint32_t divisor)
     {
         if (divisor == 0) return T::give(sum.parts);
@@ -72,7 +72,7 @@ template <typename T> struct cuda_reducer {
         return T::give(quotient.parts);
     }
     /* The factor is one element: repeated over a unit it makes parts of its own. */
-    CUDA_DEVICE cuda_words scale(const cuda_words &unit, const unsigned char *factor)
+    CUDA_DEVICE cuda_words scale(cuda_words unit, const unsigned char *factor)
     {
         if constexpr (T::is_bool) return unit;
         constexpr uint32_t elements = T::is_complex ? T::n / 2 : T::n, bytes = 16 / elements;
@@ -87,14 +87,14 @@ template <typename T> struct cuda_reducer {
 };
 
 template <typename T> struct cuda_fold_sum : cuda_reducer<T> {
-    CUDA_DEVICE void next(cuda_total<T> *total, const cuda_words &unit, uint32_t)
+    CUDA_DEVICE void next(cuda_total<T> *total, cuda_words unit, uint32_t)
     {
         cuda_fold_unit<T, TUTTI_SUM>(total, unit);
     }
 };
 
 template <typename T> struct cuda_fold_any : cuda_reducer<T> {
-    CUDA_DEVICE void next(cuda_total<T> *total, const cuda_words &unit, uint32_t op)
+    CUDA_DEVICE void next(cuda_total<T> *total, cuda_words unit, uint32_t op)
     {
         if (op == TUTTI_PROD) return cuda_fold_unit<T, TUTTI_PROD>(total, unit);
         if constexpr (!T::is_complex) {
