@@ -6,7 +6,7 @@
  * the grid. The grid's size is the caller's: some 64 blocks of 512 threads read at most of the memory's speed. */
 
 #include "fold.cuh"
-#include "unit.cuh"
+#include "units.cuh"
 
 struct cuda_chunk_sources {
     const struct cuda_fold &x;
@@ -14,7 +14,7 @@ struct cuda_chunk_sources {
 
     CUDA_DEVICE cuda_words unit(const cuda_chunk_sources &s, uint32_t q, bool wanted)
     {
-        return wanted ? cuda_get(s.x.from[q] + s.at, s.left) : cuda_words{};
+        return wanted ? cuda_take_unit<false>(s.x.from[q] + s.at, s.left) : cuda_words{};
     }
 };
 
@@ -24,7 +24,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cu
     for (uint64_t at = (cuda_block() * cuda_threads() + cuda_thread()) * (uint64_t)16; at < x.bytes;
          at += (uint64_t)threads * 16) {
         const cuda_chunk_sources sources = {x, at, x.bytes - at};
-        cuda_put(x.out + at, cuda_fold_ranks<R, N>(sources, ranks, x.call, true), x.bytes - at);
+        cuda_give_unit<false>(x.out + at, cuda_fold_ranks<R, N>(sources, ranks, x.call, true), x.bytes - at);
     }
 }
 

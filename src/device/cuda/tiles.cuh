@@ -30,7 +30,7 @@
  */
 
 #include "fold.cuh"
-#include "unit.cuh"
+#include "units.cuh"
 #include "wait.cuh"
 
 constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 1; /* warps */
@@ -178,7 +178,7 @@ CUDA_DEVICE void cuda_leaving_load(const struct cuda_exchange &x, cuda_leaving *
     CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
     {
         const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-        if (at < l->tile.bytes) l->units[u] = cuda_get(cuda_leaving_from(x, *l) + at, l->tile.bytes - at);
+        if (at < l->tile.bytes) l->units[u] = cuda_take_unit<false>(cuda_leaving_from(x, *l) + at, l->tile.bytes - at);
     }
 }
 
@@ -202,7 +202,7 @@ CUDA_DEVICE void cuda_leaving_store(const struct cuda_exchange &x, cuda_leaving 
             if (x.call.scales) l->units[u] = R::scale(l->units[u], x.call.factor);
         }
         if (own) {
-            cuda_put(to + at, l->units[u], l->tile.bytes - at);
+            cuda_give_unit<false>(to + at, l->units[u], l->tile.bytes - at);
         } else {
             cuda_write_words(to + at, l->units[u]); /* slots have room for a whole unit */
         }
@@ -236,7 +236,7 @@ CUDA_DEVICE void cuda_take_tile(const struct cuda_exchange &x, const cuda_tile &
         CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
         {
             const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-            if (at < tile.bytes) cuda_put(to + at, units[u], tile.bytes - at);
+            if (at < tile.bytes) cuda_give_unit<false>(to + at, units[u], tile.bytes - at);
         }
     }
 }
@@ -252,7 +252,7 @@ struct cuda_tile_sources {
     {
         const uint32_t slot = cuda_shuffle(s.streams.slot, cuda_from + q), me = s.x.call.me;
         if (!wanted) return cuda_words{};
-        if (q == me) return cuda_get(s.x.in + s.x.send[me].at + s.at, s.left);
+        if (q == me) return cuda_take_unit<false>(s.x.in + s.x.send[me].at + s.at, s.left);
         return cuda_read_words(cuda_ring(s.x.call, me, q, slot) + s.within);
     }
 };
@@ -266,7 +266,7 @@ CUDA_DEVICE void cuda_fold_tile(const struct cuda_exchange &x, const cuda_stream
         const uint32_t at = begin + cuda_thread() * 16, left = at < tile.bytes ? tile.bytes - at : 0;
         const cuda_tile_sources sources = {x, s, tile.at + at, at, left};
         const cuda_words unit = cuda_fold_ranks<R, N>(sources, ranks, x.call, left > 0);
-        if (left > 0) cuda_put(to + at, unit, left);
+        if (left > 0) cuda_give_unit<false>(to + at, unit, left);
     }
 }
 
