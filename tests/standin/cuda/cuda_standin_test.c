@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The stand-in for CUDA's driver does what the driver does: warps and blocks act together, streams are in order and
+ * apart, kernels wait for one another, captures are replayed, memory goes from process to process, and what the driver
+ * refuses is refused. The library is named by the first argument. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct ipc_handle {
+    char bytes[64];
+};
+#define CALLS(X)                                                                                                       \
+    X(cuInit, (unsigned))                                                                                              \
+    X(cuDevicePrimaryCtxRetain, (void **, int))                                                                        \
+    X(cuCtxSetCurrent, (void *))                                                                                       \
+    X(cuModuleLoadData, (void **, const void *))                                                                       \
+    X(cuModuleGetFunction, (void **, void *, const char *))                                                            \
+    X(cuMemAlloc_v2, (void **, size_t))                                                                                \
+    X(cuMemFree_v2, (void *))                                                                                          \
+    X(cuMemAllocAsync, (void **, size_t, void *))                                                                      \
+    X(cuMemFreeAsync, (void *, void *))                                                                                \
+    X(cuMemcpyAsync, (void *, const void *, size_t, void *))                                                           \
+    X(cuMemsetD8Async, (void *, unsigned char, size_t, void *))                                                        \
+    X(cuPointerGetAttribute, (void *, int, uint64_t))                                                                  \
+    X(cuIpcGetMemHandle, (struct ipc_handle *, void *))                                                                \
+    X(cuIpcOpenMemHandle_v2, (void **, struct ipc_handle, unsigned))                                                   \
+    X(cuIpcCloseMemHandle, (void *))                                                                                   \
+    X(cuStreamCreate, (void **, unsigned))                                                                             \
+    X(cuStreamDestroy_v2, (void *))                                                                                    \
+    X(cuStreamSynchronize, (void *))                                                                                   \
+    X(cuStreamQuery, (void *))                                                                                         \
+    X(cuStreamWaitEvent, (void *, void *, unsigned))                                                                   \
+    X(cuStreamWaitValue32_v2, (void *, uint64_t, uint32_t, unsigned))                                                  \
+    X(cuStreamWriteValue32_v2, (void *, uint64_t, uint32_t, unsigned))                                                 \
+    X(cuLaunchHostFunc, (void *, void (*)(void *), void *))                                                            \
+    X(cuEventCreate, (void **, unsigned))                                                                              \
+    X(cuEventRecord, (void *, void *))                                                                                 \
+    X(cuEventQuery, (void *))                                                                                          \
+    X(cuThreadExchangeStreamCaptureMode, (int *))                                                                      \
+    X(cuStreamBeginCapture_v2, (void *, int))                                                                          \
+    X(cuStreamEndCapture, (void *, void **))                                                                           \
+    X(cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, void *const **, size_t *))                       \
+    X(cuStreamUpdateCaptureDependencies, (void *, void **, size_t, unsigned))                                          \
+    X(cuGraphGetNodes, (void *, void **, size_t *))                                                                    \
+    X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                              \
+    X(cuGraphLaunch, (void *, void *))                                                                                 \
+    X(cuGraphExecDestroy, (void *))                                                                                    \
+    X(cuGraphDestroy, (void *))                                                                                        \
+    X(cuLaunchKernel,                                                                                                  \
+      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
+#define POINTER(name, parameters) static int(*name) parameters;
+CALLS(POINTER)
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, NOT_READY = 600 };
+enum { NOT_PERMITTED = 800, UNSUPPORTED = 900, INVALIDATED = 901, UNJOINED = 904, ISOLATION = 905, IMPLICIT = 906 };
+
+static const char *library;
+static void *module;
+
+static void load(void)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) fail_msg("%s", dlerror());
+#define LOAD(name, parameters)                                                                                         \
+    *(void **)&name = dlsym(handle, #name);                                                                            \
+    assert_non_null(name);
+    CALLS(LOAD)
+}
+
+static void enter(int device)
+{
+    void *context;
+    assert_int_equal(cuInit(0), SUCCESS);
+    assert_int_equal(cuDevicePrimaryCtxRetain(&context, device), SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), SUCCESS);
+    assert_int_equal(cuModuleLoadData(&module, "any"), SUCCESS);
+}
+
+struct words {
+    uint32_t *word;
+    uint32_t value, n;
+};
+static void launch(const char *name, unsigned blocks, unsigned threads, void *stream, struct words x)
+{
+    void *function, *parameters[] = {&x};
+    assert_int_equal(cuModuleGetFunction(&function, module, name), SUCCESS);
+    assert_int_equal(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL), SUCCESS);
+}
+
+static uint32_t *words(size_t n)
+{
+    void *made;
+    assert_int_equal(cuMemAlloc_v2(&made, n * 4), SUCCESS);
+    assert_int_equal(cuMemsetD8Async(made, 0, n * 4, NULL), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);
+    return made;
+}
+
+static void *stream(void)
+{
+    void *made;
+    assert_int_equal(cuStreamCreate(&made, 1), SUCCESS);
+    return made;
+}
+
+static void refused_before(void **state)
+{
+    (void)state;
+    void *out;
+    assert_int_equal(cuMemAlloc_v2(&out, 4), NOT_INITIALIZED);
+    assert_int_equal(cuInit(0), SUCCESS);
+    assert_int_equal(cuMemAlloc_v2(&out, 4), INVALID_CONTEXT);
+    assert_int_equal(cuStreamCreate(&out, 0), INVALID_CONTEXT);
+    enter(0);
+}
+
+static void together(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 9, THREADS = 256 };
+    uint32_t *word = words(BLOCKS * THREADS);
+    void *on = stream();
+    for (int i = 0; i < 3; i++) {
+        launch("standin_together", BLOCKS, THREADS, on, (struct words){word, 0, 0});
+        assert_int_equal(cuStreamSynchronize(on), SUCCESS);
+        for (uint32_t t = 0; t < BLOCKS * THREADS; t++) assert_int_equal(word[t], THREADS * (THREADS - 1) / 2);
+        memset(word, 0, BLOCKS * THREADS * 4);
+    }
+    launch("standin_apart", 1, 128, on, (struct words){word, 1000, 20});
+    assert_int_equal(cuStreamSynchronize(on), SUCCESS);
+    for (uint32_t turn = 0; turn < 20; turn++)
+        for (uint32_t t = 0; t < 64; t++) assert_int_equal(word[turn * 64 + t], 1000 + turn + 63 - t);
+    assert_int_equal(cuStreamDestroy_v2(on), SUCCESS);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+}
+
+static void ping_pong(void **state)
+{
+    (void)state;
+    uint32_t *word = words(2);
+    void *a = stream(), *b = stream();
+    launch("standin_ping", 1, 64, a, (struct words){word, 0, 1000});
+    assert_int_equal(cuStreamQuery(a), NOT_READY);
+    launch("standin_ping", 1, 64, b, (struct words){word, 1, 1000});
+    assert_int_equal(cuStreamSynchronize(a), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(b), SUCCESS);
+    assert_int_equal(cuStreamQuery(a), SUCCESS);
+    assert_int_equal(word[0], 1000);
+    assert_int_equal(word[1], 1000);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+}
+
+static void *observed;
+static int refusal;
+static void look(void *arg)
+{
+    refusal = cuMemAlloc_v2(&observed, 4);
+    *(uint32_t *)arg += 5;
+}
+
+/* An order of streams that only events and the legacy stream make: (((0 * 1 + 7) * 3 + 1) + 5) * 2. */
+static void in_order(void **state)
+{
+    (void)state;
+    uint32_t *word = words(64), *gate = words(1), got = 1;
+    void *a = stream(), *b = stream(), *blocking, *event;
+    assert_int_equal(cuStreamCreate(&blocking, 0), SUCCESS);
+    assert_int_equal(cuEventCreate(&event, 2), SUCCESS);
+    assert_int_equal(cuEventQuery(event), SUCCESS);
+    assert_int_equal(cuStreamWaitValue32_v2(a, (uintptr_t)gate, 9, 1), SUCCESS);
+    launch("standin_step", 1, 64, a, (struct words){word, 1, 7});
+    assert_int_equal(cuEventRecord(event, a), SUCCESS);
+    assert_int_equal(cuStreamWaitEvent(blocking, event, 0), SUCCESS);
+    launch("standin_step", 1, 64, blocking, (struct words){word, 3, 1});
+    assert_int_equal(cuLaunchHostFunc(NULL, look, word), SUCCESS);
+    launch("standin_step", 1, 1, blocking, (struct words){word, 2, 0});
+    assert_int_equal(cuEventQuery(event), NOT_READY);
+    assert_int_equal(cuStreamQuery(blocking), NOT_READY);
+    assert_int_equal(cuStreamWriteValue32_v2(b, (uintptr_t)gate, 9, 0), SUCCESS);
+    assert_int_equal(cuMemcpyAsync(&got, word, 4, blocking), SUCCESS); /* waits: the host's memory is not pinned */
+    assert_int_equal(got, 54);
+    assert_int_equal(cuEventQuery(event), SUCCESS);
+    assert_int_equal(refusal, NOT_PERMITTED);
+    assert_int_equal(word[63], 22);
+    assert_int_equal(cuStreamDestroy_v2(blocking), SUCCESS);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+    assert_int_equal(cuMemFree_v2(gate), SUCCESS);
+}
+
+/* Two branches that wait for each other, and what comes after both, again and again. */
+static void replayed(void **state)
+{
+    (void)state;
+    uint32_t *word = words(2), *sum = words(1);
+    void *a = stream(), *b = stream(), *fork, *join, *graph, *ready, *const * tail;
+    uint64_t id = 0;
+    size_t n = 0;
+    int capturing;
+    assert_int_equal(cuEventCreate(&fork, 2), SUCCESS);
+    assert_int_equal(cuEventCreate(&join, 2), SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
+    assert_int_equal(cuMemsetD8Async(word, 0, 8, a), SUCCESS);
+    assert_int_equal(cuEventRecord(fork, a), SUCCESS);
+    assert_int_equal(cuStreamWaitEvent(b, fork, 0), SUCCESS);
+    launch("standin_ping", 1, 64, a, (struct words){word, 0, 50});
+    launch("standin_ping", 1, 64, b, (struct words){word, 1, 50});
+    assert_int_equal(cuStreamGetCaptureInfo_v2(b, &capturing, &id, &graph, &tail, &n), SUCCESS);
+    assert_int_equal(capturing, 1);
+    assert_true(id != 0 && n == 1);
+    assert_int_equal(cuEventRecord(join, b), SUCCESS);
+    assert_int_equal(cuStreamWaitEvent(a, join, 0), SUCCESS);
+    launch("standin_step", 1, 1, a, (struct words){sum, 1, 3});
+    assert_int_equal(cuStreamEndCapture(a, &graph), SUCCESS);
+    assert_int_equal(cuGraphGetNodes(graph, NULL, &n), SUCCESS);
+    assert_int_equal(n, 4);
+    assert_int_equal(sum[0], 0);
+    assert_int_equal(cuGraphInstantiateWithFlags(&ready, graph, 0), SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), SUCCESS);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(cuGraphLaunch(ready, i % 2 ? a : b), SUCCESS);
+        if (i == 10) launch("standin_step", 1, 1, b, (struct words){sum, 1, 0});
+    }
+    assert_int_equal(cuGraphExecDestroy(ready), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(a), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(b), SUCCESS);
+    assert_int_equal(sum[0], 60);
+    assert_int_equal(word[1], 50);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+    assert_int_equal(cuMemFree_v2(sum), SUCCESS);
+}
+
+static void *allocate_elsewhere(void *context)
+{
+    void *out;
+    cuCtxSetCurrent(context);
+    return (void *)(intptr_t)cuMemAlloc_v2(&out, 4);
+}
+
+/* What the driver refuses while something is captured, and what that does to the capture. */
+static void refused_in_captures(void **state)
+{
+    (void)state;
+    void *a = stream(), *b = stream(), *event, *graph, *context, *out;
+    assert_int_equal(cuEventCreate(&event, 2), SUCCESS);
+    assert_int_equal(cuEventRecord(event, b), SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
+    assert_int_equal(cuStreamWaitEvent(a, event, 0), ISOLATION);
+    assert_int_equal(cuStreamEndCapture(a, &graph), INVALIDATED);
+
+    assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
+    assert_int_equal(cuEventRecord(event, a), SUCCESS);
+    assert_int_equal(cuStreamWaitEvent(b, event, 0), SUCCESS);
+    launch("standin_step", 1, 1, b, (struct words){NULL, 1, 3});
+    assert_int_equal(cuStreamEndCapture(a, &graph), UNJOINED);
+
+    assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
+    assert_int_equal(cuStreamQuery(a), UNSUPPORTED);
+    assert_int_equal(cuStreamEndCapture(a, &graph), INVALIDATED);
+
+    void *blocking;
+    assert_int_equal(cuStreamCreate(&blocking, 0), SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(blocking, 2), SUCCESS);
+    assert_int_equal(cuLaunchHostFunc(NULL, look, NULL), IMPLICIT);
+    assert_int_equal(cuStreamEndCapture(blocking, &graph), INVALIDATED);
+
+    assert_int_equal(cuDevicePrimaryCtxRetain(&context, 0), SUCCESS);
+    const int modes[] = {0, 1, 2}, elsewhere[] = {UNSUPPORTED, SUCCESS, SUCCESS};
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        void *status;
+        assert_int_equal(cuStreamBeginCapture_v2(a, modes[i]), SUCCESS);
+        assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, context), 0);
+        assert_int_equal(pthread_join(thread, &status), 0);
+        assert_int_equal((intptr_t)status, elsewhere[i]);
+        int mode = 2;
+        assert_int_equal(cuThreadExchangeStreamCaptureMode(&mode), SUCCESS);
+        assert_int_equal(cuMemAlloc_v2(&out, 4), SUCCESS);
+        assert_int_equal(cuThreadExchangeStreamCaptureMode(&mode), SUCCESS);
+        assert_int_equal(cuStreamEndCapture(a, &graph), elsewhere[i] ? INVALIDATED : SUCCESS);
+    }
+}
+
+static void pointers(void **state)
+{
+    (void)state;
+    uint32_t *word = words(100), local = 0;
+    void *pool, *start;
+    uint64_t first, second;
+    int device = -1;
+    bool exportable = false;
+    struct ipc_handle handle;
+    assert_int_equal(cuPointerGetAttribute(&device, 9, (uintptr_t)&local), INVALID_VALUE);
+    assert_int_equal(cuPointerGetAttribute(&device, 9, (uintptr_t)(word + 99)), SUCCESS);
+    assert_int_equal(device, 0);
+    assert_int_equal(cuPointerGetAttribute(&device, 9, (uintptr_t)(word + 100)), INVALID_VALUE);
+    assert_int_equal(cuPointerGetAttribute(&start, 11, (uintptr_t)(word + 7)), SUCCESS);
+    assert_ptr_equal(start, word);
+    assert_int_equal(cuPointerGetAttribute(&first, 7, (uintptr_t)word), SUCCESS);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+    word = words(100);
+    assert_int_equal(cuPointerGetAttribute(&second, 7, (uintptr_t)word), SUCCESS);
+    assert_true(first != second);
+    assert_int_equal(cuMemAllocAsync(&pool, 100, NULL), SUCCESS);
+    assert_int_equal(cuPointerGetAttribute(&exportable, 10, (uintptr_t)pool), SUCCESS);
+    assert_false(exportable);
+    assert_int_equal(cuIpcGetMemHandle(&handle, pool), INVALID_VALUE);
+    assert_int_equal(cuMemFreeAsync(pool, NULL), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);
+    assert_int_equal(cuPointerGetAttribute(&exportable, 10, (uintptr_t)pool), INVALID_VALUE);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+}
+
+/* Kernels of two processes wait for each other in memory that one of them exported. `pipes`: here, there. */
+static void be_there(const int pipes[2])
+{
+    struct ipc_handle handle;
+    void *word;
+    enter(1);
+    assert_int_equal(read(pipes[0], &handle, sizeof handle), sizeof handle);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&word, handle, 1), SUCCESS);
+    void *on = stream();
+    launch("standin_ping", 1, 64, on, (struct words){word, 1, 200});
+    assert_int_equal(cuStreamSynchronize(on), SUCCESS);
+    assert_int_equal(cuIpcCloseMemHandle(word), SUCCESS);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&word, handle, 1), SUCCESS);
+    assert_int_equal(write(pipes[1], "1", 1), 1);
+    char byte;
+    assert_int_equal(read(pipes[0], &byte, 1), 1);
+    assert_int_equal(cuIpcCloseMemHandle(word), SUCCESS);
+    assert_true(cuIpcOpenMemHandle_v2(&word, handle, 1) != SUCCESS); /* freed meanwhile */
+}
+
+static void be_here(const int pipes[2])
+{
+    struct ipc_handle handle;
+    void *out;
+    char byte;
+    enter(0);
+    uint32_t *word = words(1000);
+    assert_int_equal(cuIpcGetMemHandle(&handle, word), SUCCESS);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&out, handle, 1), INVALID_CONTEXT);
+    assert_int_equal(write(pipes[1], &handle, sizeof handle), sizeof handle);
+    void *on = stream();
+    launch("standin_ping", 1, 64, on, (struct words){word, 0, 200});
+    assert_int_equal(cuStreamSynchronize(on), SUCCESS);
+    assert_int_equal(word[1], 200);
+    assert_int_equal(read(pipes[0], &byte, 1), 1);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+    assert_int_equal(write(pipes[1], "1", 1), 1);
+}
+
+/* In processes that have not used the driver before. */
+static void across_processes(void **state)
+{
+    (void)state;
+    int to[2], back[2], status;
+    assert_int_equal(pipe(to), 0);
+    assert_int_equal(pipe(back), 0);
+    pid_t children[2];
+    for (int i = 0; i < 2; i++) {
+        children[i] = fork();
+        if (children[i] != 0) continue;
+        const int pipes[2] = {i ? to[0] : back[0], i ? back[1] : to[1]};
+        if (i) {
+            be_there(pipes);
+        } else {
+            be_here(pipes);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(across_processes),    cmocka_unit_test(refused_before), cmocka_unit_test(together),
+        cmocka_unit_test(ping_pong),           cmocka_unit_test(in_order),       cmocka_unit_test(replayed),
+        cmocka_unit_test(refused_in_captures), cmocka_unit_test(pointers),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s LIBRARY\n", argv[0]);
+        return 2;
+    }
+    library = argv[1];
+    load();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

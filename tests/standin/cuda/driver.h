@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_STANDIN_CUDA_DRIVER_H
+#define TUTTI_STANDIN_CUDA_DRIVER_H
+
+/* The part of CUDA's driver that the stand-in plays: its objects, and what its files share. Results are the driver's
+ * numbers. One lock guards all objects; work runs without it, each stream's on a thread of its own. */
+
+#include "grid.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define STANDIN_API extern "C" __attribute__((visibility("default")))
+
+namespace standin
+{
+enum result {
+    success = 0,
+    invalid_value = 1,
+    out_of_memory = 2,
+    not_initialized = 3,
+    no_device = 100,
+    invalid_device = 101,
+    invalid_context = 201,
+    map_failed = 205,
+    peer_access_unsupported = 217,
+    invalid_handle = 400,
+    not_found = 500,
+    not_ready = 600,
+    launch_out_of_resources = 701,
+    peer_access_already_enabled = 704,
+    not_permitted = 800,
+    not_supported = 801,
+    capture_unsupported = 900,
+    capture_invalidated = 901,
+    capture_merge = 902,
+    capture_unmatched = 903,
+    capture_unjoined = 904,
+    capture_isolation = 905,
+    capture_implicit = 906,
+    captured_event = 907,
+    capture_wrong_thread = 908,
+};
+
+using work = std::function<void()>;
+
+/* A point in a stream: done once all that came before it is. */
+struct mark {
+    std::mutex lock;
+    std::condition_variable changed;
+    bool done = false;
+    uint64_t ns = 0; /* when */
+
+    void finish();
+    void wait();
+    bool over();
+};
+using mark_pointer = std::shared_ptr<mark>;
+
+struct node {
+    std::vector<node *> after;
+    work run; /* empty: nothing but an order */
+};
+struct graph {
+    std::deque<node> nodes; /* each after those that it depends on */
+};
+struct executable {
+    std::shared_ptr<graph> made;
+    mark_pointer last; /* launch, which the next one waits for */
+};
+
+struct stream;
+struct capture {
+    uint64_t id;
+    int mode;
+    std::thread::id thread;
+    stream *origin;
+    bool invalid = false;
+    std::shared_ptr<graph> made = std::make_shared<graph>();
+    std::set<stream *> streams;
+};
+using capture_pointer = std::shared_ptr<capture>;
+
+struct context {
+    int device; /* as this process counts */
+    unsigned n_retained = 0;
+    std::set<context *> reached;
+    stream *legacy = nullptr;
+    std::set<stream *> streams;
+};
+
+struct queue; /* what a stream's thread works off */
+struct stream {
+    context *owner;
+    bool blocking, legacy;
+    std::shared_ptr<queue> queued;
+    mark_pointer last; /* of what was enqueued */
+    capture_pointer captured;
+    std::vector<node *> tail; /* of the capture: what comes next is after these */
+};
+struct event {
+    context *owner;
+    bool timed;
+    mark_pointer recorded;
+    capture_pointer captured;
+    std::vector<node *> tail;
+};
+struct function;
+struct module {
+    context *owner;
+    std::vector<std::unique_ptr<function>> functions;
+};
+struct function {
+    module *owner;
+    const cuda_standin_kernel *kernel;
+};
+
+enum memory_kind { device_memory, pool_memory, managed_memory, host_memory, registered_memory, imported_memory };
+struct region {
+    char *base;
+    size_t bytes, mapped_bytes;
+    memory_kind kind;
+    int device;
+    uint64_t id;
+    int fd; /* -1: none */
+    std::string handle;
+    unsigned n_uses; /* of imported memory */
+};
+
+/* Everything there is; made at first use and never destroyed, since threads may outlive main. */
+struct world {
+    std::mutex lock;
+    bool initialized = false;
+    std::vector<int> devices; /* visible: which of the machine's */
+    std::vector<std::unique_ptr<context>> contexts;
+    std::set<stream *> streams;
+    std::set<event *> events;
+    std::set<module *> modules;
+    std::set<function *> functions;
+    std::set<capture *> captures;
+    std::map<graph *, std::shared_ptr<graph>> graphs;
+    std::set<executable *> executables;
+    std::map<uintptr_t, region> regions; /* by base */
+    std::vector<size_t> bytes_used;      /* of each device */
+    uint64_t n_ids = 0;
+};
+world &all();
+using guard = std::unique_lock<std::mutex>;
+
+/* ---- context.cpp ---- */
+extern thread_local context *current;
+extern thread_local bool in_host_function;
+int usable();            /* the driver may be called: initialized, not from a host function */
+int usable_in_context(); /* and the thread has a context */
+long from_environment(const char *name, long otherwise);
+bool may_reach(int device, int other);
+
+/* ---- memory.cpp; under the lock ---- */
+region *region_of(uintptr_t pointer); /* NULL: not the driver's */
+
+/* ---- stream.cpp; under the lock ---- */
+stream *stream_of(void *handle); /* NULL: there is no such stream */
+/* To the stream's end, or into the graph that is captured on it. */
+int submit(stream *to, work run);
+mark_pointer push(stream *to, work run); /* without regard to captures */
+/* All that was enqueued in the context. */
+std::vector<mark_pointer> pending(context *of);
+void wait_for(const std::vector<mark_pointer> &marks); /* without the lock */
+
+/* ---- capture.cpp; under the lock ---- */
+/* Whether a capture somewhere forbids this thread such a call, which ends that capture. */
+int safe_call();
+void invalidate(capture *broken);
+void add_node(stream *to, work run);
+void run_graph(const graph &made);
+
+/* An array or a word of the caller's, any type: the driver's void pointers. */
+template <class T> void put(void *to, T value)
+{
+    *static_cast<T *>(to) = value;
+}
+} // namespace standin
+
+#endif
