@@ -80,13 +80,17 @@ struct tutti_device_backend_ops {
     /* Everything enqueued so far is over: an event's handle to wait for or query, NULL if nothing was enqueued. */
     void *(*last_event)(struct tutti_device_backend *backend);
     size_t (*scratch_used)(const struct tutti_device_backend *backend); /* bytes of device memory */
-    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap, any
-     * thread. NULL: such a thing can not be. */
+    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap,
+     * any thread. NULL: such a thing can not be. */
     bool (*failed)(struct tutti_device_backend *backend);
     /* As tutti_backend_ops.candidates. */
     size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                          struct tutti_backend_candidate *out, size_t capacity);
 };
+
+/* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
+ * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */
+void tutti_device_sweep(struct tutti_transport *transport);
 
 /* The one list: X(name). A back end defines `const struct tutti_device_backend_ops tutti_device_NAME`. The first is the
  * one whose loss is reported: the others need not be there. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A family: one bootstrap's world, counted by the communicators that stem from it. The last one closes the transport.
  */
+#include "backend/device.h"
 #include "comm/comm.h"
 
 enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,
@@ -39,6 +40,7 @@ void tutti_family_drop(struct tutti_family *family)
 {
     if (atomic_fetch_sub(&family->refs, 1) != 1) return;
     tutti_backend_sweep(&family->backends, true);
+    tutti_device_sweep(family->world.transport);
     tutti_mem_drop_all(family);
     tutti_engine_detach(family->engine, family->world.transport);
     tutti_world_close(&family->world);

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_CUDA_H
+#define TUTTI_BACKEND_CUDA_H
+
+/* The back end `cuda`: collectives of NVIDIA GPUs of one host as few launches of few kernels (device/cuda/exchange.h).
+ * What a call becomes is a pure function of the call and of what all members agree on: a method, chosen from a table,
+ * gives the call's steps one by one; a step is a kernel's exchange, a copy or a meeting. Everything else is
+ * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
+ *
+ * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_methods.c: the table, the
+ * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_messages.c: point-to-point. cuda_windows.c: windows.
+ * cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
+
+#include "backend/device.h"
+#include "device/cuda/exchange.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- scratch (cuda_layout.c) ---- */
+#define CUDA_SCRATCH_DEFAULT ((size_t)64 << 20)
+/* The largest layout of at most `budget` bytes; `bounce` bytes of private memory come after layout.bytes. False: the
+ * budget does not suffice. Pure, so that all members have one layout. */
+bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce);
+/* How many blocks a launch of a rank may have: kernels of a collective wait for one another, so those of all ranks on a
+ * GPU have to be there at once. */
+uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu);
+
+/* ---- steps ---- */
+enum cuda_protocol { CUDA_LINES, CUDA_SENTINEL, CUDA_SENTINEL2, CUDA_TILES, CUDA_FOLD, CUDA_N_PROTOCOLS };
+enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_MEET, CUDA_FORK, CUDA_JOIN };
+
+/* What a step does. Exchanges are filled but for `call`; sentinel2 has in, out, result_bytes (of the whole) and
+ * send[0].bytes (of a shard); folds have `from` and out and result_bytes. */
+struct cuda_step {
+    enum cuda_act act;
+    enum cuda_protocol protocol;
+    bool folds;       /* else it moves */
+    bool scales;      /* the factor of premul_sum is applied here */
+    uint32_t divisor; /* 0: none */
+    uint32_t blocks;  /* 0: nothing to be done by this rank */
+    uint32_t threads;
+    uint32_t lane; /* 0: the caller's stream, 1: the own one, which FORK and JOIN tie to it */
+    char *dst;     /* copies */
+    const char *src;
+    size_t bytes;
+    const char *from[CUDA_MAX_RANKS];
+    struct cuda_exchange exchange;
+};
+
+/* Where a plan is made: all but the last three is equal on all members. */
+struct cuda_place {
+    uint32_t n, me;
+    struct cuda_layout layout;
+    bool has[CUDA_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
+    size_t bounce_bytes;
+    char *bounce;
+    char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
+    char *peers[CUDA_MAX_RANKS]; /* and where the others' are mapped */
+};
+
+struct cuda_method {
+    const char *name;
+    bool (*fits)(const struct cuda_place *place, const struct tutti_backend_call *call);
+    double (*cost_ns)(const struct cuda_place *place, const struct tutti_backend_call *call);
+    /* The i-th step; false: there are no more. */
+    bool (*step)(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                 struct cuda_step *out);
+};
+extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_tiles, cuda_tiles2,
+    cuda_engines;
+
+/* ---- what calls are (cuda_plan.c) ---- */
+/* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
+ * scatter_v, all_to_all_v: *known is false). */
+size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backend_call *call, bool *known);
+/* The k-th of n parts of so many bytes, all but the last ones equal, multiples of CUDA_SHARD_UNIT. */
+#define CUDA_SHARD_UNIT 128
+struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
+/* Begins a step: an exchange between these buffers, of no parts. */
+void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);
+/* Ends a step: blocks and threads that its parts ask for. */
+void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step);
+
+/* ---- the choice (cuda_methods.c) ---- */
+extern const struct cuda_method *const cuda_methods[];
+extern const size_t cuda_n_methods;
+/* NULL: it can not be done here. wanted: "" or the name of the one to be used where it can. */
+const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
+                                      const char *wanted, double *ns);
+
+/* ---- the log (cuda_log.c): what each rank called, in memory of the host that all of them map ---- */
+#define CUDA_LOG_ENTRIES 256
+struct cuda_entry {
+    _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
+    _Atomic uint64_t hash;                        /* of all signatures up to this one */
+};
+struct cuda_letters { /* messages with one peer: how many, and a hash of their sizes */
+    _Atomic uint64_t n, hash;
+};
+struct cuda_log {
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t n; /* entries posted */
+    _Atomic uint64_t over;                         /* the last call that is known to be over, and all before it */
+    _Atomic uint32_t closed;                       /* the rank has closed its side */
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[CUDA_MAX_RANKS]; /* members that touch its scratch no more */
+    struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
+    struct cuda_entry entries[CUDA_LOG_ENTRIES];
+};
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call);
+void cuda_log_message(struct cuda_letters *pair, size_t bytes);
+/* The last entry as a board; false: it has called nothing. */
+bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);
+/* The entry of call `seq`; false: it is not there, or not any more. */
+bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
+/* Whether two ranks called different things, as far as both have come and remember: then what each called. */
+bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
+                     struct tutti_board *their_call);
+
+/* ---- an instance ---- */
+enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
+struct cuda_window {
+    char *base;
+    size_t bytes;
+    char *peers[CUDA_MAX_RANKS];
+    void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
+};
+#define CUDA_WINDOWS 64
+
+struct cuda_backend {
+    struct tutti_device_backend base;
+    struct tutti_gpu *gpu; /* a reference of its own: scratch may outlive the communicator */
+    struct tutti_transport *transport;
+    struct tutti_team *team;
+    uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
+    uint32_t n, me;
+    char forced[16];
+    uint64_t gone_ns[CUDA_MAX_RANKS]; /* the watch's: when a peer was first found gone */
+
+    char *scratch;
+    size_t scratch_bytes;
+    struct cuda_control *control;
+    char *bases[CUDA_MAX_RANKS];
+    void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
+    struct cuda_place place;
+    struct { /* the fast one, else the general one */
+        void *any, *sum;
+    } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
+    void *meet;
+
+    struct cuda_log *logs[CUDA_MAX_RANKS];
+    bool addresses; /* logs are addresses of this process */
+    bool cards_seen, watched;
+
+    /* calls; all under the communicator's turn */
+    struct cuda_step step;
+    struct cuda_two_shot two_shot;
+    struct cuda_fold fold;
+    struct cuda_meeting meeting;
+    void *event, *stream; /* event: after the last eager call, on stream */
+    bool enqueued;
+    uint64_t posted_seq;
+    uint64_t capture; /* the last call was captured in it, at node */
+    void *capture_stream, *node;
+    void *lane, *forked, *joined; /* the own stream, and events that tie it to the caller's */
+    pthread_mutex_t lock;         /* of what follows: the watch reads it */
+    struct cuda_window windows[CUDA_WINDOWS];
+    uint32_t n_windows;
+
+    /* the watch */
+    struct cuda_backend *next;
+    _Atomic uint64_t timeout_ns; /* of the last call */
+    _Atomic uint64_t n_enqueued; /* eager calls, */
+    _Atomic uint64_t last_seq;   /* the number of the last, */
+    uint64_t n_over;             /* and those that are seen to be over */
+    _Atomic bool captured;       /* graphs hold calls: any may be in flight at any time */
+    bool told;                   /* the team has failed, and the device is stopped */
+};
+
+/* cuda_watch.c: begins and ends to look after an instance. */
+enum tutti_status cuda_watch_add(struct cuda_backend *backend);
+void cuda_watch_remove(struct cuda_backend *backend);
+void cuda_watch_wake(void);                        /* something was enqueued */
+void cuda_watch_now(struct cuda_backend *backend); /* looks, on this thread */
+
+/* cuda_enqueue.c */
+enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream);
+enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
+                                size_t n, void *stream, uint64_t timeout_ns);
+/* Between them: the order of streams, whatever is enqueued. */
+enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_t *capture);
+enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t capture);
+enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
+/* Part of a call could not be enqueued, for the reason in the thread's record, and the others wait for the rest. */
+enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_t seq);
+/* OK, or why nothing can be enqueued any more. */
+enum tutti_status cuda_state(struct cuda_backend *b);
+
+/* cuda_windows.c */
+enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
+                                  size_t stride, void *own, size_t bytes, void **peers);
+void cuda_window_remove(struct tutti_device_backend *backend, void *own);
+/* Says in which window the call's output lies. */
+void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
+void cuda_windows_close(struct cuda_backend *b);
+
+/* cuda_close.c */
+void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns);
+void cuda_stop(struct tutti_device_backend *backend);
+void cuda_discard(struct cuda_backend *b); /* which nobody else knows of yet */
+/* Gives back what is retired and no peer can touch any more; all: also what is in the transport's memory. */
+void cuda_sweep(struct tutti_transport *transport, bool all);
+
+#endif

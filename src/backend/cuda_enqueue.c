@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls: the chosen method's steps, enqueued one by one. Kernels of one communicator never run at the same time, so
+ * calls on different streams are tied together: by an event after each, and within a capture by its nodes. Nothing is
+ * allocated, nothing waits. */
+#include "backend/cuda.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MEET_THREADS 32
+
+/* ---- order ---- */
+
+enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_t *capture)
+{
+    TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    if (*capture) {
+        /* Calls before the capture, and other captures, are ordered by who launches the graph. */
+        bool chained = *capture == b->capture && stream != b->capture_stream;
+        return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
+    }
+    if (!b->enqueued || stream == b->stream) return TUTTI_OK;
+    return tutti_gpu_stream_wait(b->gpu, stream, b->event);
+}
+
+enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t capture)
+{
+    if (capture) {
+        TUTTI_TRY(tutti_gpu_capture_mark(b->gpu, stream, &b->node));
+        b->capture = capture;
+        b->capture_stream = stream;
+        if (!atomic_exchange(&b->captured, true)) cuda_watch_wake();
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_gpu_event_record(b->gpu, b->event, stream));
+    b->stream = stream;
+    b->enqueued = true;
+    atomic_store(&b->last_seq, b->posted_seq);
+    atomic_fetch_add(&b->n_enqueued, 1);
+    cuda_watch_wake();
+    return TUTTI_OK;
+}
+
+enum tutti_status cuda_state(struct cuda_backend *b)
+{
+    struct tutti_error error;
+    if (!tutti_team_failed(b->team) && !__atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return TUTTI_OK;
+    /* A kernel has given up: the watch says why, soon. */
+    cuda_watch_now(b);
+    if (tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
+    return tutti_fail(TUTTI_ERR_ABORTED, "the communicator was stopped on the device");
+}
+
+/* ---- steps ---- */
+
+static void fill_call(struct cuda_call *out, const struct tutti_backend_call *call, const struct cuda_step *step,
+                      uint64_t timeout_ns)
+{
+    out->seq = call->seq;
+    out->timeout_ns = timeout_ns;
+    out->op = step->folds ? (uint32_t)call->info.op : 0;
+    out->divisor = step->divisor;
+    out->scales = step->scales;
+    if (step->scales) memcpy(out->factor, call->bind.factor, tutti_dtype_bytes(call->info.dtype));
+}
+
+/* Sums have kernels of their own for the types that are summed most; they divide and scale, too. */
+static void *kernel_of(const struct cuda_backend *b, const struct tutti_backend_call *call,
+                       const struct cuda_step *step)
+{
+    uint32_t reducer = step->folds ? (uint32_t)call->info.dtype : (uint32_t)CUDA_MOVE;
+    bool sums = call->info.op == TUTTI_SUM || call->info.op == TUTTI_AVG || call->info.op == TUTTI_PREMUL_SUM;
+    void *sum = b->kernels[step->protocol][reducer].sum;
+    return step->folds && sums && sum ? sum : b->kernels[step->protocol][reducer].any;
+}
+
+static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream)
+{
+    struct cuda_step *step = &b->step;
+    struct cuda_exchange *x = &step->exchange;
+    uint64_t timeout_ns = b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
+    const void *args = x;
+    if (step->blocks == 0) return TUTTI_OK;
+    fill_call(&x->call, call, step, timeout_ns);
+    if (step->protocol == CUDA_SENTINEL2) {
+        fill_call(&b->two_shot.call, call, step, timeout_ns);
+        b->two_shot.in = x->in, b->two_shot.out = x->out;
+        b->two_shot.bytes = x->result_bytes, b->two_shot.shard_bytes = x->send[0].bytes;
+        b->two_shot.units = x->units;
+        args = &b->two_shot;
+    } else if (step->protocol == CUDA_FOLD) {
+        fill_call(&b->fold.call, call, step, timeout_ns);
+        memcpy(b->fold.from, step->from, sizeof(b->fold.from));
+        b->fold.out = x->out, b->fold.bytes = x->result_bytes;
+        args = &b->fold;
+    }
+    struct tutti_gpu_launch how = {
+        .kernel = kernel_of(b, call, step), .stream = stream, .blocks = step->blocks, .threads = step->threads};
+    return tutti_gpu_launch(b->gpu, &how, args);
+}
+
+static enum tutti_status meet(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream)
+{
+    struct tutti_gpu_launch how = {.kernel = b->meet, .stream = stream, .blocks = 1, .threads = MEET_THREADS};
+    b->meeting.call.seq = call->seq;
+    b->meeting.call.timeout_ns = b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
+    return tutti_gpu_launch(b->gpu, &how, &b->meeting);
+}
+
+/* One stream goes on when the other has come here. */
+static enum tutti_status tie(struct cuda_backend *b, void *before, void *after, void *event)
+{
+    TUTTI_TRY(tutti_gpu_event_record(b->gpu, event, before));
+    return tutti_gpu_stream_wait(b->gpu, after, event);
+}
+
+enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream)
+{
+    const struct cuda_step *step = &b->step;
+    void *on = step->lane ? b->lane : stream;
+    switch (step->act) {
+    case CUDA_LAUNCH:
+        return launch(b, call, on);
+    case CUDA_COPY:
+        return tutti_gpu_copy(b->gpu, step->dst, step->src, step->bytes, on);
+    case CUDA_MEET:
+        return meet(b, call, on);
+    case CUDA_FORK:
+        return tie(b, stream, b->lane, b->forked);
+    case CUDA_JOIN:
+        return tie(b, b->lane, stream, b->joined);
+    }
+    return tutti_fail(TUTTI_ERR_INTERNAL, "a step of cuda that does not exist");
+}
+
+/* ---- calls ---- */
+
+enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_t seq)
+{
+    struct tutti_error error = *tutti_last_error(), told;
+    tutti_error_set(&told, error.status, "%s after call #%" PRIu64 " failed on rank %u: %.300s", what,
+                    tutti_team_next(b->team) - 1, b->me, error.text);
+    told.peer = -1;
+    told.step = TUTTI_NO_STEP;
+    told.seq = seq;
+    tutti_team_fail(b->team, &told, true);
+    cuda_stop(&b->base);
+    return tutti_fail_record(&told);
+}
+
+static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_method *method,
+                                   const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
+{
+    for (uint32_t i = 0; method->step(place, call, i, &b->step); i++) {
+        enum tutti_status status = cuda_step_run(b, call, stream);
+        if (status < 0) return i == 0 ? status : cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq);
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_method *method,
+                                    const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
+{
+    uint64_t capture;
+    TUTTI_TRY(cuda_order_begin(b, stream, &capture));
+    TUTTI_TRY(run_steps(b, method, place, call, stream));
+    cuda_log_post(b->logs[b->me], call);
+    b->posted_seq = call->seq;
+    enum tutti_status status = cuda_order_end(b, stream, capture);
+    return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
+}
+
+enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_place place = b->place;
+    struct tutti_gpu_scope scope;
+    TUTTI_TRY(cuda_state(b));
+    cuda_window_place(b, call, &place);
+    const struct cuda_method *method = cuda_choose(&place, call, call->method ? call->method : b->forced, NULL);
+    if (!method)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
+                          tutti_dtype_name(call->info.dtype));
+    b->timeout_ns = call->info.timeout_ns ? call->info.timeout_ns : tutti_team_timeout(b->team);
+    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    enum tutti_status status = enqueue_in(b, method, &place, call, stream);
+    tutti_gpu_leave(&scope);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where things are in scratch memory. A ring belongs to one (source, block), so the rings of many ranks have to be
+ * smaller: of a list of ring sizes the first is taken that the budget allows, with half the blocks if none does. */
+#include "backend/cuda.h"
+
+#define ALIGN ((uint64_t)256)
+#define LEAST_BLOCKS 4
+#define TILE_BYTES (2 * CUDA_LEAST_TILE)
+#define BOUNCE_MOST ((size_t)4 << 20) /* of the budget an eighth, at most */
+
+/* Bytes that one block moves to one peer at once. Lines serve up to some 256 KiB, sentinels some MiB; of tiles two on
+ * their way hide the fence and the flag, and four the unevenness of blocks. */
+static const struct grade {
+    uint32_t line_bytes, sentinel_bytes, n_tiles;
+} grades[] = {
+    {8192, 32768, 8}, {8192, 32768, 4}, {8192, 16384, 4}, {8192, 16384, 2}, {8192, 8192, 4},
+    {8192, 8192, 2},  {4096, 8192, 2},  {4096, 4096, 2},  {2048, 4096, 2},  {2048, 2048, 2},
+};
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+    uint64_t at = *end;
+    *end = (at + bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return at;
+}
+
+/* What is all ones when idle comes first, in one piece: see cuda_open.c. */
+static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, struct cuda_layout *out)
+{
+    uint64_t end = 0, rings = (uint64_t)n * n_blocks;
+    *out = (struct cuda_layout){.n_blocks = n_blocks,
+                                .line_bytes = grade->line_bytes,
+                                .sentinel_bytes = grade->sentinel_bytes,
+                                .tile_bytes = TILE_BYTES,
+                                .n_tiles = grade->n_tiles};
+    out->sentinel[0] = take(&end, 2 * rings * grade->sentinel_bytes);
+    out->sentinel[1] = take(&end, 2 * rings * grade->sentinel_bytes);
+    out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
+    out->tiles = take(&end, rings * grade->n_tiles * TILE_BYTES);
+    out->begun = take(&end, rings * sizeof(uint32_t));
+    out->called = take(&end, (uint64_t)2 * n_blocks * sizeof(uint32_t));
+    out->arrived = take(&end, rings * sizeof(uint32_t));
+    out->returned = take(&end, rings * sizeof(uint32_t));
+    out->sent = take(&end, rings * sizeof(uint64_t));
+    out->received = take(&end, rings * sizeof(uint64_t));
+    out->met = take(&end, n * sizeof(uint32_t));
+    out->met_own = take(&end, sizeof(uint32_t));
+    out->bytes = end;
+}
+
+bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce)
+{
+    size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST;
+    for (uint32_t blocks = n_blocks; blocks >= LEAST_BLOCKS; blocks /= 2) {
+        for (size_t g = 0; g < TUTTI_ARRAY_LEN(grades); g++) {
+            struct cuda_layout layout;
+            lay_out(n, blocks, &grades[g], &layout);
+            if (layout.bytes + spare > budget) continue;
+            *out = layout;
+            *bounce = spare;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu)
+{
+    uint32_t most = n_sms / ranks_on_gpu, blocks = 1;
+    while (blocks * 2 <= most && blocks * 2 <= CUDA_MAX_BLOCKS) blocks *= 2;
+    return blocks;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What ranks called on the device, in memory that their peers map: kernels carry no signatures, so that ranks differ is
+ * found by comparing what they enqueued, and told with both calls. A rank may be far ahead of another: entries are kept
+ * for a while, and a hash of all that came before tells whether two ranks have agreed up to there. */
+#include "backend/cuda.h"
+
+#include <string.h>
+
+#define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
+#define STORE(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
+
+static const struct cuda_entry *entry_of(const struct cuda_log *log, uint64_t i)
+{
+    return &log->entries[i % CUDA_LOG_ENTRIES];
+}
+
+/* Entry n - CUDA_LOG_ENTRIES may be being overwritten. */
+static bool is_kept(const struct cuda_log *log, uint64_t i)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return LOAD(log->n) < i + CUDA_LOG_ENTRIES;
+}
+
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call)
+{
+    const struct tutti_call_info *info = &call->info;
+    uint64_t n = LOAD(log->n), before = n > 0 ? LOAD(entry_of(log, n - 1)->hash) : 0;
+    struct cuda_entry *entry = &log->entries[n % CUDA_LOG_ENTRIES];
+    atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: is_kept */
+    STORE(entry->seq, call->seq);
+    STORE(entry->signature, info->signature);
+    STORE(entry->call, tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype, (uint32_t)info->op, info->root));
+    STORE(entry->count, info->count);
+    STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(info->signature ^ tutti_mix64(call->seq))));
+    atomic_store_explicit(&log->n, n + 1, memory_order_release);
+}
+
+void cuda_log_message(struct cuda_letters *letters, size_t bytes)
+{
+    STORE(letters->hash, tutti_mix64(LOAD(letters->hash) ^ tutti_mix64(bytes + 1)));
+    atomic_store_explicit(&letters->n, LOAD(letters->n) + 1, memory_order_release);
+}
+
+static void read_entry(const struct cuda_log *log, uint64_t i, struct tutti_board *out)
+{
+    const struct cuda_entry *entry = entry_of(log, i);
+    *out = (struct tutti_board){.seq = LOAD(entry->seq), .signature = LOAD(entry->signature), .peer = -1};
+    tutti_call_unpack(LOAD(entry->call), LOAD(entry->count), out);
+}
+
+bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out)
+{
+    for (;;) {
+        uint64_t n = atomic_load_explicit(&log->n, memory_order_acquire);
+        if (n == 0) return false;
+        read_entry(log, n - 1, out);
+        if (is_kept(log, n - 1)) return true;
+    }
+}
+
+bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board *out)
+{
+    uint64_t n = atomic_load_explicit(&log->n, memory_order_acquire);
+    for (uint64_t i = n; i > 0 && is_kept(log, i - 1); i--) {
+        read_entry(log, i - 1, out);
+        if (out->seq == seq) return is_kept(log, i - 1);
+    }
+    return false;
+}
+
+bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
+                     struct tutti_board *their_call)
+{
+    uint64_t my_n = atomic_load_explicit(&mine->n, memory_order_acquire);
+    uint64_t their_n = atomic_load_explicit(&theirs->n, memory_order_acquire), both = my_n < their_n ? my_n : their_n;
+    bool differ = false;
+    if (both == 0 || LOAD(entry_of(mine, both - 1)->hash) == LOAD(entry_of(theirs, both - 1)->hash)) return false;
+    /* The oldest that differs is what went wrong; those before it agree. */
+    for (uint64_t i = both; i > 0; i--) {
+        struct tutti_board my_board, their_board;
+        read_entry(mine, i - 1, &my_board);
+        read_entry(theirs, i - 1, &their_board);
+        bool same = LOAD(entry_of(mine, i - 1)->hash) == LOAD(entry_of(theirs, i - 1)->hash);
+        if (!is_kept(mine, i - 1) || !is_kept(theirs, i - 1)) break;
+        if (same) break;
+        *my_call = my_board, *their_call = their_board;
+        differ = true;
+    }
+    return differ;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one table of methods and the choice among them: the cheapest, or the one that is forced where it fits. */
+#include "backend/cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+const struct cuda_method *const cuda_methods[] = {&cuda_alone, &cuda_lines,  &cuda_sentinel, &cuda_sentinel2,
+                                                  &cuda_tiles, &cuda_tiles2, &cuda_engines};
+const size_t cuda_n_methods = TUTTI_ARRAY_LEN(cuda_methods);
+
+/* User-defined operations run on hosts; a barrier moves nothing and is the engine's. */
+static bool serves(const struct tutti_backend_call *call)
+{
+    return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within &&
+           (call->info.op < 0 || call->info.op < TUTTI_N_OPS);
+}
+
+const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
+                                      const char *wanted, double *ns)
+{
+    const struct cuda_method *best = NULL;
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < cuda_n_methods && serves(call); i++) {
+        const struct cuda_method *m = cuda_methods[i];
+        if (!m->fits(place, call)) continue;
+        bool forced = wanted[0] && strcmp(m->name, wanted) == 0;
+        double cost = forced ? 0 : m->cost_ns(place, call);
+        if (best && cost >= least) continue;
+        best = m, least = cost;
+    }
+    if (ns) *ns = best && least == 0 ? best->cost_ns(place, call) : least;
+    return best;
+}

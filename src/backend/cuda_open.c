@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening: scratch memory of the size that may be taken, a card that says how to reach it, and, once all cards are
+ * there, one layout for all and the peers' scratch as this device maps it. Between threads of a process by address,
+ * between processes by handle. */
+#include "backend/cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARD_VERSION 1
+
+struct card {
+    uint32_t version, n_sms, capability;
+    int32_t pid;
+    uint64_t process; /* random: numbers of processes mean nothing across containers */
+    uint64_t build;   /* kernels and structures: what must be equal to be understood */
+    uint64_t scratch, scratch_bytes;
+    uint64_t gpu; /* struct tutti_gpu, in the own process */
+    uint64_t log; /* offset in the heap, or address */
+    unsigned char uuid[16];
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+};
+_Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
+
+static uint64_t process_id;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void process_draw(void)
+{
+    if (tutti_random_bytes(&process_id, sizeof(process_id)) < 0)
+        process_id = tutti_mix64((uint64_t)getpid() ^ tutti_now_ns());
+}
+
+static uint64_t build_hash(void)
+{
+    const char *built = tutti_gpu_built_for();
+    uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
+                        CUDA_TILE_THREADS};
+    return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
+}
+
+/* ---- kernels ---- */
+
+/* The kernel for the fewest ranks that suffice, NULL if there is none: not every protocol has every reducer. */
+static void *find_kernel(struct cuda_backend *b, const char *protocol, const char *reducer)
+{
+    for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s_%s_%u", protocol, reducer, most);
+        void *kernel = most < b->n ? NULL : tutti_gpu_kernel(b->gpu, name);
+        if (kernel) return kernel;
+    }
+    return NULL;
+}
+
+static void find_kernels(struct cuda_backend *b)
+{
+    static const char *const protocols[CUDA_N_PROTOCOLS] = {[CUDA_LINES] = "lines",
+                                                            [CUDA_SENTINEL] = "sentinel",
+                                                            [CUDA_SENTINEL2] = "sentinel2",
+                                                            [CUDA_TILES] = "tiles",
+                                                            [CUDA_FOLD] = "fold"};
+    for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
+        for (uint32_t r = 0; r < CUDA_REDUCERS; r++) {
+            const char *name = r == CUDA_MOVE ? "move" : tutti_dtype_name((enum tutti_dtype)r);
+            char sum[32];
+            snprintf(sum, sizeof(sum), "%s_sum", name);
+            b->kernels[p][r].any = find_kernel(b, protocols[p], name);
+            b->kernels[p][r].sum = find_kernel(b, protocols[p], sum);
+            b->place.has[p][r] = b->kernels[p][r].any != NULL;
+        }
+    }
+    b->meet = tutti_gpu_kernel(b->gpu, "meet");
+    if (!b->meet) memset(b->place.has[CUDA_FOLD], 0, sizeof(b->place.has[CUDA_FOLD]));
+}
+
+/* ---- open ---- */
+
+static enum tutti_status refuse(const struct tutti_device_config *config)
+{
+    uint32_t needed = TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP;
+    if (config->n > CUDA_MAX_RANKS)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda serves up to %d ranks, not %u", CUDA_MAX_RANKS, config->n);
+    if (config->n > 1 && !(config->transport->caps & needed))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda needs memory of the host that all ranks map, which %s has not",
+                          config->transport->name);
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_log(struct cuda_backend *b, struct card *card)
+{
+    struct tutti_transport *t = b->transport;
+    void *log = NULL;
+    b->addresses = b->n == 1 || (t->caps & TUTTI_CAP_ADDRESSES);
+    if (b->addresses) {
+        log = tutti_map_lazy(sizeof(struct cuda_log));
+        if (!log) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a log of calls");
+        card->log = (uint64_t)(uintptr_t)log;
+    } else {
+        TUTTI_TRY(t->ops->heap_alloc(t, sizeof(struct cuda_log), &log));
+        if (!t->ops->locate(t, log, sizeof(struct cuda_log), &card->log))
+            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
+    }
+    memset(log, 0, sizeof(struct cuda_log));
+    b->logs[b->me] = log;
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_device_config *config,
+                                     struct card *card)
+{
+    void *memory;
+    b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
+    TUTTI_TRY(tutti_gpu_alloc(b->gpu, b->scratch_bytes, &memory));
+    b->scratch = b->bases[b->me] = memory;
+    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
+    b->control = memory;
+    if (b->n > 1) TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, card->handle));
+    card->scratch = (uint64_t)(uintptr_t)b->scratch;
+    card->scratch_bytes = b->scratch_bytes;
+    return open_log(b, card);
+}
+
+static enum tutti_status open_streams(struct cuda_backend *b)
+{
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->event));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->forked));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->joined));
+    return tutti_gpu_stream_create(b->gpu, &b->lane);
+}
+
+static enum tutti_status cuda_open(const struct tutti_device_config *config, void *out_card,
+                                   struct tutti_device_backend **out)
+{
+    TUTTI_TRY(refuse(config));
+    pthread_once(&process_once, process_draw);
+    cuda_sweep(config->transport, false);
+    struct cuda_backend *b = tutti_alloc(sizeof(*b));
+    if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
+    enum tutti_status status;
+    b->base.ops = &tutti_device_cuda;
+    b->transport = config->transport;
+    b->team = config->team;
+    b->n = b->place.n = config->n, b->me = b->place.me = config->me;
+    pthread_mutex_init(&b->lock, NULL);
+    snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
+    memcpy(b->members, config->members, b->n * sizeof(*b->members));
+    struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
+    TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
+    card.n_sms = b->gpu->n_sms, card.capability = b->gpu->capability;
+    card.gpu = (uint64_t)(uintptr_t)b->gpu;
+    memcpy(card.uuid, b->gpu->uuid, sizeof(card.uuid));
+    find_kernels(b);
+    TUTTI_TRY_GOTO(status, open_memory(b, config, &card), err_free);
+    TUTTI_TRY_GOTO(status, open_streams(b), err_free);
+    memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
+    memcpy(out_card, &card, sizeof(card));
+    *out = &b->base;
+    return TUTTI_OK;
+err_free:
+    cuda_discard(b);
+    return status;
+}
+
+/* ---- connect ---- */
+
+struct agreed {
+    size_t budget;
+    uint32_t n_blocks;
+};
+
+static void read_card(const void *cards, size_t stride, uint32_t r, struct card *out)
+{
+    memcpy(out, (const char *)cards + r * stride, sizeof(*out));
+}
+
+/* The least of what the members can: equal on all, since all see all cards. */
+static enum tutti_status agree(const struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
+{
+    struct card mine, card, other;
+    read_card(cards, stride, b->me, &mine);
+    *out = (struct agreed){SIZE_MAX, CUDA_MAX_BLOCKS};
+    for (uint32_t r = 0; r < b->n; r++) {
+        uint32_t sharing = 0;
+        read_card(cards, stride, r, &card);
+        if (card.version != CARD_VERSION || card.build != mine.build)
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u runs another build of cuda's kernels", r);
+        for (uint32_t q = 0; q < b->n; q++) {
+            read_card(cards, stride, q, &other);
+            sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
+        }
+        uint32_t n_blocks = cuda_blocks_for(card.n_sms, sharing);
+        if (n_blocks < out->n_blocks) out->n_blocks = n_blocks;
+        if (card.scratch_bytes < out->budget) out->budget = card.scratch_bytes;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status lay_out(struct cuda_backend *b, const struct agreed *agreed)
+{
+    struct cuda_place *place = &b->place;
+    if (!cuda_layout(b->n, agreed->budget, agreed->n_blocks, &place->layout, &place->bounce_bytes))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "%zu bytes of scratch memory and %u blocks of a GPU are not enough for cuda among %u ranks",
+                          agreed->budget, agreed->n_blocks, b->n);
+    const struct cuda_layout *l = &place->layout;
+    place->bounce = b->scratch + l->bytes;
+    /* Peers write here once all members have told one another that they have connected. */
+    TUTTI_TRY(tutti_gpu_set(b->gpu, b->scratch, 0xff, l->lines));
+    return tutti_gpu_set(b->gpu, b->scratch + l->lines, 0, l->bytes - l->lines);
+}
+
+static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct card *card)
+{
+    void *memory = NULL;
+    enum tutti_status status;
+    if (card->process == process_id) {
+        status = tutti_gpu_reach(b->gpu, (struct tutti_gpu *)(uintptr_t)card->gpu);
+        memory = (void *)(uintptr_t)card->scratch;
+    } else if (!tutti_gpu_may_reach(b->gpu, card->uuid)) {
+        status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
+    } else {
+        status = tutti_gpu_import(b->gpu, card->handle, &memory);
+        if (status >= 0) b->imports[r] = memory;
+    }
+    b->bases[r] = memory;
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    return tutti_fail(status == TUTTI_ERR_MEMORY ? status : TUTTI_ERR_UNSUPPORTED,
+                      "rank %u can not reach the GPU of rank %u: %.300s", b->me, r, why.text);
+}
+
+/* All of them first: closing says there that this rank has no more to do with the peer. */
+static enum tutti_status map_log(struct cuda_backend *b, uint32_t r, const struct card *card)
+{
+    struct tutti_transport *t = b->transport;
+    if (r == b->me) return TUTTI_OK;
+    b->logs[r] = b->addresses ? (struct cuda_log *)(uintptr_t)card->log
+                              : t->ops->map(t, b->members[r], card->log, sizeof(struct cuda_log));
+    return b->logs[r] ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
+}
+
+/* What is the same in all calls. */
+static void prefill(struct cuda_backend *b)
+{
+    struct cuda_call *call = &b->step.exchange.call;
+    memcpy(call->base, b->bases, sizeof(call->base));
+    call->control = b->control;
+    call->layout = b->place.layout;
+    call->n = b->n, call->me = b->me;
+    b->two_shot.call = b->fold.call = b->meeting.call = *call;
+}
+
+static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
+{
+    struct agreed agreed;
+    struct card card;
+    b->cards_seen = true;
+    TUTTI_TRY(agree(b, cards, stride, &agreed));
+    for (uint32_t r = 0; r < b->n; r++) {
+        read_card(cards, stride, r, &card);
+        TUTTI_TRY(map_log(b, r, &card));
+    }
+    TUTTI_TRY(lay_out(b, &agreed));
+    for (uint32_t r = 0; r < b->n; r++) {
+        read_card(cards, stride, r, &card);
+        if (r != b->me) TUTTI_TRY(reach(b, r, &card));
+    }
+    prefill(b);
+    return cuda_watch_add(b);
+}
+
+static enum tutti_status cuda_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    enum tutti_status status = connect_all(b, cards, stride);
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    cuda_close(backend, 0);
+    return tutti_fail_record(&why);
+}
+
+/* ---- the rest ---- */
+
+/* Where the call's plan is made: with the windows that hold its output. */
+static void place_for(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *out)
+{
+    *out = b->place;
+    cuda_window_place(b, call, out);
+}
+
+static double cuda_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    struct cuda_place place;
+    double ns;
+    place_for(b, call, &place);
+    return cuda_choose(&place, call, call->method ? call->method : b->forced, &ns) ? ns : HUGE_VAL;
+}
+
+static size_t cuda_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                              struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    struct cuda_place place;
+    size_t n = 0;
+    place_for(b, call, &place);
+    const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, NULL);
+    for (size_t i = 0; i < cuda_n_methods && n < capacity && chosen; i++) {
+        const struct cuda_method *m = cuda_methods[i];
+        if (!m->fits(&place, call)) continue;
+        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(&place, call), m == chosen};
+    }
+    return n;
+}
+
+static void *cuda_last_event(struct tutti_device_backend *backend)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    return b->enqueued ? b->event : NULL;
+}
+
+static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
+{
+    return ((const struct cuda_backend *)(const void *)backend)->scratch_bytes;
+}
+
+static bool cuda_failed(struct tutti_device_backend *backend)
+{
+    return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
+}
+
+const struct tutti_device_backend_ops tutti_device_cuda = {
+    .name = "cuda",
+    .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
+    .open = cuda_open,
+    .connect = cuda_connect,
+    .close = cuda_close,
+    .score = cuda_score,
+    .enqueue = cuda_enqueue,
+    .messages = cuda_messages,
+    .window_add = cuda_window_add,
+    .window_remove = cuda_window_remove,
+    .stop = cuda_stop,
+    .last_event = cuda_last_event,
+    .scratch_used = cuda_scratch_used,
+    .failed = cuda_failed,
+    .candidates = cuda_candidates,
+};

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The watch: one thread of the process, which looks after the instances of all its ranks while something is enqueued.
+ * Calls are long gone when their kernels run, so it is the watch that finds out what goes wrong (a kernel has run out
+ * of time, ranks called different things, a peer is gone), fails the team with the sentence that engines have for it,
+ * and stops what waits on the device. It asks the driver for nothing but an event, and touches no data. */
+#include "backend/cuda.h"
+
+#include <signal.h>
+
+#define LOOK_NS (5 * TUTTI_NS_PER_MS)
+/* A peer that is gone may have done its part before. */
+#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+
+static struct {
+    pthread_mutex_t life; /* of who starts and ends the thread */
+    pthread_mutex_t lock; /* of the list; held while it looks */
+    struct cuda_backend *first;
+    pthread_t thread;
+    bool runs;
+    _Atomic uint32_t wake; /* moves when there is something to look at, or to end for */
+    _Atomic bool sleeps, ends;
+} watch = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- what it finds ---- */
+
+static void stop(struct cuda_backend *b)
+{
+    cuda_stop(&b->base);
+    b->told = true;
+}
+
+/* What a peer called last, as engines' boards say it; NULL: nothing. */
+static const struct tutti_board *board_of(const struct cuda_backend *b, uint32_t peer, struct tutti_board *out)
+{
+    const struct cuda_log *log = b->logs[peer];
+    if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
+    out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
+    out->completed = atomic_load(&log->over);
+    return out;
+}
+
+/* The call of that number, or, where it is forgotten, its number alone. */
+static void own_call(const struct cuda_backend *b, uint64_t seq, struct tutti_board *out)
+{
+    if (cuda_log_find(b->logs[b->me], seq, out)) return;
+    *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
+}
+
+static bool find_report(struct cuda_backend *b)
+{
+    const struct cuda_control *c = b->control;
+    struct tutti_board mine, theirs;
+    if (!__atomic_load_n(&c->ready, __ATOMIC_ACQUIRE)) return false;
+    uint32_t peer = (uint32_t)c->peer < b->n ? (uint32_t)c->peer : b->me;
+    own_call(b, c->seq, &mine);
+    tutti_team_tell_timeout(b->team, &mine, atomic_load(&b->timeout_ns), peer, board_of(b, peer, &theirs));
+    return true;
+}
+
+static bool find_mismatch(struct cuda_backend *b)
+{
+    for (uint32_t q = 0; q < b->n; q++) {
+        struct tutti_board mine, theirs;
+        if (q == b->me || !cuda_log_differ(b->logs[b->me], b->logs[q], &mine, &theirs)) continue;
+        tutti_team_tell_mismatch(b->team, &mine, q, &theirs);
+        return true;
+    }
+    return false;
+}
+
+/* Sizes of messages are compared where both sides have come equally far. */
+static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
+{
+    *n = atomic_load(&sent->n);
+    uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
+    uint64_t received_hash = atomic_load(&received->hash);
+    bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
+    return still && *n == received_n && sent_hash != received_hash;
+}
+
+static bool find_wrong_message(struct cuda_backend *b)
+{
+    const struct cuda_log *mine = b->logs[b->me];
+    for (uint32_t q = 0; q < b->n; q++) {
+        const struct cuda_log *theirs = b->logs[q];
+        uint64_t n;
+        if (q == b->me) continue;
+        if (!letters_differ(&mine->sent[q], &theirs->received[b->me], &n) &&
+            !letters_differ(&theirs->sent[b->me], &mine->received[q], &n))
+            continue;
+        tutti_team_tell_messages(b->team, q, n);
+        return true;
+    }
+    return false;
+}
+
+/* Who has left has closed its side when all it called was over: only what it has not called waits in vain. */
+static enum tutti_life life_of(const struct cuda_backend *b, uint32_t q)
+{
+    const struct cuda_log *log = b->logs[q];
+    enum tutti_life life = b->transport->ops->life(b->transport, b->members[q]);
+    bool behind = atomic_load(&log->n) < atomic_load(&b->logs[b->me]->n);
+    if (life == TUTTI_LIFE_DEAD) return life;
+    return (life == TUTTI_LIFE_LEFT || atomic_load(&log->closed)) && behind ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+}
+
+static bool find_lost(struct cuda_backend *b, uint64_t now)
+{
+    for (uint32_t q = 0; q < b->n; q++) {
+        enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : life_of(b, q);
+        struct tutti_board mine, theirs;
+        if (life == TUTTI_LIFE_ALIVE)
+            b->gone_ns[q] = 0;
+        else if (b->gone_ns[q] == 0)
+            b->gone_ns[q] = now;
+        if (b->gone_ns[q] == 0 || now - b->gone_ns[q] < GONE_GRACE_NS) continue;
+        /* The first call that it has not made; of one that died within a call, that one. */
+        uint64_t seq = board_of(b, q, &theirs)->seq + (life == TUTTI_LIFE_LEFT);
+        if (!cuda_log_find(b->logs[b->me], seq, &mine) && !cuda_log_last(b->logs[b->me], &mine))
+            mine = (struct tutti_board){.seq = 0};
+        tutti_team_tell_lost(b->team, &mine, q, life);
+        return true;
+    }
+    return false;
+}
+
+/* ---- looking ---- */
+
+static bool is_in_flight(const struct cuda_backend *b)
+{
+    return b->n_over != atomic_load(&b->n_enqueued);
+}
+
+/* True: the device itself has failed, whoever's fault that is. */
+static bool find_broken(struct cuda_backend *b)
+{
+    uint64_t n = atomic_load(&b->n_enqueued), seq = atomic_load(&b->last_seq);
+    if (b->n_over == n) return false;
+    enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event);
+    if (status < 0) cuda_give_up(b, "the device", seq);
+    if (status != TUTTI_OK) return status < 0;
+    b->n_over = n;
+    atomic_store(&b->logs[b->me]->over, seq);
+    return false;
+}
+
+static void look(struct cuda_backend *b, uint64_t now)
+{
+    struct tutti_error error;
+    if (b->told) return;
+    if (tutti_team_state(b->team, &error) < 0) {
+        stop(b);
+        return;
+    }
+    if (find_report(b) || find_broken(b)) {
+        stop(b);
+        return;
+    }
+    bool busy = is_in_flight(b) || atomic_load(&b->captured);
+    if (busy && (find_mismatch(b) || find_wrong_message(b) || find_lost(b, now))) stop(b);
+}
+
+void cuda_watch_now(struct cuda_backend *b)
+{
+    pthread_mutex_lock(&watch.lock);
+    look(b, tutti_now_ns());
+    pthread_mutex_unlock(&watch.lock);
+}
+
+/* ---- the thread ---- */
+
+static bool look_at_all(void)
+{
+    bool busy = false;
+    pthread_mutex_lock(&watch.lock);
+    uint64_t now = tutti_now_ns();
+    for (struct cuda_backend *b = watch.first; b; b = b->next) {
+        look(b, now);
+        busy |= !b->told && (is_in_flight(b) || atomic_load(&b->captured));
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return busy;
+}
+
+static void *run(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&watch.ends)) {
+        uint32_t before = atomic_load(&watch.wake);
+        if (look_at_all()) {
+            tutti_sleep_ns(LOOK_NS);
+            continue;
+        }
+        /* Who enqueues counts first, then looks whether this sleeps. */
+        atomic_store(&watch.sleeps, true);
+        if (!look_at_all()) tutti_futex_wait(&watch.wake, before, TUTTI_NEVER);
+        atomic_store(&watch.sleeps, false);
+    }
+    return NULL;
+}
+
+static void wake(void)
+{
+    atomic_fetch_add(&watch.wake, 1);
+    tutti_futex_wake(&watch.wake, 1);
+}
+
+void cuda_watch_wake(void)
+{
+    if (atomic_load(&watch.sleeps)) wake();
+}
+
+/* Signals are for the program's threads. */
+static enum tutti_status start(void)
+{
+    sigset_t all, before;
+    if (watch.runs) return TUTTI_OK;
+    atomic_store(&watch.ends, false);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int e = pthread_create(&watch.thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    watch.runs = e == 0;
+    return e == 0 ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the watch of devices can not be started (error %d)", e);
+}
+
+enum tutti_status cuda_watch_add(struct cuda_backend *b)
+{
+    pthread_mutex_lock(&watch.life);
+    enum tutti_status status = start();
+    if (status >= 0) {
+        pthread_mutex_lock(&watch.lock);
+        b->next = watch.first;
+        watch.first = b;
+        b->watched = true;
+        pthread_mutex_unlock(&watch.lock);
+    }
+    pthread_mutex_unlock(&watch.life);
+    return status;
+}
+
+void cuda_watch_remove(struct cuda_backend *b)
+{
+    if (!b->watched) return;
+    pthread_mutex_lock(&watch.life);
+    pthread_mutex_lock(&watch.lock);
+    struct cuda_backend **at = &watch.first;
+    while (*at != b) at = &(*at)->next;
+    *at = b->next;
+    bool last = !watch.first;
+    pthread_mutex_unlock(&watch.lock);
+    b->watched = false;
+    if (last) {
+        atomic_store(&watch.ends, true);
+        wake();
+        pthread_join(watch.thread, NULL);
+        watch.runs = false;
+    }
+    pthread_mutex_unlock(&watch.life);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Windows: memory of users that peers have mapped, all at the same offsets, so that copy engines reach it. */
+#include "backend/cuda.h"
+
+#include <string.h>
+
+/* The cards do not say whose process they are from; the scratch's do: what is not imported is this process's. */
+static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const struct tutti_device_window_card *card,
+                                  struct cuda_window *window)
+{
+    void *memory;
+    if (card->bytes == 0) return TUTTI_OK;
+    if (!b->imports[q]) {
+        window->peers[q] = (char *)(uintptr_t)card->address;
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_gpu_import(b->gpu, card->handle, &memory));
+    window->imports[q] = memory;
+    window->peers[q] = (char *)memory + card->offset;
+    return TUTTI_OK;
+}
+
+static void unmap(struct cuda_backend *b, struct cuda_window *window)
+{
+    for (uint32_t q = 0; q < b->n; q++)
+        if (window->imports[q]) tutti_gpu_unimport(b->gpu, window->imports[q]);
+}
+
+enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
+                                  size_t stride, void *own, size_t bytes, void **peers)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_window window = {.base = own, .bytes = bytes};
+    enum tutti_status status = TUTTI_OK;
+    window.peers[b->me] = own;
+    for (uint32_t q = 0; q < b->n && status >= 0; q++) {
+        struct tutti_device_window_card card;
+        memcpy(&card, (const char *)cards + q * stride, sizeof(card));
+        if (q != b->me) status = map_peer(b, q, &card, &window);
+        /* What all have is what calls may use. */
+        if (card.bytes < window.bytes) window.bytes = card.bytes;
+    }
+    pthread_mutex_lock(&b->lock);
+    if (status >= 0 && b->n_windows == CUDA_WINDOWS)
+        status = tutti_fail(TUTTI_ERR_MEMORY, "a communicator has at most %d windows on devices", CUDA_WINDOWS);
+    if (status >= 0) b->windows[b->n_windows++] = window;
+    pthread_mutex_unlock(&b->lock);
+    if (status < 0) unmap(b, &window);
+    for (uint32_t q = 0; q < b->n && status >= 0; q++) peers[q] = window.peers[q];
+    return status;
+}
+
+void cuda_window_remove(struct tutti_device_backend *backend, void *own)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    pthread_mutex_lock(&b->lock);
+    for (uint32_t i = 0; i < b->n_windows; i++) {
+        if (b->windows[i].base != own) continue;
+        unmap(b, &b->windows[i]);
+        b->windows[i] = b->windows[--b->n_windows];
+        break;
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+void cuda_windows_close(struct cuda_backend *b)
+{
+    while (b->n_windows > 0) unmap(b, &b->windows[--b->n_windows]);
+}
+
+/* Bytes of the whole output, where each rank has all of it or a block of it. */
+static size_t output_bytes(const struct cuda_backend *b, const struct tutti_backend_call *call)
+{
+    const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
+    bool whole = kind->block_a_slot && call->info.kind != TUTTI_REDUCE_SCATTER && call->info.kind != TUTTI_SCATTER;
+    return call->bind.count * tutti_dtype_bytes(call->info.dtype) * (whole ? b->n : 1);
+}
+
+void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&b->lock;
+    char *out = call->bind.output;
+    place->own = NULL;
+    if (b->n_windows == 0 || !out || call->bind.v) return;
+    size_t bytes = output_bytes(b, call);
+    pthread_mutex_lock(lock);
+    for (uint32_t i = 0; i < b->n_windows && !place->own; i++) {
+        const struct cuda_window *w = &b->windows[i];
+        if (out < w->base || (size_t)(out - w->base) > w->bytes || bytes > w->bytes - (size_t)(out - w->base)) continue;
+        place->own = w->base;
+        memcpy(place->peers, w->peers, sizeof(place->peers));
+    }
+    pthread_mutex_unlock(lock);
+}
