@@ -123,6 +123,7 @@ struct cuda_two_shot {
     char *out;
     uint64_t bytes, shard_bytes;
     uint32_t units; /* that each thread pushes of each shard */
+    uint32_t whole; /* as in cuda_exchange, by cuda_two_shot_seal */
 };
 
 /* `meet`: one block; returns when all ranks have come to it, with everything that they (their streams) wrote before.
@@ -185,6 +186,12 @@ static inline void cuda_exchange_seal(struct cuda_exchange *x)
     places |= x->recv[x->call.me].at; /* of a result to which the own part may not belong */
     if (x->result_bytes % 16 && x->result_bytes / 16 < least) least = x->result_bytes / 16;
     x->whole = places % 16 ? 0 : (uint32_t)least;
+}
+static inline void cuda_two_shot_seal(struct cuda_two_shot *x)
+{
+    const uint64_t places = (uint64_t)(uintptr_t)x->in | (uint64_t)(uintptr_t)x->out;
+    const uint64_t last = x->shard_bytes > 0 ? x->bytes % x->shard_bytes : 0; /* of a short shard */
+    x->whole = places % 16 ? 0 : last % 16 ? (uint32_t)(last / 16) : UINT32_MAX;
 }
 
 #endif

@@ -2,16 +2,30 @@
 #ifndef TUTTI_DEVICE_CUDA_ONESHOT_CUH
 #define TUTTI_DEVICE_CUDA_ONESHOT_CUH
 
-/* One exchange (struct cuda_exchange) by lines or sentinels: every thread puts its units of all parts into its peers'
- * slots, then takes what peers have put into its own, unit by unit; it waits for no other thread of its block. As units
- * belong to threads, a buffer may be input and output: what a thread overwrites, it alone has read.
+/* An exchange by lines or sentinels, in steps for one unit: a thread puts its units of all parts into its peers' slots,
+ * then takes what peers have put into its own. It waits for no other thread of its block. As units belong to threads, a
+ * buffer may be input and output: what a thread overwrites, it alone has read.
  *
- * MOST: the most ranks. CHUNK: of how many of them things are in flight at once; divides MOST. WHOLE: for units below
- * x.whole, which need no questions about addresses and ends; the others take peers in twos. */
+ * Parts: the parts of an exchange, a struct with call, in, out, units, alike, and to(q), from(q). MOST: the most ranks.
+ * CHUNK: of how many of them things are in flight at once; divides MOST. WHOLE: for units below `whole`, which need no
+ * questions about addresses and ends. PHASE: of the slots. */
 
 #include "reduce.cuh"
 #include "units.cuh"
 #include "wires.cuh"
+
+/* The parts of a struct cuda_exchange. */
+struct cuda_exchange_parts {
+    const struct cuda_call &call;
+    const struct cuda_exchange &x;
+    const char *in;
+    char *out;
+    uint32_t units;
+    bool alike;
+
+    __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return x.send[q]; }
+    __device__ __forceinline__ struct cuda_part from(uint32_t q) const { return x.recv[q]; }
+};
 
 /* Bytes from the beginning of each part to this thread's unit u. */
 CUDA_DEVICE uint64_t cuda_unit_at(uint32_t units, uint32_t u)
@@ -19,11 +33,10 @@ CUDA_DEVICE uint64_t cuda_unit_at(uint32_t units, uint32_t u)
     return (uint64_t)16 * ((cuda_block() * units + u) * cuda_threads() + cuda_thread());
 }
 
-/* Whether that is so for all threads of this warp, whose last one is asked about its last unit. */
-CUDA_DEVICE bool cuda_is_whole(const struct cuda_exchange &x)
+/* Whether all units of this warp are below `whole`; the last thread's last one is the greatest. */
+CUDA_DEVICE bool cuda_is_whole(uint32_t units, uint32_t whole)
 {
-    const uint32_t last = (cuda_block() * x.units + x.units - 1) * cuda_threads() + (cuda_thread() | (CUDA_WARP - 1));
-    return last < x.whole;
+    return (cuda_block() * units + units - 1) * cuda_threads() + (cuda_thread() | (CUDA_WARP - 1)) < whole;
 }
 
 template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call &call, cuda_words unit)
@@ -34,37 +47,39 @@ template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call 
         return call.scales ? R::scale(unit, call.factor) : unit;
 }
 
-/* The own part of a move. */
-template <bool WHOLE> CUDA_DEVICE void cuda_keep_own(const struct cuda_exchange &x, uint64_t at, cuda_words unit)
+/* The own part of a move, unless it is there already. */
+template <bool WHOLE, typename Parts> CUDA_DEVICE void cuda_keep_own(const Parts &x, uint64_t at, cuda_words unit)
 {
-    const struct cuda_part part = x.recv[x.call.me];
-    if (at >= part.bytes || x.in + x.send[x.call.me].at == x.out + part.at) return;
+    const struct cuda_part part = x.from(x.call.me);
+    if (at >= part.bytes || x.in + x.to(x.call.me).at == x.out + part.at) return;
     cuda_give_unit<WHOLE>(x.out + part.at + at, unit, part.bytes - at);
 }
 
-/* Unit u of all parts to their receivers. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE void cuda_send_unit(const struct cuda_exchange &x, struct cuda_turn *turn, uint32_t u)
+/* Unit u of all parts to those who get it. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
+CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u)
 {
+    const uint32_t me = x.call.me;
     const uint64_t at = cuda_unit_at(x.units, u);
-    for (uint32_t first = 0; first < MOST; first += CHUNK) {
-        if (first >= x.call.n) break;
+    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
         cuda_words units[CHUNK];
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const struct cuda_part &part = x.send[first + k];
+            const uint32_t q = first + k;
+            cuda_words unit = {0, 0, 0, 0};
             if (k > 0 && x.alike)
-                units[k] = units[0];
-            else if (first + k < x.call.n && at < part.bytes)
-                units[k] = cuda_take_unit<WHOLE>(x.in + part.at + at, part.bytes - at);
+                unit = units[0];
+            else if (q < x.call.n && at < x.to(q).bytes)
+                unit = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
+            units[k] = unit;
         }
         if (!cuda_turn_pay(x.call, turn)) return;
-        const uint64_t slot = Wire::slot(x.call, 0, turn->count, x.call.me) + Wire::place(u);
+        const uint64_t slot = Wire::slot(x.call, 0, turn->count, me) + Wire::place(u);
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q >= x.call.n || at >= x.send[q].bytes) continue;
-            if (q != x.call.me)
+            if (q >= x.call.n || at >= x.to(q).bytes) continue;
+            if (q != me)
                 Wire::put(x.call.base[q] + slot, Wire::proper(cuda_scaled<R>(x.call, units[k])), cuda_turn_flag(*turn));
             else if constexpr (R::moves)
                 cuda_keep_own<WHOLE>(x, at, units[k]);
@@ -72,10 +87,22 @@ CUDA_DEVICE void cuda_send_unit(const struct cuda_exchange &x, struct cuda_turn 
     }
 }
 
-/* Looks at the slots of CHUNK sources, from rank `first` on, until units are there from all that send one. */
-template <typename Wire, uint32_t CHUNK>
-CUDA_DEVICE bool cuda_await_units(const struct cuda_exchange &x, struct cuda_turn *turn, uint32_t first, uint64_t at,
-                                  const char *slot, uint64_t stride, typename Wire::seen *seen)
+/* Where this thread finds unit u from source 0, and how far it is from there to the next source. */
+struct cuda_inbox {
+    char *slot;
+    uint64_t stride;
+};
+template <typename Wire, uint32_t PHASE>
+CUDA_DEVICE struct cuda_inbox cuda_inbox_of(const struct cuda_call &call, const struct cuda_turn &turn, uint32_t u)
+{
+    const uint64_t slot = Wire::slot(call, PHASE, turn.count, 0);
+    return cuda_inbox{call.base[call.me] + slot + Wire::place(u), Wire::slot(call, PHASE, turn.count, 1) - slot};
+}
+
+/* Looks at what CHUNK sources from rank `first` on have sent until it is there. False: the call has failed. */
+template <typename Wire, uint32_t CHUNK, typename Parts>
+CUDA_DEVICE bool cuda_await_units(const Parts &x, struct cuda_turn *turn, uint32_t first, uint64_t at,
+                                  struct cuda_inbox inbox, typename Wire::seen *seen)
 {
     const uint32_t flag = cuda_turn_flag(*turn);
     for (;;) {
@@ -83,85 +110,96 @@ CUDA_DEVICE bool cuda_await_units(const struct cuda_exchange &x, struct cuda_tur
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q < x.call.n && q != x.call.me && at < x.recv[q].bytes) seen[k] = Wire::look(slot + q * stride);
+            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes)
+                seen[k] = Wire::look(inbox.slot + q * inbox.stride);
         }
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q < x.call.n && q != x.call.me && at < x.recv[q].bytes && !Wire::there(seen[k], flag)) missing = q;
+            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes && !Wire::there(seen[k], flag)) missing = q;
         }
         if (missing == CUDA_MAX_RANKS) return true;
         if (!cuda_go_on(&turn->waiter, x.call, missing)) return false;
     }
 }
 
-/* Contributions in rank order. */
-template <typename R> struct cuda_folding {
-    typename R::total total;
-    bool begun;
-
-    __device__ __forceinline__ void add(cuda_words unit, uint32_t op)
-    {
-        if (begun)
-            R::next(&total, unit, op);
-        else
-            R::first(&total, unit);
-        begun = true;
-    }
-};
-template <> struct cuda_folding<cuda_move> {
-};
-
-/* Unit u of what others sent: to its place, or folded with the own one. False: the call has failed. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive_unit(const struct cuda_exchange &x, struct cuda_turn *turn, uint32_t u)
+/* Unit u of what others sent, to its place. */
+template <typename Wire, uint32_t PHASE, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
+CUDA_DEVICE bool cuda_move_unit(const Parts &x, struct cuda_turn *turn, uint32_t u)
 {
-    const uint32_t me = x.call.me;
-    const uint64_t at = cuda_unit_at(x.units, u), base = Wire::slot(x.call, 0, turn->count, 0) + Wire::place(u);
-    const uint64_t stride = Wire::slot(x.call, 0, turn->count, 1) + Wire::place(u) - base;
-    char *slot = x.call.base[me] + base;
-    cuda_folding<R> folding = {};
-    cuda_words own = {};
-    if constexpr (!R::moves)
-        if (at < x.recv[me].bytes) own = cuda_take_unit<WHOLE>(x.in + x.send[me].at + at, x.recv[me].bytes - at);
-    for (uint32_t first = 0; first < MOST; first += CHUNK) {
-        if (first >= x.call.n) break;
+    const uint64_t at = cuda_unit_at(x.units, u);
+    const struct cuda_inbox inbox = cuda_inbox_of<Wire, PHASE>(x.call, *turn, u);
+    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
         typename Wire::seen seen[CHUNK];
-        if (!cuda_await_units<Wire, CHUNK>(x, turn, first, at, slot, stride, seen)) return false;
+        if (!cuda_await_units<Wire, CHUNK>(x, turn, first, at, inbox, seen)) return false;
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q >= x.call.n || at >= x.recv[q].bytes) continue;
-            if constexpr (R::moves) {
-                if (q != me)
-                    cuda_give_unit<WHOLE>(x.out + x.recv[q].at + at, Wire::unit(seen[k]), x.recv[q].bytes - at);
-            } else {
-                folding.add(q == me ? cuda_scaled<R>(x.call, own) : Wire::unit(seen[k]), x.call.op);
-            }
-            if (q != me) Wire::empty(slot + q * stride);
+            if (q >= x.call.n || q == x.call.me || at >= x.from(q).bytes) continue;
+            cuda_give_unit<WHOLE>(x.out + x.from(q).at + at, Wire::unit(seen[k]), x.from(q).bytes - at);
+            Wire::empty(inbox.slot + q * inbox.stride);
         }
     }
-    if constexpr (!R::moves)
-        if (folding.begun)
-            cuda_give_unit<WHOLE>(x.out + x.recv[me].at + at, R::result(folding.total, x.call.divisor),
-                                  x.result_bytes - at);
+    return true;
+}
+
+/* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
+CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint32_t u, bool *any, cuda_words *result)
+{
+    const uint32_t me = x.call.me;
+    const uint64_t at = cuda_unit_at(x.units, u);
+    const struct cuda_inbox inbox = cuda_inbox_of<Wire, 0>(x.call, *turn, u);
+    typename R::total total;
+    cuda_words own = {0, 0, 0, 0};
+    if (at < x.from(me).bytes) own = cuda_take_unit<WHOLE>(x.in + x.to(me).at + at, x.from(me).bytes - at);
+    *any = false;
+    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
+        typename Wire::seen seen[CHUNK];
+        if (!cuda_await_units<Wire, CHUNK>(x, turn, first, at, inbox, seen)) return false;
+        CUDA_UNROLL
+        for (uint32_t k = 0; k < CHUNK; k++) {
+            const uint32_t q = first + k;
+            if (q >= x.call.n || at >= x.from(q).bytes) continue;
+            const cuda_words unit = q == me ? cuda_scaled<R>(x.call, own) : Wire::unit(seen[k]);
+            if (*any)
+                R::next(&total, unit, x.call.op);
+            else
+                R::first(&total, unit);
+            *any = true;
+            if (q != me) Wire::empty(inbox.slot + q * inbox.stride);
+        }
+    }
+    if (*any) *result = R::result(total, x.call.divisor);
     return true;
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive(const struct cuda_exchange &x, struct cuda_turn *turn)
+CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_turn *turn)
 {
-    for (uint32_t u = 0; u < x.units; u++)
-        if (!cuda_receive_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u)) return false;
+    for (uint32_t u = 0; u < x.units; u++) {
+        if constexpr (R::moves) {
+            if (!cuda_move_unit<Wire, 0, MOST, CHUNK, WHOLE>(x, turn, u)) return false;
+        } else {
+            const uint64_t at = cuda_unit_at(x.units, u);
+            cuda_words result;
+            bool any;
+            if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, &any, &result)) return false;
+            if (any) cuda_give_unit<WHOLE>(x.out + x.from(x.call.me).at + at, result, x.x.result_bytes - at);
+        }
+    }
     return true;
 }
 
-/* The kernels' body. FAST: with a path for whole units. */
+/* The body of the kernels of one exchange. FAST: with a way of their own for whole units; the other one takes peers in
+ * twos. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool FAST>
-CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &x)
+CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &exchange)
 {
+    const struct cuda_exchange_parts x = {exchange.call, exchange,       exchange.in,
+                                          exchange.out,  exchange.units, exchange.alike != 0};
     struct cuda_turn turn = cuda_turn_begin(x.call);
-    const bool whole = FAST && cuda_is_whole(x);
+    const bool whole = FAST && cuda_is_whole(x.units, exchange.whole);
     for (uint32_t u = 0; u < x.units; u++) {
         if (whole)
             cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(x, &turn, u);
