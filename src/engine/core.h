@@ -24,6 +24,7 @@ enum tutti_work_type {
     TUTTI_WORK_RUNNER, /* a flight, too */
     TUTTI_WORK_SEND,
     TUTTI_WORK_RECV,
+    TUTTI_WORK_FOLLOWED,
     TUTTI_WORK_JOIN,
     TUTTI_N_WORK_TYPES
 };
@@ -97,6 +98,13 @@ struct tutti_letter {
     bool offered;
     struct tutti_inflow inflow;
     struct tutti_message *message;
+};
+
+struct tutti_followed {
+    struct tutti_work work; /* first */
+    struct tutti_followed *next;
+    const struct tutti_followed_ops *ops;
+    void *arg;
 };
 
 /* ---- slices ---- */
@@ -193,6 +201,9 @@ struct tutti_team {
     uint32_t envelope_early;                /* numbers before them are missing */
     uint32_t envelope_free, envelope_used;
     uint32_t envelope_share; /* of each peer */
+
+    struct tutti_followed *followed, **followed_end; /* not over, in order */
+    uint64_t look_ns;                                /* when the oldest is looked at again */
 
     size_t eager, hold_stride;
     unsigned char *map; /* channels, hold buffers, envelopes */
@@ -444,6 +455,11 @@ void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_pack
 void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error);
 /* Whether credits for envelopes are due. */
 bool tutti_letters_owe(const struct tutti_team *team, const struct tutti_channel *channel);
+
+/* ---- follow.c ---- */
+void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed);
+bool tutti_follow_run(struct tutti_team *team); /* whether anything happened */
+void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error);
 
 /* ---- watch.c ---- */
 void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns);

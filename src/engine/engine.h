@@ -206,6 +206,17 @@ typedef enum tutti_status (*tutti_call_begin)(void *arg, uint32_t lane, const st
 enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
                                        void *arg);
 
+/* ---- followed works (follow.c): what goes on elsewhere, on a device. No place in the order, no deadline; the failure
+ * of the team ends them. ---- */
+struct tutti_followed_ops {
+    enum tutti_status (*look)(void *arg); /* OK: it is over. PENDING. Else the team fails with it. Owner only */
+    void (*stop)(void *arg);              /* the team has failed: ends all that are followed, soon. Owner */
+    void (*end)(void *arg);               /* takes arg back; nothing follows */
+};
+/* seq: what tutti_work_sequence tells. On failure nothing is followed, and arg is the caller's. */
+enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutti_followed_ops *ops, void *arg,
+                                      uint64_t seq, const char *tag, struct tutti_work **work);
+
 /* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with
  * the first error (groups, sendrecv). ---- */
 /* Takes over the children's handles. */

@@ -202,7 +202,10 @@ static void flight_begin(struct tutti_team *team, struct tutti_flight *flight)
 void tutti_team_absorb(struct tutti_team *team, struct tutti_work *work)
 {
     tutti_team_work_begin(team);
-    if (team->failed) {
+    if (work->type == TUTTI_WORK_FOLLOWED) {
+        tutti_follow_begin(team, (struct tutti_followed *)work);
+        if (team->failed) tutti_follow_fail(team, &team->error);
+    } else if (team->failed) {
         if (tutti_work_flies(work->type))
             flight_end(team, (struct tutti_flight *)work, &team->error);
         else
@@ -271,6 +274,7 @@ bool tutti_team_run(struct tutti_team *team)
         if (team->n_lanes > 0 && !team->failed) moved |= tutti_team_call(team);
         if (team->failed) return true;
         moved |= tutti_letters_run(team, retry);
+        if (team->followed) moved |= tutti_follow_run(team);
     } while (team->retry && !team->failed);
     if (team->owing && !team->failed) tutti_team_flush(team);
     return moved;
@@ -333,4 +337,5 @@ void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
         flight_end(team, flight, error);
     }
     tutti_letters_fail(team, error);
+    tutti_follow_fail(team, error);
 }

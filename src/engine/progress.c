@@ -205,6 +205,7 @@ static void runner_begin(struct bed *bed, struct tutti_runner *runner)
 static void runners_begin(struct bed *bed, const struct tutti_engine *engine)
 {
     for (const struct tutti_team *team = engine->busy; team && bed->quiet; team = team->next) {
+        if (team->followed) sleep_until(bed, team->look_ns);
         if (team->n_runners > 0) runner_begin(bed, team->order[tutti_runner_oldest(team)]->flight->runner);
         for (uint32_t l = 0; l < team->n_lanes; l++)
             if (team->lanes[l].slice) runner_begin(bed, tutti_calling_runner(&team->lanes[l]));

@@ -119,6 +119,7 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->hold_stride = (team->eager + 63) & ~(size_t)63;
     team->pending_end = &team->pending;
     team->sends_end = &team->sends, team->recvs_end = &team->recvs;
+    team->followed_end = &team->followed;
     team->board = (struct tutti_board){.comm = team->id, .peer = -1, .root = -1, .state = TUTTI_BOARD_IN_USE};
     TUTTI_TRY_GOTO(status, tables_create(team, config), err_team);
     TUTTI_TRY_GOTO(status, map_create(team), err_team);

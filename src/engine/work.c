@@ -17,6 +17,7 @@ static const size_t work_bytes[TUTTI_N_WORK_TYPES] = {
     [TUTTI_WORK_RUNNER] = sizeof(struct tutti_flight) + TUTTI_RUNNER_BYTES,
     [TUTTI_WORK_SEND] = sizeof(struct tutti_letter),
     [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
+    [TUTTI_WORK_FOLLOWED] = sizeof(struct tutti_followed),
     [TUTTI_WORK_JOIN] = sizeof(struct join),
 };
 
