@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory for zero-copy: from the transport's heap where other processes map it, plain pages where all ranks share an
- * address space or there is but one. The family keeps the list of what was given out. */
-#include "comm/comm.h"
+/* Memory for zero-copy: of the communicator's device, if it has one; else from the transport's heap where other
+ * processes map it, plain pages where all ranks share an address space or there is but one. The family keeps the list
+ * of what was given out. */
+#include "comm/device.h"
 
 #include <stdio.h>
 
@@ -10,12 +11,34 @@ struct tutti_mem_block {
     void *pointer;
     size_t bytes;
     bool heap;
+    struct tutti_gpu *gpu; /* held; NULL: host memory */
 };
 
 struct tutti_mem {
     void *pointer;
     size_t bytes;
 };
+
+/* Whole units of the device, so that an allocation begins on a page and is shared with nothing else. */
+#define DEVICE_UNIT ((size_t)2 << 20)
+
+static void block_give_back_device(const struct tutti_mem_block *block)
+{
+    if (block->pointer) tutti_gpu_free(block->gpu, block->pointer);
+    tutti_gpu_close(block->gpu);
+}
+
+static enum tutti_status block_take_device(const struct tutti_gpu *gpu, struct tutti_mem_block *block)
+{
+    size_t bytes = (block->bytes + DEVICE_UNIT - 1) & ~(DEVICE_UNIT - 1); /* less than 2^63 before */
+    TUTTI_TRY(tutti_gpu_open(gpu->ordinal, &block->gpu));
+    enum tutti_status status = tutti_gpu_alloc(block->gpu, bytes, &block->pointer);
+    if (status >= 0) status = tutti_gpu_set(block->gpu, block->pointer, 0, bytes);
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    block_give_back_device(block);
+    return tutti_fail_record(&why);
+}
 
 static enum tutti_status block_take(struct tutti_transport *transport, struct tutti_mem_block *block)
 {
@@ -31,7 +54,9 @@ static enum tutti_status block_take(struct tutti_transport *transport, struct tu
 static enum tutti_status block_give_back(struct tutti_transport *transport, struct tutti_mem_block *block)
 {
     enum tutti_status status = TUTTI_OK;
-    if (block->heap)
+    if (block->gpu)
+        block_give_back_device(block);
+    else if (block->heap)
         status = transport->ops->heap_free(transport, block->pointer);
     else
         tutti_unmap(block->pointer, block->bytes);
@@ -45,7 +70,8 @@ static enum tutti_status mem_alloc(struct tutti_comm *comm, size_t bytes, void *
     struct tutti_mem_block *block = tutti_alloc(sizeof(*block));
     if (!block) return tutti_fail(TUTTI_ERR_MEMORY, "mem_alloc on rank %d: out of memory", (int)comm->rank);
     block->bytes = bytes;
-    enum tutti_status status = block_take(family->world.transport, block);
+    const struct tutti_gpu *gpu = comm->device ? comm->device->gpu : NULL;
+    enum tutti_status status = gpu ? block_take_device(gpu, block) : block_take(family->world.transport, block);
     if (status < 0) {
         tutti_free(block);
         return status;
