@@ -205,15 +205,16 @@ static void test_streams_wait_for_words(void **state)
     void *stream;
     _Atomic uint32_t *words;
     OK(tutti_gpu_stream_create(gpu, &stream));
-    OK(tutti_gpu_alloc_host(gpu, 2 * sizeof *words, (void **)&words));
-    OK(tutti_gpu_stream_wait_value(gpu, stream, (void *)&words[0], 7));
-    OK(tutti_gpu_stream_write_value(gpu, stream, (void *)&words[1], 42));
+    OK(tutti_gpu_alloc_host(gpu, 3 * sizeof *words, (void **)&words));
+    OK(tutti_gpu_stream_wait_word(gpu, stream, (uint32_t *)(void *)&words[0], 7));
+    OK(tutti_gpu_copy(gpu, (void *)&words[2], (void *)&words[1], sizeof *words, stream));
     usleep(20000);
     assert_int_equal(tutti_gpu_stream_query(gpu, stream), TUTTI_PENDING);
-    assert_int_equal(atomic_load(&words[1]), 0);
+    assert_int_equal(atomic_load(&words[2]), 0);
+    atomic_store(&words[1], 42);
     atomic_store(&words[0], 8); /* past it */
     OK(tutti_gpu_stream_sync(gpu, stream));
-    assert_int_equal(atomic_load(&words[1]), 42);
+    assert_int_equal(atomic_load(&words[2]), 42);
     tutti_gpu_free_host(gpu, (void *)words);
     tutti_gpu_stream_destroy(gpu, stream);
 }

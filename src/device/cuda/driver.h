@@ -106,7 +106,6 @@ struct cuda_ipc_handle {
     NEEDED(stream_sync, cuStreamSynchronize, (void *stream))                                                           \
     NEEDED(stream_wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                          \
     NEEDED(stream_wait_value, cuStreamWaitValue32_v2, (void *stream, uint64_t word, uint32_t value, unsigned flags))   \
-    NEEDED(stream_write_value, cuStreamWriteValue32_v2, (void *stream, uint64_t word, uint32_t value, unsigned flags)) \
     NEEDED(event_create, cuEventCreate, (void **out, unsigned flags))                                                  \
     NEEDED(event_destroy, cuEventDestroy_v2, (void *event))                                                            \
     NEEDED(event_record, cuEventRecord, (void *event, void *stream))                                                   \

@@ -79,10 +79,6 @@ enum tutti_status tutti_gpu_event_record(struct tutti_gpu *gpu, void *event, voi
 /* OK: over (or never recorded), PENDING, else what the device failed with. */
 enum tutti_status tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
 enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, void *event);
-/* The stream waits until the 32-bit word (of tutti_gpu_alloc_host) is `value` or up to 2^31 - 1 ahead of it; sets it.
- * Nothing but that ends the wait. Not in a capture. UNSUPPORTED where the driver has no such thing. */
-enum tutti_status tutti_gpu_stream_wait_value(struct tutti_gpu *gpu, void *stream, void *word, uint32_t value);
-enum tutti_status tutti_gpu_stream_write_value(struct tutti_gpu *gpu, void *stream, void *word, uint32_t value);
 enum tutti_status tutti_gpu_stream_query(struct tutti_gpu *gpu, void *stream); /* as event_query */
 enum tutti_status tutti_gpu_stream_sync(struct tutti_gpu *gpu, void *stream);
 /* The identity of the capture that the stream is part of, 0 if it is in none. SYSTEM: the capture is invalid. */

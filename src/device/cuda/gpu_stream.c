@@ -46,21 +46,13 @@ enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, voi
     return cuda_done(gpu, &scope, cuda_calls(gpu)->stream_wait_event(stream, event, 0), "cuStreamWaitEvent");
 }
 
-enum tutti_status tutti_gpu_stream_wait_value(struct tutti_gpu *gpu, void *stream, void *word, uint32_t value)
+enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream, const uint32_t *word, uint32_t value)
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const int result =
         cuda_calls(gpu)->stream_wait_value(stream, (uint64_t)(uintptr_t)word, value, CUDA_WAIT_VALUE_GEQ);
     return cuda_done(gpu, &scope, result, "cuStreamWaitValue32");
-}
-
-enum tutti_status tutti_gpu_stream_write_value(struct tutti_gpu *gpu, void *stream, void *word, uint32_t value)
-{
-    struct tutti_gpu_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const int result = cuda_calls(gpu)->stream_write_value(stream, (uint64_t)(uintptr_t)word, value, 0);
-    return cuda_done(gpu, &scope, result, "cuStreamWriteValue32");
 }
 
 /* ---- events ---- */
