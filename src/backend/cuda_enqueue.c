@@ -87,12 +87,15 @@ static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backe
         b->two_shot.in = x->in, b->two_shot.out = x->out;
         b->two_shot.bytes = x->result_bytes, b->two_shot.shard_bytes = x->send[0].bytes;
         b->two_shot.units = x->units;
+        cuda_two_shot_seal(&b->two_shot);
         args = &b->two_shot;
     } else if (step->protocol == CUDA_FOLD) {
         fill_call(&b->fold.call, call, step, timeout_ns);
         memcpy(b->fold.from, step->from, sizeof(b->fold.from));
         b->fold.out = x->out, b->fold.bytes = x->result_bytes;
         args = &b->fold;
+    } else if (step->protocol != CUDA_TILES) {
+        cuda_exchange_seal(x);
     }
     struct tutti_gpu_launch how = {
         .kernel = kernel_of(b, call, step), .stream = stream, .blocks = step->blocks, .threads = step->threads};
