@@ -30,6 +30,7 @@ struct tutti_bootstrap {
     const struct tutti_config *config;
     const struct tutti_machine *machine; /* NULL: the built-in constants */
     bool crowded;                        /* this rank is of a crowded world already: those ranks may run beside these */
+    bool device;                         /* this rank has a device */
     const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
 /* Of the option `staging` rings get a quarter, the back ends the rest. */
@@ -47,6 +48,7 @@ struct tutti_world {
     uint32_t min_cpus, n_host;    /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
     bool crowded;                 /* and whether they outnumber the CPUs that they may use */
     bool decorated;               /* some member's transport is */
+    bool devices;                 /* some member has a device */
     struct tutti_place *places;   /* where each member is on its host; owned */
     struct tutti_machine machine; /* rank 0's, agreed */
     char host[64];

@@ -30,6 +30,7 @@ struct card {
     struct tutti_place place;
     bool crowded;                 /* in another world, too */
     bool decorated;               /* its transport */
+    bool device;                  /* it has one */
     _Atomic uint32_t n_open;      /* gate, in card 0 */
     _Atomic uint32_t failed_rank; /* gate, in card 0: rank + 1 of the first that can not go on */
 };
@@ -129,6 +130,7 @@ static enum tutti_status card_write(struct card *card, const struct tutti_meetin
     snprintf(card->version, sizeof card->version, "%s", request->version);
     card->machine = request->machine ? *request->machine : tutti_machine_default;
     card->crowded = request->crowded;
+    card->device = request->device;
     tutti_config_agreed_text(config, card->agreed, sizeof card->agreed);
     return TUTTI_OK;
 }
@@ -256,6 +258,7 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
     for (uint32_t rank = 0; rank < n; rank++) {
         out->crowded = out->crowded || card_of(segment, rank)->crowded;
         out->decorated = out->decorated || card_of(segment, rank)->decorated;
+        out->devices = out->devices || card_of(segment, rank)->device;
         out->places[rank] = card_of(segment, rank)->place;
     }
     out->machine = card_of(segment, 0)->machine;

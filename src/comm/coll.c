@@ -8,7 +8,7 @@ enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, e
                                    struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm, work);
+        enum tutti_status status = tutti_quick(TUTTI_ALL_REDUCE, send, recv, count, dtype, op, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_reduce",
@@ -28,7 +28,7 @@ enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum 
                                struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm, work);
+        enum tutti_status status = tutti_quick(TUTTI_REDUCE, send, recv, count, dtype, op, root, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "reduce",
@@ -50,7 +50,7 @@ enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype d
 {
     if (tutti_is_plain(options, work)) {
         enum tutti_status status =
-            tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm, work);
+            tutti_quick(TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "broadcast",
@@ -69,7 +69,8 @@ enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, e
                                    struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_ALL_GATHER, send, recv, count, dtype, TUTTI_SUM, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_gather",
@@ -105,7 +106,8 @@ enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum 
                                struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_GATHER, send, recv, count, dtype, TUTTI_SUM, root, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "gather",
@@ -150,7 +152,8 @@ enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum
                                 struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_SCATTER, send, recv, count, dtype, TUTTI_SUM, root, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "scatter",
@@ -189,7 +192,8 @@ enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t coun
                                        const struct tutti_call_options *options, struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_REDUCE_SCATTER, send, recv, count, dtype, op, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "reduce_scatter",
@@ -226,7 +230,8 @@ enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, e
                                    struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_ALL_TO_ALL, send, recv, count, dtype, TUTTI_SUM, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "all_to_all",
@@ -265,7 +270,7 @@ enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tu
                              struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm, work);
+        enum tutti_status status = tutti_quick(TUTTI_SCAN, send, recv, count, dtype, op, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "scan",
@@ -285,7 +290,7 @@ enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum 
                                struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm, work);
+        enum tutti_status status = tutti_quick(TUTTI_EXSCAN, send, recv, count, dtype, op, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {.name = "exscan",
@@ -304,7 +309,8 @@ enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call
                                 struct tutti_work **work)
 {
     if (tutti_is_plain(options, work)) {
-        enum tutti_status status = tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm, work);
+        enum tutti_status status =
+            tutti_quick(TUTTI_BARRIER, NULL, NULL, 0, TUTTI_UINT8, TUTTI_SUM, 0, comm, options, work);
         if (status != TUTTI_AGAIN) return status;
     }
     struct tutti_request request = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The communicator as an object: allocation, its team, entering and leaving it, attachments, what it tells of itself.
  */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <string.h>
 
@@ -18,6 +18,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->context = context;
     comm->rank = rank;
     comm->size = size;
+    comm->wanted_device = TUTTI_DEVICE_NONE;
     comm->facts.reproducible = context->config.number[TUTTI_OPT_reproducible] != 0;
     comm->facts.overrides = context->config.text[TUTTI_OPT_algorithm];
     comm->facts.memo = &comm->memo;
@@ -34,7 +35,9 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
 
 void tutti_comm_discard(struct tutti_comm *comm)
 {
+    if (comm->team) tutti_comm_close_device(comm, tutti_now_ns()); /* one that was never used */
     if (comm->team) tutti_team_destroy(comm->team);
+    tutti_comm_free_device(comm);
     tutti_comm_close_backend(comm);
     if (comm->family) tutti_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);
@@ -63,6 +66,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
 
 void tutti_comm_ready(struct tutti_comm *comm)
 {
+    comm->guarded = !comm->device && tutti_gpu_in_use();
     atomic_store(&comm->phase, TUTTI_COMM_READY);
 }
 

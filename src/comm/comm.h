@@ -91,6 +91,9 @@ struct tutti_plain {
     struct tutti_range in, out;
 };
 
+struct tutti_comm_device; /* device.h */
+struct tutti_device_backend;
+
 struct tutti_comm {
     struct tutti_context *context;
     struct tutti_comm *next, *previous;
@@ -100,6 +103,9 @@ struct tutti_comm {
     struct tutti_lanes lanes;                             /* of this rank, for calls of schedules, */
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
+    int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
+    uint32_t n_devices;         /* times that a device was opened, equal on all */
+    bool guarded;               /* no device, but this process has some: their memory is refused */
     bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */
     size_t tiny[TUTTI_N_KINDS]; /* and those with blocks of less bytes as tiny ones */
     uint64_t id;
@@ -203,6 +209,8 @@ struct tutti_request {
     bool internal; /* the library's own: the algorithm's overrides do not apply */
     bool staged;   /* its buffers are host memory that stands for a device's: device memory is looked for no more */
     int route;     /* enum tutti_route (device.h), after the checks */
+    size_t place;  /* in its group */
+    struct tutti_device_backend *device; /* route DEVICE: who enqueues it */
     /* Filled by tutti_request_choose, checked requests only. */
     const struct tutti_algorithm *algorithm;
     struct tutti_shape shape;
@@ -302,7 +310,8 @@ static inline bool tutti_is_plain(const struct tutti_call_options *options, stru
  * AGAIN: not for this call; nothing was done.
  * out: NULL to block, else the work of an attended call, which may be complete already. */
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
-                              enum tutti_op op, int32_t root, struct tutti_comm *comm, struct tutti_work **out);
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm,
+                              const struct tutti_call_options *options, struct tutti_work **out);
 
 /* Threads of this process that collect calls (group.c) or record one (persistent.c) now: 0 spares a look at which. */
 extern _Atomic uint32_t tutti_collecting;

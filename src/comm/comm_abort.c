@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a communicator ends: its state, abort, flush, destruction, and the shutting down that a context's end does to it.
  */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <stdio.h>
 
@@ -22,6 +22,7 @@ enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *
     if (phase == TUTTI_COMM_CREATING) {
         found.status = TUTTI_PENDING;
     } else if (phase == TUTTI_COMM_READY) {
+        tutti_comm_hear_device(comm);
         tutti_team_state(comm->team, &found);
     } else {
         pthread_mutex_lock(&comm->lock);
@@ -73,6 +74,7 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
         abort_error(comm, where, reason, &error);
         error.seq = seq;
         tutti_team_fail(comm->team, &error, true);
+        tutti_comm_stop_device(comm);
         wait_for_turn(comm);
     }
     tutti_comm_leave(comm);
@@ -83,8 +85,10 @@ enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
     if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_flush: comm is NULL");
     bool idle = true; /* as one is that was never made, or is shut */
     atomic_fetch_add(&comm->users, 1);
-    if (atomic_load(&comm->phase) == TUTTI_COMM_READY)
-        idle = tutti_team_wait(comm->team, timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+        uint64_t until_ns = timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER;
+        idle = tutti_comm_wait_device(comm, until_ns) && tutti_team_wait(comm->team, until_ns);
+    }
     tutti_comm_leave(comm);
     return idle ? TUTTI_OK : TUTTI_PENDING;
 }
@@ -107,8 +111,10 @@ void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
     if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return;
     tutti_comm_detach_all(comm);
     wait_for_users(comm);
+    if (comm->team) tutti_comm_close_device(comm, tutti_deadline_ns(atomic_load(&comm->timeout_ns)));
     if (comm->team) tutti_team_destroy(comm->team);
     comm->team = NULL;
+    tutti_comm_free_device(comm);
     tutti_comm_close_backend(comm);
     if (comm->family) tutti_family_drop(comm->family);
     comm->family = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Creation of a family's first communicator: who am I, where do we meet, then the world, then the team. The same steps
  * run on the caller's thread or, non-blocking, on one of their own. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -118,6 +118,7 @@ static enum tutti_status creation_meet(struct creation *creation)
         .config = config,
         .machine = &comm->context->machine,
         .crowded = comm->context->crowded,
+        .device = comm->wanted_device != TUTTI_DEVICE_NONE,
         .cancel = &comm->cancel,
     };
     enum tutti_status status = tutti_family_open(comm->context, &bootstrap, &comm->family);
@@ -147,6 +148,7 @@ static enum tutti_status creation_run(struct creation *creation)
     if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
     TUTTI_TRY(tutti_comm_open_team(comm));
     TUTTI_TRY(tutti_comm_open_backend(comm));
+    if (world->devices) TUTTI_TRY(tutti_comm_open_device(comm, "comm_create", comm->wanted_device));
     tutti_comm_ready(comm);
     tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus%s",
               comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
@@ -216,6 +218,7 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     TUTTI_TRY_GOTO(status, tutti_comm_new(context, given->rank, given->n_ranks, &comm), err_free);
     const uint64_t *number = context->config.number;
     creation->comm = comm;
+    comm->wanted_device = tutti_device_resolve(&context->config, given->device); /* of this thread's context */
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
@@ -238,7 +241,11 @@ enum tutti_status tutti_comm_create(struct tutti_context *context, const struct 
     if (config && config->size < offsetof(struct tutti_comm_config, nonblocking) + sizeof(bool))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: config.size is %zu: begin with TUTTI_COMM_CONFIG_INIT",
                           config->size);
-    if (config) given = *config;
+    if (config) memcpy(&given, config, config->size < sizeof(given) ? config->size : sizeof(given));
+    if (given.device < TUTTI_DEVICE_NONE || given.device > INT32_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "comm_create: device is %lld: a device from 0 on, TUTTI_DEVICE_AUTO or TUTTI_DEVICE_NONE",
+                          (long long)given.device);
     TUTTI_TRY(tutti_call_alone("comm_create"));
     if (context && !context->engine) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the context was destroyed");
     struct tutti_context *own = NULL;

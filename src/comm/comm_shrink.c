@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shrink: the survivors of a communicator agree on who they are and make a new one over the same world, one epoch on.
  * The old one stays as it is; its late messages carry another identity. */
+#include "comm/device.h"
 #include "comm/survivors.h"
 
 static enum tutti_status check_list(const struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude)
@@ -53,6 +54,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
     }
     tutti_survivors_fini(&survivors);
     if (status >= 0) status = tutti_comm_open_backend(child);
+    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         if (child) tutti_comm_discard(child);

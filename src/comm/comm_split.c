@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Split and duplicate: one all_gather of {colour, key}, a local sort, one verdict. All groups of a call are made at
  * once, at O(log n) messages a rank. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -90,6 +90,7 @@ static enum tutti_status split(struct tutti_comm *comm, const char *name, int32_
     }
     tutti_free(entries);
     if (status >= 0 && child) status = tutti_comm_open_backend(child);
+    if (status >= 0 && child && comm->device) status = tutti_comm_open_device(child, name, comm->device->ordinal);
     if (status >= 0) {
         if (child) tutti_comm_ready(child);
         if (child)

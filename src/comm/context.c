@@ -2,7 +2,7 @@
 /* Contexts: one rank's library state. The struct lives as long as the user's handle or any communicator of it, so that
  * communicators left behind by tutti_context_destroy can still be destroyed. */
 #include "algo/algo.h"
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #define SCHEDULES_CACHED 256
 
@@ -38,6 +38,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     tutti_algorithms_init();
     TUTTI_TRY_GOTO(status, tutti_config_init(&context->config, options, n), err_free);
     TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
+    TUTTI_TRY_GOTO(status, tutti_device_option_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);

@@ -238,7 +238,7 @@ static uint32_t count_devices(const struct opening *opening)
 
 static void device_free(struct tutti_comm_device *device)
 {
-    for (uint32_t e = 0; e < device->n_events; e++) tutti_gpu_event_destroy(device->gpu, device->events[e]);
+    tutti_device_free_events(device);
     if (device->gpu) tutti_gpu_close(device->gpu);
     pthread_mutex_destroy(&device->lock);
     tutti_free(device);
@@ -357,6 +357,23 @@ bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns)
         if (nap < NAP_LONGEST_NS) nap *= 2;
     }
     return true;
+}
+
+bool tutti_device_has_failed(const struct tutti_comm_device *device)
+{
+    for (uint32_t b = 0; b < device->n; b++) {
+        const struct tutti_device_backend_ops *ops = device->backends[b]->ops;
+        if (ops->failed && ops->failed(device->backends[b])) return true;
+    }
+    return false;
+}
+
+void tutti_comm_hear_device(struct tutti_comm *comm)
+{
+    uint64_t deadline = tutti_deadline_ns(GIVE_UP_NS); /* back ends look every few milliseconds */
+    while (comm->device && tutti_device_has_failed(comm->device) && !tutti_team_failed(comm->team) &&
+           tutti_now_ns() < deadline)
+        tutti_sleep_ns(NAP_LONGEST_NS);
 }
 
 /* ---- public ---- */

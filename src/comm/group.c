@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: a thread's calls between start and end, collected as requests. The outermost end prepares all of them, then
  * starts all of them without waiting in between, so that no order inside the group can deadlock. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <string.h>
 
@@ -59,14 +59,21 @@ enum tutti_status tutti_group_start(void)
 
 /* ---- the end ---- */
 
+/* followed: its end will be told by a work. */
+static enum tutti_status prepare(struct tutti_request *request, bool followed)
+{
+    TUTTI_TRY(tutti_request_prepare(request));
+    return followed && request->route != TUTTI_ROUTE_HOST ? tutti_device_may_follow(request) : TUTTI_OK;
+}
+
 /* Enters every communicator and prepares every request, or none. */
-static enum tutti_status prepare_all(struct group *ended)
+static enum tutti_status prepare_all(struct group *ended, bool followed)
 {
     for (size_t i = 0; i < ended->n; i++) {
         struct tutti_request *request = &ended->requests[i];
         enum tutti_status status = tutti_comm_enter(request->comm, request->name);
         if (status >= 0) {
-            status = tutti_request_prepare(request);
+            status = prepare(request, followed || request->work);
             if (status < 0) tutti_comm_leave(request->comm);
         }
         if (status >= 0) continue;
@@ -123,14 +130,29 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
     return tutti_fail_record(&why);
 }
 
+/* The requests from the i-th on that go to devices, or through the host to them. */
+static enum tutti_status enqueue_run(struct group *ended, size_t *i, bool waits, struct tutti_work **works)
+{
+    size_t end = *i, n_started = 0;
+    while (end < ended->n && ended->requests[end].route != TUTTI_ROUTE_HOST) end++;
+    enum tutti_status status = tutti_device_start(&ended->requests[*i], end - *i, !waits, &works[*i], &n_started);
+    *i += n_started;
+    return status;
+}
+
 static enum tutti_status start_all(struct group *ended, bool waits, struct tutti_work **works)
 {
     /* The waiting caller drives one context's engine; what nobody waits for is driven by the helper. */
     bool helpers = !(waits || all_attended(ended)) || !one_context(ended);
-    for (size_t i = 0; i < ended->n; i++) {
+    for (size_t i = 0; i < ended->n;) {
         struct tutti_request *request = &ended->requests[i];
         bool helper = helpers || (request->work && !request->options.attended);
+        if (request->route != TUTTI_ROUTE_HOST) {
+            if (enqueue_run(ended, &i, waits, works) < 0) return give_up_all(ended, works, i);
+            continue;
+        }
         if (tutti_request_start(request, helper, &works[i]) < 0) return give_up_all(ended, works, i);
+        i++;
     }
     for (size_t i = 0; i < ended->n; i++) {
         if (!ended->requests[i].work) continue;
@@ -158,7 +180,8 @@ static enum tutti_status run_all(struct group *ended, struct tutti_work **work)
 {
     struct tutti_work **works = tutti_alloc_array(ended->n, sizeof(struct tutti_work *));
     if (!works) return tutti_fail(TUTTI_ERR_MEMORY, "group_end: out of memory for %zu works", ended->n);
-    enum tutti_status status = prepare_all(ended);
+    tutti_device_order(ended->requests, ended->n);
+    enum tutti_status status = prepare_all(ended, work != NULL);
     if (status >= 0) {
         status = start_all(ended, !work, works);
         if (status >= 0) status = work ? join_all(ended, works, work) : finish_all(works, ended->n);

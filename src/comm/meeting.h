@@ -43,6 +43,7 @@ struct tutti_meeting_request {
     const char *transport;               /* auto, self, shm */
     const struct tutti_machine *machine; /* what this rank would have all use; NULL: the built-in constants */
     bool crowded;                        /* this rank is of a crowded world already */
+    bool device;                         /* this rank has a device */
     size_t staging_bytes;                /* of the segment */
     uint64_t heap_bytes;                 /* of the segment */
     uint64_t started_ns, deadline_ns;
@@ -264,7 +265,7 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 /* ---- cards (card.c): what ranks tell one another through the segment, and what must be equal ---- */
 struct tutti_card_facts {
     uint32_t min_cpus, n_cpus; /* least CPUs of a rank; of all ranks together */
-    bool crowded, decorated;
+    bool crowded, decorated, devices;
     struct tutti_place *places;   /* the caller's, of all members */
     struct tutti_machine machine; /* of rank 0 */
 };

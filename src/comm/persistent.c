@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Persistent collectives: a request that was checked and whose schedule was sealed once; each start binds and runs it.
  */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 static _Thread_local struct recording {
     bool active;
@@ -110,7 +110,8 @@ enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, st
         struct tutti_request request = persistent->request;
         request.work = work;
         request.tables = NULL; /* the recording's */
-        status = tutti_request_dispatch(&request);
+        status = tutti_request_route(&request); /* the communicator may have another device by now */
+        if (status >= 0) status = tutti_request_dispatch(&request);
         tutti_comm_leave(comm);
     }
     if (status < 0 && tutti_group_active()) tutti_group_spoil();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The short way of a plain blocking collective: no options, no work, no group, a built-in operation, arguments that are
- * right. It checks no more than that they are, takes the turn if it is free, and lets the back end carry the call out
- * on this thread: nothing is allocated, looked up or timed. Whatever is unusual goes the long way, which also makes the
- * sentences. */
-#include "comm/comm.h"
+/* The short way of a plain blocking collective: no options, or none but a stream, no work, no group, a built-in
+ * operation, arguments that are right. It checks no more than that they are, takes the turn if it is free, and lets the
+ * back end carry the call out on this thread: nothing is allocated, looked up or timed. Whatever is unusual goes the
+ * long way, which also makes the sentences. */
+#include "comm/device.h"
 
 enum extent { NONE, ONE, ALL };
 /* What each kind reads and writes, and where a rank's own block lies in the larger side when it works in place. */
@@ -152,19 +152,54 @@ static enum tutti_status run_tiny(struct tutti_comm *comm, struct tutti_work **w
     return TUTTI_OK;
 }
 
-/* Not the call that was remembered: checks it; a tiny one is remembered instead. */
-static enum tutti_status run_quick(struct tutti_comm *comm, struct tutti_plain *plain, struct tutti_work **work)
+/* What tables may be asked for. */
+static bool is_known(const struct tutti_plain *plain)
+{
+    return (unsigned)plain->dtype < TUTTI_N_DTYPES && plain->count <= SIZE_MAX >> 8;
+}
+
+/* Whether the call's arguments are right, as far as they are told apart here. */
+static bool is_right(const struct tutti_comm *comm, struct tutti_plain *plain)
 {
     const struct form *form = &forms[plain->kind];
 
-    if (form->reduces && ((unsigned)plain->op >= TUTTI_N_OPS || plain->op == TUTTI_PREMUL_SUM)) return TUTTI_AGAIN;
-    if (form->reduces && !comm->context->kernels->reduce[plain->dtype][plain->op]) return TUTTI_AGAIN;
-    if (!comm->quick[plain->kind] || !sides_of(form, comm, plain) || !lie_well(form, comm->rank, plain))
-        return TUTTI_AGAIN;
+    if (form->reduces && ((unsigned)plain->op >= TUTTI_N_OPS || plain->op == TUTTI_PREMUL_SUM)) return false;
+    if (form->reduces && !comm->context->kernels->reduce[plain->dtype][plain->op]) return false;
+    return sides_of(form, comm, plain) && lie_well(form, comm->rank, plain);
+}
+
+/* Whether all that the call touches here is memory of that device; -1: of the host. */
+static bool lies_on(const struct tutti_plain *plain, int32_t device)
+{
+    if (plain->in.bytes && tutti_gpu_of((const void *)plain->in.at) != device) return false;
+    return !plain->out.bytes || plain->out.at == plain->in.at || tutti_gpu_of((const void *)plain->out.at) == device;
+}
+
+/* Not the call that was remembered: checks it; a tiny one is remembered instead. */
+static enum tutti_status run_quick(struct tutti_comm *comm, struct tutti_plain *plain, struct tutti_work **work)
+{
+    if (!comm->quick[plain->kind] || !is_right(comm, plain)) return TUTTI_AGAIN;
+    if (comm->guarded && !lies_on(plain, -1)) return TUTTI_AGAIN;
     if (plain->bytes >= comm->tiny[plain->kind]) return run_plain(comm, plain, false, work);
     comm->repeat.plain = *plain;
     tiny_fill(comm, plain, &comm->repeat.tiny);
     return run_tiny(comm, work);
+}
+
+/* On device memory, all of it: enqueues the call. Host memory may have to wait for what is enqueued, and goes the long
+ * way. */
+static enum tutti_status run_device(struct tutti_comm *comm, struct tutti_plain *plain, void *stream)
+{
+    struct tutti_backend_call call;
+    const struct tutti_comm_device *device = comm->device;
+
+    if (device->n == 0 || !is_right(comm, plain) || plain->in.bytes + plain->out.bytes == 0 ||
+        !lies_on(plain, device->ordinal))
+        return TUTTI_AGAIN;
+    fill(comm, &forms[plain->kind], plain->kind, plain->count, plain->dtype, plain->op, plain->root, &call);
+    place(plain->kind, &plain->in, &plain->out, plain->root == comm->rank, &call.bind);
+    struct tutti_device_backend *backend = tutti_device_choose(comm, &call);
+    return backend ? tutti_device_enqueue(comm, backend, &call, stream) : TUTTI_AGAIN;
 }
 
 /* Programs repeat their calls: what was found right once needs no second look. */
@@ -176,7 +211,8 @@ static bool is_repeat(const struct tutti_plain *last, const struct tutti_plain *
 }
 
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
-                              enum tutti_op op, int32_t root, struct tutti_comm *comm, struct tutti_work **out)
+                              enum tutti_op op, int32_t root, struct tutti_comm *comm,
+                              const struct tutti_call_options *options, struct tutti_work **out)
 {
     struct tutti_plain plain;
     uint64_t start_ns = out ? tutti_now_ns() : 0;
@@ -189,9 +225,12 @@ enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv
     plain.kind = kind, plain.dtype = dtype, plain.op = op, plain.root = root, plain.count = count;
     plain.send = send, plain.recv = recv;
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
-        if (is_repeat(&comm->repeat.plain, &plain))
+        if (comm->device)
+            status =
+                out || !is_known(&plain) ? TUTTI_AGAIN : run_device(comm, &plain, options ? options->stream : NULL);
+        else if (is_repeat(&comm->repeat.plain, &plain))
             status = run_tiny(comm, &work);
-        else if ((unsigned)dtype < TUTTI_N_DTYPES && count <= SIZE_MAX >> 8)
+        else if (is_known(&plain))
             status = run_quick(comm, &plain, &work);
     }
     uint64_t seq = out ? atomic_load_explicit(&comm->sequence, memory_order_relaxed) : 0;

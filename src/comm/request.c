@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a checked request to a running call: choose the algorithm, take its schedule from the cache, bind it to the
  * user's buffers, start it in the order of the calls. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -38,6 +38,7 @@ void tutti_request_question(const struct tutti_request *request, struct tutti_qu
 
 enum tutti_status tutti_request_choose(struct tutti_request *request)
 {
+    if (request->route != TUTTI_ROUTE_HOST) return tutti_request_choose_device(request);
     if (request->type != TUTTI_REQUEST_COLLECTIVE || request->algorithm || request->on_backend) return TUTTI_OK;
     TUTTI_TRY(tutti_request_choose_backend(request));
     if (request->on_backend) return TUTTI_OK;
@@ -67,9 +68,9 @@ enum tutti_status tutti_request_choose(struct tutti_request *request)
 
 enum tutti_status tutti_request_prepare(struct tutti_request *request)
 {
-    if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     TUTTI_TRY(tutti_request_choose(request));
-    if (request->on_backend) return TUTTI_OK;
+    if (request->type != TUTTI_REQUEST_COLLECTIVE || request->on_backend || request->route != TUTTI_ROUTE_HOST)
+        return TUTTI_OK;
     struct tutti_cache *cache = request->comm->context->cache;
     const struct tutti_lanes *lanes = request->shape.n_levels > 0 ? &request->comm->lanes : NULL;
     TUTTI_TRY(tutti_cache_get(cache, request->algorithm, request->kind, &request->shape, lanes, &request->schedule));
@@ -266,6 +267,7 @@ enum tutti_status tutti_request_start(struct tutti_request *request, bool helper
         [TUTTI_REQUEST_RECV] = start_recv,
         [TUTTI_REQUEST_SENDRECV] = start_sendrecv,
     };
+    TUTTI_TRY(tutti_device_before(request));
     return starts[request->type](request, helper, work);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The front door behind every public call: enter the communicator, check, then run the request, or hand it to the group
  * or the recording that is open on this thread. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 enum tutti_status tutti_call_alone(const char *call)
 {
@@ -13,11 +13,24 @@ enum tutti_status tutti_call_alone(const char *call)
     return TUTTI_OK;
 }
 
+/* Nothing waits, whether the caller wants a work or not. */
+static enum tutti_status enqueue(struct tutti_request *request)
+{
+    struct tutti_work *work = NULL;
+    size_t n_started;
+    if (request->work) TUTTI_TRY(tutti_device_may_follow(request));
+    TUTTI_TRY(tutti_device_start(request, 1, false, &work, &n_started));
+    if (request->work) *request->work = work;
+    return TUTTI_OK;
+}
+
 static enum tutti_status run(struct tutti_request *request)
 {
     struct tutti_work *work = NULL;
     TUTTI_TRY(tutti_request_prepare(request));
+    if (request->route != TUTTI_ROUTE_HOST) return enqueue(request);
     if (request->on_backend && !request->work) {
+        TUTTI_TRY(tutti_device_before(request));
         TUTTI_TRY(tutti_request_start_backend(request, true, false, &work));
         return work ? tutti_work_finish(work) : TUTTI_OK;
     }
@@ -40,6 +53,7 @@ enum tutti_status tutti_request_submit(struct tutti_request *request, const stru
     if (status >= 0) {
         status = tutti_request_options(request, options);
         if (status >= 0) status = tutti_request_check(request);
+        if (status >= 0) status = tutti_request_route(request);
         if (status >= 0) status = tutti_request_dispatch(request);
         tutti_comm_leave(request->comm);
     }

@@ -58,6 +58,11 @@ enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside
     return cuda_done(gpu, &aside->scope, result, call);
 }
 
+bool tutti_gpu_in_use(void)
+{
+    return cuda_driver_in_use() != NULL;
+}
+
 int32_t tutti_gpu_current(void)
 {
     const struct cuda_driver *driver = cuda_driver_in_use();

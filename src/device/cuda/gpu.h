@@ -29,6 +29,8 @@ void tutti_gpu_close(struct tutti_gpu *gpu);
 /* The device of the calling thread's current context, -1 if there is none. Never opens a driver that nobody uses: where
  * the process has not loaded it, the answer is -1. */
 int32_t tutti_gpu_current(void);
+/* Whether this process uses the driver already, so that pointers may be of devices. */
+bool tutti_gpu_in_use(void);
 /* Whether tutti was built with kernels for devices, and the architectures that they are for ("80 90 100"). */
 const char *tutti_gpu_built_for(void);
 
