@@ -62,8 +62,8 @@ extern "C" void cuda_standin_begin();
 
 static void *first_frame(char *top, void (*entry)(void *arg), void *arg)
 {
-    void **frame = (void **)top - 8; /* r15 r14 r13 r12 rbx rbp, the address to return to, and 16-byte alignment */
-    for (int i = 0; i < 8; i++) frame[i] = nullptr;
+    void **frame = (void **)top - 7; /* r15 r14 r13 r12 rbx rbp and the address to return to; a call needs `top` */
+    for (int i = 0; i < 7; i++) frame[i] = nullptr;
     frame[3] = arg;
     frame[4] = (void *)entry;
     frame[6] = (void *)cuda_standin_begin;
