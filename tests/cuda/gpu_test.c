@@ -230,6 +230,7 @@ static void test_captures_are_seen_and_replayed(void **state)
     OK(tutti_gpu_stream_create(gpu, &stream));
     OK(tutti_gpu_event_create(gpu, &event));
     OK(tutti_gpu_event_record(gpu, event, stream));
+    OK(tutti_gpu_stream_sync(gpu, stream));
     OK(tutti_gpu_alloc(gpu, sizeof got, (void **)&device));
     OK(tutti_gpu_alloc_host(gpu, sizeof got, (void **)&host));
     OK(tutti_gpu_capturing(gpu, stream, &id));

@@ -78,6 +78,12 @@ static void append(stream *to, work run)
 {
     queue *queued = to->queued.get();
     mark_pointer made = std::make_shared<mark>();
+    const bool idle = !to->last || to->last->over();
+    to->last = made;
+    if (!run && idle) {
+        made->finish();
+        return;
+    }
     guard held(queued->lock);
     if (!queued->started) {
         queued->started = true;
@@ -85,7 +91,6 @@ static void append(stream *to, work run)
     }
     queued->items.emplace_back(std::move(run), made);
     queued->changed.notify_one();
-    to->last = made;
 }
 
 mark_pointer push(stream *to, work run)
