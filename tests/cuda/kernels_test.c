@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Kernels of lines and sentinels: every type and operation bit for bit, every kind of exchange, sizes around units and
+ * blocks, any address, calls in a row without a pause, counts that wrap, and ranks that are missing. */
+#include "cuda/line_calls.h"
+#include "reference.h"
+
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BLOCKS = 4, BLOCK_BYTES = 8192 };
+static uint64_t seed;
+
+static uint64_t below(uint64_t n)
+{
+    return tutti_random64(&seed) % n;
+}
+
+static void open_rig(struct rig *rig, uint32_t n)
+{
+    rig_open(rig, &(struct rig_shape){.n = n,
+                                      .n_blocks = BLOCKS,
+                                      .line_bytes = BLOCK_BYTES,
+                                      .sentinel_bytes = BLOCK_BYTES,
+                                      .tile_bytes = CUDA_LEAST_TILE,
+                                      .n_tiles = 2,
+                                      .n_devices = n > 1 ? rig_devices() : 1});
+}
+
+/* Sentinels are as they were before the first call. */
+static void close_rig(struct rig *rig)
+{
+    const size_t bytes = (size_t)2 * rig->n * BLOCKS * BLOCK_BYTES;
+    unsigned char *got = malloc(bytes);
+    assert_non_null(got);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        for (int phase = 0; phase < 2; phase++) {
+            rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinel[phase], bytes);
+            for (size_t i = 0; i < bytes; i++)
+                if (got[i] != 0xff) fail_msg("phase %d leaves something at byte %zu of rank %u", phase, i, r);
+        }
+    }
+    free(got);
+    rig_close(rig);
+}
+
+static bool has_sentinels(enum tutti_dtype dtype)
+{
+    return dtype >= TUTTI_FLOAT8_E4M3FN;
+}
+
+static bool has_sum(enum tutti_dtype dtype, enum tutti_op op)
+{
+    return (dtype == TUTTI_FLOAT32 || dtype == TUTTI_FLOAT16 || dtype == TUTTI_BFLOAT16) &&
+           (op == TUTTI_SUM || op == TUTTI_AVG || op == TUTTI_PREMUL_SUM);
+}
+
+static const char *const protocols[] = {"lines", "sentinel", "sentinel2"};
+
+/* All bits that there are, and those around the ends of a type's range. */
+static void test_every_type_and_operation(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_rig(&rig, 3);
+    for (int t = 0; t < TUTTI_N_DTYPES; t++) {
+        for (int op = 0; op < TUTTI_N_OPS; op++) {
+            if (!ref_defined((enum tutti_dtype)t, (enum tutti_op)op)) continue;
+            for (size_t k = 0; k < (has_sentinels((enum tutti_dtype)t) ? 6 : 2); k++) {
+                struct line_spec spec = {.protocol = protocols[k / 2],
+                                         .dtype = (enum tutti_dtype)t,
+                                         .op = (enum tutti_op)op,
+                                         .threads = 32,
+                                         .units = 1,
+                                         .values = k % 2 ? REF_EDGES : REF_BITS,
+                                         .seed = tutti_random64(&seed)};
+                spec.count = 1 + (size_t)below(2 * 32 * 16) / ref_bytes(spec.dtype);
+                line_call_run(&rig, &spec);
+                spec.fast = has_sum(spec.dtype, spec.op);
+                if (spec.fast) line_call_run(&rig, &spec);
+            }
+        }
+    }
+    close_rig(&rig);
+}
+
+/* One of all calls that there are: mostly sums, which have the most kernels. */
+static struct line_spec any_call(uint32_t n)
+{
+    static const enum tutti_dtype dtypes[] = {TUTTI_FLOAT32, TUTTI_FLOAT16, TUTTI_BFLOAT16,  TUTTI_UINT64,
+                                              TUTTI_FLOAT64, TUTTI_INT8,    TUTTI_COMPLEX128};
+    static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_SUM, TUTTI_AVG, TUTTI_PREMUL_SUM};
+    struct line_spec spec = {.kind = (enum line_kind)below(N_KINDS),
+                             .protocol = "lines",
+                             .dtype = dtypes[below(TUTTI_ARRAY_LEN(dtypes))],
+                             .op = ops[below(TUTTI_ARRAY_LEN(ops))],
+                             .threads = 32u << below(3),
+                             .units = 1u << below(3),
+                             .values = REF_BITS,
+                             .seed = tutti_random64(&seed)};
+    if (below(2)) spec.skew_in = (uint32_t)below(16), spec.skew_out = (uint32_t)below(16);
+    const bool one_result = spec.kind == KIND_ALL_REDUCE;
+    if (spec.kind < KIND_ALL_GATHER && has_sentinels(spec.dtype)) spec.protocol = protocols[below(one_result ? 3 : 2)];
+    spec.fast = has_sum(spec.dtype, spec.op) && below(4) > 0;
+    spec.in_place = spec.kind != KIND_ALL_TO_ALL_V && below(2);
+    const size_t size = spec.kind < KIND_ALL_GATHER ? ref_bytes(spec.dtype) : 1;
+    const size_t block = (size_t)16 * spec.threads * spec.units;
+    const size_t edges[] = {0, 16, block, 2 * block, 3 * block, below(4 * block - 64)};
+    const size_t ends = edges[below(TUTTI_ARRAY_LEN(edges))] + below(32);
+    spec.count = ends > 16 ? (ends - 16) / size : 1 + below(3); /* up to 16 bytes before and after */
+    if (spec.kind == KIND_ALL_TO_ALL_V && n > 1) spec.count = spec.count / 2 + 1;
+    return spec;
+}
+
+static void test_every_kind_and_size(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 2, 3, 4, 8};
+    const int calls = rig_is_slow() ? 300 : 1500;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
+        struct rig rig;
+        open_rig(&rig, sizes[i]);
+        for (int k = 0; k < calls; k++) {
+            const struct line_spec spec = any_call(rig.n);
+            line_call_run(&rig, &spec);
+        }
+        close_rig(&rig);
+    }
+}
+
+/* The same call at every pair of addresses. */
+static void test_every_alignment(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_rig(&rig, 2);
+    for (uint32_t in = 0; in < 16; in++) {
+        for (uint32_t out = 0; out < 16; out++) {
+            const bool reduces = (in + out) % 2;
+            const struct line_spec spec = {.kind = reduces ? KIND_ALL_REDUCE : KIND_ALL_GATHER,
+                                           .protocol = reduces ? protocols[in % 3] : "lines",
+                                           .fast = true,
+                                           .dtype = TUTTI_BFLOAT16,
+                                           .count = 500 + below(40),
+                                           .threads = 32,
+                                           .units = 1,
+                                           .skew_in = in,
+                                           .skew_out = out,
+                                           .values = REF_FINITE,
+                                           .seed = tutti_random64(&seed)};
+            line_call_run(&rig, &spec);
+        }
+    }
+    close_rig(&rig);
+}
+
+/* Nobody waits between calls, and some ranks are far ahead. */
+static void test_calls_in_a_row(void **state)
+{
+    (void)state;
+    enum { ROW = 12 };
+    for (uint32_t n = 2; n <= 8; n *= 2) {
+        struct rig rig;
+        open_rig(&rig, n);
+        struct line_call *calls = malloc(ROW * sizeof *calls);
+        assert_non_null(calls);
+        for (int round = 0; round < (rig_is_slow() ? 10 : 60); round++) {
+            for (int k = 0; k < ROW; k++) {
+                const struct line_spec spec = any_call(n);
+                line_call_open(&calls[k], &rig, &spec);
+            }
+            for (uint32_t i = 0; i < n * ROW; i++) {
+                const uint32_t r = round % 2 ? i / ROW : i % n, k = round % 2 ? i % ROW : i / n;
+                line_call_launch(&calls[k], (r + (uint32_t)round) % n);
+            }
+            rig_sync(&rig);
+            for (int k = 0; k < ROW; k++) {
+                line_call_check(&calls[k]);
+                line_call_close(&calls[k]);
+            }
+        }
+        free(calls);
+        close_rig(&rig);
+    }
+}
+
+/* Sums of 64-bit integers tell every contribution that is missing, taken twice or from somewhere else. */
+static void test_fingerprints(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 8; n++) {
+        struct rig rig;
+        open_rig(&rig, n);
+        for (int k = 0; k < 2 * KIND_ALL_GATHER; k++) {
+            const struct line_spec spec = {.kind = (enum line_kind)(k / 2),
+                                           .protocol = "lines",
+                                           .dtype = TUTTI_UINT64,
+                                           .count = 1 + below(4 * 64 * 2),
+                                           .threads = 64,
+                                           .units = 1,
+                                           .in_place = k % 2,
+                                           .values = REF_BITS,
+                                           .seed = tutti_random64(&seed)};
+            line_call_run(&rig, &spec);
+        }
+        close_rig(&rig);
+    }
+}
+
+/* Inputs of nothing but ones, which no sentinel may be. */
+static void test_not_a_number(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_rig(&rig, 2);
+    for (int t = TUTTI_FLOAT8_E4M3FN; t < TUTTI_N_DTYPES; t++) {
+        for (int k = 1; k < 3; k++) {
+            const struct line_spec spec = {.protocol = protocols[k],
+                                           .dtype = (enum tutti_dtype)t,
+                                           .count = 100,
+                                           .threads = 32,
+                                           .units = 4,
+                                           .values = REF_BITS};
+            struct line_call call;
+            line_call_open(&call, &rig, &spec);
+            for (uint32_t r = 0; r < rig.n; r++) {
+                struct line_side *side = &call.sides[r];
+                memset(side->in, 0xff, side->in_bytes);
+                rig_copy(&rig, r, side->device_in, side->in, side->in_bytes);
+            }
+            for (uint32_t r = 0; r < rig.n; r++) {
+                const unsigned char *inputs[] = {call.sides[0].in, call.sides[1].in};
+                line_reduce(spec.dtype, spec.op, inputs, NULL, 2, spec.count,
+                            call.sides[r].want + (call.sides[r].exchange.out - call.sides[r].device_out));
+                line_call_launch(&call, r);
+            }
+            rig_sync(&rig);
+            line_call_check(&call);
+            line_call_close(&call);
+        }
+    }
+    close_rig(&rig);
+}
+
+static void set_counts(struct rig *rig, uint32_t count)
+{
+    for (uint32_t r = 0; r < rig->n; r++) {
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            rig_copy(rig, r, rig->scratch[r] + rig->layout.called + 4 * b, &count, 4);
+            for (uint32_t q = 0; q < rig->n; q++)
+                rig_copy(rig, r, rig->scratch[r] + rig->layout.begun + 4 * (q * BLOCKS + b), &count, 4);
+        }
+    }
+}
+
+/* Lines of an earlier age whose flags are those of the next calls; they are gone before those begin. */
+static void plant_lines(struct rig *rig, uint32_t slot, uint32_t flag)
+{
+    const size_t bytes = (size_t)rig->n * BLOCKS * 2 * BLOCK_BYTES;
+    uint32_t *words = malloc(bytes);
+    assert_non_null(words);
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : (uint32_t)tutti_random64(&seed);
+    for (uint32_t r = 0; r < rig->n; r++)
+        rig_copy(rig, r, rig->scratch[r] + rig->layout.lines + slot * bytes, words, bytes);
+    free(words);
+}
+
+static void test_counts_wrap(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {UINT32_C(0x7ffffffe), UINT32_C(0xfffffffe)};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(starts); i++) {
+        for (uint32_t n = 2; n <= 4; n++) {
+            struct rig rig;
+            open_rig(&rig, n);
+            set_counts(&rig, starts[i]);
+            plant_lines(&rig, 0, 1);
+            plant_lines(&rig, 1, 2);
+            for (int k = 0; k < 6; k++) {
+                const struct line_spec spec = {.kind = KIND_ALL_TO_ALL,
+                                               .protocol = "lines",
+                                               .count = BLOCKS * 32 * 16,
+                                               .threads = 32,
+                                               .units = 1,
+                                               .seed = tutti_random64(&seed)};
+                line_call_run(&rig, &spec);
+            }
+            close_rig(&rig);
+        }
+    }
+}
+
+static void launch_but_last(struct rig *rig, struct line_call *call, uint64_t timeout_ns)
+{
+    const struct line_spec spec = {
+        .kind = KIND_ALL_GATHER, .protocol = "lines", .count = 3000, .threads = 64, .units = 1};
+    line_call_open(call, rig, &spec);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        call->sides[r].exchange.call.timeout_ns = timeout_ns;
+        call->sides[r].exchange.call.seq = 77;
+        if (r < rig->n - 1) line_call_launch(call, r);
+    }
+}
+
+static void await_streams(const struct rig *rig)
+{
+    for (uint32_t r = 0; r < rig->n; r++)
+        assert_int_equal(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]), TUTTI_OK);
+}
+
+static void test_who_waits_in_vain_says_so(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct line_call call;
+    open_rig(&rig, 3);
+    launch_but_last(&rig, &call, 50 * 1000000);
+    await_streams(&rig);
+    assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
+    assert_int_equal(rig.control->ready, 1);
+    assert_int_equal(rig.control->peer, 2);
+    assert_int_equal(rig.control->seq, 77);
+    line_call_launch(&call, 2); /* too late: it leaves, whatever it finds */
+    await_streams(&rig);
+    line_call_close(&call);
+    rig_close(&rig);
+}
+
+static void test_the_host_stops_who_waits(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct line_call call;
+    open_rig(&rig, 3);
+    launch_but_last(&rig, &call, 0);
+    __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
+    await_streams(&rig);
+    assert_int_equal(rig.control->claimed, 0);
+    assert_int_equal(rig.control->ready, 0);
+    line_call_close(&call);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    rig_need_device();
+    seed = test_seed();
+    printf("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type_and_operation),
+        cmocka_unit_test(test_every_kind_and_size),
+        cmocka_unit_test(test_every_alignment),
+        cmocka_unit_test(test_calls_in_a_row),
+        cmocka_unit_test(test_fingerprints),
+        cmocka_unit_test(test_not_a_number),
+        cmocka_unit_test(test_counts_wrap),
+        cmocka_unit_test(test_who_waits_in_vain_says_so),
+        cmocka_unit_test(test_the_host_stops_who_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
