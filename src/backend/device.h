@@ -26,6 +26,7 @@ struct tutti_device_config {
     uint32_t n, me;          /* slots, the own one */
     uint64_t id;             /* of the communicator */
     size_t scratch_bytes;    /* device memory that this instance may take */
+    const char *library;     /* nccl: the file to open, "": found */
     const char *method;      /* "": chosen; else the one method to use where it can; equal on all */
     uint64_t nonce;          /* of the world; equal on all members, unlike any other's */
 };
@@ -94,7 +95,7 @@ void tutti_device_sweep(struct tutti_transport *transport);
 
 /* The one list: X(name). A back end defines `const struct tutti_device_backend_ops tutti_device_NAME`. The first is the
  * one whose loss is reported: the others need not be there. */
-#define TUTTI_DEVICE_BACKENDS(X) X(cuda) /* X(nccl), from the day that it is there */
+#define TUTTI_DEVICE_BACKENDS(X) X(cuda) X(nccl)
 #define TUTTI_DEVICE_DECLARE(name) extern const struct tutti_device_backend_ops tutti_device_##name;
 TUTTI_DEVICE_BACKENDS(TUTTI_DEVICE_DECLARE)
 #undef TUTTI_DEVICE_DECLARE

@@ -31,6 +31,7 @@
       "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
     X(gpu, text, "auto", 0, 0, 1,                                                                                      \
       "way of calls on device memory: auto, cuda, nccl, host (through its memory), off (no devices)")                  \
+    X(nccl_library, text, "", 0, 0, 0, "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")  \
     X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
       "device memory that a communicator may take for its own use")                                                    \
     X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \

@@ -126,6 +126,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .me = (uint32_t)comm->rank,
         .id = comm->id,
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
+        .library = options->text[TUTTI_OPT_nccl_library],
         .method = b == 0 ? options->text[TUTTI_OPT_cuda] : "",
         .nonce = comm->family->world.nonce + tutti_mix64(comm->n_devices), /* one of before may still be closing */
     };

@@ -93,6 +93,8 @@ struct cuda_ipc_handle {
            (unsigned n, const int *attributes, void **values, uint64_t pointer))                                       \
     NEEDED(memory_alloc, cuMemAlloc_v2, (uint64_t * out, size_t bytes))                                                \
     NEEDED(memory_free, cuMemFree_v2, (uint64_t pointer))                                                              \
+    LATER(memory_alloc_ordered, cuMemAllocAsync, (uint64_t * out, size_t bytes, void *stream))                         \
+    LATER(memory_free_ordered, cuMemFreeAsync, (uint64_t pointer, void *stream))                                       \
     NEEDED(host_alloc, cuMemHostAlloc, (void **out, size_t bytes, unsigned flags))                                     \
     NEEDED(host_free, cuMemFreeHost, (void *pointer))                                                                  \
     NEEDED(memory_set, cuMemsetD8Async, (uint64_t pointer, unsigned char value, size_t bytes, void *stream))           \

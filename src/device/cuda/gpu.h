@@ -50,6 +50,9 @@ enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *o
 /* ---- memory ---- */
 enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out); /* exportable */
 void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);                          /* waits for the device */
+/* In the order of a stream, as part of a capture, too: nothing waits. UNSUPPORTED: not here. */
+enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, void *stream, void **out);
+enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, void *stream);
 /* Host memory that is pinned, zeroed and mapped at the same address on all devices. */
 enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void **out);
 void tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer);

@@ -85,6 +85,29 @@ void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
     cuda_aside_done(gpu, &aside, cuda_calls(gpu)->memory_free((uint64_t)(uintptr_t)pointer), "cuMemFree");
 }
 
+enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, void *stream, void **out)
+{
+    struct tutti_gpu_scope scope;
+    uint64_t pointer = 0;
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const int result = cuda_calls(gpu)->memory_alloc_ordered
+                           ? cuda_calls(gpu)->memory_alloc_ordered(&pointer, bytes, stream)
+                           : CUDA_RESULT_NOT_SUPPORTED;
+    TUTTI_TRY(cuda_done(gpu, &scope, result, "cuMemAllocAsync"));
+    *out = (void *)(uintptr_t)pointer;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, void *stream)
+{
+    struct tutti_gpu_scope scope;
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const int result = cuda_calls(gpu)->memory_free_ordered
+                           ? cuda_calls(gpu)->memory_free_ordered((uint64_t)(uintptr_t)pointer, stream)
+                           : CUDA_RESULT_NOT_SUPPORTED;
+    return cuda_done(gpu, &scope, result, "cuMemFreeAsync");
+}
+
 enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void **out)
 {
     struct cuda_aside aside;

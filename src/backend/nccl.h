@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_NCCL_H
+#define TUTTI_BACKEND_NCCL_H
+
+/* The device back end `nccl`: NVIDIA's library, opened with dlopen (2.18 or later), behind the contract of device
+ * back ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve
+ * all calls; members find one another through memory of the host that all map, where they also log what they called.
+ *
+ * nccl_library.c: finding it. nccl_open.c: opening, its communicator, closing. nccl_call.c: calls and messages, and
+ * their order on streams. nccl_kinds.c: what each kind becomes. nccl_watch.c: failures. */
+
+#include "backend/cuda.h"
+
+/* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
+#define NCCL_NEEDED 21800
+#define NCCL_FP8 22400
+#define NCCL_ID_BYTES 128
+enum nccl_result { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
+static inline bool nccl_goes(int result)
+{
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS;
+}
+enum nccl_type {
+    NCCL_INT8,
+    NCCL_UINT8,
+    NCCL_INT32,
+    NCCL_UINT32,
+    NCCL_INT64,
+    NCCL_UINT64,
+    NCCL_FLOAT16,
+    NCCL_FLOAT32,
+    NCCL_FLOAT64,
+    NCCL_BFLOAT16,
+    NCCL_FLOAT8_E4M3,
+    NCCL_FLOAT8_E5M2
+};
+enum nccl_op { NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG };
+#define NCCL_SCALAR_IN_HOST 1
+struct nccl_id {
+    char bytes[NCCL_ID_BYTES];
+};
+/* As of 2.18; later ones are longer, and take the length into account. */
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cluster, min_ctas, max_ctas;
+    const char *net;
+    int split_share;
+};
+#define NCCL_CONFIG_MAGIC 0xcafebeef
+#define NCCL_UNSET INT32_MIN
+
+#define NCCL_CALLS(X)                                                                                                  \
+    X(version_get, ncclGetVersion, (int *version))                                                                     \
+    X(id_get, ncclGetUniqueId, (struct nccl_id * id))                                                                  \
+    X(comm_init, ncclCommInitRankConfig,                                                                               \
+      (void **comm, int n, struct nccl_id id, int rank, const struct nccl_config *config))                             \
+    X(comm_finalize, ncclCommFinalize, (void *comm))                                                                   \
+    X(comm_destroy, ncclCommDestroy, (void *comm))                                                                     \
+    X(comm_abort, ncclCommAbort, (void *comm))                                                                         \
+    X(comm_state, ncclCommGetAsyncError, (void *comm, int *state))                                                     \
+    X(group_start, ncclGroupStart, (void))                                                                             \
+    X(group_end, ncclGroupEnd, (void))                                                                                 \
+    X(factor_create, ncclRedOpCreatePreMulSum, (int *op, void *factor, int type, int residence, void *comm))           \
+    X(factor_destroy, ncclRedOpDestroy, (int op, void *comm))                                                          \
+    X(all_reduce, ncclAllReduce,                                                                                       \
+      (const void *in, void *out, size_t count, int type, int op, void *comm, void *stream))                           \
+    X(reduce, ncclReduce,                                                                                              \
+      (const void *in, void *out, size_t count, int type, int op, int root, void *comm, void *stream))                 \
+    X(broadcast, ncclBroadcast,                                                                                        \
+      (const void *in, void *out, size_t count, int type, int root, void *comm, void *stream))                         \
+    X(all_gather, ncclAllGather, (const void *in, void *out, size_t count, int type, void *comm, void *stream))        \
+    X(reduce_scatter, ncclReduceScatter,                                                                               \
+      (const void *in, void *out, size_t count, int type, int op, void *comm, void *stream))                           \
+    X(send, ncclSend, (const void *in, size_t count, int type, int peer, void *comm, void *stream))                    \
+    X(recv, ncclRecv, (void *out, size_t count, int type, int peer, void *comm, void *stream))
+
+struct nccl_library {
+#define NCCL_MEMBER(member, symbol, parameters) int(*member) parameters;
+    NCCL_CALLS(NCCL_MEMBER)
+#undef NCCL_MEMBER
+    const char *(*error_text)(int result);
+    const char *(*last_error)(void *comm); /* NULL comm: of the thread */
+    int version;                           /* 22809: 2.28.9 */
+};
+/* Opens it at first use; named: a file, "": the one that is loaded already, else the system's. NULL and a record that
+ * says why (UNSUPPORTED). What was found first stays. */
+const struct nccl_library *nccl_library(const char *named);
+
+/* ---- an instance ---- */
+/* What a member shows the others, in memory that they map. */
+struct nccl_board {
+    _Atomic uint32_t refs;  /* members that may still read it */
+    _Atomic uint32_t ready; /* slot 0's: the id is there */
+    struct nccl_id id;
+    struct cuda_log log;
+};
+/* A call in flight: events around it, so that its time counts from when its turn came. */
+#define NCCL_MARKS 32
+struct nccl_mark {
+    void *begun, *over;
+    _Atomic uint64_t seq, timeout_ns;
+};
+struct nccl_backend {
+    struct tutti_device_backend base;
+    const struct nccl_library *library;
+    struct tutti_gpu *gpu; /* the caller's */
+    struct tutti_transport *transport;
+    struct tutti_team *team;
+    uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
+    uint32_t n, me;
+    struct nccl_board *boards[CUDA_MAX_RANKS];
+    bool addresses; /* boards are addresses of this process */
+
+    pthread_mutex_t lock; /* of comm: calls, and who aborts it */
+    void *comm;           /* NULL: not made yet, or aborted */
+    bool made, connected;
+
+    /* calls; all under the communicator's turn */
+    struct nccl_mark marks[NCCL_MARKS];
+    _Atomic uint64_t n_enqueued; /* eager calls; the last one's mark is n_enqueued - 1 */
+    void *stream;                /* of the last one */
+    uint64_t capture;            /* the last call was captured in it, at node */
+    void *capture_stream, *node;
+    _Atomic bool captured; /* graphs hold calls: any may be in flight at any time */
+
+    /* the watch */
+    pthread_t thread;
+    bool watched;
+    _Atomic uint32_t ends;
+    uint64_t n_over, turn_ns; /* calls seen to be over; when the next one's turn came, 0: not yet */
+    uint64_t gone_ns[CUDA_MAX_RANKS];
+};
+static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)
+{
+    return (struct nccl_backend *)(uintptr_t)backend; /* its first member */
+}
+
+/* nccl_open.c */
+/* Makes the communicator, at the first call; returns when it can be used. Fails the team when it can not. */
+enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns);
+/* OK for what NCCL calls success or under way, once it is no longer under way; else a record with its words. */
+enum tutti_status nccl_settle(struct nccl_backend *b, int result, const char *call, uint64_t timeout_ns);
+void nccl_stop(struct tutti_device_backend *backend);
+
+/* nccl_call.c */
+enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream);
+enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
+                                size_t n, void *stream, uint64_t timeout_ns);
+/* The thread's record as the end of the team. */
+enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
+
+/* nccl_kinds.c: whether NCCL has it, with the meaning that tutti gives it; and what it has for it. */
+bool nccl_can(const struct nccl_backend *b, const struct tutti_backend_call *call);
+double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call);
+/* Enqueues it, all_to_all not in place; the lock is held. A result of NCCL's, *name is its call; -1: the thread's
+ * record says what failed. */
+int nccl_run(struct nccl_backend *b, const struct tutti_backend_call *call, void *stream, const char **name);
+
+/* nccl_watch.c */
+/* Who has left has done all it called: it counts as alive to those who wait for no more than that. */
+enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer);
+enum tutti_status nccl_watch_start(struct nccl_backend *b);
+void nccl_watch_end(struct nccl_backend *b);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Calls: NCCL's, with events around them, and tied together where they are on different streams, so that all members
+ * run them in one order. Only the first one waits: for the communicator, and for connections that NCCL makes. */
+
+#include "backend/nccl.h"
+
+#include <inttypes.h>
+
+/* ---- order ---- */
+
+static struct nccl_mark *mark_of(struct nccl_backend *b, uint64_t i)
+{
+    return &b->marks[i % NCCL_MARKS];
+}
+
+static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
+                                     uint64_t *capture)
+{
+    TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    if (*capture) {
+        if (!b->made)
+            return tutti_fail(TUTTI_ERR_ARGUMENT,
+                              "the first call by nccl on a communicator can not be captured: make one before");
+        const bool chained = *capture == b->capture && stream != b->capture_stream;
+        return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
+    }
+    const uint64_t i = atomic_load(&b->n_enqueued);
+    struct nccl_mark *mark = mark_of(b, i);
+    if (i > 0 && stream != b->stream) TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
+    atomic_store(&mark->seq, seq);
+    atomic_store(&mark->timeout_ns, timeout_ns);
+    return tutti_gpu_event_record(b->gpu, mark->begun, stream);
+}
+
+static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_t capture)
+{
+    if (capture) {
+        TUTTI_TRY(tutti_gpu_capture_mark(b->gpu, stream, &b->node));
+        b->capture = capture;
+        b->capture_stream = stream;
+        atomic_store(&b->captured, true);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_gpu_event_record(b->gpu, mark_of(b, atomic_load(&b->n_enqueued))->over, stream));
+    b->stream = stream;
+    atomic_fetch_add(&b->n_enqueued, 1);
+    return TUTTI_OK;
+}
+
+/* ---- failures ---- */
+
+enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq)
+{
+    const struct tutti_error error = *tutti_last_error();
+    struct tutti_error told;
+    if (tutti_team_state(b->team, &told) < 0) return tutti_fail_record(&told); /* of which this may be the echo */
+    tutti_error_set(&told, error.status, "%s #%" PRIu64 " failed on rank %u: %.300s", what, seq, b->me, error.text);
+    told.peer = -1;
+    told.step = TUTTI_NO_STEP;
+    told.seq = seq;
+    tutti_team_fail(b->team, &told, true);
+    nccl_stop(&b->base);
+    return tutti_fail_record(&told);
+}
+
+static enum tutti_status state_check(const struct nccl_backend *b)
+{
+    struct tutti_error error;
+    return tutti_team_state(b->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+}
+
+/* ---- what is enqueued: a collective, or messages ---- */
+
+struct item {
+    const struct tutti_backend_call *call; /* NULL: messages */
+    const struct tutti_device_message *messages;
+    size_t n;
+};
+
+static int message_run(struct nccl_backend *b, const struct tutti_device_message *m, void *stream)
+{
+    if (m->bytes == 0) return NCCL_OK;
+    return m->send ? b->library->send(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, b->comm, stream)
+                   : b->library->recv(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, b->comm, stream);
+}
+
+/* One group: messages to oneself, too, which NCCL copies. */
+static int messages_run(struct nccl_backend *b, const struct item *item, void *stream)
+{
+    int result = b->library->group_start();
+    if (!nccl_goes(result)) return result;
+    for (size_t i = 0; i < item->n && nccl_goes(result); i++) result = message_run(b, &item->messages[i], stream);
+    const int ended = b->library->group_end();
+    return nccl_goes(result) ? ended : result;
+}
+
+static void item_log(struct nccl_backend *b, const struct item *item)
+{
+    struct cuda_log *log = &b->boards[b->me]->log;
+    if (item->call) cuda_log_post(log, item->call);
+    for (size_t i = 0; i < item->n; i++) {
+        const struct tutti_device_message *m = &item->messages[i];
+        cuda_log_message(m->send ? &log->sent[m->peer] : &log->received[m->peer], m->bytes);
+    }
+}
+
+static enum tutti_status item_run(struct nccl_backend *b, const struct item *item, void *stream, uint64_t timeout_ns)
+{
+    const char *name = "ncclSend and ncclRecv";
+    int result = NCCL_IN_PROGRESS; /* aborted: the team's state says why */
+    pthread_mutex_lock(&b->lock);
+    if (b->comm) result = item->call ? nccl_run(b, item->call, stream, &name) : messages_run(b, item, stream);
+    pthread_mutex_unlock(&b->lock);
+    return result < 0 ? tutti_last_error()->status : nccl_settle(b, result, name, timeout_ns);
+}
+
+/* In place, what all_to_all sends is copied aside first, to memory in the stream's order. */
+static enum tutti_status item_run_aside(struct nccl_backend *b, const struct item *item, void *stream,
+                                        uint64_t timeout_ns)
+{
+    struct tutti_backend_call call = *item->call;
+    const struct item aside = {.call = &call};
+    const size_t bytes = b->n * call.bind.count * tutti_dtype_bytes(call.info.dtype);
+    void *copy;
+    TUTTI_TRY(tutti_gpu_alloc_ordered(b->gpu, bytes, stream, &copy));
+    enum tutti_status status = tutti_gpu_copy(b->gpu, copy, call.bind.input, bytes, stream);
+    call.bind.input = copy;
+    if (status == TUTTI_OK) status = item_run(b, &aside, stream, timeout_ns);
+    const enum tutti_status freed = tutti_gpu_free_ordered(b->gpu, copy, stream);
+    return status < 0 ? status : freed;
+}
+
+static bool needs_aside(const struct item *item)
+{
+    const struct tutti_backend_call *call = item->call;
+    return call && call->info.kind == TUTTI_ALL_TO_ALL && !call->bind.v && call->bind.count > 0 &&
+           call->bind.input == call->bind.output;
+}
+
+/* Posted first, so that peers which wait for this rank see where it is while NCCL connects. */
+static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item *item, void *stream,
+                                      uint64_t timeout_ns)
+{
+    const uint64_t seq = item->call ? item->call->seq : 0;
+    const char *what = item->call ? tutti_kind_name(item->call->info.kind) : "messages";
+    uint64_t capture;
+    TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
+    item_log(b, item);
+    TUTTI_TRY(nccl_make(b, timeout_ns));
+    enum tutti_status status = (needs_aside(item) ? item_run_aside : item_run)(b, item, stream, timeout_ns);
+    if (status == TUTTI_OK) status = order_end(b, stream, capture);
+    return status < 0 ? nccl_give_up(b, what, seq) : TUTTI_OK;
+}
+
+static enum tutti_status item_enter(struct nccl_backend *b, const struct item *item, void *stream, uint64_t timeout_ns)
+{
+    struct tutti_gpu_scope scope;
+    TUTTI_TRY(state_check(b));
+    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    const enum tutti_status status =
+        item_enqueue(b, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(b->team));
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
+enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream)
+{
+    const struct item item = {.call = call};
+    return item_enter(nccl_of(backend), &item, stream, call->info.timeout_ns);
+}
+
+enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
+                                size_t n, void *stream, uint64_t timeout_ns)
+{
+    const struct item item = {.messages = messages, .n = n};
+    return item_enter(nccl_of(backend), &item, stream, timeout_ns);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Opening and closing. A card says where a member's board is; connecting maps the boards and looks whether NCCL would
+ * take these members. The communicator is made at the first call: slot 0 puts its id on its board, and all wait for
+ * what NCCL does in the background, as long as the members live and the call has time. */
+
+#include "backend/nccl.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CARD_VERSION 1
+#define NAP_NS UINT64_C(50000)
+#define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to finalize, too; then it is aborted */
+
+struct card {
+    uint32_t version, nccl;
+    unsigned char uuid[16];
+    uint64_t board; /* offset in the heap, or address */
+};
+_Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
+
+/* ---- boards ---- */
+
+static enum tutti_status board_open(struct nccl_backend *b, struct card *card)
+{
+    struct tutti_transport *t = b->transport;
+    void *board = NULL;
+    b->addresses = b->n == 1 || (t->caps & TUTTI_CAP_ADDRESSES);
+    if (b->addresses) {
+        board = tutti_map_lazy(sizeof(struct nccl_board));
+        if (!board) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a log of calls");
+        card->board = (uint64_t)(uintptr_t)board;
+    } else {
+        TUTTI_TRY(t->ops->heap_alloc(t, sizeof(struct nccl_board), &board));
+        if (!t->ops->locate(t, board, sizeof(struct nccl_board), &card->board)) {
+            t->ops->heap_free(t, board);
+            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
+        }
+    }
+    memset(board, 0, sizeof(struct nccl_board));
+    b->boards[b->me] = board;
+    atomic_store(&b->boards[b->me]->refs, b->n);
+    return TUTTI_OK;
+}
+
+/* Each member lets go of all boards; who is the last frees one of this process. In the heap its owner can, alone; if
+ * others still read it then, it goes with the world's memory. */
+static void boards_close(struct nccl_backend *b)
+{
+    for (uint32_t r = 0; r < b->n; r++) {
+        if (!b->boards[r]) continue;
+        const bool last = !b->connected || atomic_fetch_sub(&b->boards[r]->refs, 1) == 1;
+        if (last && b->addresses)
+            tutti_unmap(b->boards[r], sizeof(struct nccl_board));
+        else if (last && r == b->me)
+            b->transport->ops->heap_free(b->transport, b->boards[r]);
+    }
+}
+
+/* ---- open ---- */
+
+static void discard(struct nccl_backend *b)
+{
+    for (uint32_t i = 0; i < NCCL_MARKS; i++) {
+        tutti_gpu_event_destroy(b->gpu, b->marks[i].begun);
+        tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
+    }
+    boards_close(b);
+    pthread_mutex_destroy(&b->lock);
+    tutti_free(b);
+}
+
+static enum tutti_status refuse(const struct tutti_device_config *config)
+{
+    if (config->n > CUDA_MAX_RANKS)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "nccl serves up to %d ranks, not %u", CUDA_MAX_RANKS, config->n);
+    if (config->n > 1 && !(config->transport->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "nccl needs memory of the host that all ranks map, which %s has not",
+                          config->transport->name);
+    return TUTTI_OK;
+}
+
+static enum tutti_status nccl_open(const struct tutti_device_config *config, void *out_card,
+                                   struct tutti_device_backend **out)
+{
+    TUTTI_TRY(refuse(config));
+    const struct nccl_library *library = nccl_library(config->library);
+    if (!library) return tutti_last_error()->status;
+    struct nccl_backend *b = tutti_alloc(sizeof *b);
+    if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
+    enum tutti_status status = TUTTI_OK;
+    struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version};
+    b->base.ops = &tutti_device_nccl;
+    b->library = library;
+    b->gpu = config->gpu, b->transport = config->transport, b->team = config->team;
+    b->n = config->n, b->me = config->me;
+    memcpy(b->members, config->members, b->n * sizeof *b->members);
+    memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
+    pthread_mutex_init(&b->lock, NULL);
+    TUTTI_TRY_GOTO(status, board_open(b, &card), err_backend);
+    for (uint32_t i = 0; i < NCCL_MARKS; i++) {
+        TUTTI_TRY_GOTO(status, tutti_gpu_event_create(b->gpu, &b->marks[i].begun), err_backend);
+        TUTTI_TRY_GOTO(status, tutti_gpu_event_create(b->gpu, &b->marks[i].over), err_backend);
+    }
+    memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
+    memcpy(out_card, &card, sizeof card);
+    *out = &b->base;
+    return TUTTI_OK;
+err_backend:
+    discard(b);
+    return status;
+}
+
+/* ---- connect ---- */
+
+static void card_read(const void *cards, size_t stride, uint32_t r, struct card *out)
+{
+    memcpy(out, (const char *)cards + r * stride, sizeof *out);
+}
+
+/* What NCCL would find out only when the communicator is made. */
+static enum tutti_status cards_check(const struct nccl_backend *b, const void *cards, size_t stride)
+{
+    struct card first, card, other;
+    card_read(cards, stride, 0, &first);
+    for (uint32_t r = 0; r < b->n; r++) {
+        card_read(cards, stride, r, &card);
+        if (card.version != CARD_VERSION || card.nccl / 100 != first.nccl / 100)
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u has NCCL %u.%u, and rank 0 %u.%u", r, card.nccl / 10000,
+                              card.nccl / 100 % 100, first.nccl / 10000, first.nccl / 100 % 100);
+        for (uint32_t q = 0; q < r; q++) {
+            card_read(cards, stride, q, &other);
+            if (memcmp(card.uuid, other.uuid, sizeof card.uuid) == 0)
+                return tutti_fail(TUTTI_ERR_UNSUPPORTED, "ranks %u and %u share a GPU, which NCCL does not allow", q,
+                                  r);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status boards_map(struct nccl_backend *b, const void *cards, size_t stride)
+{
+    struct tutti_transport *t = b->transport;
+    b->connected = true;
+    for (uint32_t r = 0; r < b->n; r++) {
+        struct card card;
+        card_read(cards, stride, r, &card);
+        if (r == b->me) continue;
+        b->boards[r] = b->addresses ? (struct nccl_board *)(uintptr_t)card.board
+                                    : t->ops->map(t, b->members[r], card.board, sizeof(struct nccl_board));
+        if (!b->boards[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status nccl_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+{
+    struct nccl_backend *b = nccl_of(backend);
+    /* First, so that all members let go of all boards, however it ends. */
+    enum tutti_status status = boards_map(b, cards, stride);
+    if (status == TUTTI_OK) status = cards_check(b, cards, stride);
+    if (status < 0) discard(b);
+    return status;
+}
+
+/* ---- the communicator ---- */
+
+/* Whether there is any point in waiting on. */
+static enum tutti_status go_on(const struct nccl_backend *b, uint64_t deadline_ns, const char *what)
+{
+    struct tutti_error error;
+    if (tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
+    for (uint32_t r = 0; r < b->n; r++) {
+        const enum tutti_life life = r == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, r);
+        if (life == TUTTI_LIFE_ALIVE) continue;
+        return tutti_fail(life == TUTTI_LIFE_DEAD ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT,
+                          "rank %u %s while rank %u was waiting for %s", r, life == TUTTI_LIFE_DEAD ? "died" : "left",
+                          b->me, what);
+    }
+    if (tutti_now_ns() >= deadline_ns)
+        return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while rank %u was waiting for %s", b->me, what);
+    tutti_sleep_ns(NAP_NS);
+    return TUTTI_OK;
+}
+
+/* NCCL's words of a failure. */
+static enum tutti_status refused(const struct nccl_backend *b, int result, const char *call)
+{
+    const char *last = b->library->last_error(NULL);
+    return tutti_fail(TUTTI_ERR_SYSTEM, "%s on CUDA device %d: %s%s%.200s", call, b->gpu->ordinal,
+                      b->library->error_text(result), last && *last ? ": " : "", last ? last : "");
+}
+
+/* Where the communicator is; NCCL_IN_PROGRESS too where it was aborted, which the team's state tells. */
+static int state_of(struct nccl_backend *b)
+{
+    int state = NCCL_IN_PROGRESS;
+    pthread_mutex_lock(&b->lock);
+    const int result = b->comm ? b->library->comm_state(b->comm, &state) : NCCL_OK;
+    pthread_mutex_unlock(&b->lock);
+    return result == NCCL_OK ? state : result;
+}
+
+static enum tutti_status settle_until(struct nccl_backend *b, int result, const char *call, uint64_t deadline_ns)
+{
+    while (result == NCCL_IN_PROGRESS) {
+        result = state_of(b);
+        if (result == NCCL_IN_PROGRESS) TUTTI_TRY(go_on(b, deadline_ns, call));
+    }
+    return result == NCCL_OK ? TUTTI_OK : refused(b, result, call);
+}
+
+enum tutti_status nccl_settle(struct nccl_backend *b, int result, const char *call, uint64_t timeout_ns)
+{
+    return result == NCCL_OK ? TUTTI_OK : settle_until(b, result, call, tutti_deadline_ns(timeout_ns));
+}
+
+/* The id that slot 0 makes, of which it tells the others on its board. */
+static enum tutti_status id_agree(struct nccl_backend *b, uint64_t deadline_ns, struct nccl_id *out)
+{
+    struct nccl_board *board = b->boards[0];
+    if (b->me == 0) {
+        const int result = b->library->id_get(&board->id);
+        if (result != NCCL_OK) return refused(b, result, "ncclGetUniqueId");
+        atomic_store_explicit(&board->ready, 1, memory_order_release);
+    }
+    while (!atomic_load_explicit(&board->ready, memory_order_acquire))
+        TUTTI_TRY(go_on(b, deadline_ns, "rank 0's first call of NCCL"));
+    *out = board->id;
+    return TUTTI_OK;
+}
+
+static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
+{
+    const struct nccl_config config = {
+        .size = sizeof config,
+        .magic = NCCL_CONFIG_MAGIC,
+        .version = NCCL_NEEDED,
+        .cluster = NCCL_UNSET,
+        .min_ctas = NCCL_UNSET,
+        .max_ctas = NCCL_UNSET,
+        .split_share = NCCL_UNSET,
+        .blocking = 0,
+    };
+    struct nccl_id id;
+    struct tutti_gpu_scope scope;
+    void *comm = NULL;
+    TUTTI_TRY(id_agree(b, deadline_ns, &id));
+    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    const int result = b->library->comm_init(&comm, (int)b->n, id, (int)b->me, &config);
+    pthread_mutex_lock(&b->lock);
+    b->comm = comm;
+    pthread_mutex_unlock(&b->lock);
+    const enum tutti_status status = settle_until(b, result, "ncclCommInitRankConfig", deadline_ns);
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
+enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
+{
+    if (b->made) return TUTTI_OK;
+    enum tutti_status status = comm_make(b, tutti_deadline_ns(timeout_ns));
+    if (status == TUTTI_OK) status = nccl_watch_start(b);
+    if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->team));
+    b->made = true;
+    return TUTTI_OK;
+}
+
+/* ---- the end ---- */
+
+void nccl_stop(struct tutti_device_backend *backend)
+{
+    struct nccl_backend *b = nccl_of(backend);
+    struct tutti_gpu_scope scope;
+    pthread_mutex_lock(&b->lock);
+    if (b->comm && tutti_gpu_enter(b->gpu, &scope) == TUTTI_OK) {
+        b->library->comm_abort(b->comm);
+        b->comm = NULL;
+        tutti_gpu_leave(&scope);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void *nccl_last_event(struct tutti_device_backend *backend)
+{
+    const struct nccl_backend *b = nccl_of(backend);
+    const uint64_t n = atomic_load(&b->n_enqueued);
+    return n ? b->marks[(n - 1) % NCCL_MARKS].over : NULL;
+}
+
+/* Whether all that was enqueued is over at the deadline. */
+static bool is_over(struct nccl_backend *b, uint64_t deadline_ns)
+{
+    void *event = nccl_last_event(&b->base);
+    while (event && !tutti_team_failed(b->team)) {
+        const enum tutti_status status = tutti_gpu_event_query(b->gpu, event);
+        if (status != TUTTI_PENDING) return status == TUTTI_OK;
+        if (tutti_now_ns() >= deadline_ns) return false;
+        tutti_sleep_ns(NAP_NS);
+    }
+    return !tutti_team_failed(b->team);
+}
+
+/* In agreement with the peers, who may not come to it in time. True: there is nothing to abort. */
+static bool take_leave(struct nccl_backend *b)
+{
+    struct tutti_gpu_scope scope;
+    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    if (tutti_gpu_enter(b->gpu, &scope) < 0) return false;
+    int result = b->library->comm_finalize(b->comm);
+    while (nccl_goes(result)) {
+        result = state_of(b);
+        if (result != NCCL_IN_PROGRESS || tutti_now_ns() >= until) break;
+        tutti_sleep_ns(NAP_NS);
+    }
+    if (result == NCCL_OK) result = b->library->comm_destroy(b->comm);
+    tutti_gpu_leave(&scope);
+    return result == NCCL_OK;
+}
+
+static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
+{
+    struct nccl_backend *b = nccl_of(backend);
+    const bool over = is_over(b, deadline_ns);
+    nccl_watch_end(b);
+    atomic_store(&b->boards[b->me]->log.closed, 1);
+    if (b->comm && over && take_leave(b)) b->comm = NULL;
+    nccl_stop(backend);
+    discard(b);
+}
+
+/* ---- the rest ---- */
+
+static double nccl_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+{
+    const struct nccl_backend *b = nccl_of(backend);
+    return nccl_can(b, call) ? nccl_cost_ns(b, call) : HUGE_VAL;
+}
+
+static size_t nccl_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                              struct tutti_backend_candidate *out, size_t capacity)
+{
+    const double ns = nccl_score(backend, call);
+    if (capacity == 0 || ns == HUGE_VAL) return 0;
+    *out = (struct tutti_backend_candidate){"nccl", ns, true};
+    return 1;
+}
+
+static size_t nccl_scratch_used(const struct tutti_device_backend *backend)
+{
+    (void)backend;
+    return 0; /* of ours; NCCL does not say how much it takes */
+}
+
+const struct tutti_device_backend_ops tutti_device_nccl = {
+    .name = "nccl",
+    .help = "NVIDIA GPUs, by NVIDIA's library, where it is installed",
+    .open = nccl_open,
+    .connect = nccl_connect,
+    .close = nccl_close,
+    .score = nccl_score,
+    .enqueue = nccl_enqueue,
+    .messages = nccl_messages,
+    .stop = nccl_stop,
+    .last_event = nccl_last_event,
+    .scratch_used = nccl_scratch_used,
+    .candidates = nccl_candidates,
+};

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The watch of an instance: a thread that looks every few milliseconds at what NCCL says of its communicator, how long
+ * the oldest call has had its turn, whether ranks called different things and whether all peers live; it fails the team
+ * with the sentence that engines have for it, and aborts what waits on the device. */
+
+#include "backend/nccl.h"
+
+#include <signal.h>
+
+#define LOOK_NS (5 * TUTTI_NS_PER_MS)
+#define IDLE_LOOK_NS (100 * TUTTI_NS_PER_MS) /* while nothing is enqueued */
+#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS) /* a peer that is gone may have done its part before */
+
+/* ---- what is known of calls ---- */
+
+static const struct tutti_board *board_of(const struct nccl_backend *b, uint32_t peer, struct tutti_board *out)
+{
+    const struct cuda_log *log = &b->boards[peer]->log;
+    if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
+    out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
+    return out;
+}
+
+static void own_call(const struct nccl_backend *b, uint64_t seq, struct tutti_board *out)
+{
+    if (seq && cuda_log_find(&b->boards[b->me]->log, seq, out)) return;
+    *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
+}
+
+/* Whether a peer has yet to make calls or messages that this rank has made. */
+static bool is_behind(const struct nccl_backend *b, uint32_t peer)
+{
+    const struct cuda_log *mine = &b->boards[b->me]->log, *theirs = &b->boards[peer]->log;
+    return atomic_load(&theirs->n) < atomic_load(&mine->n) ||
+           atomic_load(&theirs->received[b->me].n) < atomic_load(&mine->sent[peer].n) ||
+           atomic_load(&theirs->sent[b->me].n) < atomic_load(&mine->received[peer].n);
+}
+
+enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer)
+{
+    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[peer]);
+    if (life == TUTTI_LIFE_DEAD) return life;
+    const bool left = life == TUTTI_LIFE_LEFT || atomic_load(&b->boards[peer]->log.closed);
+    return left && is_behind(b, peer) ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+}
+
+/* ---- what it finds; true: the team has failed ---- */
+
+static bool find_error(struct nccl_backend *b)
+{
+    int state = NCCL_OK;
+    pthread_mutex_lock(&b->lock);
+    const int result = b->comm ? b->library->comm_state(b->comm, &state) : NCCL_OK;
+    pthread_mutex_unlock(&b->lock);
+    if (result == NCCL_OK && (state == NCCL_OK || state == NCCL_IN_PROGRESS)) return false;
+    const char *last = b->library->last_error(NULL);
+    tutti_fail(TUTTI_ERR_SYSTEM, "NCCL: %s%s%.200s", b->library->error_text(result == NCCL_OK ? state : result),
+               last && *last ? ": " : "", last ? last : "");
+    nccl_give_up(b, "a call by nccl", 0);
+    return true;
+}
+
+/* Counts what is over; times what is not, from when its turn came. */
+static bool find_late(struct nccl_backend *b, uint64_t now)
+{
+    const uint64_t n = atomic_load(&b->n_enqueued);
+    struct tutti_board mine, theirs;
+    if (n > NCCL_MARKS && b->n_over < n - NCCL_MARKS) b->n_over = n - NCCL_MARKS, b->turn_ns = 0;
+    for (; b->n_over < n; b->n_over++, b->turn_ns = 0) {
+        const struct nccl_mark *mark = &b->marks[b->n_over % NCCL_MARKS];
+        const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
+        const uint64_t seq = atomic_load(&mark->seq), timeout_ns = atomic_load(&mark->timeout_ns);
+        if (status == TUTTI_OK) continue;
+        if (status < 0) return nccl_give_up(b, "a call by nccl", seq), true;
+        if (!b->turn_ns && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK) b->turn_ns = now;
+        if (!b->turn_ns || now - b->turn_ns < timeout_ns) return false;
+        uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
+        for (uint32_t q = 0; q < b->n; q++)
+            if (q != b->me && is_behind(b, q)) peer = q;
+        own_call(b, seq, &mine);
+        tutti_team_tell_timeout(b->team, &mine, timeout_ns, peer, board_of(b, peer, &theirs));
+        return true;
+    }
+    return false;
+}
+
+static bool find_mismatch(struct nccl_backend *b)
+{
+    for (uint32_t q = 0; q < b->n; q++) {
+        struct tutti_board mine, theirs;
+        if (q == b->me || !cuda_log_differ(&b->boards[b->me]->log, &b->boards[q]->log, &mine, &theirs)) continue;
+        tutti_team_tell_mismatch(b->team, &mine, q, &theirs);
+        return true;
+    }
+    return false;
+}
+
+static bool find_lost(struct nccl_backend *b, uint64_t now)
+{
+    for (uint32_t q = 0; q < b->n; q++) {
+        struct tutti_board mine, theirs;
+        const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q);
+        if (life == TUTTI_LIFE_ALIVE)
+            b->gone_ns[q] = 0;
+        else if (b->gone_ns[q] == 0)
+            b->gone_ns[q] = now;
+        if (b->gone_ns[q] == 0 || now - b->gone_ns[q] < GONE_GRACE_NS) continue;
+        own_call(b, board_of(b, q, &theirs)->seq + (life == TUTTI_LIFE_LEFT), &mine);
+        tutti_team_tell_lost(b->team, &mine, q, life);
+        return true;
+    }
+    return false;
+}
+
+/* ---- the thread ---- */
+
+static bool is_busy(struct nccl_backend *b)
+{
+    return b->n_over < atomic_load(&b->n_enqueued) || atomic_load(&b->captured);
+}
+
+/* True: there is nothing left to look after. */
+static bool look(struct nccl_backend *b, uint64_t now)
+{
+    if (tutti_team_failed(b->team) || find_error(b) || find_late(b, now)) return true;
+    return is_busy(b) && (find_mismatch(b) || find_lost(b, now));
+}
+
+static void *run(void *arg)
+{
+    struct nccl_backend *b = arg;
+    while (!atomic_load(&b->ends)) {
+        if (look(b, tutti_now_ns())) {
+            nccl_stop(&b->base);
+            break;
+        }
+        tutti_futex_wait(&b->ends, 0, tutti_deadline_ns(is_busy(b) ? LOOK_NS : IDLE_LOOK_NS));
+    }
+    return NULL;
+}
+
+/* Signals are for the program's threads. */
+enum tutti_status nccl_watch_start(struct nccl_backend *b)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&b->thread, NULL, run, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return tutti_fail(TUTTI_ERR_SYSTEM, "the thread that looks after NCCL can not be started");
+    b->watched = true;
+    return TUTTI_OK;
+}
+
+void nccl_watch_end(struct nccl_backend *b)
+{
+    if (!b->watched) return;
+    atomic_store(&b->ends, 1);
+    tutti_futex_wake(&b->ends, 1);
+    pthread_join(b->thread, NULL);
+    b->watched = false;
+}
