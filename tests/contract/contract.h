@@ -26,12 +26,24 @@ extern const uint32_t contract_domain[N_DIMENSIONS]; /* number of values */
 #define CONTRACT_N_SIZES 7
 extern const size_t contract_sizes[CONTRACT_N_SIZES]; /* elements of a block */
 
+/* Where a rank's buffers are, if not in host memory; by contract_device.c, which only programs with devices need. */
+struct contract_memory {
+    void *gpu, *stream; /* struct tutti_gpu, and the stream of the calls */
+    /* Device memory for an arena of host memory, with its bytes. NULL: there is none. */
+    void *(*put)(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena,
+                 size_t bytes);
+    /* When the stream has come past the call: the bytes back, and false if they can not be had. */
+    bool (*get)(const struct contract_memory *memory, void *device, void *arena, size_t bytes);
+    void (*release)(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, void *device);
+};
+
 struct contract_case {
     uint32_t at[N_DIMENSIONS];
     uint64_t seed;
-    const char *algorithm; /* NULL: chosen */
-    uint64_t mapped;       /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
-    bool thrifty;          /* large reductions are compared by one rank, which differs from case to case */
+    const char *algorithm;                /* NULL: chosen */
+    uint64_t mapped;                      /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
+    const struct contract_memory *memory; /* of this rank; NULL: host memory */
+    bool thrifty; /* large reductions are compared by one rank, which differs from case to case */
 };
 const char *contract_call_name(const struct contract_case *c);
 bool contract_call_reduces(uint32_t call);
@@ -39,6 +51,9 @@ uint32_t contract_n_calls(void);
 
 /* One case on one rank; *right (may be NULL) tells when an override does not fit the call, which is no failure. */
 void contract_run(struct rank *rank, const struct contract_case *c, bool *refused);
+
+/* Fills in the functions (contract_device.c). */
+void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream);
 
 /* Cases that contain every pair of values of every two dimensions; malloc'ed. */
 struct contract_case *contract_pairs(uint64_t seed, size_t *n);

@@ -264,17 +264,22 @@ static void write_factor(struct setup *s)
     }
 }
 
-/* Memory of a buffer, and back. */
+static bool is_mapped(const struct setup *s)
+{
+    return s->c->mapped >> s->me % 64 & 1;
+}
+
+/* Memory of a buffer, and back. What is on a device has its image in ordinary memory. */
 static char *take(const struct setup *s, size_t bytes)
 {
     void *memory = NULL;
-    if (!(s->c->mapped >> s->me % 64 & 1)) return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (!is_mapped(s) || s->c->memory) return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     return tutti_mem_alloc(s->rank->comm, bytes, &memory) == TUTTI_OK ? memory : NULL;
 }
 
 static void give_back(const struct setup *s, char *memory)
 {
-    if (!(s->c->mapped >> s->me % 64 & 1))
+    if (!is_mapped(s) || s->c->memory)
         free(memory);
     else if (memory)
         (void)tutti_mem_free(s->rank->comm, memory);
@@ -405,6 +410,38 @@ static enum tutti_status make(const struct setup *s)
     return status;
 }
 
+/* Where a pointer into an arena is on the device. */
+static char *moved(const struct setup *s, char *const device[2], char *pointer)
+{
+    for (int i = 0; i < 2; i++)
+        if (pointer && pointer >= s->arena[i] && pointer <= s->arena[i] + s->arena_bytes[i])
+            return device[i] + (pointer - s->arena[i]);
+    return pointer;
+}
+
+/* The same call on device memory, which holds what the arenas hold, and then the other way round. */
+static enum tutti_status make_on_device(const struct setup *s)
+{
+    const struct contract_memory *memory = s->c->memory;
+    struct tutti_comm *comm = s->rank->comm;
+    struct setup there = *s;
+    enum tutti_status status = TUTTI_ERR_MEMORY;
+    char *device[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) device[i] = memory->put(memory, comm, is_mapped(s), s->arena[i], s->arena_bytes[i]);
+    if (device[0] && device[1]) {
+        there.send_at = moved(s, device, s->send_at), there.recv_at = moved(s, device, s->recv_at);
+        there.options.stream = memory->stream;
+        status = make(&there);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (status == TUTTI_OK && !memory->get(memory, device[i], s->arena[i], s->arena_bytes[i]))
+            status = TUTTI_ERR_SYSTEM;
+        if (device[i]) memory->release(memory, comm, is_mapped(s), device[i]);
+    }
+    /* What fails on the way ends the communicator, and no call tells. */
+    return status == TUTTI_OK ? tutti_comm_state(comm, NULL) : status;
+}
+
 #define DESCRIBED "%s %s %s count %zu, %u ranks, root %u%s%s, form %u, values %u, seed %llu, algorithm %s"
 #define DESCRIPTION(s)                                                                                                 \
     (s)->call->name, tutti_dtype_name((s)->dtype), tutti_op_name((s)->op), (s)->count, (s)->n, (s)->root,              \
@@ -447,7 +484,8 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
         before[i] = malloc(s.arena_bytes[i]);
         if (before[i]) memcpy(before[i], s.arena[i], s.arena_bytes[i]);
     }
-    enum tutti_status status = make(&s), wanted = defined ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED;
+    enum tutti_status status = c->memory ? make_on_device(&s) : make(&s),
+                      wanted = defined ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED;
     bool unfit = c->algorithm && (status == TUTTI_ERR_ARGUMENT || status == TUTTI_ERR_UNSUPPORTED);
     if (refused) *refused = unfit;
     if (status != wanted && !unfit)
