@@ -26,24 +26,32 @@ extern const uint32_t contract_domain[N_DIMENSIONS]; /* number of values */
 #define CONTRACT_N_SIZES 7
 extern const size_t contract_sizes[CONTRACT_N_SIZES]; /* elements of a block */
 
-/* Where a rank's buffers are, if not in host memory; by contract_device.c, which only programs with devices need. */
+/* Where a rank's buffers are, if not in host memory; by contract_device.c, which only programs with devices need. What
+ * was taken is kept until the end: giving memory of a device back waits for all that runs there, also for calls of
+ * other ranks of the process, which wait for this one. */
+#define CONTRACT_ROOMS 32
+struct contract_room {
+    void *at; /* NULL: none */
+    size_t bytes;
+    bool mapped, used;
+};
 struct contract_memory {
     void *gpu, *stream; /* struct tutti_gpu, and the stream of the calls */
+    struct contract_room rooms[CONTRACT_ROOMS];
     /* Device memory for an arena of host memory, with its bytes. NULL: there is none. */
-    void *(*put)(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena,
-                 size_t bytes);
+    void *(*put)(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes);
     /* When the stream has come past the call: the bytes back, and false if they can not be had. */
-    bool (*get)(const struct contract_memory *memory, void *device, void *arena, size_t bytes);
-    void (*release)(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, void *device);
+    bool (*get)(struct contract_memory *memory, void *device, void *arena, size_t bytes);
+    void (*release)(struct contract_memory *memory, void *device);
 };
 
 struct contract_case {
     uint32_t at[N_DIMENSIONS];
     uint64_t seed;
-    const char *algorithm;                /* NULL: chosen */
-    uint64_t mapped;                      /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
-    const struct contract_memory *memory; /* of this rank; NULL: host memory */
-    bool thrifty; /* large reductions are compared by one rank, which differs from case to case */
+    const char *algorithm;          /* NULL: chosen */
+    uint64_t mapped;                /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
+    struct contract_memory *memory; /* of this rank; NULL: host memory */
+    bool thrifty;                   /* large reductions are compared by one rank, which differs from case to case */
 };
 const char *contract_call_name(const struct contract_case *c);
 bool contract_call_reduces(uint32_t call);
@@ -54,6 +62,7 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
 
 /* Fills in the functions (contract_device.c). */
 void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream);
+void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *comm);
 
 /* Cases that contain every pair of values of every two dimensions; malloc'ed. */
 struct contract_case *contract_pairs(uint64_t seed, size_t *n);

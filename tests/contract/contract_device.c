@@ -5,34 +5,61 @@
 
 #include "device/cuda/gpu.h"
 
-static void *put(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena,
-                 size_t bytes)
+#include <string.h>
+
+#define ROOM_LEAST ((size_t)1 << 18)
+
+static void *take(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, size_t bytes)
 {
-    void *device = NULL;
-    enum tutti_status status =
-        mapped ? tutti_mem_alloc(comm, bytes, &device) : tutti_gpu_alloc(memory->gpu, bytes, &device);
-    if (status == TUTTI_OK && tutti_gpu_copy_now(memory->gpu, device, arena, bytes) < 0) {
-        memory->release(memory, comm, mapped, device);
-        return NULL;
+    struct contract_room *room = memory->rooms, *end = room + CONTRACT_ROOMS;
+    size_t size = ROOM_LEAST;
+    while (size < bytes) size *= 2;
+    while (room < end && room->at && (room->used || room->mapped != mapped || room->bytes < bytes)) room++;
+    if (room == end) return NULL;
+    if (!room->at) {
+        enum tutti_status status =
+            mapped ? tutti_mem_alloc(comm, size, &room->at) : tutti_gpu_alloc(memory->gpu, size, &room->at);
+        if (status < 0) return room->at = NULL;
+        room->bytes = size, room->mapped = mapped;
     }
-    return status == TUTTI_OK ? device : NULL;
+    room->used = true;
+    return room->at;
 }
 
-static bool get(const struct contract_memory *memory, void *device, void *arena, size_t bytes)
+static void release(struct contract_memory *memory, void *device)
+{
+    for (int i = 0; i < CONTRACT_ROOMS; i++)
+        if (memory->rooms[i].at == device) memory->rooms[i].used = false;
+}
+
+static void *put(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes)
+{
+    void *device = take(memory, comm, mapped, bytes);
+    if (device && tutti_gpu_copy_now(memory->gpu, device, arena, bytes) == TUTTI_OK) return device;
+    if (device) release(memory, device);
+    return NULL;
+}
+
+static bool get(struct contract_memory *memory, void *device, void *arena, size_t bytes)
 {
     return tutti_gpu_stream_sync(memory->gpu, memory->stream) == TUTTI_OK &&
            tutti_gpu_copy_now(memory->gpu, arena, device, bytes) == TUTTI_OK;
 }
 
-static void release(const struct contract_memory *memory, struct tutti_comm *comm, bool mapped, void *device)
-{
-    if (mapped)
-        (void)tutti_mem_free(comm, device);
-    else
-        tutti_gpu_free(memory->gpu, device);
-}
-
 void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream)
 {
-    *memory = (struct contract_memory){gpu, stream, put, get, release};
+    memset(memory, 0, sizeof *memory);
+    memory->gpu = gpu, memory->stream = stream;
+    memory->put = put, memory->get = get, memory->release = release;
+}
+
+void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *comm)
+{
+    for (struct contract_room *room = memory->rooms; room < memory->rooms + CONTRACT_ROOMS && room->at; room++) {
+        if (room->mapped)
+            (void)tutti_mem_free(comm, room->at);
+        else
+            tutti_gpu_free(memory->gpu, room->at);
+    }
+    memset(memory->rooms, 0, sizeof memory->rooms);
 }

@@ -422,7 +422,7 @@ static char *moved(const struct setup *s, char *const device[2], char *pointer)
 /* The same call on device memory, which holds what the arenas hold, and then the other way round. */
 static enum tutti_status make_on_device(const struct setup *s)
 {
-    const struct contract_memory *memory = s->c->memory;
+    struct contract_memory *memory = s->c->memory;
     struct tutti_comm *comm = s->rank->comm;
     struct setup there = *s;
     enum tutti_status status = TUTTI_ERR_MEMORY;
@@ -436,7 +436,7 @@ static enum tutti_status make_on_device(const struct setup *s)
     for (int i = 0; i < 2; i++) {
         if (status == TUTTI_OK && !memory->get(memory, device[i], s->arena[i], s->arena_bytes[i]))
             status = TUTTI_ERR_SYSTEM;
-        if (device[i]) memory->release(memory, comm, is_mapped(s), device[i]);
+        if (device[i]) memory->release(memory, device[i]);
     }
     /* What fails on the way ends the communicator, and no call tells. */
     return status == TUTTI_OK ? tutti_comm_state(comm, NULL) : status;

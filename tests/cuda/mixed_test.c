@@ -31,7 +31,9 @@ static void run_cases(struct rank *rank)
         c.mapped = c.seed >> 5;
         contract_run(rank, &c, NULL);
     }
-    if (!rank->failure[0]) mixed_close(&m);
+    if (rank->failure[0]) return;
+    contract_memory_fini(&memory, rank->comm);
+    mixed_close(&m);
 }
 
 static void contract(bool forked)
