@@ -388,7 +388,10 @@ static enum tutti_status set_device(struct tutti_comm *comm, int32_t wanted)
     tutti_team_wait(comm->team, TUTTI_NEVER); /* works of what is over */
     tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
     tutti_comm_free_device(comm);
-    return tutti_comm_open_device(comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted));
+    enum tutti_status status =
+        tutti_comm_open_device(comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted));
+    comm->guarded = !comm->device && tutti_gpu_in_use();
+    return status;
 }
 
 enum tutti_status tutti_comm_set_device(struct tutti_comm *comm, int32_t device)

@@ -10,7 +10,7 @@
 #define LOOK_FIRST_NS UINT64_C(5000)
 #define LOOK_LONGEST_NS TUTTI_NS_PER_MS
 #define LOOK_SHARE 8 /* so much of its age may be lost before its end is seen */
-#define STOP_NS TUTTI_NS_PER_S
+#define STOP_NS (100 * TUTTI_NS_PER_MS)
 
 enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutti_followed_ops *ops, void *arg,
                                       uint64_t seq, const char *tag, struct tutti_work **work)
