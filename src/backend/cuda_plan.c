@@ -100,6 +100,13 @@ static void fold(const struct tutti_backend_call *call, struct cuda_step *step)
     step->divisor = call->bind.divide ? call->bind.divisor : 0;
 }
 
+/* The own part of a move that is there already. */
+static void skip_own(struct cuda_exchange *x, uint32_t me)
+{
+    if (x->send[me].bytes == 0 || x->in + x->send[me].at != x->out + x->recv[me].at) return;
+    x->send[me] = x->recv[me] = (struct cuda_part){0, 0};
+}
+
 /* The call as one exchange. */
 static void form(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol,
                  struct cuda_step *step)
@@ -115,7 +122,10 @@ static void form(const struct cuda_place *place, const struct tutti_backend_call
         x->recv[q] = received_from(place, call, q);
         any = true;
     }
-    if (!f->folds) return;
+    if (!f->folds) {
+        skip_own(x, me);
+        return;
+    }
     fold(call, step);
     x->result_bytes = any ? own_count(place, &call->bind) * tutti_dtype_bytes(call->info.dtype) : 0;
 }

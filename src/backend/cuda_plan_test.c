@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What the back end `cuda` makes of calls, carried out in plain C: all ranks' steps on ordinary memory, as the kernels'
+ * contract says, with what it forbids refused. Results are compared with the reference, whole buffers with what must be
+ * untouched around them. */
+
+#include "test.h"
+
+#include "backend/cuda.h"
+#include "reference.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define N CUDA_MAX_RANKS
+#define ROOM ((size_t)16 << 10) /* of a buffer */
+#define BOUNCE ((size_t)256)
+#define GUARD 0xa5
+
+static uint64_t seed;
+static uint64_t below(uint64_t n)
+{
+    return tutti_random64(&seed) % n;
+}
+
+/* ---- ranks ---- */
+
+struct rank {
+    struct cuda_place place;
+    struct tutti_backend_call call;
+    struct cuda_step step;
+    bool more;
+    uint32_t next;
+    struct cuda_step later[8]; /* folds on the own stream that nobody has waited for */
+    uint32_t n_later;
+    size_t in_at, out_at; /* where the buffers begin */
+    size_t counts[N], displs[N], in_counts[N], in_displs[N];
+    unsigned char in[ROOM], out[ROOM], want[ROOM], was[ROOM], bounce[BOUNCE];
+};
+static struct rank ranks[N];
+
+struct trial {
+    uint32_t n, root;
+    enum tutti_kind kind;
+    enum tutti_dtype dtype;
+    enum tutti_op op;
+    bool in_place, v, windows, late;
+    size_t count;
+    unsigned char factor[16];
+};
+
+static const char *method_name;
+static void complain(const struct trial *t, const char *what, uint32_t rank)
+{
+    fail_msg("%s of %u ranks by %s (%s, count %zu%s%s, root %u): rank %u: %s", tutti_kind_name(t->kind), t->n,
+             method_name, tutti_dtype_name(t->dtype), t->count, t->v ? ", v" : "", t->in_place ? ", in place" : "",
+             t->root, rank, what);
+}
+
+/* ---- carrying out steps ---- */
+
+static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
+}
+
+/* What may lie on what is sent: the same bytes, which the kernel sends before it stores there. */
+static void check_overlap(const struct trial *t, uint32_t me)
+{
+    const struct cuda_exchange *x = &ranks[me].step.exchange;
+    bool folds = ranks[me].step.folds;
+    for (uint32_t q = 0; q < t->n; q++) {
+        const char *to = x->out + x->recv[folds ? me : q].at;
+        size_t bytes = folds ? x->result_bytes : x->recv[q].bytes;
+        for (uint32_t p = 0; p < t->n; p++) {
+            const char *from = x->in + x->send[p].at;
+            if (p == me && (!folds || x->recv[me].bytes)) continue; /* the own part is nobody else's */
+            if (!overlap(to, bytes, from, x->send[p].bytes)) continue;
+            bool exact = to == from && bytes == x->send[p].bytes && (folds || p == q);
+            if (!exact) complain(t, "it overwrites what it sends", me);
+        }
+    }
+}
+
+static void check_grid(const struct trial *t, uint32_t me)
+{
+    const struct cuda_step *s = &ranks[me].step, *first = &ranks[0].step;
+    const struct cuda_layout *l = &ranks[me].place.layout;
+    const struct cuda_exchange *x = &s->exchange;
+    size_t longest = s->protocol == CUDA_SENTINEL2 ? x->send[0].bytes : 0;
+    if (s->blocks > l->n_blocks) complain(t, "more blocks than rings are for", me);
+    for (uint32_t q = 0; q < t->n && s->protocol != CUDA_SENTINEL2; q++) {
+        if (x->send[q].bytes > longest) longest = x->send[q].bytes;
+        if (x->recv[q].bytes > longest) longest = x->recv[q].bytes;
+    }
+    if (s->protocol == CUDA_TILES) {
+        if (s->blocks < cuda_tile_blocks(longest, l->tile_bytes, l->n_blocks)) complain(t, "too few blocks", me);
+        return;
+    }
+    size_t each = (size_t)s->threads * x->units * 16;
+    size_t most = s->protocol == CUDA_LINES ? l->line_bytes : l->sentinel_bytes;
+    if (s->blocks != first->blocks || s->threads != first->threads || x->units != first->exchange.units)
+        complain(t, "grids differ", me);
+    if (s->blocks * each < longest) complain(t, "a part does not fit in the grid", me);
+    if (s->blocks && each > most) complain(t, "a block has no room for its part", me);
+}
+
+/* What arrives from each rank, taken before anything is stored; scaled as its sender scales. */
+static unsigned char arrived[N][ROOM];
+
+static void take(const struct trial *t, uint32_t me)
+{
+    size_t element = ref_bytes(t->dtype);
+    for (uint32_t q = 0; q < t->n; q++) {
+        const struct cuda_exchange *x = &ranks[q].step.exchange;
+        const struct cuda_part *sent = &x->send[me];
+        if (q != me && sent->bytes != ranks[me].step.exchange.recv[q].bytes) complain(t, "sizes differ", me);
+        if (sent->bytes == 0) continue;
+        if (sent->bytes > ROOM) complain(t, "too much", me);
+        memcpy(arrived[q], x->in + sent->at, sent->bytes);
+        if (ranks[q].step.scales) ref_scale(t->dtype, arrived[q], sent->bytes / element, t->factor);
+    }
+}
+
+static void fold(const struct trial *t, const unsigned char *const *parts, uint32_t n, unsigned char *out, size_t bytes,
+                 uint32_t divisor)
+{
+    static unsigned char total[ROOM];
+    size_t count = bytes / ref_bytes(t->dtype);
+    if (n == 0 || bytes == 0) return;
+    memcpy(total, parts[0], bytes);
+    for (uint32_t i = 1; i < n; i++) ref_hop(t->dtype, t->op, total, total, parts[i], count);
+    if (divisor) ref_divide(t->dtype, total, count, divisor);
+    memcpy(out, total, bytes);
+}
+
+static void receive(const struct trial *t, uint32_t me)
+{
+    struct cuda_step *s = &ranks[me].step;
+    struct cuda_exchange *x = &s->exchange;
+    const unsigned char *parts[N];
+    uint32_t n = 0;
+    for (uint32_t q = 0; q < t->n; q++) {
+        if (x->recv[q].bytes == 0) continue;
+        if (s->folds && x->recv[q].bytes != x->result_bytes) complain(t, "contributions differ in length", me);
+        if (!s->folds) memcpy(x->out + x->recv[q].at, arrived[q], x->recv[q].bytes);
+        parts[n++] = arrived[q];
+    }
+    if (s->folds && (n > 0) != (x->result_bytes > 0)) complain(t, "a result of nothing", me);
+    if (s->folds) fold(t, parts, n, (unsigned char *)x->out + x->recv[me].at, x->result_bytes, s->divisor);
+}
+
+/* Everything is taken from all inputs first: kernels of different ranks run at different speeds. */
+static void exchange(const struct trial *t)
+{
+    static struct {
+        char *out;
+        unsigned char bytes[ROOM];
+    } after[N];
+    for (uint32_t me = 0; me < t->n; me++) check_grid(t, me), check_overlap(t, me);
+    /* Results are put aside until all ranks have sent. */
+    for (uint32_t me = 0; me < t->n; me++) {
+        struct cuda_exchange *x = &ranks[me].step.exchange;
+        after[me].out = x->out;
+        take(t, me);
+        if (!x->out) continue;
+        unsigned char *base = x->out == (char *)ranks[me].bounce ? ranks[me].bounce : ranks[me].out;
+        size_t bytes = base == ranks[me].bounce ? BOUNCE : ROOM, at = (size_t)(x->out - (char *)base);
+        unsigned char *now = memcpy(after[me].bytes, base, bytes);
+        x->out = (char *)now + at;
+        receive(t, me);
+        after[me].out = (char *)base;
+    }
+    for (uint32_t me = 0; me < t->n; me++)
+        if (after[me].out)
+            memcpy(after[me].out, after[me].bytes, after[me].out == (char *)ranks[me].bounce ? BOUNCE : ROOM);
+}
+
+/* sentinel2: the reduction of everybody's whole input. */
+static void two_shot(const struct trial *t)
+{
+    static unsigned char inputs[N][ROOM];
+    const unsigned char *parts[N];
+    for (uint32_t q = 0; q < t->n; q++) {
+        const struct cuda_exchange *x = &ranks[q].step.exchange;
+        check_grid(t, q);
+        if (x->send[0].bytes % 16 || x->send[0].bytes * t->n < x->result_bytes) complain(t, "shards", q);
+        memcpy(inputs[q], x->in, x->result_bytes);
+        if (ranks[q].step.scales) ref_scale(t->dtype, inputs[q], x->result_bytes / ref_bytes(t->dtype), t->factor);
+        parts[q] = inputs[q];
+    }
+    for (uint32_t q = 0; q < t->n; q++) {
+        const struct cuda_step *s = &ranks[q].step;
+        fold(t, parts, t->n, (unsigned char *)s->exchange.out, s->exchange.result_bytes, s->divisor);
+    }
+}
+
+static void fold_now(const struct trial *t, const struct cuda_step *s)
+{
+    const unsigned char *parts[N];
+    for (uint32_t q = 0; q < t->n; q++) parts[q] = (const unsigned char *)s->from[q];
+    fold(t, parts, t->n, (unsigned char *)s->exchange.out, s->exchange.result_bytes, s->divisor);
+}
+
+/* What a rank does by itself, up to where it meets the others. */
+static bool by_itself(const struct trial *t, struct rank *r)
+{
+    struct cuda_step *s = &r->step;
+    switch (s->act) {
+    case CUDA_COPY:
+        if (s->bytes) memmove(s->dst, s->src, s->bytes);
+        return true;
+    case CUDA_FORK:
+        return true;
+    case CUDA_JOIN:
+        for (uint32_t i = 0; i < r->n_later; i++) fold_now(t, &r->later[i]);
+        r->n_later = 0;
+        return true;
+    case CUDA_MEET:
+        return false;
+    case CUDA_LAUNCH:
+        if (s->protocol != CUDA_FOLD) return false;
+        if (s->lane == 1 && t->late && r->n_later < TUTTI_ARRAY_LEN(r->later))
+            r->later[r->n_later++] = *s;
+        else
+            fold_now(t, s);
+        return true;
+    }
+    return false;
+}
+
+static void run(const struct trial *t, const struct cuda_method *method)
+{
+    for (uint32_t r = 0; r < t->n; r++) ranks[r].next = ranks[r].n_later = 0;
+    for (;;) {
+        uint32_t first = (uint32_t)below(t->n), n_more = 0;
+        for (uint32_t k = 0; k < t->n; k++) {
+            struct rank *r = &ranks[(first + k) % t->n];
+            do {
+                r->more = method->step(&r->place, &r->call, r->next++, &r->step);
+            } while (r->more && by_itself(t, r));
+            n_more += r->more;
+        }
+        if (n_more == 0) break;
+        if (n_more < t->n) complain(t, "numbers of steps differ", 0);
+        for (uint32_t r = 1; r < t->n; r++)
+            if (ranks[r].step.act != ranks[0].step.act || ranks[r].step.protocol != ranks[0].step.protocol)
+                complain(t, "steps differ", r);
+        if (ranks[0].step.act == CUDA_LAUNCH && ranks[0].step.protocol == CUDA_SENTINEL2)
+            two_shot(t);
+        else if (ranks[0].step.act == CUDA_LAUNCH)
+            exchange(t);
+    }
+    for (uint32_t r = 0; r < t->n; r++)
+        if (ranks[r].n_later) complain(t, "nobody waits for its folds", r);
+}
+
+/* ---- calls: buffers and what must become of them ---- */
+
+static bool reduces(const struct trial *t)
+{
+    return tutti_kind_info(t->kind)->reduces;
+}
+static bool has_input(const struct trial *t, uint32_t me)
+{
+    bool from_root = t->kind == TUTTI_BROADCAST || t->kind == TUTTI_SCATTER;
+    return !from_root || me == t->root;
+}
+static bool has_output(const struct trial *t, uint32_t me)
+{
+    if (t->kind == TUTTI_REDUCE || t->kind == TUTTI_GATHER) return me == t->root;
+    return t->kind != TUTTI_EXSCAN || me > 0;
+}
+
+/* How many elements p has for q, or each for all, and where they are on both sides; v forms are asymmetric. */
+static size_t matrix[N][N];
+static bool sends_each(const struct trial *t)
+{
+    return t->kind == TUTTI_SCATTER || t->kind == TUTTI_REDUCE_SCATTER || t->kind == TUTTI_ALL_TO_ALL;
+}
+static bool receives_each(const struct trial *t)
+{
+    return t->kind == TUTTI_ALL_GATHER || t->kind == TUTTI_GATHER || t->kind == TUTTI_ALL_TO_ALL;
+}
+
+static void draw_matrix(const struct trial *t)
+{
+    size_t counts[N];
+    for (uint32_t q = 0; q < N; q++) counts[q] = !t->v ? t->count : below(3) ? below(t->count + 1) : 0;
+    for (uint32_t p = 0; p < N; p++) {
+        for (uint32_t q = 0; q < N; q++) {
+            bool by_receiver = t->kind == TUTTI_SCATTER || t->kind == TUTTI_REDUCE_SCATTER;
+            matrix[p][q] = counts[by_receiver ? q : p];
+            if (t->v && t->kind == TUTTI_ALL_TO_ALL) matrix[p][q] = below(2) ? below(t->count + 1) : 0;
+        }
+    }
+}
+
+/* Blocks one after another; with gaps where displacements are given. */
+static void place_blocks(uint32_t n, const size_t *counts, size_t *displs, bool gaps)
+{
+    for (size_t q = 0, at = 0; q < n; q++) {
+        at += gaps ? below(3) : 0;
+        displs[q] = at;
+        at += counts[q];
+    }
+}
+
+static void tables_fill(const struct trial *t, uint32_t me)
+{
+    struct rank *r = &ranks[me];
+    struct tutti_bind *b = &r->call.bind;
+    bool gaps = t->v && t->kind != TUTTI_REDUCE_SCATTER && below(2);
+    size_t row[N], column[N];
+    for (uint32_t q = 0; q < t->n; q++) row[q] = matrix[me][q], column[q] = matrix[q][me];
+    memcpy(r->in_counts, row, sizeof(row));
+    memcpy(r->counts, receives_each(t) ? column : row, sizeof(row));
+    place_blocks(t->n, r->in_counts, r->in_displs, gaps);
+    place_blocks(t->n, r->counts, r->displs, gaps);
+    if (!receives_each(t)) memcpy(r->displs, r->in_displs, sizeof(r->displs));
+    b->count = sends_each(t) ? matrix[t->n - 1][me] : matrix[me][0];
+    if (!t->v) b->count = t->count;
+    if (!t->v || !(t->kind == TUTTI_GATHER || t->kind == TUTTI_SCATTER ? me == t->root : true)) return;
+    b->counts = r->counts;
+    b->displs = gaps ? r->displs : NULL;
+    if (t->kind != TUTTI_ALL_TO_ALL) return;
+    b->in_counts = r->in_counts;
+    b->in_displs = gaps ? r->in_displs : NULL;
+}
+
+/* Where the block for or from q begins, in elements. */
+static size_t sent_at(const struct trial *t, uint32_t p, uint32_t q)
+{
+    return sends_each(t) ? ranks[p].in_displs[q] : 0;
+}
+static size_t received_at(const struct trial *t, uint32_t q, uint32_t p)
+{
+    return receives_each(t) ? ranks[q].displs[p] : 0;
+}
+
+static bool contributes(const struct trial *t, uint32_t p, uint32_t q)
+{
+    if (t->kind == TUTTI_SCAN) return p <= q;
+    if (t->kind == TUTTI_EXSCAN) return p < q;
+    if (t->kind == TUTTI_REDUCE || t->kind == TUTTI_GATHER) return q == t->root;
+    return has_input(t, p);
+}
+
+static uint32_t contributors(const struct trial *t, uint32_t me)
+{
+    return t->kind == TUTTI_SCAN ? me + 1 : t->kind == TUTTI_EXSCAN ? (me ? me : 1) : t->n;
+}
+
+static unsigned char *input_of(struct rank *r)
+{
+    return (unsigned char *)(uintptr_t)r->call.bind.input;
+}
+
+static void expect(const struct trial *t, uint32_t me)
+{
+    size_t element = ref_bytes(t->dtype);
+    struct rank *r = &ranks[me];
+    const void *inputs[N];
+    size_t n = 0, own = 0;
+    memcpy(r->want, r->out, ROOM);
+    for (uint32_t p = 0; p < t->n; p++) {
+        if (!contributes(t, p, me)) continue;
+        unsigned char *from = input_of(&ranks[p]) + sent_at(t, p, me) * element;
+        if (!reduces(t)) memmove(r->want + r->out_at + received_at(t, me, p) * element, from, matrix[p][me] * element);
+        inputs[n++] = from, own = matrix[p][me];
+    }
+    if (reduces(t) && has_output(t, me)) ref_reduce(t->dtype, t->op, inputs, n, own, t->factor, r->want + r->out_at);
+}
+
+/* Where the input lies in the output's memory, or the output in the input's, if the call is in place. */
+static void bind_buffers(const struct trial *t, uint32_t me)
+{
+    struct rank *r = &ranks[me];
+    struct tutti_bind *b = &r->call.bind;
+    size_t element = ref_bytes(t->dtype);
+    r->in_at = below(4) * element;
+    r->out_at = t->windows ? 64 : below(4) * element;
+    b->input = r->in + r->in_at;
+    b->output = r->out + r->out_at;
+    if (t->kind == TUTTI_BROADCAST) {
+        b->input = me == t->root ? b->output : NULL;
+    } else if (t->in_place && receives_each(t) && !sends_each(t)) {
+        if (has_output(t, me)) b->input = (char *)b->output + r->displs[me] * element;
+    } else if (t->in_place && sends_each(t) && !receives_each(t)) {
+        b->input = has_input(t, me) ? r->out : NULL;
+        r->out_at = has_input(t, me) ? r->in_displs[me] * element : r->out_at;
+        b->output = r->out + r->out_at;
+    } else if (t->in_place && has_output(t, me)) {
+        b->input = b->output;
+    }
+    if (!has_input(t, me)) b->input = NULL;
+    if (!has_output(t, me)) b->output = NULL;
+}
+
+static void fill_input(const struct trial *t, uint32_t me)
+{
+    size_t element = ref_bytes(t->dtype), most = 0;
+    if (!has_input(t, me)) return;
+    for (uint32_t q = 0; q < t->n; q++) {
+        size_t end = sent_at(t, me, q) + matrix[me][q];
+        if (end > most) most = end;
+    }
+    assert_true(most * element + 256 < ROOM);
+    if (reduces(t))
+        ref_fill_exact(t->dtype, t->op, seed, me, t->n, input_of(&ranks[me]), most);
+    else
+        ref_fill(t->dtype, REF_BITS, seed + me, input_of(&ranks[me]), most);
+}
+
+static void prepare(const struct trial *t)
+{
+    draw_matrix(t);
+    for (uint32_t me = 0; me < t->n; me++) {
+        struct rank *r = &ranks[me];
+        size_t bounce;
+        memset(r->in, GUARD, ROOM);
+        memset(r->out, GUARD, ROOM);
+        r->call = (struct tutti_backend_call){
+            .bind = {.v = t->v, .dtype = t->dtype, .divisor = 1},
+            .info = {.kind = t->kind, .dtype = t->dtype, .op = reduces(t) ? (int32_t)t->op : -1, .root = -1}};
+        if (tutti_kind_info(t->kind)->rooted) r->call.info.root = (int32_t)t->root;
+        memcpy(r->call.factor, t->factor, sizeof(t->factor));
+        if (reduces(t) && t->op == TUTTI_AVG)
+            r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
+        if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
+        r->place = (struct cuda_place){.n = t->n, .me = me, .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
+        memset(r->place.has, true, sizeof(r->place.has));
+        assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
+        if (t->windows) r->place.own = (char *)r->out;
+        for (uint32_t q = 0; q < t->n; q++) r->place.peers[q] = (char *)ranks[q].out;
+        tables_fill(t, me);
+    }
+    for (uint32_t me = 0; me < t->n; me++) bind_buffers(t, me), fill_input(t, me);
+    for (uint32_t me = 0; me < t->n; me++) expect(t, me);
+    for (uint32_t me = 0; me < t->n; me++) memcpy(ranks[me].was, ranks[me].in, ROOM);
+}
+
+/* Results may differ in how they spell NaN, nothing else. */
+static void compare(const struct trial *t, uint32_t me)
+{
+    struct rank *r = &ranks[me];
+    if (memcmp(r->in, r->was, ROOM) != 0) complain(t, "its input changed", me);
+    if (memcmp(r->out, r->want, ROOM) == 0) return;
+    size_t at = 0;
+    while (r->out[at] == r->want[at]) at++;
+    char what[96];
+    snprintf(what, sizeof(what), "byte %zu of the output is 0x%02x, not 0x%02x", at - r->out_at, r->out[at],
+             r->want[at]);
+    complain(t, what, me);
+}
+
+static uint64_t n_run[16];
+
+/* By every method that fits, on the same data. */
+static void try_all(const struct trial *t)
+{
+    static struct rank before[N];
+    prepare(t);
+    memcpy(before, ranks, t->n * sizeof(*ranks));
+    for (size_t m = 0; m < cuda_n_methods; m++) {
+        const struct cuda_method *method = cuda_methods[m];
+        uint32_t n_fit = 0;
+        method_name = method->name;
+        for (uint32_t r = 0; r < t->n; r++) n_fit += method->fits(&ranks[r].place, &ranks[r].call);
+        if (n_fit == 0) continue;
+        if (n_fit < t->n) complain(t, "ranks disagree on whether it fits", 0);
+        for (uint32_t r = 1; r < t->n; r++)
+            if (method->cost_ns(&ranks[r].place, &ranks[r].call) != method->cost_ns(&ranks[0].place, &ranks[0].call))
+                complain(t, "ranks disagree on what it costs", r);
+        run(t, method);
+        for (uint32_t me = 0; me < t->n; me++) compare(t, me);
+        n_run[m]++;
+        for (uint32_t me = 0; me < t->n; me++) {
+            memcpy(ranks[me].in, before[me].in, ROOM);
+            memcpy(ranks[me].out, before[me].out, ROOM);
+        }
+    }
+}
+
+/* ---- the tests ---- */
+
+static const enum tutti_dtype dtypes[] = {TUTTI_UINT8, TUTTI_BFLOAT16, TUTTI_FLOAT32, TUTTI_COMPLEX128};
+static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_PREMUL_SUM};
+
+/* Nothing, what copy engines may reduce (whole shards), few and many. */
+static size_t draw_count(uint32_t n, uint32_t n_blocks, size_t element)
+{
+    size_t most = (ROOM - 1024) / n_blocks / element, shards = n * CUDA_SHARD_UNIT / element;
+    if (below(8) == 0) return 0;
+    if (below(4) == 0 && shards <= most) return shards * (1 + below(most / shards));
+    return below(most > 300 && below(4) ? 300 : most - most / 16);
+}
+
+static void draw_trial(struct trial *t, uint32_t n, enum tutti_kind kind, bool v)
+{
+    memset(t, 0, sizeof(*t));
+    t->n = n, t->kind = kind, t->v = v;
+    t->root = (uint32_t)below(n);
+    t->dtype = dtypes[below(TUTTI_ARRAY_LEN(dtypes))];
+    t->op = ops[below(TUTTI_ARRAY_LEN(ops))];
+    t->in_place = below(2) && !(v && kind == TUTTI_ALL_TO_ALL);
+    t->windows = !v && below(2);
+    t->late = below(2);
+    t->count = draw_count(n, tutti_kind_blocks(kind, n), ref_bytes(t->dtype));
+    if (t->op == TUTTI_PREMUL_SUM) tutti_factor_encode(t->dtype, 2, t->factor);
+}
+
+static void all_kinds(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= N; n++) {
+        for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
+            for (uint32_t i = 0; i < 16 && k != TUTTI_BARRIER; i++) {
+                struct trial t;
+                draw_trial(&t, n, (enum tutti_kind)k, false);
+                try_all(&t);
+            }
+        }
+    }
+    for (size_t m = 0; m < cuda_n_methods; m++) {
+        if (n_run[m] == 0) fail_msg("%s was never tried", cuda_methods[m]->name);
+    }
+}
+
+static void v_forms(void **state)
+{
+    static const enum tutti_kind kinds[] = {TUTTI_ALL_GATHER, TUTTI_GATHER, TUTTI_SCATTER, TUTTI_REDUCE_SCATTER,
+                                            TUTTI_ALL_TO_ALL};
+    (void)state;
+    for (uint32_t n = 1; n <= N; n++) {
+        for (uint32_t k = 0; k < TUTTI_ARRAY_LEN(kinds); k++) {
+            for (uint32_t i = 0; i < 16; i++) {
+                struct trial t;
+                draw_trial(&t, n, kinds[k], true);
+                try_all(&t);
+            }
+        }
+    }
+}
+
+/* No rank must need what another lacks: all are asked the same, so all answer alike. */
+static void choices(void **state)
+{
+    struct cuda_place place = {.n = 2};
+    struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32},
+                                      .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
+    static const struct {
+        size_t bytes;
+        const char *name;
+    } cases[] = {{1024, "sentinel"}, {65536, "sentinel"}, {(size_t)1 << 20, "sentinel"}, {(size_t)1 << 30, "tiles"}};
+    double ns;
+    (void)state;
+    memset(place.has, true, sizeof(place.has));
+    assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
+        call.bind.count = cases[i].bytes / 4;
+        assert_string_equal(cuda_choose(&place, &call, "", &ns)->name, cases[i].name);
+        assert_true(ns > 0 && ns < 1e7);
+        assert_string_equal(cuda_choose(&place, &call, "tiles", &ns)->name, "tiles");
+        assert_true(ns > 0 && ns < 1e7);
+    }
+    call.info.dtype = call.bind.dtype = TUTTI_INT32;
+    memset(place.has[CUDA_SENTINEL], false, sizeof(place.has[0]));
+    memset(place.has[CUDA_SENTINEL2], false, sizeof(place.has[0]));
+    call.bind.count = 256;
+    assert_string_equal(cuda_choose(&place, &call, "", NULL)->name, "lines");
+    call.info.op = TUTTI_N_OPS; /* a user's */
+    assert_null(cuda_choose(&place, &call, "", NULL));
+    call.info.kind = TUTTI_BARRIER, call.info.op = -1;
+    assert_null(cuda_choose(&place, &call, "", NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds), cmocka_unit_test(v_forms),
+                                       cmocka_unit_test(choices)};
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
