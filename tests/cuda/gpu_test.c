@@ -364,7 +364,7 @@ static void test_memory_of_another_process(void **state)
     assert_int_equal(read(exporter, &got[0], 1), 1);
     assert_int_equal(got[0], first);
     memset(offer.handle, 0xee, sizeof offer.handle);
-    assert_int_equal(tutti_gpu_import(gpu, offer.handle, (void **)&mapped), TUTTI_ERR_SYSTEM);
+    assert_true(tutti_gpu_import(gpu, offer.handle, (void **)&mapped) < 0);
     free(bytes);
     free(got);
 }

@@ -2,8 +2,8 @@
 #ifndef TUTTI_TOOLS_INFO_H
 #define TUTTI_TOOLS_INFO_H
 
-/* What `tutti info` says: facts, gathered in sections (info_facts.c, info_host.c, info_job.c, info_probe.c) and then
- * written as a page or as JSON (info_show.c). */
+/* What `tutti info` says: facts, gathered in sections (info_facts.c, info_host.c, info_cuda.c, info_job.c,
+ * info_probe.c) and then written as a page or as JSON (info_show.c). */
 
 #include "base/config.h"
 
@@ -19,10 +19,10 @@ struct info_fact {
 };
 /* Something that is not there, and how to get it. */
 struct info_lack {
-    char what[64], effect[160], remedy[160];
+    char what[64], effect[320], remedy[160];
 };
 struct info {
-    struct info_fact facts[96];
+    struct info_fact facts[128];
     struct info_lack lacks[16];
     size_t n_facts, n_lacks;
     const struct tutti_config *config; /* NULL: the configuration is wrong; config_error says why */
@@ -39,6 +39,7 @@ void info_lack(struct info *info, const char *what, const char *effect, const ch
 /* ---- gathering ---- */
 void info_facts_gather(struct info *info);
 void info_host_gather(struct info *info); /* the processors, and what this process may use of them */
+void info_cuda_gather(struct info *info); /* NVIDIA's devices */
 /* Meets the other ranks of the job that this process is started in, and tells what they make of one another; *speaks
  * becomes false on all ranks but one. False when they do not meet. */
 bool info_job_gather(struct info *info, bool *speaks);

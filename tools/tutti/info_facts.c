@@ -145,6 +145,7 @@ void info_facts_gather(struct info *info)
     version_gather(info);
     features_gather(info);
     info_host_gather(info);
+    info_cuda_gather(info);
     memory_gather(info);
     security_gather(info);
 }

@@ -197,6 +197,11 @@ const char *tutti_gpu_absence(void)
     return now == OPEN ? NULL : cuda_forked() ? forked_text : absence;
 }
 
+int tutti_gpu_driver_version(void)
+{
+    return cuda_driver() ? driver.version : 0;
+}
+
 uint32_t tutti_gpu_count(void)
 {
     const struct cuda_driver *found = cuda_driver();

@@ -74,25 +74,43 @@ int32_t tutti_gpu_current(void)
 
 /* ---- opening ---- */
 
-static enum tutti_status facts_read(struct cuda_gpu *gpu)
+static enum tutti_status facts_read(const struct cuda_driver *driver, int device, struct tutti_gpu_facts *out)
 {
-    const struct cuda_driver *driver = gpu->driver;
-    struct tutti_gpu *seen = &gpu->seen;
-    const int device = seen->ordinal;
     struct cuda_uuid uuid;
     int major = 0, minor = 0, n_sms = 0, integrated = 0, result;
-    if ((result = driver->device_name(seen->name, sizeof seen->name, device)) != CUDA_RESULT_OK ||
+    if ((result = driver->device_name(out->name, sizeof out->name, device)) != CUDA_RESULT_OK ||
         (result = driver->device_uuid(&uuid, device)) != CUDA_RESULT_OK ||
+        (result = driver->device_memory(&out->memory_bytes, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&n_sms, CUDA_DEVICE_N_SMS, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&integrated, CUDA_DEVICE_INTEGRATED, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&major, CUDA_DEVICE_CAPABILITY_MAJOR, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&minor, CUDA_DEVICE_CAPABILITY_MINOR, device)) != CUDA_RESULT_OK)
-        return cuda_result(seen, result, "cuDeviceGetAttribute");
-    memcpy(seen->uuid, uuid.bytes, sizeof seen->uuid);
-    seen->n_sms = (uint32_t)n_sms;
-    seen->capability = (uint32_t)(major * 10 + minor);
-    seen->integrated = integrated != 0;
+        return cuda_result(NULL, result, "cuDeviceGetAttribute");
+    memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
+    out->n_sms = (uint32_t)n_sms;
+    out->capability = (uint32_t)(major * 10 + minor);
+    out->integrated = integrated != 0;
     return TUTTI_OK;
+}
+
+/* The driver, if it has the device. */
+static enum tutti_status driver_for(int32_t ordinal, const struct cuda_driver **out)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    if (!driver) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_gpu_absence());
+    const uint32_t n = driver->n_devices < GPUS_MAX ? driver->n_devices : GPUS_MAX;
+    if (ordinal < 0 || (uint32_t)ordinal >= n)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no CUDA device %d: this process sees %u, from 0", ordinal,
+                          n);
+    *out = driver;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out)
+{
+    const struct cuda_driver *driver;
+    TUTTI_TRY(driver_for(ordinal, &driver));
+    return facts_read(driver, ordinal, out);
 }
 
 /* With the context that gpu_open retained. */
@@ -129,8 +147,13 @@ static enum tutti_status gpu_create(const struct cuda_driver *driver, int32_t or
     if (!gpu) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
     gpu->driver = driver;
     gpu->seen.ordinal = ordinal;
+    struct tutti_gpu_facts facts;
     enum tutti_status status;
-    TUTTI_TRY_GOTO(status, facts_read(gpu), err_gpu);
+    TUTTI_TRY_GOTO(status, facts_read(driver, ordinal, &facts), err_gpu);
+    memcpy(gpu->seen.name, facts.name, sizeof facts.name);
+    memcpy(gpu->seen.uuid, facts.uuid, sizeof facts.uuid);
+    gpu->seen.n_sms = facts.n_sms, gpu->seen.capability = facts.capability;
+    gpu->seen.integrated = facts.integrated;
     const int result = driver->primary_retain(&gpu->seen.context, ordinal);
     if (result != CUDA_RESULT_OK) gpu->seen.context = NULL;
     TUTTI_TRY_GOTO(status, cuda_result(&gpu->seen, result, "cuDevicePrimaryCtxRetain"), err_gpu);
@@ -144,12 +167,8 @@ err_gpu:
 
 enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
 {
-    const struct cuda_driver *driver = cuda_driver();
-    if (!driver) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_gpu_absence());
-    const uint32_t n = driver->n_devices < GPUS_MAX ? driver->n_devices : GPUS_MAX;
-    if (ordinal < 0 || (uint32_t)ordinal >= n)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no CUDA device %d: this process sees %u, from 0", ordinal,
-                          n);
+    const struct cuda_driver *driver;
+    TUTTI_TRY(driver_for(ordinal, &driver));
     cuda_lock();
     enum tutti_status status = TUTTI_OK;
     if (!opened[ordinal]) status = gpu_create(driver, ordinal, &opened[ordinal]);
@@ -175,14 +194,18 @@ void tutti_gpu_close(struct tutti_gpu *gpu)
 
 /* ---- peers ---- */
 
+bool tutti_gpu_reaches(int32_t ordinal, int32_t other)
+{
+    const struct cuda_driver *driver = cuda_driver();
+    int can = 0;
+    return driver && (ordinal == other || (driver->device_can_reach(&can, ordinal, other) == CUDA_RESULT_OK && can));
+}
+
 enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other)
 {
     if (gpu == other) return TUTTI_OK;
     struct cuda_aside aside;
-    int can = 0;
-    TUTTI_TRY(cuda_result(gpu, cuda_calls(gpu)->device_can_reach(&can, gpu->ordinal, other->ordinal),
-                          "cuDeviceCanAccessPeer"));
-    if (!can)
+    if (!tutti_gpu_reaches(gpu->ordinal, other->ordinal))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "CUDA device %d (%s) does not reach the memory of device %d (%s)",
                           gpu->ordinal, gpu->name, other->ordinal, other->name);
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
@@ -195,12 +218,11 @@ bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16])
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     struct cuda_uuid other;
-    int can = 0;
     if (cuda_forked()) return false;
     for (int i = 0; i < (int)driver->n_devices; i++) {
         if (driver->device_uuid(&other, i) != CUDA_RESULT_OK || memcmp(other.bytes, uuid, sizeof other.bytes) != 0)
             continue;
-        return i == gpu->ordinal || (driver->device_can_reach(&can, gpu->ordinal, i) == CUDA_RESULT_OK && can);
+        return tutti_gpu_reaches(gpu->ordinal, i);
     }
     return true;
 }

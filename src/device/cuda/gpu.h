@@ -22,6 +22,18 @@ struct tutti_gpu {
 /* Why there is no CUDA device here, as a sentence: no driver, no device, a driver that is too old; NULL if there is. */
 const char *tutti_gpu_absence(void);
 uint32_t tutti_gpu_count(void); /* visible devices, 0 without a driver */
+/* What a device is, without opening it. */
+struct tutti_gpu_facts {
+    char name[64];
+    unsigned char uuid[16];
+    uint32_t n_sms, capability;
+    bool integrated;
+    size_t memory_bytes;
+};
+enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out);
+bool tutti_gpu_reaches(int32_t ordinal, int32_t other); /* the one the other's memory */
+/* Of CUDA, for which the driver is: 13000 is 13.0; 0 without one. */
+int tutti_gpu_driver_version(void);
 /* Retains the primary context and loads the kernels that were built in, all of them, since loading one later could wait
  * for another that spins. UNSUPPORTED: none is there, or no kernels for it were built; SYSTEM, MEMORY. */
 enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out);
