@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
- * TUTTI_STANDIN_PEERS=0 none reaches another. CUDA_VISIBLE_DEVICES is obeyed. */
+ * TUTTI_STANDIN_PEERS=0 none reaches another. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. CUDA_VISIBLE_DEVICES
+ * is obeyed. */
 
 #include "driver.h"
 

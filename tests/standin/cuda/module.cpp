@@ -3,7 +3,9 @@
 
 #include "driver.h"
 
+#include <cstdio>
 #include <cstring>
+#include <unistd.h>
 
 /* What the driver layer passes as the image; that it is there says that this is no real driver. */
 STANDIN_API const char tutti_standin_kernels[];
@@ -136,6 +138,10 @@ STANDIN_API int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, u
         if (block_x > of->kernel->bounds.max_threads) return (int)launch_out_of_resources;
         const auto parameter = parameter_of(of, parameters, extra);
         if (!parameter) return (int)invalid_value;
+        if (from_environment("TUTTI_STANDIN_TRACE", 0)) {
+            fprintf(stderr, "standin: process %d device %d: %s<%u, %u>%s\n", (int)getpid(), current->device,
+                    of->kernel->name, grid_x, block_x, to->captured ? " captured" : "");
+        }
         return submit(to, [kernel = of->kernel, grid_x, block_x, shared_bytes, parameter] {
             cuda_standin_run({kernel, grid_x, block_x, shared_bytes, parameter->data()});
         });
