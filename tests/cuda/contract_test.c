@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The contract of the public calls on device memory: by what is chosen, by every method of the back end cuda, and by
+ * nccl where it is there; ranks as threads and as processes, more of them than devices. */
+
+#include "test.h"
+
+#include "../contract/contract.h"
+#include "gpu_ranks.h"
+
+#include "comm/device_host.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t worlds[] = {1, 2, 3, 4, 8};
+enum { N_WORLDS = sizeof worlds / sizeof worlds[0] };
+
+struct suite {
+    const struct contract_case *cases;
+    size_t n;
+    uint32_t first, step; /* of the cases of each world: every step-th, from the first on */
+    const char *gpu;      /* the option */
+    size_t most;          /* elements of a block; the stand-in is slow */
+    _Atomic size_t *ran;  /* on devices, by rank 0; of threads alone */
+};
+
+static bool is_mine(const struct suite *suite, const struct rank *rank, const struct contract_case *c, size_t *count)
+{
+    if (worlds[c->at[RANKS] % N_WORLDS] != (uint32_t)rank->n || contract_sizes[c->at[SIZE]] > suite->most) return false;
+    return (*count)++ % suite->step == suite->first;
+}
+
+static void run_suite(struct rank *rank)
+{
+    const struct suite *suite = rank->arg;
+    struct contract_memory memory;
+    struct gpu_rank g;
+    size_t count = 0;
+    if (!gpu_rank_open(rank, &g)) return;
+    RANK_CHECK(rank, rank->comm->device && rank->comm->device->n > 0);
+    contract_memory_init(&memory, g.gpu, g.stream);
+    for (size_t i = 0; i < suite->n && !rank->failure[0]; i++) {
+        struct contract_case c = suite->cases[i];
+        if (!is_mine(suite, rank, &c, &count)) continue;
+        c.memory = &memory;
+        c.thrifty = true;
+        c.mapped = c.seed >> 5;
+        contract_run(rank, &c, NULL);
+        if (suite->ran && rank->index == 0) ++*suite->ran;
+    }
+    if (rank->failure[0]) return;
+    RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0); /* devices did it all */
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    contract_memory_fini(&memory, rank->comm);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&g);
+}
+
+static void run_worlds(struct suite *suite, bool forked, const char *method)
+{
+    const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
+    for (uint32_t w = 0; w < N_WORLDS; w++) {
+        struct ranks_config config = {.n = worlds[w],
+                                      .forked = forked,
+                                      .options = options,
+                                      .n_options = 2,
+                                      .timeout_ns = 100 * TUTTI_NS_PER_S,
+                                      .deadline_s = 400,
+                                      .arg = suite};
+        unsigned failed = ranks_run(&config, run_suite);
+        if (failed)
+            print_message("%u %s, gpu %s, method \"%s\"\n", worlds[w], forked ? "processes" : "threads", suite->gpu,
+                          method);
+        assert_int_equal(failed, 0);
+    }
+}
+
+static size_t most(void)
+{
+    return gpu_ranks_stand_in() ? 4099 : SIZE_MAX;
+}
+
+static void chosen(bool forked)
+{
+    size_t n;
+    struct contract_case *cases = contract_pairs(test_seed() + 31 + forked, &n);
+    assert_non_null(cases);
+    _Atomic size_t ran = 0;
+    struct suite suite = {
+        .cases = cases, .n = n, .step = 1, .gpu = "cuda", .most = most(), .ran = forked ? NULL : &ran};
+    run_worlds(&suite, forked, "");
+    if (!forked) assert_true(ran > n / 2);
+    free(cases);
+}
+
+static void chosen_threads(void **state)
+{
+    (void)state;
+    chosen(false);
+}
+
+static void chosen_processes(void **state)
+{
+    (void)state;
+    chosen(true);
+}
+
+/* Each method has the calls that it can carry out; the others go where they would. */
+static void every_method(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"lines", "sentinel", "sentinel2", "tiles", "tiles2", "engines"};
+    size_t n;
+    struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
+    assert_non_null(cases);
+    for (uint32_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct suite suite = {.cases = cases,
+                              .n = n,
+                              .first = m % 2,
+                              .step = gpu_ranks_stand_in() ? 4 : 1,
+                              .gpu = "cuda",
+                              .most = most()};
+        if (suite.step == 1) suite.first = 0;
+        run_worlds(&suite, false, methods[m]);
+    }
+    free(cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads),
+                                       cmocka_unit_test(every_method)};
+    gpu_ranks_need_device();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
