@@ -151,7 +151,7 @@ class Rank:
         results = []
         generator = torch.Generator(device=self.device).manual_seed(seed * 64 + self.rank)
         values = torch.randint(-8, 9, (n,), generator=generator, device=self.device).to(TYPES[dtype])
-        for where, call in (("plain", self.nccl), (memory, self.tutti_call)):
+        for who, where, call in (("nccl", "plain", self.nccl), ("tutti", memory, self.tutti_call)):
             send, recv = self.memory[where].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
             recv.fill_(99)
             send.copy_(values[: send.numel()])
@@ -159,7 +159,7 @@ class Rank:
                 recv.copy_(values[: recv.numel()])
             call(op, where, n, dtype, in_place)()
             torch.cuda.synchronize()
-            moved = op == "all_reduce" and where == "plain"  # in place there
+            moved = op == "all_reduce" and who == "nccl"  # in place there
             results.append((send if moved else recv).clone())
         self.tutti.state()
         return torch.equal(results[0], results[1])
