@@ -108,7 +108,7 @@ static enum tutti_status driver_for(int32_t ordinal, const struct cuda_driver **
 
 enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out)
 {
-    const struct cuda_driver *driver;
+    const struct cuda_driver *driver = NULL;
     TUTTI_TRY(driver_for(ordinal, &driver));
     return facts_read(driver, ordinal, out);
 }
@@ -167,7 +167,7 @@ err_gpu:
 
 enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
 {
-    const struct cuda_driver *driver;
+    const struct cuda_driver *driver = NULL;
     TUTTI_TRY(driver_for(ordinal, &driver));
     cuda_lock();
     enum tutti_status status = TUTTI_OK;
