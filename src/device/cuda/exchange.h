@@ -29,7 +29,7 @@
 #define CUDA_MAX_RANKS 16
 #define CUDA_MAX_BLOCKS 128   /* of a launch */
 #define CUDA_LEAST_TILE 8192  /* bytes: 16 for each of the threads that move a tile */
-#define CUDA_TILE_THREADS 544 /* of a block of `tiles`: 16 warps that move data, one that signals */
+#define CUDA_TILE_THREADS 576 /* of a block of `tiles`: 16 warps that move data, one that signals, one that watches */
 #define CUDA_LINE_THREADS 512 /* at most, of a block of `lines`, `sentinel` and `sentinel2` */
 #define CUDA_TIMEOUT 1        /* of reports: the deadline passed while waiting for `peer`; */
 #define CUDA_STOPPED 2        /* the host stopped the communicator */

@@ -4,26 +4,29 @@
 
 /* Exchanges by tiles: any size, any pattern of parts, through bounded rings.
  *
- * Block b of a sender and block b of a receiver share a ring in the receiver's scratch. Of a block's 17 warps 16 move:
- * each moves its own 512 bytes of every 8 KiB of every tile, and for itself decides what comes next. The last one
- * signals: when all movers are through with a tile that leaves, it fences and raises `arrived` at the receiver; with a
- * tile that came, `returned` at its sender. The fence's latency so holds up nobody.
+ * Block b of a sender and block b of a receiver share a ring in the receiver's scratch. Of a block's 18 warps 16 move:
+ * each moves its own 512 bytes of every 8 KiB of every tile, and for itself decides what comes next. One signals: when
+ * all movers are through with a tile that leaves, it fences and raises `arrived` at the receiver; with a tile that
+ * came, `returned` at its sender. The fence's latency so holds up nobody. One watches what peers raise here, and posts
+ * it in shared memory, where movers look: many warps that poll by acquire would empty the L1 cache all the time, and
+ * starve the loads of the one that lags.
  *
  * A warp's lanes are its clerks: lane p keeps the stream of tiles to rank p, lane 16 + q that from rank q, lane `me`
- * the copy of the own part. All lanes look at their flags at once; of the streams that may go on (a free slot, an
- * arrived tile) one that leaves and all that came are served, and the input of the next one to leave is on its way
- * meanwhile.
+ * the copy of the own part. Of the streams that may go on (a free slot, an arrived tile) a mover serves one that leaves
+ * and all that came; the input of the tile that leaves next is on its way while it looks.
  *
  * Order. What movers store to a slot is ordered before `arrived` by: their warp's barrier, release at block scope by a
- * clerk, load and system fence by the signalling clerk, relaxed store. The receiver's clerk acquires at system scope,
- * then its warp's barrier. Likewise reads of a slot come before `returned`, and that before stores of the next tile.
+ * clerk, load and system fence by the signalling clerk, relaxed store. At the receiver the watching clerk acquires at
+ * system scope and releases to the block, a mover's clerk acquires, its warp's barrier follows. Likewise reads of a
+ * slot come before `returned`, and that before stores of the next tile.
  *
  * Nothing can deadlock. In a move no stream waits for another: where any tile can go on, it does, so a block waits only
  * for peers that have not yet come as far, whatever the others do. (A stream that stores where another one of the same
  * length reads, to and from the same peer, waits for that: tile k is received after tile k has been sent.) In a
  * reduction tile k is folded when it came from all and has been sent to all; it is sent when tile k - n_tiles was
  * folded by the receiver: so the least k that any block waits for has nothing to wait for. The grids of all ranks have
- * to be resident. The signalling warp waits for movers alone.
+ * to be resident, so a launch does not invite the next one of its stream to take their places. The signalling warp
+ * waits for movers alone.
  *
  * Of each call's tiles the last one of a stream is given back when the receiver's next call begins, so that no call
  * ends with a store to a peer; n_tiles of at least 2 leave the sender one. Counts wrap: only differences are compared.
@@ -33,28 +36,32 @@
 #include "units.cuh"
 #include "wait.cuh"
 
-constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 1; /* warps */
+constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 2; /* warps; then the signalling, the watching one */
 constexpr uint32_t cuda_pass = cuda_movers * CUDA_WARP * 16;        /* bytes that they move at once */
 constexpr uint32_t cuda_held = 2;                                   /* units that a thread has on their way */
 constexpr uint32_t cuda_from = CUDA_MAX_RANKS;                      /* lanes from here on receive */
-constexpr uint32_t cuda_no_stream = CUDA_WARP;
 static_assert(cuda_pass == CUDA_LEAST_TILE && 2 * CUDA_MAX_RANKS == CUDA_WARP, "a lane a stream");
+
+/* What the warps of a block tell one another; streams are the lanes that keep them. */
+struct cuda_board {
+    uint32_t done[cuda_movers][CUDA_WARP]; /* tiles that the mover is through with */
+    uint32_t allowed[CUDA_WARP];           /* tiles that have room, or have come */
+    uint32_t halted;                       /* the exchange has failed: leave */
+};
 
 /* What a lane knows of its stream. Tiles are counted from the call's first, of this block. */
 struct cuda_stream {
     uint32_t next, total; /* the warp's next tile, and how many there are */
     uint32_t allowed;     /* tiles before this one may be moved, as far as known */
-    uint32_t origin;      /* what the flag is for tile 0 */
     uint32_t slot;        /* of the next tile */
-    uint32_t tile_bytes, blocks;
-    const char *flag;
-    bool tied; /* receives where the same peer's part is sent from */
+    uint32_t shape;       /* of the tiling: tile_bytes / CUDA_LEAST_TILE and, in the lower half, blocks */
+    bool tied;            /* receives where the same peer's part is sent from */
 };
 
 /* A tile as all lanes see it. */
 struct cuda_tile {
     uint64_t at; /* in the part */
-    uint32_t bytes, slot;
+    uint32_t bytes;
 };
 
 CUDA_DEVICE uint64_t cuda_cell(const struct cuda_layout &layout, uint32_t rank)
@@ -62,12 +69,13 @@ CUDA_DEVICE uint64_t cuda_cell(const struct cuda_layout &layout, uint32_t rank)
     return (uint64_t)rank * layout.n_blocks + cuda_block();
 }
 
-/* The own count of a lane's stream, and its next slot. */
+/* The own count of a lane's stream, with its next slot. Lanes without a peer look at this rank's. */
 CUDA_DEVICE char *cuda_count_at(const struct cuda_call &call, uint32_t lane)
 {
     const struct cuda_layout &layout = call.layout;
+    const uint32_t peer = lane % cuda_from < call.n ? lane % cuda_from : call.me;
     return call.base[call.me] + (lane < cuda_from ? layout.sent : layout.received) +
-           cuda_cell(layout, lane % cuda_from) * sizeof(uint64_t);
+           cuda_cell(layout, peer) * sizeof(uint64_t);
 }
 
 /* The ranks that contribute to a reduction's result here, a bit each. */
@@ -97,18 +105,10 @@ template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_e
     cuda_stream s = {};
     if (cuda_block() >= tiling.blocks) return s;
     s.total = ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
-    s.tile_bytes = tiling.tile_bytes;
-    s.blocks = tiling.blocks;
-    s.allowed = UINT32_MAX;
-    if (peer == x.call.me) return s;
-    const bool sends = lane < cuda_from;
-    const char *base = x.call.base[x.call.me];
-    const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
-    s.flag = base + (sends ? layout.returned : layout.arrived) + cuda_cell(layout, peer) * sizeof(uint32_t);
-    s.origin = (uint32_t)own - (sends ? layout.n_tiles : 0);
-    s.allowed = 0;
-    s.slot = (uint32_t)(own >> 32);
-    s.tied = R::moves && !sends && x.in + x.send[peer].at == x.out + x.recv[peer].at && x.send[peer].bytes == bytes;
+    s.shape = tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
+    s.allowed = peer == x.call.me ? UINT32_MAX : 0;
+    s.tied = R::moves && lane >= cuda_from && x.in + x.send[peer].at == x.out + x.recv[peer].at &&
+             x.send[peer].bytes == bytes;
     return s;
 }
 
@@ -118,9 +118,9 @@ CUDA_DEVICE bool cuda_stream_left(const cuda_stream &s)
 }
 
 /* The streams whose next tile may be moved, a bit each. */
-CUDA_DEVICE uint32_t cuda_streams_ready(cuda_stream *s)
+CUDA_DEVICE uint32_t cuda_streams_ready(const struct cuda_board &board, cuda_stream *s)
 {
-    if (cuda_stream_left(*s) && s->next == s->allowed) s->allowed = cuda_acquire_u32(s->flag) - s->origin;
+    if (cuda_stream_left(*s) && s->next == s->allowed) s->allowed = cuda_acquire_block_u32(&board.allowed[cuda_lane()]);
     const uint32_t sent = cuda_shuffle_xor(s->next, cuda_from); /* by the lane of the same peer */
     const uint32_t ready = cuda_ballot(cuda_stream_left(*s) && s->next != s->allowed && !(s->tied && sent <= s->next));
     cuda_sync_warp();
@@ -129,10 +129,10 @@ CUDA_DEVICE uint32_t cuda_streams_ready(cuda_stream *s)
 
 CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
 {
-    const uint32_t bytes = cuda_shuffle(s.tile_bytes, stream), blocks = cuda_shuffle(s.blocks, stream);
-    const uint32_t index = cuda_shuffle(s.next, stream) * blocks + cuda_block();
+    const uint32_t shape = cuda_shuffle(s.shape, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
+    const uint32_t index = cuda_shuffle(s.next, stream) * (shape & 0xffff) + cuda_block();
     const uint64_t at = (uint64_t)index * bytes, left = part_bytes - at;
-    return cuda_tile{at, left < bytes ? (uint32_t)left : bytes, cuda_shuffle(s.slot, stream)};
+    return cuda_tile{at, left < bytes ? (uint32_t)left : bytes};
 }
 
 /* The ring that `source` writes in the scratch of `target`. */
@@ -144,13 +144,13 @@ CUDA_DEVICE char *cuda_ring(const struct cuda_call &call, uint32_t target, uint3
 }
 
 /* The warp is through with the next tile of these streams: their clerks tell the signalling warp. */
-CUDA_DEVICE void cuda_streams_advance(cuda_stream *s, uint32_t streams, uint32_t n_tiles, uint32_t *done)
+CUDA_DEVICE void cuda_streams_advance(cuda_stream *s, uint32_t streams, uint32_t n_tiles, struct cuda_board *board)
 {
     cuda_sync_warp();
     if ((streams >> cuda_lane() & 1) == 0) return;
     s->next++;
     s->slot = s->slot + 1 == n_tiles ? 0 : s->slot + 1;
-    cuda_release_block_u32(done + cuda_lane(), s->next);
+    cuda_release_block_u32(&board->done[cuda_warp()][cuda_lane()], s->next);
 }
 
 /* The next set bit above `last`, else the lowest: streams take turns. */
@@ -161,9 +161,10 @@ CUDA_DEVICE uint32_t cuda_turn(uint32_t streams, uint32_t last)
 }
 
 /* ---- what leaves ---- */
-/* The tile that leaves next: its first units are on their way. */
+/* The tile that leaves next; its first units are on their way. */
 struct cuda_leaving {
-    uint32_t stream; /* cuda_no_stream: none */
+    uint32_t stream;
+    bool chosen;
     cuda_tile tile;
     cuda_words units[cuda_held];
 };
@@ -186,6 +187,7 @@ CUDA_DEVICE void cuda_leaving_choose(const struct cuda_exchange &x, const cuda_s
                                      cuda_leaving *l)
 {
     l->stream = stream;
+    l->chosen = true;
     l->tile = cuda_tile_next(s, stream, x.send[stream].bytes);
     cuda_leaving_load(x, l, 0);
 }
@@ -210,21 +212,23 @@ CUDA_DEVICE void cuda_leaving_store(const struct cuda_exchange &x, cuda_leaving 
 }
 
 /* Moves the chosen tile. */
-template <class R> CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, cuda_leaving *l)
+template <class R> CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, const cuda_stream &s, cuda_leaving *l)
 {
+    const uint32_t slot = cuda_shuffle(s.slot, l->stream);
     char *to = l->stream == x.call.me ? x.out + x.recv[x.call.me].at + l->tile.at
-                                      : cuda_ring(x.call, l->stream, x.call.me, l->tile.slot);
+                                      : cuda_ring(x.call, l->stream, x.call.me, slot);
     cuda_leaving_store<R>(x, l, to, 0);
     for (uint32_t begin = cuda_held * cuda_pass; begin < l->tile.bytes; begin += cuda_held * cuda_pass) {
         cuda_leaving_load(x, l, begin);
         cuda_leaving_store<R>(x, l, to, begin);
     }
+    l->chosen = false;
 }
 
 /* ---- what came ---- */
-CUDA_DEVICE void cuda_take_tile(const struct cuda_exchange &x, const cuda_tile &tile, uint32_t source)
+CUDA_DEVICE void cuda_take_tile(const struct cuda_exchange &x, const cuda_tile &tile, uint32_t source, uint32_t slot)
 {
-    const char *from = cuda_ring(x.call, x.call.me, source, tile.slot);
+    const char *from = cuda_ring(x.call, x.call.me, source, slot);
     char *to = x.out + x.recv[source].at + tile.at;
     for (uint32_t begin = 0; begin < tile.bytes; begin += cuda_held * cuda_pass) {
         cuda_words units[cuda_held];
@@ -281,111 +285,145 @@ CUDA_DEVICE uint32_t cuda_foldable(const cuda_stream &s, uint32_t ready, uint32_
 /* ---- the warps ---- */
 template <class R, uint32_t N>
 CUDA_DEVICE void cuda_serve_arrivals(const struct cuda_exchange &x, cuda_stream *s, uint32_t ready, uint32_t ranks,
-                                     uint32_t *done)
+                                     struct cuda_board *board)
 {
     while (ready) {
         const uint32_t stream = cuda_lowest(ready), source = stream - cuda_from;
         ready &= ready - 1;
         if constexpr (R::moves) {
-            cuda_take_tile(x, cuda_tile_next(*s, stream, x.recv[source].bytes), source);
-            cuda_streams_advance(s, 1u << stream, x.call.layout.n_tiles, done);
+            cuda_take_tile(x, cuda_tile_next(*s, stream, x.recv[source].bytes), source, cuda_shuffle(s->slot, stream));
+            cuda_streams_advance(s, 1u << stream, x.call.layout.n_tiles, board);
         } else {
             cuda_fold_tile<R, N>(x, *s, cuda_tile_next(*s, stream, x.result_bytes), ranks);
-            cuda_streams_advance(s, (ranks << cuda_from) | (1u << stream), x.call.layout.n_tiles, done);
+            cuda_streams_advance(s, (ranks << cuda_from) | (1u << stream), x.call.layout.n_tiles, board);
         }
     }
 }
 
-/* done: how many tiles of each stream this warp is through with. */
-template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cuda_exchange &x, uint32_t *done)
+/* Nothing is ready: a nap, and a look at what may have failed, for which the first mover asks the host. False: leave.
+ */
+CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, struct cuda_waiter *waiter, uint32_t waiting,
+                           struct cuda_board *board)
+{
+    cuda_nap(20);
+    bool on = true;
+    if (cuda_lane() == 0 && cuda_warp() == 0) {
+        on = cuda_go_on(waiter, call, cuda_lowest(waiting) % cuda_from);
+        if (!on) cuda_release_block_u32(&board->halted, 1);
+    } else if (cuda_lane() == 0) {
+        on = cuda_load_block_u32(&board->halted) == 0;
+    }
+    return cuda_all(on);
+}
+
+template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     constexpr uint32_t leaves = (1u << cuda_from) - 1;
-    const uint32_t me = x.call.me, result = cuda_from + me, ranks = R::moves ? 0 : cuda_contributors(x);
+    const uint64_t own = cuda_load_u64(cuda_count_at(x.call, cuda_lane()));
+    const uint32_t result = cuda_from + x.call.me, ranks = R::moves ? 0 : cuda_contributors(x);
     struct cuda_waiter waiter = {};
     cuda_stream s = cuda_stream_begin<R>(x, cuda_lane());
     cuda_leaving l = {};
     uint32_t left = cuda_ballot(cuda_stream_left(s));
-    if (left & leaves) cuda_leaving_choose(x, s, cuda_turn(left & leaves, me), &l);
+    if (left & leaves) cuda_leaving_choose(x, s, cuda_turn(left & leaves, x.call.me), &l);
+    board->done[cuda_warp()][cuda_lane()] = 0;
     cuda_sync_block();
+    s.slot = (uint32_t)(own >> 32); /* looked at here, when input is on its way */
     while (left) {
-        uint32_t ready = cuda_streams_ready(&s);
+        if ((left & leaves) && !l.chosen) cuda_leaving_choose(x, s, cuda_turn(left & leaves, l.stream), &l);
+        uint32_t ready = cuda_streams_ready(*board, &s);
         if constexpr (!R::moves) ready = cuda_foldable(s, ready, result, ranks);
         if (ready & leaves) {
-            if ((ready >> l.stream & 1) == 0) {
-                cuda_leaving_choose(x, s, cuda_turn(ready & leaves, l.stream), &l);
-            }
-            cuda_leave<R>(x, &l);
-            cuda_streams_advance(&s, 1u << l.stream, x.call.layout.n_tiles, done);
-            left = cuda_ballot(cuda_stream_left(s));
-            if (left & leaves) cuda_leaving_choose(x, s, cuda_turn(left & leaves, l.stream), &l);
+            if ((ready >> l.stream & 1) == 0) cuda_leaving_choose(x, s, cuda_turn(ready & leaves, l.stream), &l);
+            cuda_leave<R>(x, s, &l);
+            cuda_streams_advance(&s, 1u << l.stream, x.call.layout.n_tiles, board);
         }
-        cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, done);
-        if (ready == 0) {
-            const uint32_t peer = cuda_lowest(left & ~(1u << result)) % cuda_from;
-            if (!cuda_all(cuda_lane() != 0 || cuda_go_on(&waiter, x.call, peer))) return;
-        }
+        cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
+        if (ready == 0 && !cuda_idle(x.call, &waiter, left & ~(1u << result), board)) return;
         left = cuda_ballot(cuda_stream_left(s));
     }
 }
 
 /* How many tiles of the lane's stream all movers are through with. */
-CUDA_DEVICE uint32_t cuda_all_done(const uint32_t *done, uint32_t total)
+CUDA_DEVICE uint32_t cuda_all_done(const struct cuda_board &board, uint32_t total)
 {
     uint32_t least = total;
     CUDA_UNROLL for (uint32_t w = 0; w < cuda_movers; w++)
     {
-        const uint32_t d = cuda_load_block_u32(done + w * CUDA_WARP + cuda_lane());
+        const uint32_t d = cuda_load_block_u32(&board.done[w][cuda_lane()]);
         least = d < least ? d : least;
     }
     return least;
 }
 
-/* Gives back the last tiles of the calls before. */
-CUDA_DEVICE void cuda_give_back(const struct cuda_call &call)
+/* Where this rank raises what a peer watches. */
+CUDA_DEVICE char *cuda_raised_at(const struct cuda_call &call, uint32_t peer, uint64_t flags)
 {
-    const uint32_t peer = cuda_lane() - cuda_from;
-    if (cuda_lane() < cuda_from || peer >= call.n || peer == call.me) return;
-    const uint32_t received = (uint32_t)cuda_load_u64(cuda_count_at(call, cuda_lane()));
-    cuda_release_u32(call.base[peer] + call.layout.returned + cuda_cell(call.layout, call.me) * sizeof(uint32_t),
-                     received);
+    return call.base[peer] + flags + cuda_cell(call.layout, call.me) * sizeof(uint32_t);
 }
 
-template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange &x, const uint32_t *done)
+template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     const struct cuda_layout &layout = x.call.layout;
     const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
-    const cuda_stream s = cuda_stream_begin<R>(x, lane);
-    const bool sends = lane<cuda_from, mine = s.total> 0 && peer != x.call.me;
-    const uint32_t count = s.origin + (sends ? layout.n_tiles : 0);
-    char *flag = mine ? x.call.base[peer] + (sends ? layout.arrived : layout.returned) +
-                            cuda_cell(layout, x.call.me) * sizeof(uint32_t)
-                      : nullptr;
+    const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
+    const uint32_t total = cuda_stream_begin<R>(x, lane).total, count = (uint32_t)own;
+    const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
+    if (lane == 0) board->halted = 0;
     cuda_sync_block();
-    cuda_give_back(x.call);
+    /* the last tiles of the calls before */
+    if (remote && !sends) cuda_release_u32(cuda_raised_at(x.call, peer, layout.returned), count);
     uint32_t told = 0;
-    for (uint32_t turns = 1; cuda_any(mine && told < s.total); turns++) {
-        const uint32_t now = cuda_all_done(done, s.total);
+    while (cuda_any(mine && told < total)) {
+        const uint32_t now = cuda_all_done(*board, total);
         if (mine && now > told) {
             cuda_fence_system();
-            if (sends || now < s.total) cuda_store_u32(flag, count + now);
+            if (sends || now < total)
+                cuda_store_u32(cuda_raised_at(x.call, peer, sends ? layout.arrived : layout.returned), count + now);
             told = now;
         }
         cuda_spin();
-        if (turns % CUDA_SPINS == 0 && cuda_load_u32(&x.call.control->stop)) return;
+        if (cuda_any(cuda_load_block_u32(&board->halted))) return;
     }
     if (!mine) return;
-    const uint64_t slot = (s.slot + s.total) % layout.n_tiles;
-    cuda_store_u64(cuda_count_at(x.call, lane), slot << 32 | (count + s.total));
+    const uint64_t slot = ((own >> 32) + total) % layout.n_tiles;
+    cuda_store_u64(cuda_count_at(x.call, lane), slot << 32 | (count + total));
+}
+
+/* Polls without order, and acquires what has changed. */
+template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange &x, struct cuda_board *board)
+{
+    const struct cuda_layout &layout = x.call.layout;
+    const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
+    const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
+    const uint32_t total = cuda_stream_begin<R>(x, lane).total;
+    const bool sends = lane < cuda_from, mine = peer != x.call.me && total > 0;
+    const char *flag = x.call.base[x.call.me] + (sends ? layout.returned : layout.arrived) +
+                       cuda_cell(layout, peer) * sizeof(uint32_t);
+    uint32_t seen = mine ? cuda_acquire_u32(flag) : 0;
+    const uint32_t origin = (uint32_t)own - (sends ? layout.n_tiles : 0);
+    board->allowed[lane] = seen - origin;
+    cuda_sync_block();
+    while (cuda_any(mine && seen - origin < total)) {
+        if (mine && seen - origin < total && cuda_load_u32(flag) != seen) {
+            seen = cuda_acquire_u32(flag);
+            cuda_release_block_u32(&board->allowed[lane], seen - origin);
+        }
+        cuda_spin();
+        if (cuda_any(cuda_load_block_u32(&board->halted))) return;
+    }
 }
 
 template <class R, uint32_t N> CUDA_DEVICE void cuda_tiles(const struct cuda_exchange &x)
 {
-    CUDA_SHARED(uint32_t[cuda_movers * CUDA_WARP], done);
-    if (cuda_warp() == cuda_movers) {
-        cuda_signal_tiles<R>(x, done);
+    CUDA_SHARED(struct cuda_board, board);
+    cuda_wait_for_launch();
+    if (cuda_warp() < cuda_movers) {
+        cuda_move_tiles<R, N>(x, &board);
+    } else if (cuda_warp() == cuda_movers) {
+        cuda_signal_tiles<R>(x, &board);
     } else {
-        done[cuda_thread()] = 0;
-        cuda_move_tiles<R, N>(x, done + cuda_warp() * CUDA_WARP);
+        cuda_watch_tiles<R>(x, &board);
     }
 }
 
