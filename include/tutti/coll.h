@@ -16,10 +16,13 @@
  * Nothing waits on the host, so calls can be captured in a graph and replayed. Calls of one communicator run one after
  * another, in the order in which they were enqueued, whatever their streams; launches of graphs are ordered by the
  * caller with one another and with other calls of the communicator. With work, tutti_work_wait and _test tell when the
- * stream has come past it (not in a capture: ARGUMENT). What fails on the device (a peer that dies, the deadline, which
- * counts from when the call's turn comes) ends the communicator: the next call returns the error, tutti_comm_state
- * tells it at any time, and what is enqueued behind runs on with undefined results. A user-defined operation is carried
- * out on the host, in the stream's order (not in a capture).
+ * stream has come past it (not in a capture: ARGUMENT). In a group, calls on devices come first, communicators in the
+ * order of their ids and collectives before messages, so that the order inside the group does not matter there either.
+ * A call without a byte of this rank is one on device memory, unless it is a v form or message with a pointer to the
+ * host. What fails on the device (a peer that dies, the deadline, which counts from when the call's turn comes) ends
+ * the communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind
+ * runs on with undefined results. A user-defined operation is carried out on the host, in the stream's order (not in a
+ * capture).
  *
  * Errors: ARGUMENT and UNSUPPORTED before anything is
  * started; then PEER_DEAD, PEER_LEFT, TIMEOUT, MISMATCH, ABORTED, which also end the communicator (tutti_comm_state).
@@ -118,12 +121,16 @@ TUTTI_API enum tutti_status tutti_exscan(const void *send, void *recv, size_t co
                                          enum tutti_op op, struct tutti_comm *comm,
                                          const struct tutti_call_options *options, struct tutti_work **work);
 /* Complete when all ranks have called it, and the collectives that they called before on this communicator are complete
- * on all of them. */
+ * on all of them. On a communicator with a device the call first waits, also with work, until what was enqueued before
+ * it is over here. */
 TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                           struct tutti_work **work);
 
 /* Point-to-point: matched by (source, tag) in the order of the calls. A send completes when its buffer may be reused.
- * Sending to oneself is allowed (asynchronously, or inside a group). */
+ * Sending to oneself is allowed (asynchronously, or inside a group). On devices messages between two ranks match in the
+ * order of the calls, whatever their tags; sizes must be equal, and TUTTI_ANY_SOURCE is UNSUPPORTED. A message waits on
+ * its stream for its counterpart: those of several ranks that cross belong into one group. (Where device memory goes
+ * through the host, all is as on hosts.) */
 TUTTI_API enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest,
                                        int32_t tag, struct tutti_comm *comm, const struct tutti_call_options *options,
                                        struct tutti_work **work);

@@ -74,7 +74,9 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
         abort_error(comm, where, reason, &error);
         error.seq = seq;
         tutti_team_fail(comm->team, &error, true);
+        pthread_mutex_lock(&comm->lock); /* the device may be changed */
         tutti_comm_stop_device(comm);
+        pthread_mutex_unlock(&comm->lock);
         wait_for_turn(comm);
     }
     tutti_comm_leave(comm);

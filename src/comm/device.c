@@ -386,8 +386,10 @@ static enum tutti_status set_device(struct tutti_comm *comm, int32_t wanted)
     struct tutti_error failure;
     if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     tutti_team_wait(comm->team, TUTTI_NEVER); /* works of what is over */
+    pthread_mutex_lock(&comm->lock); /* an abort looks at it */
     tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
     tutti_comm_free_device(comm);
+    pthread_mutex_unlock(&comm->lock);
     enum tutti_status status =
         tutti_comm_open_device(comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted));
     comm->guarded = !comm->device && tutti_gpu_in_use();
