@@ -66,12 +66,9 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            cuda_words unit = {0, 0, 0, 0};
-            if (k > 0 && x.alike)
-                unit = units[0];
-            else if (q < x.call.n && at < x.to(q).bytes)
-                unit = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
-            units[k] = unit;
+            units[k] = cuda_words{0, 0, 0, 0};
+            if ((k == 0 || !x.alike) && q < x.call.n && at < x.to(q).bytes)
+                units[k] = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
         }
         if (!cuda_turn_pay(x.call, turn)) return;
         const uint64_t slot = Wire::slot(x.call, 0, turn->count, me) + Wire::place(u);
@@ -79,10 +76,11 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
             if (q >= x.call.n || at >= x.to(q).bytes) continue;
+            const cuda_words unit = x.alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
             if (q != me)
-                Wire::put(x.call.base[q] + slot, Wire::proper(cuda_scaled<R>(x.call, units[k])), cuda_turn_flag(*turn));
+                Wire::put(x.call.base[q] + slot, Wire::proper(cuda_scaled<R>(x.call, unit)), cuda_turn_flag(*turn));
             else if constexpr (R::moves)
-                cuda_keep_own<WHOLE>(x, at, units[k]);
+                cuda_keep_own<WHOLE>(x, at, unit);
         }
     }
 }
