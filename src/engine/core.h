@@ -100,13 +100,6 @@ struct tutti_letter {
     struct tutti_message *message;
 };
 
-struct tutti_followed {
-    struct tutti_work work; /* first */
-    struct tutti_followed *next;
-    const struct tutti_followed_ops *ops;
-    void *arg;
-};
-
 /* ---- slices ---- */
 /* Masks are relative to base: bit 63 - k is step base + k. */
 struct tutti_slice {
@@ -455,11 +448,6 @@ void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_pack
 void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error);
 /* Whether credits for envelopes are due. */
 bool tutti_letters_owe(const struct tutti_team *team, const struct tutti_channel *channel);
-
-/* ---- follow.c ---- */
-void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed);
-bool tutti_follow_run(struct tutti_team *team); /* whether anything happened */
-void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error);
 
 /* ---- watch.c ---- */
 void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns);

@@ -6,6 +6,7 @@
 #include "device/copy.h"
 #include "engine/call.h"
 #include "engine/core.h"
+#include "engine/follow.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * place in the order of the calls and no deadline: whoever carries them out sees to those. Of a team they are over one
  * after another, so only the oldest is looked at, ever less often. */
 
-#include "engine/core.h"
+#include "engine/follow.h"
 
 /* A look costs about a microsecond. */
 #define LOOK_FIRST_NS UINT64_C(5000)

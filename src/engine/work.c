@@ -4,6 +4,7 @@
  * both let go. A joined work only holds its children: it is complete when they are. */
 
 #include "engine/core.h"
+#include "engine/follow.h"
 
 #include <string.h>
 
