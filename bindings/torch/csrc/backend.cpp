@@ -80,6 +80,8 @@ void Backend::setTimeout(milliseconds timeout)
     std::lock_guard<std::mutex> guard(mutex_);
     options_->timeout = timeout;
     if (comm_) tutti_comm_set_timeout(comm_->handle(), to_ns(timeout));
+    for (const auto &[key, channel] : channels_)
+        if (channel) channel->set_timeout(timeout);
 }
 
 void Backend::setGroupUid(const std::string &uid)
@@ -107,8 +109,14 @@ OperationPtr Backend::make_operation(Call call)
     return operation;
 }
 
-/* The calls of a coalesced region have the number of the region, which is the next one. */
 void Backend::note(Operation &operation)
+{
+    operation.record_id = note(operation.call, operation.seq);
+    operation.recorded = recorded_;
+}
+
+/* The calls of a coalesced region have the number of the region, which is the next one. */
+uint64_t Backend::note(const Call &call, uint64_t number)
 {
     if (!recorded_) {
         std::vector<uint64_t> ranks;
@@ -118,17 +126,16 @@ void Backend::note(Operation &operation)
         for (uint64_t r = 0; ranks.size() < size_t(size_); r++) ranks.push_back(r);
         recorded_ = Recorder::get().add_group(*group_, getGroupDesc(), std::move(ranks), rank_);
     }
-    const bool region = coalescing_ > 0, p2p = operation.call.is_p2p();
+    const bool region = coalescing_ > 0, p2p = call.is_p2p();
     if (p2p && !region) p2p_seq_++;
-    const uint64_t seq = region && !p2p ? seq_ + 1 : operation.seq;
+    const uint64_t seq = region && !p2p ? seq_ + 1 : number;
     const uint64_t p2p_seq = p2p_seq_ + (region && p2p ? 1 : 0);
-    const milliseconds timeout = operation.call.timeout.count() > 0 ? operation.call.timeout : options_->timeout;
-    operation.recorded = recorded_;
-    operation.record_id = Recorder::get().record(recorded_, operation.call, seq, p2p_seq, timeout);
-    describe_call(operation.call, p2p ? p2p_seq : seq, *recorded_);
+    const milliseconds timeout = call.timeout.count() > 0 ? call.timeout : options_->timeout;
+    describe_call(call, p2p ? p2p_seq : seq, *recorded_);
+    return Recorder::get().record(recorded_, call, seq, p2p_seq, timeout);
 }
 
-void Backend::hook(Operation &operation)
+template <typename Started> void Backend::hook(Started &started)
 {
     if (!hasHooks()) return;
     {
@@ -136,17 +143,19 @@ void Backend::hook(Operation &operation)
         n_hooked_++;
     }
     auto self = c10::intrusive_ptr<Backend>::unsafe_reclaim_from_nonowning(this);
-    operation.finished_hook = [self](Operation &done) {
+    started.finished_hook = [self](Started &done) {
         using Time = decltype(c10d::WorkInfo::timeStarted);
         auto now = std::chrono::steady_clock::now();
         auto wall = Time::clock::now();
-        auto started = wall - std::chrono::duration_cast<typename Time::duration>(now - done.created);
+        auto begun = wall - std::chrono::duration_cast<typename Time::duration>(now - done.created);
         self->onCompletionHook_(std::make_shared<c10d::WorkInfo>(
-            done.call.type, done.seq, started, wall, std::chrono::duration<float>(done.duration_ms() * 1e-3F)));
+            done.kind(), done.seq, begun, wall, std::chrono::duration<float>(done.duration_ms() * 1e-3F)));
         std::lock_guard<std::mutex> guard(self->pending_mutex_);
         if (--self->n_hooked_ == 0) self->pending_none_.notify_all();
     };
 }
+
+template void Backend::hook(Enqueued &);
 
 void Backend::remember_unpacking(const OperationPtr &operation)
 {
@@ -216,10 +225,12 @@ Backend::WorkPtr Backend::completed_work() const
 
 Backend::WorkPtr Backend::submit(Call call)
 {
+    if (std::shared_ptr<Channel> channel = channel_of(call)) return enqueue(channel, std::move(call));
     call.twins = Twins::of(staging_, call);
     std::unique_lock<std::mutex> guard(mutex_);
     OperationPtr operation = make_operation(std::move(call));
     if (coalescing_ > 0) {
+        check_region(operation->call.name);
         note(*operation);
         coalesced_.push_back(operation);
         return c10::make_intrusive<Work>(operation, rank_);
@@ -265,6 +276,8 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
 {
     TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
     if (calls.size() == 1) return submit(std::move(calls[0]));
+    if (std::shared_ptr<Channel> channel = channel_of(calls[0]))
+        return enqueue_all(channel, type, name, std::move(calls));
     for (Call &call : calls) call.twins = Twins::of(staging_, call);
     std::unique_lock<std::mutex> guard(mutex_);
     Call head{};
@@ -277,9 +290,16 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
     for (Call &call : calls) members.push_back(make_operation(std::move(call)));
     coalescing_--;
     if (!coalescing) return start_group(guard, std::move(head), std::move(members));
+    check_region(name);
     for (const OperationPtr &member : members) note(*member);
     coalesced_.insert(coalesced_.end(), members.begin(), members.end());
     return c10::make_intrusive<Work>(members.back(), rank_);
+}
+
+void Backend::check_region(const char *name) const
+{
+    TORCH_CHECK_VALUE(!region_.channel, "tutti: ", name,
+                      ": the calls of a coalesced region are on tensors of one device, or of the host");
 }
 
 bool Backend::is_coalescing() const
@@ -299,6 +319,7 @@ Backend::WorkPtr Backend::endCoalescing()
     std::unique_lock<std::mutex> guard(mutex_);
     TORCH_CHECK(coalescing_ > 0, "tutti: end of a coalesced region that never began");
     if (--coalescing_ > 0) return nullptr;
+    if (region_.channel) return end_region(guard);
     std::vector<OperationPtr> members = std::move(coalesced_);
     coalesced_.clear();
     if (members.empty()) return completed_work();
@@ -316,10 +337,10 @@ void Backend::drop_coalescing()
         coalescing_ = 0;
         members.swap(coalesced_);
     }
-    if (members.empty()) return;
     const std::string why = c10::str("tutti: not started: an error left the coalesced region of group '", *group_, "'");
     auto error = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why));
     for (const OperationPtr &member : members) member->fail(error);
+    fail_region(error);
 }
 
 /* ---- hooks ---- */
@@ -345,7 +366,9 @@ void Backend::waitForPendingWorks()
 void Backend::abort()
 {
     std::shared_ptr<Comm> comm = this->comm();
-    if (comm) tutti_comm_abort(comm->handle(), c10::str("rank ", rank_, " aborted the process group").c_str());
+    const std::string why = c10::str("rank ", rank_, " aborted the process group");
+    if (comm) tutti_comm_abort(comm->handle(), why.c_str());
+    for (const auto &channel : channels()) channel->abort(why.c_str());
 }
 
 /* What is queued starts first. */
@@ -355,14 +378,23 @@ void Backend::shutdown()
     std::optional<pybind11::gil_scoped_release> release;
     if (holds_gil()) release.emplace();
     std::shared_ptr<Comm> comm;
+    std::vector<std::shared_ptr<Channel>> open = channels();
     {
         std::lock_guard<std::mutex> guard(mutex_);
         comm.swap(comm_);
         coalesced_.clear();
+        channels_.clear();
+        region_ = {};
     }
     if (!comm) return;
     const bool failing = handles_exception(); /* the others may never come */
-    comm->drain([this](milliseconds slice) { return lane_.drained_within(slice); }, failing);
+    try {
+        comm->drain([this](milliseconds slice) { return lane_.drained_within(slice); }, failing);
+        for (const auto &channel : open) channel->close(failing);
+    } catch (...) {
+        for (const auto &channel : open) channel->abort("its group was destroyed, and that was interrupted");
+        throw;
+    }
 }
 
 #if TUTTI_TORCH_AT_LEAST(2, 7)
@@ -370,6 +402,8 @@ c10d::ErrorType Backend::getError()
 {
     std::shared_ptr<Comm> comm = this->comm();
     tutti_status status = comm ? tutti_comm_state(comm->handle(), nullptr) : TUTTI_OK;
+    for (const auto &channel : channels())
+        if (status >= TUTTI_OK) status = channel->state();
     switch (status) {
     case TUTTI_OK:
         return c10d::ErrorType::SUCCESS;

@@ -6,13 +6,16 @@
 
 #include "comm.hpp"
 #include "compat.hpp"
+#include "enqueued.hpp"
 #include "lane.hpp"
 #include "operation.hpp"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
+#include <utility>
 
 namespace tutti_torch
 {
@@ -44,6 +47,8 @@ class Backend : public c10d::Backend
     bool supportsTensorAlloc(c10::DeviceIndex) { return true; }
     void setTimeout(milliseconds timeout);
     void setGroupUid(const std::string &uid);
+    /* Every rank of the group does this with its device: their first calls need not meet any more. */
+    void eagerConnectSingleDevice(at::Device device) override;
     void setSequenceNumberForGroup() override {} /* numbers start at 0 on every rank */
     uint64_t getSequenceNumberForGroup() override;
 
@@ -117,6 +122,11 @@ class Backend : public c10d::Backend
 
     /* ---- memory that all ranks of the host can map (memory.cpp) ---- */
     std::shared_ptr<c10::Allocator> getMemAllocator();
+    /* Memory of that CUDA device comes from this group (device_memory.hpp). Collective, if it is the first that the
+     * group hears of the device. */
+    void serve_memory(c10::DeviceIndex index);
+    /* Collective: these pieces of it are where calls find them on all ranks; the same sizes in the same order. */
+    void add_windows(c10::DeviceIndex index, std::vector<std::pair<uintptr_t, size_t>> pieces);
     at::Tensor allocateTensor(long size, at::TensorOptions options = {});
 
     int64_t current_rank() const
@@ -131,21 +141,42 @@ class Backend : public c10d::Backend
     WorkPtr submit(Call call);
     /* The same for several calls that start together; inside a coalesced region they join it. */
     WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
+    /* ---- CUDA devices (devices.cpp) ---- */
+    /* The way to the device of the call's tensors; null when they are the host's, or go through it. */
+    std::shared_ptr<Channel> channel_of(const Call &call);
+    std::shared_ptr<Channel> channel_to(c10::Device device);
+    std::shared_ptr<Channel> open_channel(c10::Device device, int peer);
+    std::vector<std::shared_ptr<Channel>> channels() const;
+    std::shared_ptr<Comm> comm_of_device(c10::DeviceIndex index);
+    WorkPtr enqueue(const std::shared_ptr<Channel> &channel, Call call);
+    WorkPtr enqueue_all(const std::shared_ptr<Channel> &channel, c10d::OpType type, const char *name,
+                        std::vector<Call> calls);
+    void fail_region(std::exception_ptr error);
+    /* These with mutex_ held. */
+    int peer_of_channel(const Call &call) const;
+    bool goes_through_host(c10::Device device) const;
+    WorkPtr join_region(const std::shared_ptr<Channel> &channel, std::vector<Call> calls);
+    WorkPtr end_region(std::unique_lock<std::mutex> &guard);
+    WorkPtr begin_enqueued(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Channel> &channel, Call head,
+                           std::vector<Call> calls, const std::vector<Enqueued::Ptr> &parts = {});
+
     WorkPtr start_group(std::unique_lock<std::mutex> &guard, Call head, std::vector<c10::intrusive_ptr<Operation>>);
     /* These with mutex_ held. */
     c10::intrusive_ptr<Operation> make_operation(Call call);
-    void note(Operation &operation);           /* in the flight recorder */
+    void note(Operation &operation); /* in the flight recorder */
+    uint64_t note(const Call &call, uint64_t seq);
     const std::shared_ptr<Comm> &live() const; /* throws after shutdown */
     /* Starts it, or queues it: behind others, or until its device has come this far. */
     void begin(const c10::intrusive_ptr<Operation> &operation);
 
     WorkPtr hand_out(const c10::intrusive_ptr<Operation> &operation);
-    void hook(Operation &operation);
+    template <typename Started> void hook(Started &call);
     /* Operations that are unpacked whenever somebody sees their end; to remember one, mutex_ is held. */
     void remember_unpacking(const c10::intrusive_ptr<Operation> &operation);
     std::function<void()> finish_unpacking();
     WorkPtr completed_work() const;
     bool is_coalescing() const;
+    void check_region(const char *name) const; /* with mutex_ held: it has no calls on a device */
     std::shared_ptr<Comm> comm() const;
 
     const Origin origin_;
@@ -163,6 +194,18 @@ class Backend : public c10d::Backend
     int coalescing_ = 0;                      /* depth */
     std::vector<c10::intrusive_ptr<Operation>> coalesced_;
     std::vector<c10::weak_intrusive_ptr<Operation>> unpacking_;
+
+    /* By device and the other rank of single messages; null: tensors of that device go through the host. */
+    static constexpr int whole_group = -1;
+    std::map<std::pair<c10::DeviceIndex, int>, std::shared_ptr<Channel>> channels_;
+    std::mutex opening_; /* of channels, which takes as long as the others do; taken before mutex_ */
+    std::atomic<bool> eager_{false};
+    struct Region { /* of calls on a device: what has been coalesced so far */
+        std::shared_ptr<Channel> channel;
+        std::vector<Call> calls;
+        std::vector<Enqueued::Ptr> parts;
+        std::vector<c10::Stream> streams; /* on which they were called */
+    } region_;
 
     std::atomic<bool> timed_{false}; /* Work::getDuration answers */
     const std::shared_ptr<Staging> staging_ = std::make_shared<Staging>();

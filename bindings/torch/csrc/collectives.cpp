@@ -28,7 +28,8 @@ static Call all_reduce_call(Tensor &tensor, const c10d::AllreduceOptions &option
     Call call = call_of(OpType::ALLREDUCE, "all_reduce", options);
     check_dense(call.name, "tensor", tensor);
     Reduction reduction = reduction_of(call.name, options.reduceOp, tensor);
-    call.inputs = call.outputs = {tensor};
+    call.inputs = {reduction.scaled(tensor)};
+    call.outputs = {tensor};
     call.factor = reduction.factor;
     call.launch = [n = size_t(tensor.numel()), dtype = reduced_dtype(call.name, tensor),
                    op = reduction.op](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
@@ -75,7 +76,7 @@ Backend::WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &op
     Reduction reduction = reduction_of(call.name, options.reduceOp, tensor);
     call.peer = int(options.rootRank);
     call.factor = reduction.factor;
-    call.inputs = {tensor};
+    call.inputs = {reduction.scaled(tensor)};
     call.results = {tensor};
     if (options.rootRank == rank_) call.outputs = {tensor};
     call.launch = [n = size_t(tensor.numel()), dtype = reduced_dtype(call.name, tensor), op = reduction.op,
@@ -121,7 +122,7 @@ static Call reduce_scatter_call(Tensor &output, Tensor &input, int size, const c
                       " elements, ", output.numel() * size, " expected: the output's for each rank");
     Reduction reduction = reduction_of(call.name, options.reduceOp, input);
     call.factor = reduction.factor;
-    call.inputs = {input};
+    call.inputs = {reduction.scaled(input)};
     call.outputs = {output};
     call.launch = [n = size_t(output.numel()), dtype = reduced_dtype(call.name, input),
                    op = reduction.op](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
@@ -230,7 +231,13 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
     call.launch = [](tutti_comm *comm, const Buffers &, const tutti_call_options *o, tutti_work **w) {
         return tutti_barrier(comm, o, w);
     };
-    return submit(std::move(call));
+    std::shared_ptr<Channel> channel = channel_of(call);
+    if (!channel) return submit(std::move(call));
+    call.inputs = call.outputs = {channel->one()}; /* on a device: a sum that says that all have come this far */
+    call.launch = [](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
+        return tutti_all_reduce(b.in[0], b.out[0], 1, TUTTI_INT32, TUTTI_SUM, comm, o, w);
+    };
+    return enqueue(channel, std::move(call));
 }
 
 } // namespace tutti_torch

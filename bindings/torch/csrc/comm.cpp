@@ -86,6 +86,7 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     config.name = name.c_str();
     config.timeout_ns = to_ns(timeout);
     config.nonblocking = true;
+    config.device = TUTTI_DEVICE_NONE; /* channels have devices (channel.hpp) */
 
     tutti_comm *handle = nullptr;
     check(tutti_comm_create(context->handle(), &config, &handle));

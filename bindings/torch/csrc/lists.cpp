@@ -106,7 +106,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
     check_own_block(call.name, output, list[size_t(rank_)]);
     Reduction reduction = reduction_of(call.name, options.reduceOp, output);
     call.factor = reduction.factor;
-    call.inputs = {flatten(list)};
+    call.inputs = {reduction.scaled(flatten(list))};
     receive_into(call, {output});
     tutti_dtype dtype = reduced_dtype(call.name, output);
     if (is_even(list)) {

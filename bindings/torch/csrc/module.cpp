@@ -3,6 +3,7 @@
 /* The Python module tutti_torch._C: the backend's class and its creation. */
 
 #include "backend.hpp"
+#include "device_memory.hpp"
 #include "recorder.hpp"
 
 #include <torch/csrc/utils/pybind.h>
@@ -36,6 +37,9 @@ PYBIND11_MODULE(_C, module)
         .def_property_readonly("options", &Backend::own_options)
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"))
         .def("_drop_coalescing", &Backend::drop_coalescing, py::call_guard<py::gil_scoped_release>())
+        .def("_serve_memory", &Backend::serve_memory, py::arg("device"), py::call_guard<py::gil_scoped_release>())
+        .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("pieces"),
+             py::call_guard<py::gil_scoped_release>())
 #if TUTTI_TORCH_AT_LEAST(2, 7)
         .def("get_error", &Backend::getError)
 #endif
@@ -62,5 +66,12 @@ PYBIND11_MODULE(_C, module)
             return py::bytes(bytes);
         },
         py::arg("only_active") = false, "The last calls of this process: the pickle that torchfrtrace reads.");
+    module.def(
+        "device_memory_functions",
+        [] {
+            return std::make_pair(reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_take),
+                                  reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_give));
+        },
+        "Addresses of the functions of an allocator, as PyTorch's pluggable ones have.");
     module.def("tutti_version", [] { return std::string(tutti_version_text()); });
 }

@@ -59,10 +59,14 @@ c10::intrusive_ptr<Operation> Operation::nothing()
 
 Buffers Operation::buffers() const
 {
-    if (call.twins) return call.twins->buffers();
     Buffers buffers;
-    for (const Tensor &tensor : call.inputs) buffers.in.push_back(tensor.data_ptr());
-    for (const Tensor &tensor : call.outputs) buffers.out.push_back(tensor.data_ptr());
+    if (call.twins) {
+        buffers = call.twins->buffers();
+    } else {
+        for (const Tensor &tensor : call.inputs) buffers.in.push_back(tensor.data_ptr());
+        for (const Tensor &tensor : call.outputs) buffers.out.push_back(tensor.data_ptr());
+    }
+    buffers.message = call.message.get();
     return buffers;
 }
 

@@ -98,6 +98,7 @@ class Operation : public c10::intrusive_ptr_target
     std::exception_ptr error() const { return finished() ? error_ : nullptr; }
     tutti_status status() const { return status_; }
     float duration_ms() const;
+    c10d::OpType kind() const { return call.type; }
     const Tensors &results() const { return call.results.empty() ? call.outputs : call.results; }
 
     /* From now on it finishes without anybody who waits. */

@@ -37,9 +37,9 @@ static Call receive_call(OpType type, const char *name, Tensors &tensors, int so
     Call call = message_call(type, name, tensors, source, tag);
     call.outputs = {tensors[0]};
     call.message = std::make_shared<tutti_message>(tutti_message{source, tag, 0});
-    call.launch = [wire = wire_of(tensors[0]), source, tag, message = call.message.get()](
-                      tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
-        return tutti_recv(b.out[0], wire.count, wire.dtype, source, tag, comm, o, message, w);
+    call.launch = [wire = wire_of(tensors[0]), source, tag](tutti_comm *comm, const Buffers &b,
+                                                            const tutti_call_options *o, tutti_work **w) {
+        return tutti_recv(b.out[0], wire.count, wire.dtype, source, tag, comm, o, b.message, w);
     };
     return call;
 }

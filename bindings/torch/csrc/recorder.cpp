@@ -290,8 +290,19 @@ c10::IValue Recorder::groups()
     return dict;
 }
 
+void Recorder::add_source(std::function<bool()> look)
+{
+    std::lock_guard<std::mutex> guard(sources_mutex_);
+    sources_.push_back(std::move(look));
+}
+
 std::string Recorder::dump(bool only_active)
 {
+    {
+        std::lock_guard<std::mutex> guard(sources_mutex_);
+        auto gone = [](const std::function<bool()> &look) { return !look(); };
+        sources_.erase(std::remove_if(sources_.begin(), sources_.end(), gone), sources_.end());
+    }
     Dict dict = new_dict();
     dict.insert("version", format_version);
     dict.insert("pg_config", groups());

@@ -14,6 +14,7 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,6 +48,9 @@ class Recorder
     /* It ended with an error: no longer in flight, never completed. */
     void failed(uint64_t id);
 
+    /* Before each dump: whoever knows of calls that are over says so now. False: it is gone. */
+    void add_source(std::function<bool()> look);
+
     /* The pickle that fr_trace reads. Needs the GIL only where Python's frames were recorded. */
     std::string dump(bool only_active);
     /* Writes the file, once a group; where that fails, says so in the log. */
@@ -74,7 +78,9 @@ class Recorder
 
     size_t capacity_;
     bool with_frames_, with_cpp_frames_;
-    std::mutex mutex_;
+    std::mutex sources_mutex_;
+    std::vector<std::function<bool()>> sources_;
+    std::mutex mutex_; /* below; taken after the other */
     std::vector<Entry> ring_;
     uint64_t n_recorded_ = 0;
     std::vector<std::shared_ptr<RecordedGroup>> groups_;

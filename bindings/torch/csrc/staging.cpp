@@ -118,8 +118,7 @@ Staging::~Staging()
 
 /* ---- one call ---- */
 
-/* The device of all its tensors; none: the host. */
-static std::optional<c10::Device> device_of(const Call &call)
+std::optional<c10::Device> device_of(const Call &call)
 {
     const Tensor *first = nullptr;
     for (const Tensors *list : {&call.inputs, &call.outputs}) {
@@ -140,13 +139,12 @@ std::shared_ptr<Twins> Twins::of(const std::shared_ptr<Staging> &staging, const 
     return device ? std::make_shared<Twins>(staging, call, *device) : nullptr;
 }
 
-/* The allocator may not hand the memory out again before the stream has come this far. */
-static void record(const Tensor &tensor, const c10::Stream &stream)
+void record_on_stream(const Tensor &tensor, const c10::Stream &stream)
 {
     if (!tensor.defined() || tensor.device() != stream.device()) return;
     if (tensor.layout() == at::kSparse) {
-        record(tensor._indices(), stream);
-        record(tensor._values(), stream);
+        record_on_stream(tensor._indices(), stream);
+        record_on_stream(tensor._values(), stream);
     } else if (tensor.has_storage() && tensor.storage().nbytes() > 0) {
         VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
     }
@@ -222,11 +220,11 @@ void Twins::copy_back(const Call &call)
         if (!pair) continue;
         int64_t n = n_received(call, output);
         pair->tensor.narrow(0, 0, n).copy_(pair->twin.narrow(0, 0, n), true);
-        record(output, streams_.to_device);
+        record_on_stream(output, streams_.to_device);
     }
     if (call.unpack) call.unpack();
     for (const Tensor &result : call.results) {
-        record(result, streams_.to_device);
+        record_on_stream(result, streams_.to_device);
         if (result.layout() == at::kSparse) made_.push_back(result);
     }
 }
@@ -250,7 +248,8 @@ void Twins::send_back(const Call &call)
 void Twins::give_blocks() noexcept
 try {
     if (!is_over(*arrived_))
-        for (size_t i = 0; i < n_inputs_ && i < pairs_.size(); i++) record(pairs_[i].tensor, streams_.to_host);
+        for (size_t i = 0; i < n_inputs_ && i < pairs_.size(); i++)
+            record_on_stream(pairs_[i].tensor, streams_.to_host);
     const auto &busy = back_->was_marked_for_recording() ? back_ : arrived_;
     for (Pair &pair : pairs_) staging_->give(std::move(pair.block), streams_.to_host.device_type(), busy);
     pairs_.clear();
@@ -262,7 +261,7 @@ void Twins::block_current_stream() const
 {
     c10::Stream current = VirtualGuardImpl(back_->device_type()).getStream(streams_.to_device.device());
     back_->block(current);
-    for (const Tensor &result : made_) record(result, current);
+    for (const Tensor &result : made_) record_on_stream(result, current);
 }
 
 } // namespace tutti_torch

@@ -9,9 +9,11 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <tutti/tutti.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 namespace tutti_torch
@@ -22,7 +24,13 @@ struct Call;
 /* Where the memory of a call's inputs and outputs is: the tensors' own, or their twins on the host. */
 struct Buffers {
     std::vector<void *> in, out;
+    tutti_message *message = nullptr; /* recv: what came is written there, where the host learns of it */
 };
+
+/* The accelerator whose tensors a call is about; none for calls on the host. ValueError when they are on several. */
+std::optional<c10::Device> device_of(const Call &call);
+/* The allocator may not hand the tensor's memory out again before the stream has come this far. */
+void record_on_stream(const Tensor &tensor, const c10::Stream &stream);
 
 /* What a backend keeps for its copies: streams of each device, and host memory that is used again. */
 class Staging

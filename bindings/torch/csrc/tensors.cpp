@@ -83,11 +83,27 @@ tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
     return *dtype;
 }
 
+/* The factor of PREMUL_SUM, if it is on the device of the tensor. */
+static Tensor scale_of(const c10d::ReduceOp &op, const Tensor &tensor)
+{
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_ || !tensor.is_cuda()) return {};
+    const Tensor &factor = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get())->tensor_factor;
+    return factor.defined() && factor.is_cuda() ? factor : Tensor();
+}
+
+Tensor Reduction::scaled(const Tensor &input) const
+{
+    if (C10_LIKELY(!scale.defined())) return input;
+    at::AutoDispatchBelowAutograd guard;
+    return input.mul(scale.to(input.scalar_type()).reshape({}));
+}
+
 Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
 {
+    if (Tensor scale = scale_of(op, tensor); scale.defined()) return {TUTTI_SUM, {}, scale};
     for (const auto &[torch, tutti] : reduce_ops) {
         if (torch != op.op_) continue;
-        return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor()};
+        return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor(), {}};
     }
     TORCH_CHECK_VALUE(false, "tutti: ", collective, ": unknown reduce operation ", int(op.op_));
 }

@@ -30,6 +30,8 @@ tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor);
 struct Reduction {
     tutti_op op;
     Tensor factor; /* PREMUL_SUM: one element of the call's type on the CPU; else undefined */
+    Tensor scale;  /* the same, on a CUDA device: the input is multiplied there, for reading it would wait */
+    Tensor scaled(const Tensor &input) const; /* what is to be reduced */
 };
 Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor);
 

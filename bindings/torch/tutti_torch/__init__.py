@@ -9,7 +9,7 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import dist2, names, regions, registration, splitting, variables  # noqa: E402
+from . import device_memory, dist2, names, regions, registration, splitting, variables  # noqa: E402
 
 __version__ = build_info()["version"]
 __all__ = ["__version__", "build_info", "dump_flight_recorder"]
@@ -20,4 +20,5 @@ registration.register()
 names.answer()
 regions.mend()
 splitting.enable()
+device_memory.enable()
 dist2.register([registration.NAME, *variables.replaced_backends()])
