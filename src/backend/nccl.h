@@ -13,7 +13,6 @@
 
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
 #define NCCL_NEEDED 21800
-#define NCCL_FP8 22400
 #define NCCL_ID_BYTES 128
 enum nccl_result { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
 static inline bool nccl_goes(int result)
@@ -30,9 +29,7 @@ enum nccl_type {
     NCCL_FLOAT16,
     NCCL_FLOAT32,
     NCCL_FLOAT64,
-    NCCL_BFLOAT16,
-    NCCL_FLOAT8_E4M3,
-    NCCL_FLOAT8_E5M2
+    NCCL_BFLOAT16
 };
 enum nccl_op { NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG };
 #define NCCL_SCALAR_IN_HOST 1
@@ -152,7 +149,7 @@ enum tutti_status nccl_messages(struct tutti_device_backend *backend, const stru
 enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
 
 /* nccl_kinds.c: whether NCCL has it, with the meaning that tutti gives it; and what it has for it. */
-bool nccl_can(const struct nccl_backend *b, const struct tutti_backend_call *call);
+bool nccl_can(const struct tutti_backend_call *call);
 double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call);
 /* Enqueues it, all_to_all not in place; the lock is held. A result of NCCL's, *name is its call; -1: the thread's
  * record says what failed. */

@@ -15,7 +15,7 @@
 
 #define BIT(op) (1u << (op))
 #define INTEGER_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD) | BIT(TUTTI_MIN) | BIT(TUTTI_MAX))
-/* Its min and max of floats drop NaN, and its avg of integers is another one. */
+/* Its min and max of floats drop NaN, its avg of integers is another one, and its 8-bit floats saturate. */
 #define FLOAT_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD) | BIT(TUTTI_AVG) | BIT(TUTTI_PREMUL_SUM))
 #define COMPLEX_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_AVG))
 
@@ -23,23 +23,13 @@ static const struct {
     int type;
     uint32_t elements; /* of NCCL's type in one of ours */
     uint32_t ops;      /* 0: it does not reduce them */
-    int version;       /* that has it */
-    uint32_t capability;
 } types[TUTTI_N_DTYPES] = {
-    [TUTTI_INT8] = {NCCL_INT8, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_UINT8] = {NCCL_UINT8, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_INT32] = {NCCL_INT32, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_UINT32] = {NCCL_UINT32, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_INT64] = {NCCL_INT64, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_UINT64] = {NCCL_UINT64, 1, INTEGER_OPS, 0, 0},
-    [TUTTI_FLOAT8_E4M3FN] = {NCCL_FLOAT8_E4M3, 1, BIT(TUTTI_SUM), NCCL_FP8, 90},
-    [TUTTI_FLOAT8_E5M2] = {NCCL_FLOAT8_E5M2, 1, BIT(TUTTI_SUM), NCCL_FP8, 90},
-    [TUTTI_FLOAT16] = {NCCL_FLOAT16, 1, FLOAT_OPS, 0, 0},
-    [TUTTI_BFLOAT16] = {NCCL_BFLOAT16, 1, FLOAT_OPS, 0, 0},
-    [TUTTI_FLOAT32] = {NCCL_FLOAT32, 1, FLOAT_OPS, 0, 0},
-    [TUTTI_FLOAT64] = {NCCL_FLOAT64, 1, FLOAT_OPS, 0, 0},
-    [TUTTI_COMPLEX64] = {NCCL_FLOAT32, 2, COMPLEX_OPS, 0, 0},
-    [TUTTI_COMPLEX128] = {NCCL_FLOAT64, 2, COMPLEX_OPS, 0, 0},
+    [TUTTI_INT8] = {NCCL_INT8, 1, INTEGER_OPS},         [TUTTI_UINT8] = {NCCL_UINT8, 1, INTEGER_OPS},
+    [TUTTI_INT32] = {NCCL_INT32, 1, INTEGER_OPS},       [TUTTI_UINT32] = {NCCL_UINT32, 1, INTEGER_OPS},
+    [TUTTI_INT64] = {NCCL_INT64, 1, INTEGER_OPS},       [TUTTI_UINT64] = {NCCL_UINT64, 1, INTEGER_OPS},
+    [TUTTI_FLOAT16] = {NCCL_FLOAT16, 1, FLOAT_OPS},     [TUTTI_BFLOAT16] = {NCCL_BFLOAT16, 1, FLOAT_OPS},
+    [TUTTI_FLOAT32] = {NCCL_FLOAT32, 1, FLOAT_OPS},     [TUTTI_FLOAT64] = {NCCL_FLOAT64, 1, FLOAT_OPS},
+    [TUTTI_COMPLEX64] = {NCCL_FLOAT32, 2, COMPLEX_OPS}, [TUTTI_COMPLEX128] = {NCCL_FLOAT64, 2, COMPLEX_OPS},
 };
 /* premul_sum's is made for each call. */
 static const int ops[TUTTI_N_OPS] = {
@@ -205,14 +195,13 @@ static const struct {
 
 /* ---- what is asked ---- */
 
-bool nccl_can(const struct nccl_backend *b, const struct tutti_backend_call *call)
+bool nccl_can(const struct tutti_backend_call *call)
 {
     const struct tutti_call_info *info = &call->info;
     if ((uint32_t)info->kind >= TUTTI_N_KINDS || !kinds[info->kind].run || call->method || call->bind.user)
         return false;
     if (!tutti_kind_info(info->kind)->reduces) return true;
-    return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op) &&
-           b->library->version >= types[info->dtype].version && b->gpu->capability >= types[info->dtype].capability;
+    return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op);
 }
 
 double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call)

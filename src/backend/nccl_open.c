@@ -11,6 +11,7 @@
 
 #define CARD_VERSION 1
 #define NAP_NS UINT64_C(50000)
+#define HURRY 2000                       /* looks without a nap at a call that NCCL carries out in the background */
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to finalize, too; then it is aborted */
 
 struct card {
@@ -204,9 +205,13 @@ static int state_of(struct nccl_backend *b)
 
 static enum tutti_status settle_until(struct nccl_backend *b, int result, const char *call, uint64_t deadline_ns)
 {
-    while (result == NCCL_IN_PROGRESS) {
+    for (uint32_t i = 0; result == NCCL_IN_PROGRESS; i++) {
         result = state_of(b);
-        if (result == NCCL_IN_PROGRESS) TUTTI_TRY(go_on(b, deadline_ns, call));
+        if (result != NCCL_IN_PROGRESS) break;
+        if (i >= HURRY)
+            TUTTI_TRY(go_on(b, deadline_ns, call));
+        else
+            tutti_cpu_relax();
     }
     return result == NCCL_OK ? TUTTI_OK : refused(b, result, call);
 }
@@ -335,7 +340,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
 static double nccl_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
 {
     const struct nccl_backend *b = nccl_of(backend);
-    return nccl_can(b, call) ? nccl_cost_ns(b, call) : HUGE_VAL;
+    return nccl_can(call) ? nccl_cost_ns(b, call) : HUGE_VAL;
 }
 
 static size_t nccl_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
