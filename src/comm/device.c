@@ -278,6 +278,8 @@ static enum tutti_status open_agreed(struct opening *opening)
     if (n == (uint32_t)comm->size) {
         TUTTI_TRY(connect_all(opening));
         TUTTI_TRY(settle(opening));
+    } else { /* some opened what nobody will use */
+        for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) close_backend(opening, b);
     }
     return open_through(opening);
 }
