@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <sched.h>
@@ -190,13 +191,23 @@ void cuda_standin_fatal(const char *format, ...)
     abort();
 }
 
+void cuda_standin_idle(size_t n_rounds)
+{
+    static const timespec nap = {0, 50000};
+    if (n_rounds < 100) {
+        sched_yield();
+    } else {
+        nanosleep(&nap, nullptr);
+    }
+}
+
 void cuda_standin_run(const cuda_standin_launch &launch)
 {
     grid all;
     prepare(&all, launch);
     current_grid = &all;
     const size_t n = all.fibers.size();
-    size_t from = 0;
+    size_t from = 0, n_idle = 0;
     while (all.n_left > 0) {
         size_t n_ran = 0;
         bool advanced = false;
@@ -207,7 +218,8 @@ void cuda_standin_run(const cuda_standin_launch &launch)
             advanced |= resume(&all, next);
         }
         if (n_ran == 0) cuda_standin_fatal("all %zu threads wait at barriers", all.n_left);
-        if (!advanced) sched_yield();
+        n_idle = advanced ? 0 : n_idle + 1;
+        if (n_idle > 0) cuda_standin_idle(n_idle);
         from = (from + 7919) % n;
     }
     current_grid = nullptr;

@@ -31,6 +31,8 @@ struct cuda_standin_launch {
     const void *parameter;
 };
 void cuda_standin_run(const cuda_standin_launch &launch);
+/* One more round of looking in vain: lets other threads run, soon for longer. */
+void cuda_standin_idle(size_t n_rounds);
 [[noreturn]] void cuda_standin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- what a kernel's thread asks for (intrinsics.h) ---- */

@@ -14,7 +14,7 @@
 
 namespace standin
 {
-static const size_t page = 4096, filled = 4 << 20; /* bytes of garbage at most: touching all would cost memory */
+static const size_t page = 4096, filled = 64 << 10; /* bytes of garbage at most: touching all would cost memory */
 
 static int page_up(size_t bytes, size_t *out)
 {

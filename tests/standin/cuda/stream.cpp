@@ -5,7 +5,6 @@
 #include "driver.h"
 
 #include <chrono>
-#include <sched.h>
 
 namespace standin
 {
@@ -252,7 +251,8 @@ STANDIN_API int cuStreamWaitValue32_v2(void *handle, uint64_t word, uint32_t val
     if (word % 4 || flags > 3) return invalid_value;
     return with_stream(handle, [word, value, flags](stream *of) {
         return submit(of, [word, value, flags] {
-            while (!holds(__atomic_load_n((uint32_t *)word, __ATOMIC_ACQUIRE), value, flags)) sched_yield();
+            size_t n = 0;
+            while (!holds(__atomic_load_n((uint32_t *)word, __ATOMIC_ACQUIRE), value, flags)) cuda_standin_idle(++n);
         });
     });
 }
