@@ -14,11 +14,7 @@
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
 #define NCCL_NEEDED 21800
 #define NCCL_ID_BYTES 128
-enum nccl_result { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
-static inline bool nccl_goes(int result)
-{
-    return result == NCCL_OK || result == NCCL_IN_PROGRESS;
-}
+enum nccl_result { NCCL_OK = 0 };
 enum nccl_type {
     NCCL_INT8,
     NCCL_UINT8,
@@ -52,8 +48,6 @@ struct nccl_config {
     X(id_get, ncclGetUniqueId, (struct nccl_id * id))                                                                  \
     X(comm_init, ncclCommInitRankConfig,                                                                               \
       (void **comm, int n, struct nccl_id id, int rank, const struct nccl_config *config))                             \
-    X(comm_finalize, ncclCommFinalize, (void *comm))                                                                   \
-    X(comm_destroy, ncclCommDestroy, (void *comm))                                                                     \
     X(comm_abort, ncclCommAbort, (void *comm))                                                                         \
     X(comm_state, ncclCommGetAsyncError, (void *comm, int *state))                                                     \
     X(group_start, ncclGroupStart, (void))                                                                             \
@@ -109,9 +103,11 @@ struct nccl_backend {
     struct nccl_board *boards[CUDA_MAX_RANKS];
     bool addresses; /* boards are addresses of this process */
 
-    pthread_mutex_t lock; /* of comm: calls, and who aborts it */
-    void *comm;           /* NULL: not made yet, or aborted */
+    /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
+    pthread_mutex_t lock;
+    void *comm; /* NULL: not made yet, or aborted; atomic */
     bool made, connected;
+    _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
     /* calls; all under the communicator's turn */
     struct nccl_mark marks[NCCL_MARKS];
@@ -134,10 +130,13 @@ static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *ba
 }
 
 /* nccl_open.c */
-/* Makes the communicator, at the first call; returns when it can be used. Fails the team when it can not. */
+/* Makes the communicator, at the first call. Fails the team when it can not. */
 enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns);
-/* OK for what NCCL calls success or under way, once it is no longer under way; else a record with its words. */
-enum tutti_status nccl_settle(struct nccl_backend *b, int result, const char *call, uint64_t timeout_ns);
+/* Around what may wait for peers within NCCL; the watch ends it at the deadline. NULL: it was aborted. */
+void *nccl_enter(struct nccl_backend *b);
+/* OK for success, else a record with the team's failure, or NCCL's words of its own. */
+enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
+enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
 void nccl_stop(struct tutti_device_backend *backend);
 
 /* nccl_call.c */
@@ -151,9 +150,10 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
 /* nccl_kinds.c: whether NCCL has it, with the meaning that tutti gives it; and what it has for it. */
 bool nccl_can(const struct tutti_backend_call *call);
 double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call);
-/* Enqueues it, all_to_all not in place; the lock is held. A result of NCCL's, *name is its call; -1: the thread's
+/* Enqueues it on comm, all_to_all not in place. A result of NCCL's, *name is its call; -1: the thread's
  * record says what failed. */
-int nccl_run(struct nccl_backend *b, const struct tutti_backend_call *call, void *stream, const char **name);
+int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream,
+             const char **name);
 
 /* nccl_watch.c */
 /* Who has left has done all it called: it counts as alive to those who wait for no more than that. */

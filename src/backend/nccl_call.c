@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Calls: NCCL's, with events around them, and tied together where they are on different streams, so that all members
- * run them in one order. Only the first one waits: for the communicator, and for connections that NCCL makes. */
+ * run them in one order. The first ones wait: for the communicator, and for connections that NCCL makes. */
 
 #include "backend/nccl.h"
 
@@ -17,7 +17,11 @@ static struct nccl_mark *mark_of(struct nccl_backend *b, uint64_t i)
 static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
                                      uint64_t *capture)
 {
+    const uint64_t i = atomic_load(&b->n_enqueued);
+    struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    atomic_store(&mark->seq, seq);
+    atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
         if (!b->made)
             return tutti_fail(TUTTI_ERR_ARGUMENT,
@@ -25,11 +29,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
         const bool chained = *capture == b->capture && stream != b->capture_stream;
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
-    const uint64_t i = atomic_load(&b->n_enqueued);
-    struct nccl_mark *mark = mark_of(b, i);
     if (i > 0 && stream != b->stream) TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
-    atomic_store(&mark->seq, seq);
-    atomic_store(&mark->timeout_ns, timeout_ns);
     return tutti_gpu_event_record(b->gpu, mark->begun, stream);
 }
 
@@ -78,21 +78,21 @@ struct item {
     size_t n;
 };
 
-static int message_run(struct nccl_backend *b, const struct tutti_device_message *m, void *stream)
+static int message_run(const struct nccl_backend *b, void *comm, const struct tutti_device_message *m, void *stream)
 {
     if (m->bytes == 0) return NCCL_OK;
-    return m->send ? b->library->send(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, b->comm, stream)
-                   : b->library->recv(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, b->comm, stream);
+    return m->send ? b->library->send(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, comm, stream)
+                   : b->library->recv(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, comm, stream);
 }
 
 /* One group: messages to oneself, too, which NCCL copies. */
-static int messages_run(struct nccl_backend *b, const struct item *item, void *stream)
+static int messages_run(const struct nccl_backend *b, void *comm, const struct item *item, void *stream)
 {
     int result = b->library->group_start();
-    if (!nccl_goes(result)) return result;
-    for (size_t i = 0; i < item->n && nccl_goes(result); i++) result = message_run(b, &item->messages[i], stream);
+    if (result != NCCL_OK) return result;
+    for (size_t i = 0; i < item->n && result == NCCL_OK; i++) result = message_run(b, comm, &item->messages[i], stream);
     const int ended = b->library->group_end();
-    return nccl_goes(result) ? ended : result;
+    return result == NCCL_OK ? ended : result;
 }
 
 static void item_log(struct nccl_backend *b, const struct item *item)
@@ -105,19 +105,17 @@ static void item_log(struct nccl_backend *b, const struct item *item)
     }
 }
 
-static enum tutti_status item_run(struct nccl_backend *b, const struct item *item, void *stream, uint64_t timeout_ns)
+static enum tutti_status item_run(struct nccl_backend *b, const struct item *item, void *stream)
 {
     const char *name = "ncclSend and ncclRecv";
-    int result = NCCL_IN_PROGRESS; /* aborted: the team's state says why */
-    pthread_mutex_lock(&b->lock);
-    if (b->comm) result = item->call ? nccl_run(b, item->call, stream, &name) : messages_run(b, item, stream);
-    pthread_mutex_unlock(&b->lock);
-    return result < 0 ? tutti_last_error()->status : nccl_settle(b, result, name, timeout_ns);
+    int result = NCCL_OK;
+    void *comm = nccl_enter(b);
+    if (comm) result = item->call ? nccl_run(b, comm, item->call, stream, &name) : messages_run(b, comm, item, stream);
+    return nccl_leave(b, result, name);
 }
 
 /* In place, what all_to_all sends is copied aside first, to memory in the stream's order. */
-static enum tutti_status item_run_aside(struct nccl_backend *b, const struct item *item, void *stream,
-                                        uint64_t timeout_ns)
+static enum tutti_status item_run_aside(struct nccl_backend *b, const struct item *item, void *stream)
 {
     struct tutti_backend_call call = *item->call;
     const struct item aside = {.call = &call};
@@ -126,7 +124,7 @@ static enum tutti_status item_run_aside(struct nccl_backend *b, const struct ite
     TUTTI_TRY(tutti_gpu_alloc_ordered(b->gpu, bytes, stream, &copy));
     enum tutti_status status = tutti_gpu_copy(b->gpu, copy, call.bind.input, bytes, stream);
     call.bind.input = copy;
-    if (status == TUTTI_OK) status = item_run(b, &aside, stream, timeout_ns);
+    if (status == TUTTI_OK) status = item_run(b, &aside, stream);
     const enum tutti_status freed = tutti_gpu_free_ordered(b->gpu, copy, stream);
     return status < 0 ? status : freed;
 }
@@ -148,7 +146,7 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
     TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
     item_log(b, item);
     TUTTI_TRY(nccl_make(b, timeout_ns));
-    enum tutti_status status = (needs_aside(item) ? item_run_aside : item_run)(b, item, stream, timeout_ns);
+    enum tutti_status status = (needs_aside(item) ? item_run_aside : item_run)(b, item, stream);
     if (status == TUTTI_OK) status = order_end(b, stream, capture);
     return status < 0 ? nccl_give_up(b, what, seq) : TUTTI_OK;
 }

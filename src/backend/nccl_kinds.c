@@ -113,7 +113,7 @@ static int all_gather(const struct work *w)
 {
     if (!w->bind->counts) return w->nccl->all_gather(w->in, w->out, w->bytes, NCCL_INT8, w->comm, w->stream);
     int result = NCCL_OK;
-    for (uint32_t r = 0; r < w->n && nccl_goes(result); r++) {
+    for (uint32_t r = 0; r < w->n && result == NCCL_OK; r++) {
         const struct block block = block_in_data(w, r);
         char *to = w->out + block.at;
         if (block.bytes == 0) continue;
@@ -130,7 +130,7 @@ static int reduce_scatter(const struct work *w)
         return w->nccl->reduce_scatter(w->in, w->out, w->bind->count * w->scale, w->type, w->op, w->comm, w->stream);
     int result = NCCL_OK;
     size_t at = 0;
-    for (uint32_t r = 0; r < w->n && nccl_goes(result); at += counts[r++]) {
+    for (uint32_t r = 0; r < w->n && result == NCCL_OK; at += counts[r++]) {
         if (counts[r] == 0) continue;
         result = w->nccl->reduce(w->in + at * w->element, w->out, counts[r] * w->scale, w->type, w->op, (int)r, w->comm,
                                  w->stream);
@@ -142,7 +142,7 @@ static int gather(const struct work *w)
 {
     if (w->me != w->root) return send_to(w, w->in, w->bytes, w->root);
     int result = NCCL_OK;
-    for (uint32_t r = 0; r < w->n && nccl_goes(result); r++) {
+    for (uint32_t r = 0; r < w->n && result == NCCL_OK; r++) {
         const struct block block = block_in_data(w, r);
         result = r == w->me ? copy_own(w, w->out + block.at, w->in, block.bytes)
                             : recv_from(w, w->out + block.at, block.bytes, r);
@@ -154,7 +154,7 @@ static int scatter(const struct work *w)
 {
     if (w->me != w->root) return recv_from(w, w->out, w->bytes, w->root);
     int result = NCCL_OK;
-    for (uint32_t r = 0; r < w->n && nccl_goes(result); r++) {
+    for (uint32_t r = 0; r < w->n && result == NCCL_OK; r++) {
         const struct block block = block_in_data(w, r);
         result = r == w->me ? copy_own(w, w->out, w->in + block.at, block.bytes)
                             : send_to(w, w->in + block.at, block.bytes, r);
@@ -165,14 +165,14 @@ static int scatter(const struct work *w)
 static int all_to_all(const struct work *w)
 {
     int result = NCCL_OK;
-    for (uint32_t r = 0; r < w->n && nccl_goes(result); r++) {
+    for (uint32_t r = 0; r < w->n && result == NCCL_OK; r++) {
         const struct block there = block_of(w, w->bind->in_counts, w->bind->in_displs, r), here = block_in_data(w, r);
         if (r == w->me) {
             result = copy_own(w, w->out + here.at, w->in + there.at, here.bytes);
             continue;
         }
         result = send_to(w, w->in + there.at, there.bytes, r);
-        if (nccl_goes(result)) result = recv_from(w, w->out + here.at, here.bytes, r);
+        if (result == NCCL_OK) result = recv_from(w, w->out + here.at, here.bytes, r);
     }
     return result;
 }
@@ -219,10 +219,10 @@ double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_cal
 static int run_in_group(const struct work *w, enum tutti_kind kind)
 {
     int result = w->nccl->group_start();
-    if (!nccl_goes(result)) return result;
+    if (result != NCCL_OK) return result;
     result = kinds[kind].run(w);
     const int ended = w->nccl->group_end();
-    return nccl_goes(result) ? ended : result;
+    return result == NCCL_OK ? ended : result;
 }
 
 static int run_with_factor(struct work *w, enum tutti_kind kind)
@@ -230,13 +230,13 @@ static int run_with_factor(struct work *w, enum tutti_kind kind)
     unsigned char factor[16];
     memcpy(factor, w->bind->factor, w->element);
     int result = w->nccl->factor_create(&w->op, factor, w->type, NCCL_SCALAR_IN_HOST, w->comm);
-    if (!nccl_goes(result)) return result;
+    if (result != NCCL_OK) return result;
     result = run_in_group(w, kind);
     const int destroyed = w->nccl->factor_destroy(w->op, w->comm);
-    return nccl_goes(destroyed) ? result : destroyed;
+    return result == NCCL_OK ? destroyed : result;
 }
 
-int nccl_run(struct nccl_backend *b, const struct tutti_backend_call *call, void *stream, const char **name)
+int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream, const char **name)
 {
     const struct tutti_call_info *info = &call->info;
     const size_t element = tutti_dtype_bytes(info->dtype);
@@ -245,7 +245,7 @@ int nccl_run(struct nccl_backend *b, const struct tutti_backend_call *call, void
         .b = b,
         .nccl = b->library,
         .bind = &call->bind,
-        .comm = b->comm,
+        .comm = comm,
         .stream = stream,
         .n = b->n,
         .me = b->me,

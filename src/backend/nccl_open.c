@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Opening and closing. A card says where a member's board is; connecting maps the boards and looks whether NCCL would
- * take these members. The communicator is made at the first call: slot 0 puts its id on its board, and all wait for
- * what NCCL does in the background, as long as the members live and the call has time. */
+ * take these members. The communicator is made at the first call, for which slot 0 puts its id on its board. What waits
+ * within NCCL is ended from outside, by the watch, which aborts the communicator: NCCL knows no deadlines. */
 
 #include "backend/nccl.h"
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #define CARD_VERSION 1
 #define NAP_NS UINT64_C(50000)
-#define HURRY 2000                       /* looks without a nap at a call that NCCL carries out in the background */
-#define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to finalize, too; then it is aborted */
+#define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
+#define STUCK_NS (TUTTI_NS_PER_S / 2)    /* within NCCL, which is long where nothing connects */
 
 struct card {
     uint32_t version, nccl;
@@ -185,40 +186,30 @@ static enum tutti_status go_on(const struct nccl_backend *b, uint64_t deadline_n
     return TUTTI_OK;
 }
 
-/* NCCL's words of a failure. */
-static enum tutti_status refused(const struct nccl_backend *b, int result, const char *call)
+enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call)
 {
     const char *last = b->library->last_error(NULL);
     return tutti_fail(TUTTI_ERR_SYSTEM, "%s on CUDA device %d: %s%s%.200s", call, b->gpu->ordinal,
                       b->library->error_text(result), last && *last ? ": " : "", last ? last : "");
 }
 
-/* Where the communicator is; NCCL_IN_PROGRESS too where it was aborted, which the team's state tells. */
-static int state_of(struct nccl_backend *b)
+void *nccl_enter(struct nccl_backend *b)
 {
-    int state = NCCL_IN_PROGRESS;
     pthread_mutex_lock(&b->lock);
-    const int result = b->comm ? b->library->comm_state(b->comm, &state) : NCCL_OK;
+    atomic_store(&b->within_ns, tutti_now_ns());
+    return __atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
+}
+
+enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call)
+{
+    struct tutti_error error;
+    const bool gone = !__atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
+    atomic_store(&b->within_ns, 0);
     pthread_mutex_unlock(&b->lock);
-    return result == NCCL_OK ? state : result;
-}
-
-static enum tutti_status settle_until(struct nccl_backend *b, int result, const char *call, uint64_t deadline_ns)
-{
-    for (uint32_t i = 0; result == NCCL_IN_PROGRESS; i++) {
-        result = state_of(b);
-        if (result != NCCL_IN_PROGRESS) break;
-        if (i >= HURRY)
-            TUTTI_TRY(go_on(b, deadline_ns, call));
-        else
-            tutti_cpu_relax();
-    }
-    return result == NCCL_OK ? TUTTI_OK : refused(b, result, call);
-}
-
-enum tutti_status nccl_settle(struct nccl_backend *b, int result, const char *call, uint64_t timeout_ns)
-{
-    return result == NCCL_OK ? TUTTI_OK : settle_until(b, result, call, tutti_deadline_ns(timeout_ns));
+    if (gone && tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
+    if (result < 0) return tutti_last_error()->status;
+    if (result != NCCL_OK) return nccl_refused(b, result, call);
+    return gone ? tutti_fail(TUTTI_ERR_ABORTED, "the communicator was stopped on the device") : TUTTI_OK;
 }
 
 /* The id that slot 0 makes, of which it tells the others on its board. */
@@ -227,7 +218,7 @@ static enum tutti_status id_agree(struct nccl_backend *b, uint64_t deadline_ns, 
     struct nccl_board *board = b->boards[0];
     if (b->me == 0) {
         const int result = b->library->id_get(&board->id);
-        if (result != NCCL_OK) return refused(b, result, "ncclGetUniqueId");
+        if (result != NCCL_OK) return nccl_refused(b, result, "ncclGetUniqueId");
         atomic_store_explicit(&board->ready, 1, memory_order_release);
     }
     while (!atomic_load_explicit(&board->ready, memory_order_acquire))
@@ -246,27 +237,20 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .min_ctas = NCCL_UNSET,
         .max_ctas = NCCL_UNSET,
         .split_share = NCCL_UNSET,
-        .blocking = 0,
+        .blocking = 1, /* else every call is a thread of its own */
     };
     struct nccl_id id;
-    struct tutti_gpu_scope scope;
-    void *comm = NULL;
     TUTTI_TRY(id_agree(b, deadline_ns, &id));
-    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
-    const int result = b->library->comm_init(&comm, (int)b->n, id, (int)b->me, &config);
-    pthread_mutex_lock(&b->lock);
-    b->comm = comm;
-    pthread_mutex_unlock(&b->lock);
-    const enum tutti_status status = settle_until(b, result, "ncclCommInitRankConfig", deadline_ns);
-    tutti_gpu_leave(&scope);
-    return status;
+    nccl_enter(b);
+    const int result = b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
+    return nccl_leave(b, result, "ncclCommInitRankConfig");
 }
 
 enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
 {
     if (b->made) return TUTTI_OK;
-    enum tutti_status status = comm_make(b, tutti_deadline_ns(timeout_ns));
-    if (status == TUTTI_OK) status = nccl_watch_start(b);
+    enum tutti_status status = nccl_watch_start(b);
+    if (status == TUTTI_OK) status = comm_make(b, tutti_deadline_ns(timeout_ns));
     if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->team));
     b->made = true;
     return TUTTI_OK;
@@ -274,17 +258,28 @@ enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
 
 /* ---- the end ---- */
 
+static struct timespec real_time_after(uint64_t ns)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    ns += (uint64_t)time.tv_nsec;
+    time.tv_sec += (time_t)(ns / TUTTI_NS_PER_S);
+    time.tv_nsec = (long)(ns % TUTTI_NS_PER_S);
+    return time;
+}
+
 void nccl_stop(struct tutti_device_backend *backend)
 {
     struct nccl_backend *b = nccl_of(backend);
     struct tutti_gpu_scope scope;
-    pthread_mutex_lock(&b->lock);
-    if (b->comm && tutti_gpu_enter(b->gpu, &scope) == TUTTI_OK) {
-        b->library->comm_abort(b->comm);
-        b->comm = NULL;
+    const struct timespec until = real_time_after(STUCK_NS);
+    const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
+    void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
+    if (comm && tutti_gpu_enter(b->gpu, &scope) == TUTTI_OK) {
+        b->library->comm_abort(comm);
         tutti_gpu_leave(&scope);
     }
-    pthread_mutex_unlock(&b->lock);
+    if (locked) pthread_mutex_unlock(&b->lock);
 }
 
 static void *nccl_last_event(struct tutti_device_backend *backend)
@@ -307,21 +302,18 @@ static bool is_over(struct nccl_backend *b, uint64_t deadline_ns)
     return !tutti_team_failed(b->team);
 }
 
-/* In agreement with the peers, who may not come to it in time. True: there is nothing to abort. */
-static bool take_leave(struct nccl_backend *b)
+/* Peers may still be reading what NCCL has here. True: all are done with it. */
+static bool peers_are_done(struct nccl_backend *b)
 {
-    struct tutti_gpu_scope scope;
-    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
-    if (tutti_gpu_enter(b->gpu, &scope) < 0) return false;
-    int result = b->library->comm_finalize(b->comm);
-    while (nccl_goes(result)) {
-        result = state_of(b);
-        if (result != NCCL_IN_PROGRESS || tutti_now_ns() >= until) break;
-        tutti_sleep_ns(NAP_NS);
+    struct tutti_board last;
+    const bool called = cuda_log_last(&b->boards[b->me]->log, &last);
+    for (uint32_t r = 0; r < b->n; r++) {
+        const struct cuda_log *log = &b->boards[r]->log;
+        if (r == b->me || atomic_load(&log->closed)) continue;
+        if (b->transport->ops->life(b->transport, b->members[r]) != TUTTI_LIFE_ALIVE) continue;
+        if (atomic_load(&b->captured) || (called && atomic_load(&log->over) < last.seq)) return false;
     }
-    if (result == NCCL_OK) result = b->library->comm_destroy(b->comm);
-    tutti_gpu_leave(&scope);
-    return result == NCCL_OK;
+    return true;
 }
 
 static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
@@ -330,7 +322,8 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
     const bool over = is_over(b, deadline_ns);
     nccl_watch_end(b);
     atomic_store(&b->boards[b->me]->log.closed, 1);
-    if (b->comm && over && take_leave(b)) b->comm = NULL;
+    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    while (over && b->made && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     nccl_stop(backend);
     discard(b);
 }

@@ -19,6 +19,7 @@ static const struct tutti_board *board_of(const struct nccl_backend *b, uint32_t
     const struct cuda_log *log = &b->boards[peer]->log;
     if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
     out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
+    out->completed = atomic_load(&log->over);
     return out;
 }
 
@@ -49,15 +50,34 @@ enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer)
 
 static bool find_error(struct nccl_backend *b)
 {
-    int state = NCCL_OK;
-    pthread_mutex_lock(&b->lock);
-    const int result = b->comm ? b->library->comm_state(b->comm, &state) : NCCL_OK;
+    int state = NCCL_OK, result = NCCL_OK;
+    if (pthread_mutex_trylock(&b->lock) != 0) return false; /* a call is within, and will say */
+    void *comm = __atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
+    if (comm) result = b->library->comm_state(comm, &state);
     pthread_mutex_unlock(&b->lock);
-    if (result == NCCL_OK && (state == NCCL_OK || state == NCCL_IN_PROGRESS)) return false;
-    const char *last = b->library->last_error(NULL);
-    tutti_fail(TUTTI_ERR_SYSTEM, "NCCL: %s%s%.200s", b->library->error_text(result == NCCL_OK ? state : result),
-               last && *last ? ": " : "", last ? last : "");
+    if (result == NCCL_OK && state == NCCL_OK) return false;
+    nccl_refused(b, result == NCCL_OK ? state : result, "NCCL");
     nccl_give_up(b, "a call by nccl", 0);
+    return true;
+}
+
+static void tell_late(struct nccl_backend *b, const struct nccl_mark *mark)
+{
+    struct tutti_board mine, theirs;
+    uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
+    for (uint32_t q = 0; q < b->n; q++)
+        if (q != b->me && is_behind(b, q)) peer = q;
+    own_call(b, atomic_load(&mark->seq), &mine);
+    tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, board_of(b, peer, &theirs));
+}
+
+/* A call that does not come out of NCCL, where it waits for peers. */
+static bool find_stuck(struct nccl_backend *b, uint64_t now)
+{
+    const struct nccl_mark *mark = &b->marks[atomic_load(&b->n_enqueued) % NCCL_MARKS];
+    const uint64_t since = atomic_load(&b->within_ns);
+    if (!since || now < since || now - since < atomic_load(&mark->timeout_ns)) return false;
+    tell_late(b, mark);
     return true;
 }
 
@@ -65,21 +85,17 @@ static bool find_error(struct nccl_backend *b)
 static bool find_late(struct nccl_backend *b, uint64_t now)
 {
     const uint64_t n = atomic_load(&b->n_enqueued);
-    struct tutti_board mine, theirs;
     if (n > NCCL_MARKS && b->n_over < n - NCCL_MARKS) b->n_over = n - NCCL_MARKS, b->turn_ns = 0;
     for (; b->n_over < n; b->n_over++, b->turn_ns = 0) {
         const struct nccl_mark *mark = &b->marks[b->n_over % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
         const uint64_t seq = atomic_load(&mark->seq), timeout_ns = atomic_load(&mark->timeout_ns);
+        if (status == TUTTI_OK && seq) atomic_store(&b->boards[b->me]->log.over, seq);
         if (status == TUTTI_OK) continue;
         if (status < 0) return nccl_give_up(b, "a call by nccl", seq), true;
         if (!b->turn_ns && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK) b->turn_ns = now;
         if (!b->turn_ns || now - b->turn_ns < timeout_ns) return false;
-        uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
-        for (uint32_t q = 0; q < b->n; q++)
-            if (q != b->me && is_behind(b, q)) peer = q;
-        own_call(b, seq, &mine);
-        tutti_team_tell_timeout(b->team, &mine, timeout_ns, peer, board_of(b, peer, &theirs));
+        tell_late(b, mark);
         return true;
     }
     return false;
@@ -117,13 +133,13 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
 
 static bool is_busy(struct nccl_backend *b)
 {
-    return b->n_over < atomic_load(&b->n_enqueued) || atomic_load(&b->captured);
+    return b->n_over < atomic_load(&b->n_enqueued) || atomic_load(&b->captured) || atomic_load(&b->within_ns);
 }
 
 /* True: there is nothing left to look after. */
 static bool look(struct nccl_backend *b, uint64_t now)
 {
-    if (tutti_team_failed(b->team) || find_error(b) || find_late(b, now)) return true;
+    if (tutti_team_failed(b->team) || find_error(b) || find_stuck(b, now) || find_late(b, now)) return true;
     return is_busy(b) && (find_mismatch(b) || find_lost(b, now));
 }
 
