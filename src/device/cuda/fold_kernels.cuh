@@ -31,6 +31,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cu
 #define CUDA_FOLD(name, reducer, ranks)                                                                                \
     CUDA_KERNEL(fold_##name##_##ranks, struct cuda_fold, x, 512)                                                       \
     {                                                                                                                  \
+        cuda_wait_for_launch();                                                                                        \
         cuda_fold_chunks<reducer, ranks>(x);                                                                           \
     }
 

@@ -26,5 +26,6 @@ CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
 
 CUDA_KERNEL(meet, struct cuda_meeting, x, CUDA_WARP)
 {
+    cuda_wait_for_launch();
     cuda_meet(x.call);
 }
