@@ -176,7 +176,6 @@ struct cuda_kernel {
 struct cuda_gpu {
     struct tutti_gpu seen;
     const struct cuda_driver *driver;
-    uint32_t n_uses;
     void *stream; /* for what is waited for at once */
     void **modules;
     size_t n_modules;

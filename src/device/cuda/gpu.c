@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Devices that this process has open, counted: their facts, primary contexts, who reaches whom. */
+/* Devices that this process has open, once each: their facts, primary contexts, who reaches whom. */
 
 #include "device/cuda/driver.h"
 
@@ -125,7 +125,7 @@ static enum tutti_status gpu_prepare(struct cuda_gpu *gpu)
     return status;
 }
 
-/* Also of what was half made. */
+/* Of what was half made. */
 static void gpu_destroy(struct cuda_gpu *gpu)
 {
     struct cuda_aside aside;
@@ -172,24 +172,14 @@ enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
     cuda_lock();
     enum tutti_status status = TUTTI_OK;
     if (!opened[ordinal]) status = gpu_create(driver, ordinal, &opened[ordinal]);
-    if (status == TUTTI_OK) {
-        opened[ordinal]->n_uses++;
-        *out = &opened[ordinal]->seen;
-    }
+    if (status == TUTTI_OK) *out = &opened[ordinal]->seen;
     cuda_unlock();
     return status;
 }
 
 void tutti_gpu_close(struct tutti_gpu *gpu)
 {
-    if (!gpu || cuda_forked()) return; /* a child's copies go with it */
-    cuda_lock();
-    struct cuda_gpu *own = cuda_gpu_of(gpu);
-    if (--own->n_uses == 0) {
-        opened[gpu->ordinal] = NULL;
-        gpu_destroy(own);
-    }
-    cuda_unlock();
+    (void)gpu; /* it stays for the next: see gpu.h */
 }
 
 /* ---- peers ---- */

@@ -37,6 +37,8 @@ int tutti_gpu_driver_version(void);
 /* Retains the primary context and loads the kernels that were built in, all of them, since loading one later could wait
  * for another that spins. UNSUPPORTED: none is there, or no kernels for it were built; SYSTEM, MEMORY. */
 enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out);
+/* Context and kernels stay with the process for who opens it next: loading takes long, and unloading would wait for
+ * whatever runs on the device. */
 void tutti_gpu_close(struct tutti_gpu *gpu);
 /* The device of the calling thread's current context, -1 if there is none. Never opens a driver that nobody uses: where
  * the process has not loaded it, the answer is -1. */
