@@ -91,6 +91,7 @@ struct cuda_part {
  * with each peer, so blocks * that >= the longest part), and `tiles_R` (any size). R names what the receiver does:
  * "move", or for a reduction the dtype ("bfloat16": any operation), or dtype and operation of the fast ones
  * ("bfloat16_sum"); and to that the most ranks that the kernel is for: "lines_bfloat16_sum_4", "tiles_move_16".
+ * Not all numbers exist for all of them: the least one that is enough serves.
  *
  * move: what comes from q goes to out + recv[q]; the own part (send[me] to recv[me], bytes equal) is copied unless it
  * is there already. Reductions: what comes from those q with recv[q].bytes > 0 and, if recv[me].bytes > 0, in +
