@@ -39,12 +39,18 @@ CUDA_DEVICE bool cuda_is_whole(uint32_t units, uint32_t whole)
     return (cuda_block() * units + units - 1) * cuda_threads() + (cuda_thread() | (CUDA_WARP - 1)) < whole;
 }
 
+/* Out of the way: each kernel has many places for it, and few calls scale. */
+template <typename R> CUDA_COLD cuda_words cuda_scale_unit(const struct cuda_call &call, cuda_words unit)
+{
+    return R::scale(unit, call.factor);
+}
+
 template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call &call, cuda_words unit)
 {
     if constexpr (R::moves)
         return unit;
     else
-        return call.scales ? R::scale(unit, call.factor) : unit;
+        return call.scales ? cuda_scale_unit<R>(call, unit) : unit;
 }
 
 /* The own part of a move, unless it is there already. */

@@ -42,24 +42,38 @@ CUDA_DEVICE uint32_t cuda_grain(const void *p, uint32_t bytes)
     return all & (0 - all);
 }
 
-template <bool WHOLE> CUDA_DEVICE cuda_words cuda_take_unit(const char *p, uint64_t left)
+/* Out of the way: each kernel has many places for it, which seldom run. */
+CUDA_COLD cuda_words cuda_take_ragged(const char *p, uint32_t bytes)
 {
-    if constexpr (WHOLE) return cuda_read_words(p);
-    const uint32_t bytes = left < 16 ? (uint32_t)left : 16, grain = cuda_grain(p, bytes);
-    if (grain == 16) return cuda_read_words(p);
+    const uint32_t grain = cuda_grain(p, bytes);
     if (grain == 8) return cuda_gather<uint64_t>(p, bytes);
     if (grain == 4) return cuda_gather<uint32_t>(p, bytes);
     return grain == 2 ? cuda_gather<uint16_t>(p, bytes) : cuda_gather<uint8_t>(p, bytes);
 }
 
-template <bool WHOLE> CUDA_DEVICE void cuda_give_unit(char *p, cuda_words unit, uint64_t left)
+CUDA_COLD void cuda_give_ragged(char *p, cuda_words unit, uint32_t bytes)
 {
-    if constexpr (WHOLE) return cuda_write_words(p, unit);
-    const uint32_t bytes = left < 16 ? (uint32_t)left : 16, grain = cuda_grain(p, bytes);
-    if (grain == 16) return cuda_write_words(p, unit);
+    const uint32_t grain = cuda_grain(p, bytes);
     if (grain == 8) return cuda_scatter<uint64_t>(p, unit, bytes);
     if (grain == 4) return cuda_scatter<uint32_t>(p, unit, bytes);
     return grain == 2 ? cuda_scatter<uint16_t>(p, unit, bytes) : cuda_scatter<uint8_t>(p, unit, bytes);
+}
+
+template <bool WHOLE> CUDA_DEVICE cuda_words cuda_take_unit(const char *p, uint64_t left)
+{
+    if constexpr (WHOLE) return cuda_read_words(p);
+    const uint32_t bytes = left < 16 ? (uint32_t)left : 16;
+    return cuda_grain(p, bytes) == 16 ? cuda_read_words(p) : cuda_take_ragged(p, bytes);
+}
+
+template <bool WHOLE> CUDA_DEVICE void cuda_give_unit(char *p, cuda_words unit, uint64_t left)
+{
+    if constexpr (WHOLE) return cuda_write_words(p, unit);
+    const uint32_t bytes = left < 16 ? (uint32_t)left : 16;
+    if (cuda_grain(p, bytes) == 16)
+        cuda_write_words(p, unit);
+    else
+        cuda_give_ragged(p, unit, bytes);
 }
 
 #endif
