@@ -62,7 +62,9 @@ bool mixed_open(struct rank *rank, struct mixed *out)
         out->on[s] = init;
         out->on[s].stream = out->streams[s];
     }
+    if (status == TUTTI_OK) status = tutti_comm_dup(rank->comm, &out->beside);
     if (status == TUTTI_OK) status = tutti_comm_set_device(rank->comm, device);
+    if (status == TUTTI_OK) status = tutti_barrier(out->beside, NULL, NULL);
     if (status == TUTTI_OK && tutti_comm_device(rank->comm) == device) return true;
     rank_fail(rank, __FILE__, __LINE__, "device %d: %s", (int)device, tutti_last_error()->text);
     return false;
@@ -71,7 +73,8 @@ bool mixed_open(struct rank *rank, struct mixed *out)
 void mixed_close(struct mixed *m)
 {
     tutti_comm_destroy(m->rank->comm);
-    m->rank->comm = NULL;
+    tutti_comm_destroy(m->beside);
+    m->rank->comm = m->beside = NULL;
     if (!m->gpu) return;
     for (int s = 0; s < MIXED_STREAMS; s++) tutti_gpu_stream_destroy(m->gpu, m->streams[s]);
     tutti_gpu_close(m->gpu);

@@ -29,10 +29,12 @@ void mixed_run_all(uint32_t least, bool forked, void (*function)(struct rank *ra
 struct mixed {
     struct rank *rank;
     const struct mixed_world *world;
-    struct tutti_gpu *gpu; /* NULL: none */
+    struct tutti_comm *beside; /* of the same ranks, for meeting where rank->comm is to fail */
+    struct tutti_gpu *gpu;     /* NULL: none */
     void *streams[MIXED_STREAMS];
     struct tutti_call_options on[MIXED_STREAMS]; /* options of calls on them */
 };
+/* All ranks have opened when one returns. */
 bool mixed_open(struct rank *rank, struct mixed *out);
 void mixed_close(struct mixed *m); /* and the rank's communicator */
 
