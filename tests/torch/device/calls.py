@@ -5,7 +5,7 @@ then. Each gives what has to be waited for, and the results with what they have 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -17,17 +17,25 @@ if TYPE == "tuttidev":
 
 DEVICE, SECOND = torch.device(TYPE, 0), torch.device(TYPE, 1)
 module = torch.get_device_module(TYPE)
-SLOW = 30  # milliseconds that a stream sleeps before it has the data
+SLOW = 30 if TYPE == "tuttidev" else 5  # milliseconds that a stream sleeps before it has the data
 COPY = 4  # milliseconds of a copy between device and host
 Pairs = List[Tuple[torch.Tensor, torch.Tensor]]  # on the device, and as it has to be
 
 
-def sleep(milliseconds: int, device: torch.device = DEVICE) -> None:
+def use_device_of(rank: int) -> torch.device:
+    """On GPUs each rank has its own, as far as they go."""
+    global DEVICE
+    DEVICE = torch.device(TYPE, rank % module.device_count())
+    module.set_device(DEVICE)
+    return DEVICE
+
+
+def sleep(milliseconds: int, device: Optional[torch.device] = None) -> None:
     """What is enqueued on the device's current stream from now on begins that much later."""
     if TYPE == "tuttidev":
-        module.sleep(milliseconds, device)
+        module.sleep(milliseconds, device or DEVICE)
     else:
-        with module.device(device):
+        with module.device(device or DEVICE):
             module._sleep(milliseconds * 2_000_000)  # cycles
 
 
@@ -42,8 +50,9 @@ def values(rank: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.
     return torch.randint(-8, 9, shape, generator=generator).to(dtype)
 
 
-def late(host: torch.Tensor, device: torch.device = DEVICE) -> torch.Tensor:
+def late(host: torch.Tensor, device: Optional[torch.device] = None) -> torch.Tensor:
     """On the device, but only when the stream has slept; until then it holds something else."""
+    device = device or DEVICE
     source = host.to(device)
     tensor = torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device=device)
     tensor.fill_(99)

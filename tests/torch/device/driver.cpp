@@ -163,6 +163,8 @@ bool is_pinned(const void *address)
 
 /* ---- streams ---- */
 
+Mark::~Mark() = default;
+
 void Mark::reach()
 {
     {
@@ -222,6 +224,22 @@ bool is_idle(int device, int64_t stream)
 int64_t next_stream(int device)
 {
     return 1 + machine().n_handed_out.at(size_t(device))++ % (n_streams - 1);
+}
+
+/* Without graphs. */
+void begin_capture(int64_t, int64_t)
+{
+    stop("there are no graphs");
+}
+
+int64_t end_capture(int64_t, int64_t)
+{
+    stop("there are no graphs");
+}
+
+void replay(int64_t, int64_t, int64_t)
+{
+    stop("there are no graphs");
 }
 
 int current_device()

@@ -11,6 +11,8 @@
  *   record   the allocator does not hear of other streams that use a block
  *   pinned   there is no pinned memory (which is not wrong) */
 
+#include <c10/core/DeviceType.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +23,17 @@
 namespace tuttidev
 {
 
-constexpr int n_devices = 2, n_streams = 16; /* stream 0 is the default one */
+/* Built with TUTTIDEV_CUDA it plays CUDA's part in a PyTorch without CUDA, on the stand-in for CUDA's driver
+ * (driver_cuda.cpp); else it is a device of its own, made of threads (driver.cpp). */
+#ifdef TUTTIDEV_CUDA
+constexpr c10::DeviceType kind = c10::DeviceType::CUDA;
+#define TUTTIDEV_KEY CUDA
+#else
+constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
+#define TUTTIDEV_KEY PrivateUse1
+#endif
+
+constexpr int n_devices = 2, n_streams = 32; /* stream 0 is the default one */
 
 bool is_broken(const char *what);
 
@@ -44,8 +56,13 @@ class Mark
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     bool reached_ = false;
+
+  public:
+    void *event = nullptr; /* of a driver that has events itself */
+    ~Mark();
 };
 using MarkPtr = std::shared_ptr<Mark>;
+double milliseconds_between(const Mark &from, const Mark &to); /* of a driver that has times */
 
 /* In order, one after the other, on the stream's own thread, which the first work starts. */
 void enqueue(int device, int64_t stream, std::function<void()> work);
@@ -60,6 +77,11 @@ int current_device();
 void set_current_device(int device);
 int64_t current_stream(int device);
 void set_current_stream(int device, int64_t stream);
+
+/* Graphs, of a driver that has them. */
+void begin_capture(int64_t device, int64_t stream);
+int64_t end_capture(int64_t device, int64_t stream);
+void replay(int64_t graph, int64_t device, int64_t stream);
 
 /* Memory of the host that may be copied to and from while the host goes on. */
 void *take_pinned(size_t bytes);

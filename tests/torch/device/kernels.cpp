@@ -37,7 +37,7 @@ class View
   public:
     explicit View(const Tensor &tensor)
         : data_(tensor.data_ptr()), sizes_(tensor.sizes().vec()), strides_(tensor.strides().vec()),
-          type_(tensor.scalar_type()), on_device_(tensor.is_privateuseone()), conj_(tensor.is_conj())
+          type_(tensor.scalar_type()), on_device_(tensor.device().type() == kind), conj_(tensor.is_conj())
     {
     }
     Tensor get() const
@@ -72,8 +72,8 @@ Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::opt
              std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format)
 {
     c10::OptionalDeviceGuard guard(device);
-    return at::detail::empty_generic(sizes, c10::GetAllocator(at::kPrivateUse1),
-                                     c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), at::dtype_or_default(type),
+    return at::detail::empty_generic(sizes, c10::GetAllocator(kind),
+                                     c10::DispatchKeySet(c10::DispatchKey::TUTTIDEV_KEY), at::dtype_or_default(type),
                                      format);
 }
 
@@ -81,8 +81,8 @@ Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::option
                      std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>)
 {
     c10::OptionalDeviceGuard guard(device);
-    return at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(at::kPrivateUse1),
-                                             c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+    return at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(kind),
+                                             c10::DispatchKeySet(c10::DispatchKey::TUTTIDEV_KEY),
                                              at::dtype_or_default(type));
 }
 
@@ -108,7 +108,7 @@ Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
 {
     if (to.numel() == 0) return to;
     Tensor source = from.expand(to.sizes());
-    c10::Device device = from.is_privateuseone() ? from.device() : to.device();
+    c10::Device device = from.device().type() == kind ? from.device() : to.device();
     bool through_host = from.is_cpu() || to.is_cpu();
     const Tensor &host = from.is_cpu() ? from : to;
     launch(device, [source = View(source), target = View(to), through_host] {
@@ -172,7 +172,16 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
     at::native::cpu_fallback(op, stack);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
+#ifdef TUTTIDEV_CUDA
+/* Of a device that PyTorch knows, it copies with kernels of its own. */
+Tensor &copy(Tensor &to, const Tensor &from, bool non_blocking)
+{
+    copy_from(from, to, non_blocking);
+    return to;
+}
+#endif
+
+TORCH_LIBRARY_IMPL(aten, TUTTIDEV_KEY, m)
 {
     m.impl("empty.memory_format", empty);
     m.impl("empty_strided", empty_strided);
@@ -190,9 +199,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("zero_", zero);
     m.impl("add_.Tensor", add);
     m.impl("mul_.Tensor", mul);
+#ifdef TUTTIDEV_CUDA
+    m.impl("copy_", copy);
+#endif
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
+TORCH_LIBRARY_IMPL(_, TUTTIDEV_KEY, m)
 {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
@@ -212,6 +224,16 @@ TORCH_LIBRARY(tuttidev, m)
     m.def("set_device(int device) -> ()", [](int64_t device) { set_current_device(int(device)); });
     m.def("sleep(int milliseconds, int device) -> ()", sleep);
     m.def("set_copy_delay(int milliseconds) -> ()", set_copy_delay);
+    m.def("current_stream(int device) -> int", [](int64_t device) { return current_stream(int(device)); });
+    m.def("set_stream(int device, int stream) -> ()",
+          [](int64_t device, int64_t stream) { set_current_stream(int(device), stream); });
+    m.def("next_stream(int device) -> int", [](int64_t device) { return next_stream(int(device)); });
+    m.def("synchronize(int device) -> ()", [](int64_t device) {
+        for (int64_t stream = 0; stream < n_streams; stream++) synchronize(int(device), stream);
+    });
+    m.def("begin_capture(int device, int stream) -> ()", begin_capture);
+    m.def("end_capture(int device, int stream) -> int", end_capture);
+    m.def("replay(int graph, int device, int stream) -> ()", replay);
 }
 
 } // namespace

@@ -18,7 +18,7 @@ namespace tuttidev
 namespace
 {
 
-constexpr auto type = c10::DeviceType::PrivateUse1;
+constexpr auto type = kind;
 
 int index_of(c10::Device device)
 {
@@ -195,6 +195,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
     bool queryEvent(void *event) const override { return static_cast<Event *>(event)->mark->is_reached(); }
     void synchronizeEvent(void *event) const override { static_cast<Event *>(event)->mark->wait(); }
+#ifdef TUTTIDEV_CUDA
+    double elapsedTime(void *from, void *to, c10::DeviceIndex) const override
+    {
+        return milliseconds_between(*static_cast<Event *>(from)->mark, *static_cast<Event *>(to)->mark);
+    }
+#endif
     void destroyEvent(void *event, c10::DeviceIndex) const noexcept override { delete static_cast<Event *>(event); }
 
     void recordDataPtrOnStream(const c10::DataPtr &data, const c10::Stream &stream) const override
@@ -205,6 +211,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 /* ---- hooks ---- */
 
+#ifndef TUTTIDEV_CUDA
 struct Hooks final : at::PrivateUse1HooksInterface {
     bool isBuilt() const override { return true; }
     bool isAvailable() const override { return true; }
@@ -237,10 +244,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     }
 };
 
+#endif
+
 const c10::impl::DeviceGuardImplRegistrar guard(type, new Guard);
 const bool registered = [] {
     c10::SetAllocator(type, &Allocator::get());
+#ifndef TUTTIDEV_CUDA
     at::RegisterPrivateUse1HooksInterface(new Hooks);
+#endif
     return true;
 }();
 
