@@ -104,6 +104,7 @@ struct tutti_comm {
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
+    bool named_device;          /* not merely the current one */
     uint32_t n_devices;         /* times that a device was opened, equal on all */
     bool guarded;               /* no device, but this process has some: their memory is refused */
     bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */

@@ -148,7 +148,7 @@ static enum tutti_status creation_run(struct creation *creation)
     if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
     TUTTI_TRY(tutti_comm_open_team(comm));
     TUTTI_TRY(tutti_comm_open_backend(comm));
-    if (world->devices) TUTTI_TRY(tutti_comm_open_device(comm, "comm_create", comm->wanted_device));
+    if (world->devices) TUTTI_TRY(tutti_comm_open_device(comm, "comm_create", comm->wanted_device, comm->named_device));
     tutti_comm_ready(comm);
     tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus%s",
               comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
@@ -218,6 +218,7 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     TUTTI_TRY_GOTO(status, tutti_comm_new(context, given->rank, given->n_ranks, &comm), err_free);
     const uint64_t *number = context->config.number;
     creation->comm = comm;
+    comm->named_device = given->device != TUTTI_DEVICE_AUTO;
     comm->wanted_device = tutti_device_resolve(&context->config, given->device); /* of this thread's context */
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);

@@ -54,7 +54,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
     }
     tutti_survivors_fini(&survivors);
     if (status >= 0) status = tutti_comm_open_backend(child);
-    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal);
+    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal, true);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         if (child) tutti_comm_discard(child);

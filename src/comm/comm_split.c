@@ -90,7 +90,7 @@ static enum tutti_status split(struct tutti_comm *comm, const char *name, int32_
     }
     tutti_free(entries);
     if (status >= 0 && child) status = tutti_comm_open_backend(child);
-    if (status >= 0 && child && comm->device) status = tutti_comm_open_device(child, name, comm->device->ordinal);
+    if (status >= 0 && child && comm->device) status = tutti_comm_open_device(child, name, comm->device->ordinal, true);
     if (status >= 0) {
         if (child) tutti_comm_ready(child);
         if (child)

@@ -45,14 +45,7 @@ int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted)
     if (!way_of(config)->devices || wanted == TUTTI_DEVICE_NONE) return TUTTI_DEVICE_NONE;
     if (wanted != TUTTI_DEVICE_AUTO) return (int32_t)wanted;
     int32_t current = tutti_gpu_current();
-    if (current < 0) return TUTTI_DEVICE_NONE;
-    struct tutti_gpu *gpu = NULL; /* one that can not be used was not asked for by anybody */
-    if (tutti_gpu_open(current, &gpu) < 0) {
-        tutti_log(TUTTI_LOG_INFO, "device %d is current, but is not used: %s", (int)current, tutti_last_error()->text);
-        return TUTTI_DEVICE_NONE;
-    }
-    tutti_gpu_close(gpu);
-    return current;
+    return current < 0 ? TUTTI_DEVICE_NONE : current;
 }
 
 /* ---- opening ---- */
@@ -91,7 +84,8 @@ static enum tutti_status gather(struct opening *opening, const void *mine, size_
     return status;
 }
 
-static enum tutti_status open_gpu(struct opening *opening, int32_t wanted)
+/* One that is merely current was asked for by nobody: where it can not be used, there is none. */
+static enum tutti_status open_gpu(struct opening *opening, int32_t wanted, bool named)
 {
     struct tutti_comm *comm = opening->comm;
     opening->device->ordinal = TUTTI_DEVICE_NONE;
@@ -102,6 +96,10 @@ static enum tutti_status open_gpu(struct opening *opening, int32_t wanted)
                           opening->name, (int)comm->rank, (int)wanted);
     if (tutti_gpu_open(wanted, &opening->device->gpu) < 0) {
         struct tutti_error why = *tutti_last_error();
+        if (!named) {
+            tutti_log(TUTTI_LOG_INFO, "device %d is current, but is not used: %s", (int)wanted, why.text);
+            return TUTTI_OK;
+        }
         return tutti_fail(why.status, "%s on rank %d: device %d can not be used: %s", opening->name, (int)comm->rank,
                           (int)wanted, why.text);
     }
@@ -134,9 +132,9 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
 }
 
 /* What this member has; no failure here keeps it from telling the others. */
-static void open_mine(struct opening *opening, int32_t wanted)
+static void open_mine(struct opening *opening, int32_t wanted, bool named)
 {
-    opening->mine.status = open_gpu(opening, wanted);
+    opening->mine.status = open_gpu(opening, wanted, named);
     if (opening->mine.status < 0) opening->failure = *tutti_last_error();
     opening->mine.has = opening->device->gpu != NULL;
     for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) {
@@ -298,7 +296,7 @@ static void undo(struct opening *opening)
     if (why.status < 0) tutti_fail_record(&why);
 }
 
-enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *name, int32_t wanted)
+enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *name, int32_t wanted, bool named)
 {
     struct opening opening = {.comm = comm, .name = name, .way = way_of(&comm->context->config)};
     opening.device = tutti_alloc(sizeof(*opening.device));
@@ -306,7 +304,7 @@ enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *na
     pthread_mutex_init(&opening.device->lock, NULL);
     opening.all = tutti_alloc_array((size_t)comm->size, sizeof(*opening.all));
     comm->n_devices++;
-    open_mine(&opening, wanted);
+    open_mine(&opening, wanted, named);
     enum tutti_status status = open_agreed(&opening);
     if (status < 0 || !comm->device) undo(&opening);
     tutti_free(opening.all);
@@ -388,12 +386,12 @@ static enum tutti_status set_device(struct tutti_comm *comm, int32_t wanted)
     struct tutti_error failure;
     if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     tutti_team_wait(comm->team, TUTTI_NEVER); /* works of what is over */
-    pthread_mutex_lock(&comm->lock); /* an abort looks at it */
+    pthread_mutex_lock(&comm->lock);          /* an abort looks at it */
     tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
     tutti_comm_free_device(comm);
     pthread_mutex_unlock(&comm->lock);
-    enum tutti_status status =
-        tutti_comm_open_device(comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted));
+    enum tutti_status status = tutti_comm_open_device(
+        comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted), wanted != TUTTI_DEVICE_AUTO);
     comm->guarded = !comm->device && tutti_gpu_in_use();
     return status;
 }

@@ -45,11 +45,12 @@ struct tutti_comm_device {
 extern const struct tutti_device_backend_ops *tutti_device_backends[TUTTI_MAX_DEVICE_BACKENDS];
 /* ARGUMENT: the option gpu is no way. */
 enum tutti_status tutti_device_option_check(const struct tutti_config *config);
-/* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. */
+/* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted);
 /* Collective, after the team and the back ends of CPUs, when no call is under way; `wanted` is a device or NONE. Sets
- * comm->device, or leaves it NULL on all members. UNSUPPORTED on all when one of them can not use its device. */
-enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *name, int32_t wanted);
+ * comm->device, or leaves it NULL on all members. UNSUPPORTED on all when one of them can not use a device that was
+ * named. */
+enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *name, int32_t wanted, bool named);
 /* Waits for what is enqueued, until deadline_ns, stops the rest, closes the back ends. The team is still there; when it
  * is gone, and with it the works, free. */
 void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns);
