@@ -122,6 +122,7 @@ static void call_until_a_death(struct rank *rank)
     struct gpu_rank g;
     pthread_t killer;
     uint64_t random = plan->delay_ns;
+    const uint32_t ahead = gpu_ranks_stand_in() ? 8 : 64; /* calls that are enqueued at once, and end one by one */
     enum tutti_status status = TUTTI_OK;
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
@@ -131,7 +132,7 @@ static void call_until_a_death(struct rank *rank)
     for (uint32_t i = 1; status == TUTTI_OK; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         status = call(&g, rank->comm, words, 1 + (size_t)(random >> 33) % WORDS);
-        if (i % 64 == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
+        if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
     }
     RANK_CHECK(rank, rank->index != VICTIM);
     check_death(&g, plan, words);

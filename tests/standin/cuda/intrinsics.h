@@ -33,7 +33,7 @@
     using name##_shared = type;                                                                                        \
     static const char name##_tag = 0;                                                                                  \
     name##_shared &name = *static_cast<name##_shared *>(cuda_standin_shared(&name##_tag, sizeof(name##_shared)))
-#define CUDA_SPINS 64
+#define CUDA_SPINS 4
 
 CUDA_DEVICE void *cuda_dynamic_shared()
 {
