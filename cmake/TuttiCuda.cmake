@@ -108,8 +108,9 @@ function(tutti_fatbin source fatbin)
   endforeach()
   list(GET TUTTI_NVCC_ARCHITECTURES -1 last)
   list(APPEND targets -gencode arch=compute_${last},code=compute_${last})
+  list(LENGTH TUTTI_NVCC_ARCHITECTURES n) # one thread each: the longest file bounds the build
   add_custom_command(OUTPUT ${out}
-    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include
+    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 --threads ${n} -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include
             -MD -MF ${out}.d -o ${out} ${source}
     DEPENDS ${source} DEPFILE ${out}.d COMMENT "Building CUDA kernels ${stem}" VERBATIM)
   set(${fatbin} ${out} PARENT_SCOPE)
