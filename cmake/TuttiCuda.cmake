@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Kernels of NVIDIA devices: each src/device/cuda/*.cu becomes a fatbin by nvcc, and all of them objects of the library,
-# with a table (images.c). CMake's own language CUDA is not used: it would link the toolkit's run time, and the tree must
-# build without one. Without nvcc the table is empty.
-set(TUTTI_CUDA auto CACHE STRING "Kernels for CUDA devices: auto (where nvcc is there and nothing is instrumented), on, off")
-set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "Compute capabilities to build kernels for; PTX of the last serves later ones")
+# Kernels of NVIDIA devices: each src/device/cuda/*.cu becomes a fatbin by nvcc, and all of them part of the library, with
+# a table (images.c). CMake's own language CUDA is not used: it would link the toolkit's run time, and the tree must build
+# without one. Without nvcc the table is empty. nvcc is slow: trees that test other things than kernels turn it off.
+set(TUTTI_CUDA auto CACHE STRING
+    "Kernels for CUDA devices: auto (where nvcc is there and nothing is instrumented), on, off")
+set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
+    "Compute capabilities to build kernels for; PTX of the last serves later ones")
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS auto on off)
 
-# Sets TUTTI_NVCC, TUTTI_NVCC_VERSION and TUTTI_NVCC_ARCHITECTURES in the caller's scope; TUTTI_NVCC is empty where there
-# are to be no kernels, and *why says so.
+# Sets TUTTI_NVCC, TUTTI_NVCC_VERSION and TUTTI_NVCC_ARCHITECTURES in the caller's scope; TUTTI_NVCC is empty where
+# there are to be no kernels, and *why says so.
 function(tutti_cuda_find why)
   set(TUTTI_NVCC "" PARENT_SCOPE)
   string(TOLOWER "${TUTTI_CUDA}" wanted)
@@ -110,8 +112,8 @@ function(tutti_fatbin source fatbin)
   list(APPEND targets -gencode arch=compute_${last},code=compute_${last})
   list(LENGTH TUTTI_NVCC_ARCHITECTURES n) # one thread each: the longest file bounds the build
   add_custom_command(OUTPUT ${out}
-    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 --threads ${n} -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include
-            -MD -MF ${out}.d -o ${out} ${source}
+    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 --threads ${n} -fatbin ${targets}
+            -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${out}.d -o ${out} ${source}
     DEPENDS ${source} DEPFILE ${out}.d COMMENT "Building CUDA kernels ${stem}" VERBATIM)
   set(${fatbin} ${out} PARENT_SCOPE)
 endfunction()
