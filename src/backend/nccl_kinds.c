@@ -10,6 +10,7 @@
 
 #define LATENCY_NS 11000. /* measured on H200: of a call alone, and what it moves then */
 #define BYTES_A_NS 300.
+#define UNEQUAL_NS 1e9 /* of v forms, whose size members do not all know: where nobody else can */
 
 /* ---- types and operations ---- */
 
@@ -207,8 +208,8 @@ bool nccl_can(const struct tutti_backend_call *call)
 double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call)
 {
     const struct tutti_call_info *info = &call->info;
-    const bool equal = !call->bind.v; /* else members do not all know how much it is */
-    const double bytes = equal ? (double)info->count * (double)tutti_dtype_bytes(info->dtype) : 0;
+    if (call->bind.v) return UNEQUAL_NS;
+    const double bytes = (double)info->count * (double)tutti_dtype_bytes(info->dtype);
     const double ranks = kinds[info->kind].times_n ? b->n - 1. : (b->n - 1.) / b->n;
     return LATENCY_NS + kinds[info->kind].factor * bytes * ranks / BYTES_A_NS;
 }
