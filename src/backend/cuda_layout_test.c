@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Scratch memory: whatever the number of ranks, the budget and the blocks, regions lie apart, within the budget, and
+ * where and as large as kernels take them to be. */
+
+#include "test.h"
+
+#include "backend/cuda.h"
+
+struct region {
+    uint64_t at, bytes;
+};
+
+/* From the contract with kernels (exchange.h), not from the code. */
+static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region *out)
+{
+    uint64_t rings = (uint64_t)n * l->n_blocks;
+    const struct region all[] = {
+        {l->lines, 2 * rings * 2 * l->line_bytes},
+        {l->sentinel[0], 2 * rings * l->sentinel_bytes},
+        {l->sentinel[1], n > 2 ? 2 * rings * l->sentinel_bytes : 0},
+        {l->begun, rings * 4},
+        {l->called, (uint64_t)l->n_blocks * 4},
+        {l->tiles, rings * l->n_tiles * l->tile_bytes},
+        {l->arrived, rings * 4},
+        {l->returned, rings * 4},
+        {l->sent, rings * 8},
+        {l->received, rings * 8},
+        {l->met, (uint64_t)n * 4},
+        {l->met_own, 4},
+    };
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) out[i] = all[i];
+    return TUTTI_ARRAY_LEN(all);
+}
+
+static void check(uint32_t n, size_t budget, uint32_t n_blocks)
+{
+    struct cuda_layout l;
+    struct region regions[16];
+    size_t bounce;
+    if (!cuda_layout(n, budget, n_blocks, &l, &bounce)) return;
+    size_t n_regions = regions_of(&l, n, regions);
+    assert_true(l.bytes + bounce <= budget);
+    assert_true(bounce >= n * (size_t)CUDA_SHARD_UNIT);
+    assert_true(l.n_blocks > 0 && l.n_blocks <= n_blocks);
+    assert_true(l.n_tiles >= 2 && l.tile_bytes % CUDA_LEAST_TILE == 0);
+    assert_true(l.line_bytes % 1024 == 0 && l.sentinel_bytes % 1024 == 0); /* blocks of 64 threads, a unit each */
+    for (size_t i = 0; i < n_regions; i++) {
+        assert_true(regions[i].at % 256 == 0 && regions[i].at + regions[i].bytes <= l.bytes);
+        for (size_t k = 0; k < i; k++)
+            assert_true(regions[i].at + regions[i].bytes <= regions[k].at ||
+                        regions[k].at + regions[k].bytes <= regions[i].at);
+    }
+    /* What is all ones when idle is what comes before the lines. */
+    assert_true(l.sentinel[0] + regions[1].bytes <= l.lines && l.sentinel[1] + regions[2].bytes <= l.lines);
+}
+
+static void regions_lie_apart(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= CUDA_MAX_RANKS; n++)
+        for (size_t budget = (size_t)1 << 20; budget <= (size_t)256 << 20; budget *= 2)
+            for (uint32_t blocks = 1; blocks <= CUDA_MAX_BLOCKS; blocks *= 2) check(n, budget, blocks);
+}
+
+static void budgets(void **state)
+{
+    struct cuda_layout l, less;
+    size_t bounce;
+    (void)state;
+    for (uint32_t n = 1; n <= CUDA_MAX_RANKS; n++) {
+        assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, CUDA_MAX_BLOCKS, &l, &bounce));
+        assert_true(l.n_blocks >= 64);
+        assert_true(l.bytes + bounce > CUDA_SCRATCH_DEFAULT / 4); /* it is used */
+        assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT / 4, CUDA_MAX_BLOCKS, &less, &bounce));
+        assert_true(less.bytes <= l.bytes && less.n_blocks <= l.n_blocks);
+        assert_false(cuda_layout(n, 4096, CUDA_MAX_BLOCKS, &less, &bounce));
+    }
+}
+
+static void blocks(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_blocks_for(132, 1), 128);
+    assert_int_equal(cuda_blocks_for(132, 2), 64);
+    assert_int_equal(cuda_blocks_for(132, 3), 32);
+    assert_int_equal(cuda_blocks_for(132, 16), 8);
+    assert_int_equal(cuda_blocks_for(1000, 1), CUDA_MAX_BLOCKS);
+    assert_int_equal(cuda_blocks_for(16, 8), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(regions_lie_apart), cmocka_unit_test(budgets),
+                                       cmocka_unit_test(blocks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Logs of calls: that two ranks differ is found, where they first do, however far one is ahead; that they agree is
+ * believed; what is overwritten is not read. */
+
+#include "test.h"
+
+#include "backend/cuda.h"
+
+#include <string.h>
+
+static struct cuda_log logs[2];
+
+static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
+{
+    const struct tutti_backend_call call = {.info = {.kind = TUTTI_ALL_REDUCE,
+                                                     .dtype = TUTTI_FLOAT32,
+                                                     .op = TUTTI_SUM,
+                                                     .root = -1,
+                                                     .count = count,
+                                                     .signature = tutti_mix64(count + 1)},
+                                            .seq = seq};
+    cuda_log_post(log, &call);
+}
+
+static void agree(void **state)
+{
+    struct tutti_board mine, theirs;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    assert_false(cuda_log_last(&logs[0], &mine));
+    for (uint64_t i = 1; i < 5 * CUDA_LOG_ENTRIES; i++) {
+        post(&logs[i & 1], (i + 1) / 2, (i + 1) / 2 % 7);
+        assert_false(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    }
+    assert_true(cuda_log_last(&logs[0], &mine));
+    assert_int_equal(mine.seq, 5 * CUDA_LOG_ENTRIES / 2 - 1);
+    assert_int_equal(mine.kind, TUTTI_ALL_REDUCE);
+}
+
+static void differ(void **state)
+{
+    struct tutti_board mine, theirs;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    for (uint64_t i = 1; i <= 20; i++) post(&logs[0], i, i == 17 ? 99 : 5);
+    for (uint64_t i = 1; i <= 16; i++) post(&logs[1], i, 5);
+    assert_false(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    for (uint64_t i = 17; i <= 40; i++) post(&logs[1], i, 5);
+    assert_true(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    assert_int_equal(mine.seq, 17);
+    assert_int_equal(mine.count, 99);
+    assert_int_equal(theirs.seq, 17);
+    assert_int_equal(theirs.count, 5);
+    assert_int_equal(theirs.dtype, TUTTI_FLOAT32);
+}
+
+/* Equal calls under other numbers are other calls: one has made calls on host memory between them. */
+static void numbers_differ(void **state)
+{
+    struct tutti_board mine, theirs;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    post(&logs[0], 1, 5), post(&logs[1], 1, 5);
+    post(&logs[0], 2, 5), post(&logs[1], 3, 5);
+    assert_true(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    assert_int_equal(mine.seq, 2);
+    assert_int_equal(theirs.seq, 3);
+}
+
+/* Told when the slow one has come as far as the other remembers, and not before from what is overwritten. */
+static void far_ahead(void **state)
+{
+    struct tutti_board mine, theirs;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    for (uint64_t i = 1; i <= 3 * CUDA_LOG_ENTRIES; i++) post(&logs[0], i, 5);
+    for (uint64_t i = 1; i <= 3 * CUDA_LOG_ENTRIES; i++) {
+        post(&logs[1], i, i == 2 * CUDA_LOG_ENTRIES + 50 ? 6 : 5);
+        bool seen = cuda_log_differ(&logs[0], &logs[1], &mine, &theirs);
+        assert_int_equal(seen, i >= 2 * CUDA_LOG_ENTRIES + 50);
+        if (seen) assert_int_equal(theirs.seq, 2 * CUDA_LOG_ENTRIES + 50);
+    }
+    assert_false(cuda_log_find(&logs[0], 2 * CUDA_LOG_ENTRIES, &mine));
+    assert_true(cuda_log_find(&logs[0], 2 * CUDA_LOG_ENTRIES + 2, &mine));
+    assert_int_equal(mine.seq, 2 * CUDA_LOG_ENTRIES + 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(agree), cmocka_unit_test(differ),
+                                       cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
