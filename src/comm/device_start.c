@@ -80,12 +80,29 @@ static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_requ
 
 /* ---- enqueuing ---- */
 
+/* Back ends put their own calls in order; those of another one come before, too. Not in a capture, which sees only what
+ * is captured in it. */
+static enum tutti_status follow_others(const struct tutti_comm_device *device,
+                                       const struct tutti_device_backend *backend, void *stream)
+{
+    for (uint32_t b = 0; b < device->n; b++) {
+        struct tutti_device_backend *other = device->backends[b];
+        void *event = other == backend ? NULL : other->ops->last_event(other);
+        uint64_t capture;
+        if (!event) continue;
+        TUTTI_TRY(tutti_gpu_capturing(device->gpu, stream, &capture));
+        if (!capture) TUTTI_TRY(tutti_gpu_stream_wait(device->gpu, stream, event));
+    }
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
                                        struct tutti_backend_call *call, void *stream)
 {
     struct tutti_error failure;
     if (tutti_team_failed(comm->team) && tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     call->seq = tutti_team_next(comm->team);
+    TUTTI_TRY(follow_others(comm->device, backend, stream));
     TUTTI_TRY(backend->ops->enqueue(backend, call, stream));
     tutti_team_count(comm->team);
     atomic_store_explicit(&comm->sequence, call->seq, memory_order_relaxed);
