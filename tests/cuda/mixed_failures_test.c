@@ -38,13 +38,23 @@ static void still_usable(struct mixed *m)
     mixed_free(m, memory);
 }
 
+static _Thread_local enum tutti_op operation = TUTTI_SUM;
+
+static void add(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype, void *arg)
+{
+    const float *a = left, *b = right;
+    float *sum = out;
+    (void)dtype, (void)arg;
+    for (size_t i = 0; i < count; i++) sum[i] = a[i] + b[i];
+}
+
 /* A call of rank and stream 0, and what it is told: the call itself on the host, the state behind a stream. */
 static enum tutti_status call(struct mixed *m, void *memory, size_t count, uint64_t timeout_ns)
 {
     struct tutti_call_options options = m->on[0];
     options.timeout_ns = timeout_ns;
     options.tag = "gradient";
-    return tutti_all_reduce(memory, memory, count, TUTTI_FLOAT32, TUTTI_SUM, m->rank->comm, &options, NULL);
+    return tutti_all_reduce(memory, memory, count, TUTTI_FLOAT32, operation, m->rank->comm, &options, NULL);
 }
 
 /* On a stream it is enqueued, unless the failure is known by then. */
@@ -155,6 +165,13 @@ static void refusals(struct rank *rank)
     mixed_close(&m);
 }
 
+/* The same where devices reach one another, and an operation of the user goes through the host. */
+static void death_in_operation(struct rank *rank)
+{
+    RANK_CHECK_OK(rank, tutti_op_create(rank->context, add, NULL, true, &operation));
+    death(rank);
+}
+
 /* ---- in which worlds ---- */
 
 static void deaths(void **state)
@@ -167,6 +184,8 @@ static void deaths(void **state)
             .n = 3, .devices = devices[i], .forked = true, .host = devices[i] == 0x7, .may_die = 0x2};
         assert_int_equal(mixed_run(&world, death), 0);
     }
+    struct mixed_world reached = {.n = 3, .devices = 0x7, .forked = true, .may_die = 0x2};
+    assert_int_equal(mixed_run(&reached, death_in_operation), 0);
 }
 
 static void (*const functions[])(struct rank *) = {refusals, abortion, mismatch, deadline};
