@@ -125,7 +125,8 @@ def progress(line: dict) -> None:
         us = "  ".join(f"{name} {time:.2f}" for name, time in line["us"].items())
         place = "in" if line["in_place"] else "out"
         wrong = f"  WRONG on {line['wrong']} ranks" if line["wrong"] else ""
-        print(f"{line['op']:15} {line['dtype']:9} {place:4}{line['bytes']:>11}  {us}{wrong}", file=sys.stderr, flush=True)
+        cell = f"{line['op']:15} {line['dtype']:9} {place:4}{line['bytes']:>11}"
+        print(f"{cell}  {us}{wrong}", file=sys.stderr, flush=True)
 
 
 # ---- telling ----
@@ -173,7 +174,8 @@ def geomeans(cells: list[dict], ours: str, against) -> str:
 
 def report(lines: list[dict]) -> list[str]:
     head = next((line for line in lines if "machine" in line), {})
-    text = [f"{head.get('ranks', '?')} x {head.get('machine', '?')}; us of a call, in brackets the peer and how many times tutti's."]
+    machine = f"{head.get('ranks', '?')} x {head.get('machine', '?')}"
+    text = [f"{machine}; us of a call, in brackets the peer and how many times tutti's."]
     text += [f"Without {name}: {why}." for name, why in head.get("unavailable", {}).items()]
     eager = next((line["eager_us"] for line in lines if "eager_us" in line), None)
     if eager:
