@@ -22,7 +22,9 @@
  * host. What fails on the device (a peer that dies, the deadline, which counts from when the call's turn comes) ends
  * the communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind
  * runs on with undefined results. A user-defined operation is carried out on the host, in the stream's order (not in a
- * capture).
+ * capture); so are all calls on device memory where some rank has no device, or devices do not reach one another. There
+ * a call on host memory waits until the calls before it have started, and at most 64 calls and 1 GiB of them are under
+ * way: who makes more waits.
  *
  * Errors: ARGUMENT and UNSUPPORTED before anything is
  * started; then PEER_DEAD, PEER_LEFT, TIMEOUT, MISMATCH, ABORTED, which also end the communicator (tutti_comm_state).
