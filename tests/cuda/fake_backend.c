@@ -47,8 +47,9 @@ static enum tutti_status fake_connect(struct tutti_device_backend *backend, cons
         right = right && me == i;
     }
     if (right) return TUTTI_OK;
+    tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u reaches nobody", fake->config.me);
     fake_close(backend, 0);
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u reaches nobody", fake->config.me);
+    return TUTTI_ERR_UNSUPPORTED;
 }
 
 static double fake_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
