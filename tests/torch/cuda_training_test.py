@@ -76,11 +76,11 @@ def ddp(rank: int, n: int, device: torch.device) -> List[float]:
 
 
 def ddp_hook(rank: int, n: int, device: torch.device) -> List[float]:
-    """Gradients in bfloat16 on the way: the hook goes on with the future of the call."""
+    """Gradients in float16 on the way: the hook goes on with the future of the call."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     net = nn.parallel.DistributedDataParallel(model().to(device), device_ids=[device.index])
-    net.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    net.register_comm_hook(None, default_hooks.fp16_compress_hook)
     return losses_of(net, share(rank, n), device, True)
 
 
@@ -154,7 +154,7 @@ def pipeline(rank: int, n: int, device: torch.device) -> List[float]:
 def graph_step(rank: int, n: int, device: torch.device) -> List[float]:
     """A whole step, its collectives included, captured once and replayed."""
     net = model().to(device)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     x, y = batch(0, share(rank, n), device)
     total = torch.zeros((), device=device)
 
@@ -187,9 +187,10 @@ def graph_step(rank: int, n: int, device: torch.device) -> List[float]:
     return losses
 
 
-# Largest difference of a loss, relative to it: of the types that gradients have on the way, over all steps.
+# Largest difference of a loss to that with nccl, relative to it; to that of one process it may be a hundred times as
+# large, since products of other shapes are rounded otherwise.
 WAYS = {
-    ddp: 1e-5, ddp_hook: 1e-5, amp: 2e-3, fsdp2: 1e-5, fsdp2_bfloat16: 2e-2, tensor_parallel: 1e-5,
+    ddp: 1e-5, ddp_hook: 1e-5, amp: 5e-4, fsdp2: 1e-5, fsdp2_bfloat16: 2e-2, tensor_parallel: 1e-5,
     tensor_parallel_compiled: 1e-5, pipeline: 1e-5, graph_step: 1e-5,
 }  # fmt: skip
 # What one process computes otherwise: other types on the way, another optimizer, gradients divided by more.
@@ -199,13 +200,13 @@ NOT_ALONE = (ddp_hook, fsdp2_bfloat16, graph_step)
 def compare(rank: int, n: int, store: dist.Store, way: Callable) -> str:
     with_nccl = dist.is_nccl_available() and torch.cuda.device_count() >= n
     ours = cuda_world.on_each(["tutti"], way, rank, n, store)[0]
-    assert all(loss == loss for loss in ours) and ours[-1] < ours[0], f"nothing is learnt: {ours}"
+    assert all(loss == loss for loss in ours) and ours[-2] < ours[0], f"nothing is learnt: {ours}"
     references = {}
     if with_nccl:
         references["nccl"] = (cuda_world.on_each(["nccl"], way, rank, n, store)[0], WAYS[way])
     if way not in NOT_ALONE:
         device = cuda_world.calls.use_device_of(rank)
-        references["one process"] = (alone(device, way is amp), max(WAYS[way], 1e-3))
+        references["one process"] = (alone(device, way is amp), 100 * WAYS[way])
     for name, (want, tolerance) in references.items():
         worst = max(abs(a - b) / abs(b) for a, b in zip(ours, want))
         assert worst <= tolerance, f"losses differ by {worst:.3g} from those of {name}: {ours} and {want}"

@@ -89,3 +89,5 @@ replaced = {
 }  # fmt: skip
 for name, function in replaced.items():
     setattr(torch.cuda, name, function)
+torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cuda")
+torch.accelerator.is_available = lambda: True
