@@ -39,6 +39,17 @@ static enum tutti_status make(struct tutti_survivors *survivors, uint32_t versio
     return status;
 }
 
+/* A survivor that dies now is one of the new communicator, which others may have already: all have it, and it fails. */
+static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_comm *child)
+{
+    enum tutti_status status = tutti_comm_open_backend(child);
+    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal, true);
+    if (status != TUTTI_ERR_PEER_DEAD) return status;
+    struct tutti_error why = *tutti_last_error();
+    tutti_team_fail(child->team, &why, true);
+    return TUTTI_OK;
+}
+
 static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
                                 struct tutti_comm **out)
 {
@@ -53,8 +64,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
         status = tutti_survivors_confirm(&survivors, version, status);
     }
     tutti_survivors_fini(&survivors);
-    if (status >= 0) status = tutti_comm_open_backend(child);
-    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal, true);
+    if (status >= 0) status = open_all(comm, child);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         if (child) tutti_comm_discard(child);
