@@ -38,7 +38,7 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, st
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
     out->tiles = take(&end, rings * grade->n_tiles * TILE_BYTES);
     out->begun = take(&end, rings * sizeof(uint32_t));
-    out->called = take(&end, (uint64_t)2 * n_blocks * sizeof(uint32_t));
+    out->called = take(&end, n_blocks * sizeof(uint64_t));
     out->arrived = take(&end, rings * sizeof(uint32_t));
     out->returned = take(&end, rings * sizeof(uint32_t));
     out->sent = take(&end, rings * sizeof(uint64_t));

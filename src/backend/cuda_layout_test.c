@@ -20,7 +20,7 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
         {l->sentinel[0], 2 * rings * l->sentinel_bytes},
         {l->sentinel[1], n > 2 ? 2 * rings * l->sentinel_bytes : 0},
         {l->begun, rings * 4},
-        {l->called, (uint64_t)l->n_blocks * 4},
+        {l->called, (uint64_t)l->n_blocks * 8},
         {l->tiles, rings * l->n_tiles * l->tile_bytes},
         {l->arrived, rings * 4},
         {l->returned, rings * 4},

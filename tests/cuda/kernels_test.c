@@ -247,7 +247,8 @@ static void set_counts(struct rig *rig, uint32_t count)
 {
     for (uint32_t r = 0; r < rig->n; r++) {
         for (uint32_t b = 0; b < BLOCKS; b++) {
-            rig_copy(rig, r, rig->scratch[r] + rig->layout.called + 4 * b, &count, 4);
+            const uint64_t called = count; /* nobody was heard of */
+            rig_copy(rig, r, rig->scratch[r] + rig->layout.called + 8 * b, &called, 8);
             for (uint32_t q = 0; q < rig->n; q++)
                 rig_copy(rig, r, rig->scratch[r] + rig->layout.begun + 4 * (q * BLOCKS + b), &count, 4);
         }
@@ -284,6 +285,10 @@ static void test_counts_wrap(void **state)
                                                .threads = 32,
                                                .units = 1,
                                                .seed = tutti_random64(&seed)};
+                line_call_run(&rig, &spec);
+            }
+            for (int k = 0; k < 10; k++) {
+                const struct line_spec spec = any_call(n);
                 line_call_run(&rig, &spec);
             }
             close_rig(&rig);

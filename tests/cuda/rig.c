@@ -62,7 +62,7 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
     l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
     l->tiles = take(&end, rings * shape->n_tiles * shape->tile_bytes);
     l->begun = take(&end, rings * sizeof(uint32_t));
-    l->called = take(&end, (uint64_t)2 * shape->n_blocks * sizeof(uint32_t));
+    l->called = take(&end, shape->n_blocks * sizeof(uint64_t));
     l->arrived = take(&end, rings * sizeof(uint32_t));
     l->returned = take(&end, rings * sizeof(uint32_t));
     l->sent = take(&end, rings * sizeof(uint64_t));

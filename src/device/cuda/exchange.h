@@ -53,8 +53,8 @@ struct cuda_layout {
         sentinel_bytes;   /* data bytes that one block moves to one peer in one call; multiples of 8 KiB */
     uint64_t lines;       /* [2 slots][source][block][2 * line_bytes] */
     uint64_t sentinel[2]; /* phase -> [2 slots][source][block][sentinel_bytes], all ones when idle */
-    uint64_t begun; /* uint32_t [source][block]: source has completed all its line and sentinel calls before that one */
-    uint64_t called; /* uint32_t [block]: own count of line and sentinel calls */
+    uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
+    uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
     /* tiles */
     uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times CUDA_LEAST_TILE */

@@ -61,9 +61,9 @@ template <bool WHOLE, typename Parts> CUDA_DEVICE void cuda_keep_own(const Parts
     cuda_give_unit<WHOLE>(x.out + part.at + at, unit, part.bytes - at);
 }
 
-/* Unit u of all parts to those who get it. */
+/* Unit u of all parts to those who get it; of a reduction's own part to *own. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
-CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u)
+CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words *own)
 {
     const uint32_t me = x.call.me;
     const uint64_t at = cuda_unit_at(x.units, u);
@@ -87,6 +87,8 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
                 Wire::put(x.call.base[q] + slot, Wire::proper(cuda_scaled<R>(x.call, unit)), cuda_turn_flag(*turn));
             else if constexpr (R::moves)
                 cuda_keep_own<WHOLE>(x, at, unit);
+            else
+                *own = unit;
         }
     }
 }
@@ -147,16 +149,19 @@ CUDA_DEVICE bool cuda_move_unit(const Parts &x, struct cuda_turn *turn, uint32_t
     return true;
 }
 
-/* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
+/* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold.
+ * `kept` is the own unit where there is one a thread; of several it is loaded again, while others are waited for. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
-CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint32_t u, bool *any, cuda_words *result)
+CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words kept, bool *any,
+                                   cuda_words *result)
 {
     const uint32_t me = x.call.me;
     const uint64_t at = cuda_unit_at(x.units, u);
     const struct cuda_inbox inbox = cuda_inbox_of<Wire, 0>(x.call, *turn, u);
     typename R::total total;
-    cuda_words own = {0, 0, 0, 0};
-    if (at < x.from(me).bytes) own = cuda_take_unit<WHOLE>(x.in + x.to(me).at + at, x.from(me).bytes - at);
+    cuda_words own = kept;
+    if (x.units > 1 && at < x.from(me).bytes)
+        own = cuda_take_unit<WHOLE>(x.in + x.to(me).at + at, x.from(me).bytes - at);
     *any = false;
     for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
         typename Wire::seen seen[CHUNK];
@@ -179,7 +184,7 @@ CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint3
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_turn *turn)
+CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words own)
 {
     for (uint32_t u = 0; u < x.units; u++) {
         if constexpr (R::moves) {
@@ -188,7 +193,7 @@ CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_t
             const uint64_t at = cuda_unit_at(x.units, u);
             cuda_words result;
             bool any;
-            if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, &any, &result)) return false;
+            if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
             if (any) cuda_give_unit<WHOLE>(x.out + x.from(x.call.me).at + at, result, x.x.result_bytes - at);
         }
     }
@@ -202,18 +207,24 @@ CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &exchange)
 {
     const struct cuda_exchange_parts x = {exchange.call, exchange,       exchange.in,
                                           exchange.out,  exchange.units, exchange.alike != 0};
+    cuda_words own = {0, 0, 0, 0};
+    cuda_follow_launch();
     struct cuda_turn turn = cuda_turn_begin(x.call);
     const bool whole = FAST && cuda_is_whole(x.units, exchange.whole);
     for (uint32_t u = 0; u < x.units; u++) {
         if (whole)
-            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(x, &turn, u);
+            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(x, &turn, u, &own);
         else
-            cuda_send_unit<Wire, R, MOST, 2, false>(x, &turn, u);
+            cuda_send_unit<Wire, R, MOST, 2, false>(x, &turn, u, &own);
     }
-    cuda_turn_count(x.call, turn);
+    const uint64_t block = cuda_unit_at(x.units, 0) - 16 * cuda_thread();
+    cuda_turn_tell(x, turn, block);
     if (turn.failed) return;
-    if (whole ? cuda_receive<Wire, R, MOST, CHUNK, FAST>(x, &turn) : cuda_receive<Wire, R, MOST, 2, false>(x, &turn))
-        cuda_turn_end(x.call, turn);
+    if (!(whole ? cuda_receive<Wire, R, MOST, CHUNK, FAST>(x, &turn, own)
+                : cuda_receive<Wire, R, MOST, 2, false>(x, &turn, own)))
+        return;
+    cuda_turn_count<MOST>(x, turn, block);
+    cuda_turn_end(x.call, turn);
 }
 
 #endif

@@ -32,13 +32,14 @@ template <uint32_t PHASE> struct cuda_shard_parts {
 
 /* Unit u of the own shard: folded, pushed to all, stored. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cuda_turn *turn, uint32_t u)
+CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cuda_turn *turn, uint32_t u,
+                                  cuda_words own)
 {
     const uint64_t at = cuda_unit_at(x.units, u);
     const struct cuda_part part = x.from(x.call.me);
     cuda_words result;
     bool any;
-    if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, &any, &result)) return false;
+    if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
     if (!any) return true;
     const uint64_t slot = Wire::slot(x.call, 1, turn->count, x.call.me) + Wire::place(u);
     CUDA_UNROLL
@@ -49,7 +50,7 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cu
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda_turn *turn)
+CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda_turn *turn, cuda_words own)
 {
     const struct cuda_shard_parts<0> inputs = {
         shot.call, shot, shot.in, shot.out, shot.units
@@ -58,7 +59,7 @@ CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda
         shot.call, shot, shot.in, shot.out, shot.units
     };
     for (uint32_t u = 0; u < shot.units; u++)
-        if (!cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u)) return false;
+        if (!cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u, own)) return false;
     for (uint32_t u = 0; u < shot.units; u++)
         if (!cuda_move_unit<Wire, 1, MOST, CHUNK, WHOLE>(results, turn, u)) return false;
     return true;
@@ -71,19 +72,24 @@ CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
     const struct cuda_shard_parts<0> inputs = {
         shot.call, shot, shot.in, shot.out, shot.units
     };
+    cuda_words own = {0, 0, 0, 0};
+    cuda_follow_launch();
     struct cuda_turn turn = cuda_turn_begin(shot.call);
     const bool whole = FAST && cuda_is_whole(shot.units, shot.whole);
     for (uint32_t u = 0; u < shot.units; u++) {
         if (whole)
-            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(inputs, &turn, u);
+            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(inputs, &turn, u, &own);
         else
-            cuda_send_unit<Wire, R, MOST, 2, false>(inputs, &turn, u);
+            cuda_send_unit<Wire, R, MOST, 2, false>(inputs, &turn, u, &own);
     }
-    cuda_turn_count(shot.call, turn);
+    const uint64_t block = cuda_unit_at(shot.units, 0) - 16 * cuda_thread();
+    cuda_turn_tell(inputs, turn, block);
     if (turn.failed) return;
-    if (whole ? cuda_finish_shots<Wire, R, MOST, CHUNK, FAST>(shot, &turn)
-              : cuda_finish_shots<Wire, R, MOST, 2, false>(shot, &turn))
-        cuda_turn_end(shot.call, turn);
+    if (!(whole ? cuda_finish_shots<Wire, R, MOST, CHUNK, FAST>(shot, &turn, own)
+                : cuda_finish_shots<Wire, R, MOST, 2, false>(shot, &turn, own)))
+        return;
+    cuda_turn_count<MOST>(inputs, turn, block);
+    cuda_turn_end(shot.call, turn);
 }
 
 #define SENTINEL2(name, reducer, most, chunk, fast)                                                                    \

@@ -3,21 +3,24 @@
 #define TUTTI_DEVICE_CUDA_TURN_CUH
 
 /* The turns that calls by lines and by sentinels take at the two slots that each rank has for each source and block.
- * All ranks launch the same grids in the same order, so that a block's own count of calls, `called`, is the same on all
- * of them: the number of the call, whose parity is its slot. Early in call c a block tells its peers that it has begun
- * it, so all before is over: its reads of their slots, its clearing of them. Before it writes into a peer's slot in
- * call c it needs that peer's `begun` at c - 1: then call c - 2, the last one that can have used the slot, is over
- * there. Nobody waits for ever: of the ranks that are furthest behind, at call m, each has what it needs, since all
- * others have told c - 1 >= m - 1.
+ * All ranks launch the same grids in the same order, so that a block's own count of calls is the same on all of them:
+ * the number of the call, whose parity is its slot. Before a rank writes into a peer's slot in call c, it has to know
+ * that the peer has begun call c - 1: then call c - 2, the last one that can have used the slot, is over there, with
+ * its reads and its clearing. It knows from the peer's data of call c - 1, as a rule; a peer that sends it nothing in a
+ * call stores `begun` there instead. So `called` of a block is its count and a mask of those who sent it something in
+ * the last call, and for all others it looks at `begun`. Nobody waits for ever: of the ranks that are furthest behind,
+ * at call m, each has what it needs, since all others have been in call m - 1.
  *
- * Why that orders memory: in q's kernel of call c - 1, `begun` is stored after the boundary between two kernels of one
- * stream, which is a release and an acquire of all that the one before did (a fence, hence with the store a release
- * pattern). A lane of each warp here loads it by an acquire, and the warp's barrier passes that on to the lanes that
- * store. So q's reads and clears of call c - 2 happen before this rank's writes of call c.
+ * Why that orders memory: between two kernels of a stream lies what is at least a fence. In the peer's kernel of call
+ * c - 1 any store comes after such a fence, hence with it makes a release pattern of all that call c - 2 did. The first
+ * thread of a block here read the data, and the next kernel's fence makes that an acquire pattern; `begun` is read by
+ * acquiring loads of one lane, which the warp's barrier passes on. So the peer's reads and clears of call c - 2 happen
+ * before this rank's writes of call c.
  *
- * Counts wrap after 2^32 calls, that is hours; comparisons are by difference. Flags of lines are the count modulo 2^31,
- * plus one, so never 0; and at the end of the last call of 2^31 on a slot, whatever its kind, its reader clears it:
- * nobody writes there before the reader has begun another call, and no flag of 2^31 calls ago is ever found. */
+ * Counts wrap after 2^32 calls, that is hours. What is found in `begun` is a call of the last 2^31, and right if it is
+ * c - 1, or c: nobody gets further before this rank has begun c. Flags of lines are the count modulo 2^31, plus one, so
+ * never 0; and at the end of the last call of 2^31 on a slot, whatever its kind, its reader clears it: nobody writes
+ * there before the reader has begun another call, and no flag of 2^31 calls ago is ever found. */
 
 #include "wait.cuh"
 
@@ -25,6 +28,7 @@
 
 struct cuda_turn {
     uint32_t count;
+    uint32_t heard; /* ranks that have begun the call before this one, as is known without asking */
     struct cuda_waiter waiter;
     bool paid; /* all peers have room */
     bool failed;
@@ -36,9 +40,9 @@ CUDA_DEVICE uint32_t *cuda_begun(const struct cuda_call &call, uint32_t at_rank,
     return reinterpret_cast<uint32_t *>(call.base[at_rank] + at);
 }
 
-CUDA_DEVICE uint32_t *cuda_called(const struct cuda_call &call)
+CUDA_DEVICE uint64_t *cuda_called(const struct cuda_call &call)
 {
-    return reinterpret_cast<uint32_t *>(call.base[call.me] + call.layout.called) + cuda_block();
+    return reinterpret_cast<uint64_t *>(call.base[call.me] + call.layout.called) + cuda_block();
 }
 
 /* Bytes from a rank's scratch to the slot of a source for this block, of rings that begin at `rings`. */
@@ -49,37 +53,73 @@ CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uin
     return rings + row * block_bytes;
 }
 
-/* Begins with the loads that everything waits for. */
+/* The first thing to do. Launches may be allowed to overlap: then the next one may take its place now, and waits here
+ * until this one is over. */
+CUDA_DEVICE void cuda_follow_launch(void)
+{
+    cuda_wait_for_launch();
+    cuda_launch_next();
+}
+
+/* With the load that everything waits for. */
 CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call)
 {
-    return cuda_turn{cuda_load_u32(cuda_called(call)), {0, 0}, false, false};
+    const uint64_t called = cuda_load_u64(cuda_called(call));
+    return cuda_turn{(uint32_t)called, (uint32_t)(called >> 32), {0, 0}, false, false};
+}
+
+/* Waits for the peers that have not been heard of: by whole warps. */
+CUDA_COLD bool cuda_turn_ask(const struct cuda_call &call, uint32_t count, uint32_t heard)
+{
+    struct cuda_waiter waiter = {0, 0};
+    const uint32_t peer = cuda_lane();
+    bool room = true;
+    if (peer < call.n && peer != call.me && !(heard >> peer & 1)) {
+        const uint32_t *begun = cuda_begun(call, call.me, peer);
+        while (room && cuda_acquire_u32(begun) - (count - 1) > 1) room = cuda_go_on(&waiter, call, peer);
+    }
+    room = cuda_all(room);
+    cuda_sync_warp();
+    return room;
 }
 
 /* Before the first store to a peer, after the loads of what is stored: by whole warps. */
 CUDA_DEVICE bool cuda_turn_pay(const struct cuda_call &call, struct cuda_turn *turn)
 {
     if (turn->paid || turn->failed) return turn->paid;
-    const uint32_t peer = cuda_lane();
-    bool room = true;
-    if (peer < call.n && peer != call.me) {
-        const uint32_t *begun = cuda_begun(call, call.me, peer);
-        while (room && (int32_t)(cuda_acquire_u32(begun) - (turn->count - 1)) < 0)
-            room = cuda_go_on(&turn->waiter, call, peer);
-    }
-    turn->paid = cuda_all(room);
+    const uint32_t all = (1u << call.n) - 1;
+    turn->paid = (turn->heard | 1u << call.me) == all || cuda_turn_ask(call, turn->count, turn->heard);
     turn->failed = !turn->paid;
-    cuda_sync_warp();
     return turn->paid;
 }
 
-/* By all threads, after the first stores to peers, which it must not delay: tells peers that this call has begun, and
- * counts it. Nothing that is stored to a peer at a kernel's end would be faster. */
-CUDA_DEVICE void cuda_turn_count(const struct cuda_call &call, const struct cuda_turn &turn)
+/* The last call on each slot of 2^31. */
+CUDA_DEVICE bool cuda_turn_is_last(const struct cuda_turn &turn)
+{
+    return (turn.count + 2) % CUDA_PERIOD < 2;
+}
+
+/* By all threads, after the first stores to peers, which it must not delay: tells those peers of the call that this
+ * block sends nothing; and all of them once in a while, so that `begun` is never so old that it seems new. */
+template <typename Parts> CUDA_DEVICE void cuda_turn_tell(const Parts &x, const struct cuda_turn &turn, uint64_t first)
 {
     const uint32_t peer = cuda_thread();
-    if (peer < call.n && peer != call.me) cuda_store_u32(cuda_begun(call, peer, call.me), turn.count);
+    if (peer < x.call.n && peer != x.call.me && (first >= x.to(peer).bytes || cuda_turn_is_last(turn)))
+        cuda_store_u32(cuda_begun(x.call, peer, x.call.me), turn.count);
     cuda_sync_block(); /* all threads have read the count */
-    if (cuda_thread() == 0) cuda_store_u32(cuda_called(call), turn.count + 1);
+}
+
+/* By all threads, after everything that the first thread waits for. `first`: where the block's first unit is in parts.
+ */
+template <uint32_t MOST, typename Parts>
+CUDA_DEVICE void cuda_turn_count(const Parts &x, const struct cuda_turn &turn, uint64_t first)
+{
+    if (cuda_thread() > 0) return;
+    uint32_t heard = 0;
+    CUDA_UNROLL
+    for (uint32_t q = 0; q < MOST; q++)
+        if (q < x.call.n && first < x.from(q).bytes) heard |= 1u << q;
+    cuda_store_u64(cuda_called(x.call), (uint64_t)heard << 32 | (uint32_t)(turn.count + 1));
 }
 
 CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)
@@ -90,7 +130,7 @@ CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)
 /* By all threads, after everything else. */
 CUDA_DEVICE void cuda_turn_end(const struct cuda_call &call, const struct cuda_turn &turn)
 {
-    if ((turn.count + 2) % CUDA_PERIOD >= 2) return;
+    if (!cuda_turn_is_last(turn)) return;
     cuda_sync_block(); /* all lines of this call have been read */
     const uint64_t bytes = (uint64_t)2 * call.layout.line_bytes;
     for (uint32_t q = 0; q < call.n; q++) {
