@@ -109,7 +109,7 @@ enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, st
     if (status >= 0) {
         struct tutti_request request = persistent->request;
         request.work = work;
-        request.tables = NULL; /* the recording's */
+        request.tables = NULL;                  /* the recording's */
         status = tutti_request_route(&request); /* the communicator may have another device by now */
         if (status >= 0) status = tutti_request_dispatch(&request);
         tutti_comm_leave(comm);
