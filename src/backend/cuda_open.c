@@ -297,7 +297,10 @@ static double cuda_score(const struct tutti_device_backend *backend, const struc
     struct cuda_place place;
     double ns;
     place_for(b, call, &place);
-    return cuda_choose(&place, call, call->method ? call->method : b->forced, &ns) ? ns : HUGE_VAL;
+    const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, &ns);
+    /* A call says what it wants, while the option asks for it where it can be had. */
+    bool other = call->method && b->n > 1 && chosen && strcmp(chosen->name, call->method) != 0;
+    return chosen && !other ? ns : HUGE_VAL;
 }
 
 static size_t cuda_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,

@@ -278,6 +278,10 @@ void tutti_request_call(const struct tutti_request *request, struct tutti_backen
     call->stride = 0;
     call->within = false;
     names_backend(request->options.algorithm, &call->method);
+    if (request->device && request->options.algorithm) { /* "cuda:METHOD": it was looked at when that was chosen */
+        const char *colon = strchr(request->options.algorithm, ':');
+        call->method = colon ? colon + 1 : NULL;
+    }
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);
     tutti_request_info(request, &call->info);

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copy engines: calls in windows, forced to that method, on data that change from call to call; captured, too. Numbers
+ * are small and whole, so that sums are exact in any order. */
+
+#include "test.h"
+
+#include "gpu_ranks.h"
+
+#include <string.h>
+
+enum { UNITS = 40, ROUNDS = 6, SHARD = 32 }; /* floats: of 128 bytes */
+
+struct scene {
+    struct gpu_rank g;
+    struct tutti_window *window;
+    float *in, *out, *got;
+    struct tutti_call_options options;
+    size_t count; /* of a block; of all_reduce and broadcast: all */
+};
+
+static float value(int32_t rank, size_t i, uint32_t round)
+{
+    return (float)((i * 7 + (size_t)rank * 13 + round * 29) % 101);
+}
+
+static void give(struct scene *s, float *to, size_t n, uint32_t round)
+{
+    for (size_t i = 0; i < n; i++) s->got[i] = value(s->g.rank->index, i, round);
+    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, to, s->got, n * sizeof(float)));
+}
+
+static bool take(struct scene *s, size_t n)
+{
+    return tutti_gpu_stream_sync(s->g.gpu, s->g.stream) >= 0 &&
+           tutti_gpu_copy_now(s->g.gpu, s->got, s->out, n * sizeof(float)) >= 0;
+}
+
+static void all_reduces(struct scene *s, uint32_t round)
+{
+    struct rank *rank = s->g.rank;
+    size_t n = s->count * (size_t)rank->n;
+    give(s, s->in, n, round);
+    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    RANK_CHECK(rank, take(s, n));
+    for (size_t i = 0; i < n; i++) {
+        float want = 0;
+        for (int32_t q = 0; q < rank->n; q++) want += value(q, i, round);
+        RANK_CHECK(rank, s->got[i] == want);
+    }
+}
+
+static void all_gathers(struct scene *s, uint32_t round)
+{
+    struct rank *rank = s->g.rank;
+    float *own = round % 2 ? s->out + (size_t)rank->index * s->count : s->in; /* in place, or not */
+    give(s, own, s->count, round);
+    RANK_CHECK_OK(rank, tutti_all_gather(own, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
+    RANK_CHECK(rank, take(s, s->count * (size_t)rank->n));
+    for (size_t i = 0; i < s->count * (size_t)rank->n; i++)
+        RANK_CHECK(rank, s->got[i] == value((int32_t)(i / s->count), i % s->count, round));
+}
+
+static void all_to_alls(struct scene *s, uint32_t round)
+{
+    struct rank *rank = s->g.rank;
+    size_t mine = (size_t)rank->index * s->count;
+    give(s, s->in, s->count * (size_t)rank->n, round);
+    RANK_CHECK_OK(rank, tutti_all_to_all(s->in, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
+    RANK_CHECK(rank, take(s, s->count * (size_t)rank->n));
+    for (size_t i = 0; i < s->count * (size_t)rank->n; i++)
+        RANK_CHECK(rank, s->got[i] == value((int32_t)(i / s->count), mine + i % s->count, round));
+}
+
+static void broadcasts(struct scene *s, uint32_t round)
+{
+    struct rank *rank = s->g.rank;
+    int32_t root = (int32_t)round % rank->n;
+    size_t n = s->count * (size_t)rank->n;
+    give(s, s->out, n, round);
+    RANK_CHECK_OK(rank, tutti_broadcast(s->out, n, TUTTI_FLOAT32, root, rank->comm, &s->options, NULL));
+    RANK_CHECK(rank, take(s, n));
+    for (size_t i = 0; i < n; i++) RANK_CHECK(rank, s->got[i] == value(root, i, round));
+}
+
+/* The all_reduce of a graph, with forks to the own stream and back, replayed on changing data. */
+static void replays(struct scene *s)
+{
+    struct rank *rank = s->g.rank;
+    size_t n = s->count * (size_t)rank->n;
+    void *graph = NULL;
+    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_end(s->g.gpu, s->g.stream, &graph));
+    for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) {
+        give(s, s->in, n, round);
+        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s->g.gpu, graph, s->g.stream));
+        RANK_CHECK(rank, take(s, n));
+        for (size_t i = 0; i < n; i++) {
+            float want = 0;
+            for (int32_t q = 0; q < rank->n; q++) want += value(q, i, round);
+            RANK_CHECK(rank, s->got[i] == want);
+        }
+    }
+    tutti_gpu_graph_destroy(s->g.gpu, graph);
+}
+
+static void run(struct rank *rank)
+{
+    static void (*const kinds[])(struct scene *, uint32_t) = {all_reduces, all_gathers, all_to_alls, broadcasts};
+    struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT, .count = UNITS * SHARD};
+    if (!gpu_rank_open(rank, &s.g)) return;
+    size_t n = s.count * (size_t)rank->n;
+    s.options.stream = s.g.stream;
+    s.options.algorithm = "cuda:engines";
+    s.got = malloc(n * sizeof(float));
+    s.in = (float *)gpu_rank_words(&s.g, n);
+    if (!s.got || !s.in) return;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, n * sizeof(float), (void **)&s.out));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, n * sizeof(float), &s.window));
+    /* What is named is what is done, or nothing. */
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
+                     tutti_all_gather(s.out, s.in, 1, TUTTI_FLOAT32, rank->comm, &s.options, NULL));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) kinds[k](&s, round);
+    if (!rank->failure[0]) replays(&s);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(s.window);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s.out));
+    tutti_gpu_free(s.g.gpu, s.in);
+    free(s.got);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&s.g);
+}
+
+static void engines(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        struct ranks_config config = {.n = n, .forked = true, .deadline_s = 100};
+        assert_int_equal(ranks_run(&config, run), 0);
+    }
+}
+
+int main(void)
+{
+    gpu_ranks_need_device();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(engines)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
