@@ -189,7 +189,7 @@ static void named(struct rank *rank)
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &options, NULL));
     options.algorithm = "cuda:known";
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &options, NULL));
-    RANK_CHECK(rank, f.fake->n == 2);
+    RANK_CHECK(rank, f.fake->n == 2 && last(&f)->known && !f.fake->entries[0].known);
     options.algorithm = "cuda:unknown";
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"cuda:unknown\" can not run this call",
                      SUM(&f, f.a, f.b, N, &options, NULL));

@@ -77,6 +77,7 @@ static void write_down(struct fake *fake, enum fake_type type, const struct tutt
 {
     struct fake_entry *entry = entry_add(fake, type, stream);
     entry->kind = call->info.kind, entry->seq = call->seq, entry->count = call->info.count, entry->n = n;
+    entry->known = call->method && strcmp(call->method, "known") == 0;
     entry->input = call->bind.input, entry->output = call->bind.output;
 }
 

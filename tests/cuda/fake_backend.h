@@ -15,6 +15,7 @@ struct fake_entry {
     enum fake_type type;
     enum tutti_kind kind;
     uint64_t seq, count;
+    bool known; /* by the method of that name */
     const void *input;
     void *output, *stream;
     size_t n; /* messages; calls of the batch from this one on */
