@@ -142,7 +142,8 @@ struct cuda_backend {
     char *bases[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
     struct cuda_place place;
-    struct { /* the fast one, else the general one */
+    bool alone; /* no GPU serves two members */
+    struct {    /* the fast one, else the general one */
         void *any, *sum;
     } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
     void *meet;
@@ -157,7 +158,6 @@ struct cuda_backend {
     struct cuda_fold fold;
     struct cuda_meeting meeting;
     void *event, *stream; /* event: after the last eager call, on stream */
-    bool enqueued;
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;

@@ -19,7 +19,7 @@ enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_
         bool chained = *capture == b->capture && stream != b->capture_stream;
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
-    if (!b->enqueued || stream == b->stream) return TUTTI_OK;
+    if (atomic_load_explicit(&b->n_enqueued, memory_order_relaxed) == 0 || stream == b->stream) return TUTTI_OK;
     return tutti_gpu_stream_wait(b->gpu, stream, b->event);
 }
 
@@ -34,7 +34,6 @@ enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t 
     }
     TUTTI_TRY(tutti_gpu_event_record(b->gpu, b->event, stream));
     b->stream = stream;
-    b->enqueued = true;
     atomic_store(&b->last_seq, b->posted_seq);
     atomic_fetch_add(&b->n_enqueued, 1);
     cuda_watch_wake();
@@ -74,6 +73,15 @@ static void *kernel_of(const struct cuda_backend *b, const struct tutti_backend_
     return step->folds && sums && sum ? sum : b->kernels[step->protocol][reducer].any;
 }
 
+/* Small launches may take their places before what is ahead of them is over: they leave room for all others. Of the
+ * kernels, those of lines and sentinels wait by themselves. */
+static bool overlaps(const struct cuda_backend *b, const struct cuda_step *step)
+{
+    const bool waits =
+        step->protocol == CUDA_LINES || step->protocol == CUDA_SENTINEL || step->protocol == CUDA_SENTINEL2;
+    return waits && b->alone && step->blocks * step->threads <= 16384;
+}
+
 static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream)
 {
     struct cuda_step *step = &b->step;
@@ -97,8 +105,11 @@ static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backe
     } else if (step->protocol != CUDA_TILES) {
         cuda_exchange_seal(x);
     }
-    struct tutti_gpu_launch how = {
-        .kernel = kernel_of(b, call, step), .stream = stream, .blocks = step->blocks, .threads = step->threads};
+    struct tutti_gpu_launch how = {.kernel = kernel_of(b, call, step),
+                                   .stream = stream,
+                                   .blocks = step->blocks,
+                                   .threads = step->threads,
+                                   .overlaps = overlaps(b, step)};
     return tutti_gpu_launch(b->gpu, &how, args);
 }
 

@@ -169,6 +169,7 @@ err_free:
 struct agreed {
     size_t budget;
     uint32_t n_blocks;
+    bool shared; /* some GPU by several members */
 };
 
 static void read_card(const void *cards, size_t stride, uint32_t r, struct card *out)
@@ -181,7 +182,7 @@ static enum tutti_status agree(const struct cuda_backend *b, const void *cards, 
 {
     struct card mine, card, other;
     read_card(cards, stride, b->me, &mine);
-    *out = (struct agreed){SIZE_MAX, CUDA_MAX_BLOCKS};
+    *out = (struct agreed){SIZE_MAX, CUDA_MAX_BLOCKS, false};
     for (uint32_t r = 0; r < b->n; r++) {
         uint32_t sharing = 0;
         read_card(cards, stride, r, &card);
@@ -191,6 +192,7 @@ static enum tutti_status agree(const struct cuda_backend *b, const void *cards, 
             read_card(cards, stride, q, &other);
             sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
         }
+        out->shared |= sharing > 1;
         uint32_t n_blocks = cuda_blocks_for(card.n_sms, sharing);
         if (n_blocks < out->n_blocks) out->n_blocks = n_blocks;
         if (card.scratch_bytes < out->budget) out->budget = card.scratch_bytes;
@@ -201,6 +203,7 @@ static enum tutti_status agree(const struct cuda_backend *b, const void *cards, 
 static enum tutti_status lay_out(struct cuda_backend *b, const struct agreed *agreed)
 {
     struct cuda_place *place = &b->place;
+    b->alone = !agreed->shared;
     if (!cuda_layout(b->n, agreed->budget, agreed->n_blocks, &place->layout, &place->bounce_bytes))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "%zu bytes of scratch memory and %u blocks of a GPU are not enough for cuda among %u ranks",
@@ -322,7 +325,7 @@ static size_t cuda_candidates(const struct tutti_device_backend *backend, const 
 static void *cuda_last_event(struct tutti_device_backend *backend)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    return b->enqueued ? b->event : NULL;
+    return atomic_load(&b->n_enqueued) ? b->event : NULL;
 }
 
 static size_t cuda_scratch_used(const struct tutti_device_backend *backend)

@@ -61,12 +61,27 @@ enum {
     CUDA_CAPTURE_ADD_DEPENDENCIES = 0,
     CUDA_CAPTURE_SET_DEPENDENCIES = 1,
     CUDA_WAIT_VALUE_GEQ = 0,
+    CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6,
 };
 struct cuda_uuid {
     unsigned char bytes[16];
 };
 struct cuda_ipc_handle {
     unsigned char bytes[TUTTI_GPU_HANDLE_BYTES];
+};
+struct cuda_launch_attribute {
+    int id;
+    char unused[8 - sizeof(int)];
+    union {
+        int flag;
+        char all[64];
+    } value;
+};
+struct cuda_launch_config {
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream;
+    struct cuda_launch_attribute *attributes;
+    unsigned n_attributes;
 };
 
 /* X(member, symbol, parameters). NEEDED: of every driver since 12.0; LATER: came after it, NULL where it is not there.
@@ -124,6 +139,8 @@ struct cuda_ipc_handle {
     NEEDED(launch, cuLaunchKernel,                                                                                     \
            (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,     \
             unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))                   \
+    LATER(launch_by, cuLaunchKernelEx,                                                                                 \
+          (const struct cuda_launch_config *config, void *function, void **parameters, void **extra))                  \
     NEEDED(launch_host, cuLaunchHostFunc, (void *stream, void (*function)(void *arg), void *arg))                      \
     NEEDED(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                               \
     NEEDED(capture_begin, cuStreamBeginCapture_v2, (void *stream, int mode))                                           \

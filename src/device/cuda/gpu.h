@@ -113,6 +113,8 @@ void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name);
 struct tutti_gpu_launch {
     void *kernel, *stream;
     uint32_t blocks, threads, shared_bytes;
+    bool overlaps; /* the kernel itself waits for all before it in the stream: where the device knows how, its blocks
+                      take their places before that is over */
 };
 /* args: the kernel's one parameter, a struct by value. The caller's context must be the gpu's (tutti_gpu_enter). */
 enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args);

@@ -150,9 +150,32 @@ void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name)
     return found ? found->function : NULL;
 }
 
+/* Before 12.3 the driver does not capture it. */
+static bool may_overlap(const struct tutti_gpu *gpu)
+{
+    return gpu->capability >= 90 && cuda_calls(gpu)->launch_by && cuda_calls(gpu)->version >= 12030;
+}
+
+static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, void **parameters)
+{
+    struct cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value = {.flag = 1}};
+    const struct cuda_launch_config config = {.grid = {launch->blocks, 1, 1},
+                                              .block = {launch->threads, 1, 1},
+                                              .shared_bytes = launch->shared_bytes,
+                                              .stream = launch->stream,
+                                              .attributes = &attribute,
+                                              .n_attributes = 1};
+    return cuda_calls(gpu)->launch_by(&config, launch->kernel, parameters, NULL);
+}
+
 enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args)
 {
     void *parameters[] = {(void *)(uintptr_t)args}; /* it is only read */
+    if (launch->overlaps && may_overlap(gpu)) {
+        const int outcome = launch_overlapping(gpu, launch, parameters);
+        return __builtin_expect(outcome == CUDA_RESULT_OK, 1) ? TUTTI_OK
+                                                              : cuda_result(gpu, outcome, "cuLaunchKernelEx");
+    }
     const int result = cuda_calls(gpu)->launch(launch->kernel, launch->blocks, 1, 1, launch->threads, 1, 1,
                                                launch->shared_bytes, launch->stream, parameters, NULL);
     return __builtin_expect(result == CUDA_RESULT_OK, 1) ? TUTTI_OK : cuda_result(gpu, result, "cuLaunchKernel");
