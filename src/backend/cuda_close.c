@@ -138,7 +138,7 @@ void cuda_stop(struct tutti_device_backend *backend)
 /* A device that failed as a whole runs nothing any more. */
 static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
 {
-    if (!b->enqueued) return true;
+    if (atomic_load(&b->n_enqueued) == 0) return true;
     for (;;) {
         if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING) return true;
         if (tutti_now_ns() >= until_ns) return false;
