@@ -201,7 +201,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return milliseconds_between(*static_cast<Event *>(from)->mark, *static_cast<Event *>(to)->mark);
     }
 #endif
-    void destroyEvent(void *event, c10::DeviceIndex) const noexcept override { delete static_cast<Event *>(event); }
+    void destroyEvent(void *event, c10::DeviceIndex) const noexcept override
+    {
+        delete static_cast<Event *>(event);
+    }
 
     void recordDataPtrOnStream(const c10::DataPtr &data, const c10::Stream &stream) const override
     {

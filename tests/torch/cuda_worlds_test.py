@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# label: gpu
+"""Groups with CUDA tensors: the ways to make one, single messages, and how one ends when a rank aborts, is late, leaves
+or calls something else. Each test has processes and groups of its own."""
+
+from __future__ import annotations
+
+import time
+import unittest
+from datetime import timedelta
+from typing import Callable
+
+import cuda_world
+import ranks
+import torch
+import torch.distributed as dist
+from cuda_world import calls
+from calls import compare, late, values
+
+
+def sums(rank: int, n: int, device: torch.device) -> None:
+    tensor = late(values(rank, 1000))
+    dist.all_reduce(tensor)
+    compare([(tensor, sum(values(r, 1000) for r in range(n)))])
+
+
+def named(rank: int, n: int, store: dist.Store) -> None:
+    cuda_world.on_each(["tutti", "cuda:tutti", "cpu:tutti,cuda:tutti", "cpu:gloo,cuda:tutti"], sums, rank, n, store)
+
+
+def bound(rank: int, n: int, store: dist.Store) -> None:
+    """device_id= connects at once, and makes groups by splitting; single messages then need no meeting of their own."""
+    device = cuda_world.world(rank, n, store, "tutti", device_id=calls.use_device_of(rank))
+    sums(rank, n, device)
+    dist.barrier()
+    mesh = dist.init_device_mesh("cuda", (1, n), mesh_dim_names=("outer", "inner"))
+    tensor = values(rank, 100).to(device)
+    dist.all_reduce(tensor, group=mesh.get_group("outer"))
+    dist.all_reduce(tensor, group=mesh.get_group("inner"))
+    assert torch.equal(tensor.cpu(), sum(values(r, 100) for r in range(n)))
+    if rank == 0:
+        dist.send(tensor, 1)
+    elif rank == 1:
+        dist.recv(tensor, 0)
+    dist.destroy_process_group()
+
+
+def messages_of_pairs(rank: int, n: int, store: dist.Store) -> None:
+    """In a group of three, two of them have something to tell each other before all have met."""
+    device = cuda_world.world(rank, n, store, "tutti")
+    tensor = values(rank, 5000).to(device)
+    if rank < 2:
+        other = torch.empty_like(tensor)
+        (dist.send(tensor, 1), dist.recv(other, 1)) if rank == 0 else (dist.recv(other, 0), dist.send(tensor, 0))
+        assert torch.equal(other.cpu(), values(1 - rank, 5000))
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor.cpu(), sum(values(r, 5000) for r in range(n)))
+    dist.destroy_process_group()
+
+
+def abort(rank: int, n: int, store: dist.Store) -> None:
+    """A kernel that waits for a rank that does not come is ended; the device stays usable."""
+    device = cuda_world.world(rank, n, store, "tutti")
+    tensor = torch.ones(1000, device=device)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    if rank == 0:
+        work = dist.all_reduce(tensor, async_op=True)
+        time.sleep(0.2)
+        dist.distributed_c10d._get_default_group()._get_backend(device).abort()
+        torch.cuda.synchronize()
+        with ranks.raises(dist.DistBackendError, "abort"):
+            work.wait()
+        assert not work.is_success()
+    else:
+        time.sleep(0.5)
+    with ranks.raises(dist.DistBackendError, "abort"):
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+        time.sleep(0.5)
+        dist.all_reduce(tensor)
+    assert torch.equal(torch.ones(10, device=device).cpu(), torch.ones(10))
+    dist.destroy_process_group()
+    assert time.monotonic() - begin < 20
+
+
+def late_rank(rank: int, n: int, store: dist.Store) -> None:
+    """The deadline ends a call for which a rank is missing."""
+    device = cuda_world.world(rank, n, store, "tutti")
+    tensor = torch.ones(1000, device=device)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    backend = dist.distributed_c10d._get_default_group()._get_backend(device)
+    backend._set_default_timeout(timedelta(seconds=1))
+    if rank == 0:
+        work = dist.all_reduce(tensor, async_op=True)
+        with ranks.raises(dist.DistBackendError, "given to wait"):
+            work.wait(timedelta(milliseconds=100))
+        with ranks.raises(dist.DistBackendError, "imed out"):
+            work.wait(timedelta(seconds=30))
+    else:
+        time.sleep(4)
+    dist.destroy_process_group()
+
+
+def leaving_rank(rank: int, n: int, store: dist.Store) -> None:
+    """Who waits for a rank that has left is told."""
+    device = cuda_world.world(rank, n, store, "tutti")
+    tensor = torch.ones(1000, device=device)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    if rank == 0:
+        with ranks.raises(dist.DistBackendError, "rank 1"):
+            dist.all_reduce(tensor)
+            torch.cuda.synchronize()
+            time.sleep(1)
+            dist.all_reduce(tensor)
+    dist.destroy_process_group()
+
+
+def mismatch(rank: int, n: int, store: dist.Store) -> None:
+    device = cuda_world.world(rank, n, store, "tutti", timeout=timedelta(seconds=10))
+    dist.all_reduce(torch.ones(10, device=device))
+    torch.cuda.synchronize()
+    with ranks.raises(dist.DistBackendError, "all_reduce"):
+        dist.all_reduce(torch.ones(1000 + rank, device=device))
+        torch.cuda.synchronize()
+        time.sleep(1)
+        dist.all_reduce(torch.ones(10, device=device))
+    dist.destroy_process_group()
+
+
+class Worlds(unittest.TestCase):
+    """Each with processes and groups of its own."""
+
+
+def in_a_world(function: Callable, n: int) -> Callable:
+    return lambda self: ranks.run(function, n, backend=None, timeout=120.0) and None
+
+
+for function, n in ((named, 2), (bound, 2), (messages_of_pairs, 3), (abort, 2), (late_rank, 2), (leaving_rank, 2),
+                    (mismatch, 2)):  # fmt: skip
+    setattr(Worlds, f"test_{function.__name__}", in_a_world(function, n))
+
+
+if __name__ == "__main__":
+    cuda_world.require_device()
+    unittest.main()
