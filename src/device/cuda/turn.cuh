@@ -18,9 +18,10 @@
  * before this rank's writes of call c.
  *
  * Counts wrap after 2^32 calls, that is hours. What is found in `begun` is a call of the last 2^31, and right if it is
- * c - 1, or c: nobody gets further before this rank has begun c. Flags of lines are the count modulo 2^31, plus one, so
- * never 0; and at the end of the last call of 2^31 on a slot, whatever its kind, its reader clears it: nobody writes
- * there before the reader has begun another call, and no flag of 2^31 calls ago is ever found. */
+ * c - 1, c or c + 1: a peer may be in c + 1 while the last warps here still ask for c, but no further. Flags of lines
+ * are the count modulo 2^31, plus one, so never 0; and at the end of the last call of 2^31 on a slot, whatever its
+ * kind, its reader clears it: nobody writes there before the reader has begun another call, and no flag of 2^31 calls
+ * ago is ever found. */
 
 #include "wait.cuh"
 
@@ -76,7 +77,7 @@ CUDA_COLD bool cuda_turn_ask(const struct cuda_call &call, uint32_t count, uint3
     bool room = true;
     if (peer < call.n && peer != call.me && !(heard >> peer & 1)) {
         const uint32_t *begun = cuda_begun(call, call.me, peer);
-        while (room && cuda_acquire_u32(begun) - (count - 1) > 1) room = cuda_go_on(&waiter, call, peer);
+        while (room && cuda_acquire_u32(begun) - (count - 1) > 2) room = cuda_go_on(&waiter, call, peer);
     }
     room = cuda_all(room);
     cuda_sync_warp();
