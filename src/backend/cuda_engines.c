@@ -4,11 +4,15 @@
  * copy at a time, to peers in rotation, since several at once share what one gets alone. Meetings before and after: no
  * copy begins before the receiver's stream has come to the call, and none goes past it before all copies are there.
  *
+ * What stays on this rank is copied on the own stream, beside.
+ *
  * all_reduce needs no scratch: what others send to be folded here lands where their own shards of the result will be in
- * the end. It is cut in chunks, so that one is folded while the next is copied. */
+ * the end. Each shard is cut in halves, so that copies go on without a pause: the first half is folded while the second
+ * one is collected, the second while the first is spread. Who spreads a half writes where it landed on the others: they
+ * have folded it, which a meeting after it says. */
 #include "backend/cuda.h"
 
-#define CHUNKS 4
+#define HALVES 2
 
 static size_t bytes_of(const struct tutti_backend_call *call)
 {
@@ -21,17 +25,23 @@ static char *there(const struct cuda_place *place, const struct tutti_backend_ca
     return place->peers[peer] + ((char *)call->bind.output - place->own) + at;
 }
 
-static bool meet(struct cuda_step *out)
+enum lane { MAIN, OWN };
+
+static bool act(struct cuda_step *out, enum cuda_act what, enum lane lane)
 {
-    out->act = CUDA_MEET;
-    out->lane = 0;
+    out->act = what;
+    out->lane = lane;
     return true;
 }
 
-static bool copy(struct cuda_step *out, char *dst, const char *src, size_t bytes)
+static bool meet(struct cuda_step *out)
 {
-    out->act = CUDA_COPY;
-    out->lane = 0;
+    return act(out, CUDA_MEET, MAIN);
+}
+
+static bool copy(struct cuda_step *out, enum lane lane, char *dst, const char *src, size_t bytes)
+{
+    act(out, CUDA_COPY, lane);
     out->dst = dst, out->src = src;
     out->bytes = dst == src ? 0 : bytes;
     return true;
@@ -44,13 +54,21 @@ static uint32_t peer_of(const struct cuda_place *place, uint32_t k)
 
 /* ---- moves ---- */
 
+/* Around the copies to peers 1 to n - 1, which are steps 3 and later: `own` is the copy beside. */
+static bool around(uint32_t n, uint32_t i, struct cuda_step *own)
+{
+    if (i == 0) return act(own, CUDA_FORK, MAIN);
+    if (i == n + 2) return act(own, CUDA_JOIN, MAIN);
+    return i == 1 || ((i == 2 || i == n + 3) && meet(own));
+}
+
 static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
     size_t bytes = bytes_of(call), at = place->me * bytes;
-    if (i == 0 || i == place->n + 1) return meet(out);
-    if (i == place->n) return copy(out, (char *)call->bind.output + at, call->bind.input, bytes);
-    return i < place->n && copy(out, there(place, call, peer_of(place, i), at), call->bind.input, bytes);
+    copy(out, OWN, (char *)call->bind.output + at, call->bind.input, bytes);
+    if (i < 3 || i > place->n + 1) return around(place->n, i, out);
+    return copy(out, MAIN, there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
 }
 
 static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -58,10 +76,10 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
 {
     size_t bytes = bytes_of(call), at = place->me * bytes;
     const char *in = call->bind.input;
-    uint32_t to = peer_of(place, i);
-    if (i == 0 || i == place->n + 1) return meet(out);
-    if (i == place->n) return copy(out, (char *)call->bind.output + at, in + at, bytes);
-    return i < place->n && copy(out, there(place, call, to, at), in + to * bytes, bytes);
+    copy(out, OWN, (char *)call->bind.output + at, in + at, bytes);
+    if (i < 3 || i > place->n + 1) return around(place->n, i, out);
+    uint32_t to = peer_of(place, i - 2);
+    return copy(out, MAIN, there(place, call, to, at), in + to * bytes, bytes);
 }
 
 /* Shards from the root, then each from its owner to the others. */
@@ -75,62 +93,82 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
     if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
     if (place->n > 2 && i > place->n && to != root) part = cuda_shard(whole.bytes, place->n, place->me);
     if (place->n == 2 && place->me != root) part.bytes = 0;
-    return copy(out, there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+    return copy(out, MAIN, there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
 }
 
 /* ---- all_reduce ---- */
 
-static struct cuda_part chunk_of(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t shard,
-                                 uint32_t chunk)
+static struct cuda_part half_of(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t shard,
+                                uint32_t half)
 {
-    struct cuda_part whole = cuda_shard(bytes_of(call), place->n, shard), part = cuda_shard(whole.bytes, CHUNKS, chunk);
+    struct cuda_part whole = cuda_shard(bytes_of(call), place->n, shard), part = cuda_shard(whole.bytes, HALVES, half);
     return (struct cuda_part){whole.at + part.at, part.bytes};
 }
 
-static bool fold_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t chunk,
-                       struct cuda_step *out)
+static bool collect(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+                    struct cuda_step *out)
+{
+    struct cuda_part part = half_of(place, call, to, half);
+    return copy(out, MAIN, there(place, call, to, half_of(place, call, place->me, half).at),
+                (const char *)call->bind.input + part.at, part.bytes);
+}
+
+static bool spread(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+                   struct cuda_step *out)
+{
+    struct cuda_part mine = half_of(place, call, place->me, half);
+    return copy(out, MAIN, there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
+}
+
+static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
+                      struct cuda_step *out)
 {
     const char *in = call->bind.input;
     char *to = call->bind.output;
     for (uint32_t q = 0; q < place->n; q++)
-        out->from[q] = (q == place->me ? in : to) + chunk_of(place, call, q, chunk).at;
-    struct cuda_part mine = chunk_of(place, call, place->me, chunk);
+        out->from[q] = (q == place->me ? in : to) + half_of(place, call, q, half).at;
+    struct cuda_part mine = half_of(place, call, place->me, half);
     cuda_step_begin(out, CUDA_FOLD, in, to + mine.at);
     out->folds = true;
     out->divisor = call->bind.divide ? call->bind.divisor : 0;
     out->exchange.result_bytes = mine.bytes;
     out->threads = 512;
     out->blocks = place->layout.n_blocks;
-    out->lane = 1;
+    out->lane = OWN;
     return true;
 }
 
-/* Copies of a chunk, a meeting, and the fold beside the next chunk's copies. */
-static bool reduce_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t chunk,
-                         uint32_t i, struct cuda_step *out)
-{
-    if (i == place->n - 1) return meet(out);
-    if (i == place->n + 1) return fold_chunk(place, call, chunk, out);
-    out->act = CUDA_FORK;
-    if (i == place->n) return true;
-    uint32_t to = peer_of(place, i + 1);
-    struct cuda_part part = chunk_of(place, call, to, chunk);
-    return copy(out, there(place, call, to, chunk_of(place, call, place->me, chunk).at),
-                (const char *)call->bind.input + part.at, part.bytes);
-}
+/* What is done once, or once for each peer, in this order. Meetings take turns on all ranks: those of the own stream
+ * lie between a fork and a join. */
+enum deed { MEETING, COLLECTS, FORKS, OWN_MEETING, FOLDS, SPREADS, JOINS };
+static const struct stage {
+    enum deed deed;
+    uint32_t half;
+} stages[] = {
+    {MEETING, 0}, {COLLECTS, 0},                                     /* outputs may be written */
+    {FORKS, 0},   {OWN_MEETING, 0}, {FOLDS, 0},       {COLLECTS, 1}, /* the first half has come */
+    {JOINS, 0},   {MEETING, 1},                                      /* and is folded; the second has come */
+    {FORKS, 1},   {FOLDS, 1},       {OWN_MEETING, 1}, {SPREADS, 0},  /* and is folded */
+    {JOINS, 1},   {SPREADS, 1},     {MEETING, 2},                    /* all is there */
+};
 
 static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    uint32_t each = place->n + 2, folded = 1 + CHUNKS * each;
-    if (i == 0) return meet(out);
-    if (i < folded) return reduce_chunk(place, call, (i - 1) / each, (i - 1) % each, out);
-    out->act = CUDA_JOIN;
-    if (i == folded) return true;
-    if (i == folded + 1 || i == folded + 1 + place->n) return meet(out);
-    struct cuda_part mine = cuda_shard(bytes_of(call), place->n, place->me);
-    return i < folded + 1 + place->n && copy(out, there(place, call, peer_of(place, i - folded - 1), mine.at),
-                                             (char *)call->bind.output + mine.at, mine.bytes);
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(stages); k++) {
+        enum deed deed = stages[k].deed;
+        uint32_t half = stages[k].half, times = deed == COLLECTS || deed == SPREADS ? place->n - 1 : 1;
+        if (i >= times) {
+            i -= times;
+            continue;
+        }
+        if (deed == COLLECTS) return collect(place, call, half, peer_of(place, i + 1), out);
+        if (deed == SPREADS) return spread(place, call, half, peer_of(place, i + 1), out);
+        if (deed == FOLDS) return fold_half(place, call, half, out);
+        if (deed == FORKS || deed == JOINS) return act(out, deed == FORKS ? CUDA_FORK : CUDA_JOIN, MAIN);
+        return act(out, CUDA_MEET, deed == MEETING ? MAIN : OWN);
+    }
+    return false;
 }
 
 /* ---- the method ---- */
@@ -163,15 +201,13 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
 #define COPY_NS 7000.0
 #define MEET_NS 2500.0
 #define COPY_GBS 385.0
-#define FOLD_GBS 4200.0
 
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     double others = place->n - 1, bytes = (double)bytes_of(call), shard = bytes / place->n;
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE:
-        return (CHUNKS + 1) * others * COPY_NS + (CHUNKS + 3) * MEET_NS + 2 * others * shard / COPY_GBS +
-               shard * (place->n + 1) / CHUNKS / FOLD_GBS;
+        return 2 * HALVES * others * COPY_NS + 3 * MEET_NS + 2 * others * shard / COPY_GBS;
     case TUTTI_BROADCAST:
         if (place->n == 2) return COPY_NS + 2 * MEET_NS + bytes / COPY_GBS;
         return 2 * others * (COPY_NS + shard / COPY_GBS) + 3 * MEET_NS;

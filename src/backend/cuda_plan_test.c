@@ -202,6 +202,12 @@ static void fold_now(const struct trial *t, const struct cuda_step *s)
     fold(t, parts, t->n, (unsigned char *)s->exchange.out, s->exchange.result_bytes, s->divisor);
 }
 
+static void fold_later(const struct trial *t, struct rank *r)
+{
+    for (uint32_t i = 0; i < r->n_later; i++) fold_now(t, &r->later[i]);
+    r->n_later = 0;
+}
+
 /* What a rank does by itself, up to where it meets the others. */
 static bool by_itself(const struct trial *t, struct rank *r)
 {
@@ -213,10 +219,10 @@ static bool by_itself(const struct trial *t, struct rank *r)
     case CUDA_FORK:
         return true;
     case CUDA_JOIN:
-        for (uint32_t i = 0; i < r->n_later; i++) fold_now(t, &r->later[i]);
-        r->n_later = 0;
+        fold_later(t, r);
         return true;
     case CUDA_MEET:
+        if (s->lane == 1) fold_later(t, r); /* it comes after them */
         return false;
     case CUDA_LAUNCH:
         if (s->protocol != CUDA_FOLD) return false;

@@ -40,6 +40,7 @@ constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 2; /* warps; th
 constexpr uint32_t cuda_pass = cuda_movers * CUDA_WARP * 16;        /* bytes that they move at once */
 constexpr uint32_t cuda_held = 2;                                   /* units that a thread has on their way */
 constexpr uint32_t cuda_from = CUDA_MAX_RANKS;                      /* lanes from here on receive */
+constexpr uint32_t cuda_lag = 2; /* tiles by which the copy of the own part stays behind what leaves */
 static_assert(cuda_pass == CUDA_LEAST_TILE && 2 * CUDA_MAX_RANKS == CUDA_WARP, "a lane a stream");
 
 /* What the warps of a block tell one another; streams are the lanes that keep them. */
@@ -125,6 +126,15 @@ CUDA_DEVICE uint32_t cuda_streams_ready(const struct cuda_board &board, cuda_str
     const uint32_t ready = cuda_ballot(cuda_stream_left(*s) && s->next != s->allowed && !(s->tied && sent <= s->next));
     cuda_sync_warp();
     return ready;
+}
+
+/* Of these streams those that may go on now. The own part is copied behind what leaves for others, who wait for that,
+ * but not so late that it is left over. */
+CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, uint32_t me)
+{
+    const uint32_t own = cuda_shuffle(s.next, me), lane = cuda_lane();
+    const bool early = cuda_any(lane < cuda_from && lane != me && cuda_stream_left(s) && s.next < own + cuda_lag);
+    return early ? streams & ~(1u << me) : streams;
 }
 
 CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
@@ -330,8 +340,9 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cud
     cuda_sync_block();
     s.slot = (uint32_t)(own >> 32); /* looked at here, when input is on its way */
     while (left) {
-        if ((left & leaves) && !l.chosen) cuda_leaving_choose(x, s, cuda_turn(left & leaves, l.stream), &l);
-        uint32_t ready = cuda_streams_ready(*board, &s);
+        const uint32_t due = R::moves ? cuda_streams_due(s, left, x.call.me) : left;
+        if ((due & leaves) && !l.chosen) cuda_leaving_choose(x, s, cuda_turn(due & leaves, l.stream), &l);
+        uint32_t ready = cuda_streams_ready(*board, &s) & due;
         if constexpr (!R::moves) ready = cuda_foldable(s, ready, result, ranks);
         if (ready & leaves) {
             if ((ready >> l.stream & 1) == 0) cuda_leaving_choose(x, s, cuda_turn(ready & leaves, l.stream), &l);
@@ -339,7 +350,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cud
             cuda_streams_advance(&s, 1u << l.stream, x.call.layout.n_tiles, board);
         }
         cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
-        if (ready == 0 && !cuda_idle(x.call, &waiter, left & ~(1u << result), board)) return;
+        if (ready == 0 && !cuda_idle(x.call, &waiter, due & ~(1u << result), board)) return;
         left = cuda_ballot(cuda_stream_left(s));
     }
 }
@@ -371,17 +382,16 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
     const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
     if (lane == 0) board->halted = 0;
     cuda_sync_block();
-    /* the last tiles of the calls before */
-    if (remote && !sends) cuda_release_u32(cuda_raised_at(x.call, peer, layout.returned), count);
+    /* The last tiles of the calls before; between them and this one lies what is at least a fence. */
+    if (remote && !sends) cuda_store_u32(cuda_raised_at(x.call, peer, layout.returned), count);
     uint32_t told = 0;
     while (cuda_any(mine && told < total)) {
         const uint32_t now = cuda_all_done(*board, total);
-        if (mine && now > told) {
+        if (mine && now > told && (sends || now < total)) {
             cuda_fence_system();
-            if (sends || now < total)
-                cuda_store_u32(cuda_raised_at(x.call, peer, sends ? layout.arrived : layout.returned), count + now);
-            told = now;
+            cuda_store_u32(cuda_raised_at(x.call, peer, sends ? layout.arrived : layout.returned), count + now);
         }
+        told = now;
         cuda_spin();
         if (cuda_any(cuda_load_block_u32(&board->halted))) return;
     }
@@ -390,7 +400,7 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
     cuda_store_u64(cuda_count_at(x.call, lane), slot << 32 | (count + total));
 }
 
-/* Polls without order, and acquires what has changed. */
+/* One warp, and data do not stay in the L1 cache: it may poll by acquire, which saves a second load. */
 template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     const struct cuda_layout &layout = x.call.layout;
@@ -405,10 +415,9 @@ template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange 
     board->allowed[lane] = seen - origin;
     cuda_sync_block();
     while (cuda_any(mine && seen - origin < total)) {
-        if (mine && seen - origin < total && cuda_load_u32(flag) != seen) {
-            seen = cuda_acquire_u32(flag);
-            cuda_release_block_u32(&board->allowed[lane], seen - origin);
-        }
+        const uint32_t before = seen;
+        if (mine && seen - origin < total) seen = cuda_acquire_u32(flag);
+        if (seen != before) cuda_release_block_u32(&board->allowed[lane], seen - origin);
         cuda_spin();
         if (cuda_any(cuda_load_block_u32(&board->halted))) return;
     }
