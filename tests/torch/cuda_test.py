@@ -174,7 +174,7 @@ def waits_for_nothing(rank: int, n: int) -> None:
     while not work.is_completed():
         assert time.monotonic() - begin < 30
         time.sleep(0.002)
-    assert work.is_success() and work.exception() is None
+    assert work.is_success()
     assert torch.equal(tensor.cpu(), torch.full((100,), float(sum(range(n)))))
 
 

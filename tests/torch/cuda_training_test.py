@@ -45,7 +45,8 @@ def share(rank: int, n: int) -> slice:
 
 def losses_of(net: nn.Module, of: slice, device: torch.device, average: bool, amp: bool = False) -> List[float]:
     """The loss of each step over all ranks."""
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    # One by one: with parallel tensors some of the parameters are DTensors, and others are not.
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
     scaler = torch.amp.GradScaler("cuda", enabled=amp, init_scale=2.0**8)
     losses = []
     for step in range(STEPS):
@@ -100,10 +101,11 @@ def fsdp2(rank: int, n: int, device: torch.device) -> List[float]:
 
 
 def fsdp2_bfloat16(rank: int, n: int, device: torch.device) -> List[float]:
-    """With a factor of its own, for which gradients are multiplied before they are summed."""
+    """With a factor of its own, for which gradients are multiplied before they are summed. The blocks are bfloat16, what
+    is between them is not."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
     net = model().to(device)
     for block in net[:2]:
         fully_shard(block, mp_policy=policy)

@@ -120,14 +120,16 @@ def leaving_rank(rank: int, n: int, store: dist.Store) -> None:
 
 
 def mismatch(rank: int, n: int, store: dist.Store) -> None:
+    """Whoever calls on is told, also who had all that he waited for."""
     device = cuda_world.world(rank, n, store, "tutti", timeout=timedelta(seconds=10))
     dist.all_reduce(torch.ones(10, device=device))
     torch.cuda.synchronize()
-    with ranks.raises(dist.DistBackendError, "all_reduce"):
+    begin = time.monotonic()
+    with ranks.raises(dist.DistBackendError, "all_reduce", "1000 elements", "1001 elements"):
         dist.all_reduce(torch.ones(1000 + rank, device=device))
-        torch.cuda.synchronize()
-        time.sleep(1)
-        dist.all_reduce(torch.ones(10, device=device))
+        while time.monotonic() - begin < 20:
+            time.sleep(0.2)
+            dist.all_reduce(torch.ones(10, device=device))
     dist.destroy_process_group()
 
 
