@@ -8,33 +8,36 @@
 
 #include "reduce.cuh"
 
-/* ranks: at least one bit; N: the most ranks; n: how many there are. `here`: this thread has a unit; all threads of a
- * warp call it, since sources may ask other lanes. */
-template <class R, uint32_t N, class Sources>
-CUDA_DEVICE cuda_words cuda_fold_ranks(const Sources &sources, uint32_t ranks, const struct cuda_call &call, bool here)
+/* ranks: at least one bit; N: the most ranks; HELD: units at once. All threads of a warp call it, since sources may ask
+ * other lanes; `left` of a source is 0 where this thread has no unit. */
+template <class R, uint32_t N, uint32_t HELD, class Sources>
+CUDA_DEVICE void cuda_fold_ranks(const Sources *sources, uint32_t ranks, const struct cuda_call &call, cuda_words *out)
 {
     constexpr uint32_t group = N < 4 ? N : 4;
     const uint32_t first = cuda_lowest(ranks);
-    typename R::total total = {};
+    typename R::total totals[HELD] = {};
     for (uint32_t begin = 0; begin < (N == group ? 1 : call.n); begin += group) {
-        cuda_words units[group];
-        CUDA_UNROLL for (uint32_t k = 0; k < group; k++)
+        cuda_words units[group][HELD];
+        CUDA_UNROLL for (uint32_t i = 0; i < group * HELD; i++)
         {
-            units[k] = Sources::unit(sources, begin + k, here && (ranks >> (begin + k) & 1));
+            const uint32_t k = i / HELD, u = i % HELD;
+            const bool wanted = sources[u].left > 0 && (ranks >> (begin + k) & 1);
+            units[k][u] = Sources::unit(sources[u], begin + k, wanted);
         }
-        CUDA_UNROLL for (uint32_t k = 0; k < group; k++)
+        CUDA_UNROLL for (uint32_t i = 0; i < group * HELD; i++)
         {
-            const uint32_t q = begin + k;
+            const uint32_t u = i / group, q = begin + i % group;
+            cuda_words *unit = &units[i % group][u];
             if ((ranks >> q & 1) == 0) continue;
-            if (q == call.me && call.scales) units[k] = R::scale(units[k], call.factor);
+            if (q == call.me && call.scales) *unit = R::scale(*unit, call.factor);
             if (q == first) {
-                R::first(&total, units[k]);
+                R::first(&totals[u], *unit);
             } else {
-                R::next(&total, units[k], call.op);
+                R::next(&totals[u], *unit, call.op);
             }
         }
     }
-    return R::result(total, call.divisor);
+    CUDA_UNROLL for (uint32_t u = 0; u < HELD; u++) out[u] = R::result(totals[u], call.divisor);
 }
 
 #endif

@@ -9,22 +9,34 @@
 #include "units.cuh"
 
 struct cuda_chunk_sources {
-    const struct cuda_fold &x;
+    const struct cuda_fold *x;
     uint64_t at, left; /* of the unit */
 
     CUDA_DEVICE cuda_words unit(const cuda_chunk_sources &s, uint32_t q, bool wanted)
     {
-        return wanted ? cuda_take_unit<false>(s.x.from[q] + s.at, s.left) : cuda_words{};
+        return wanted ? cuda_take_unit<false>(s.x->from[q] + s.at, s.left) : cuda_words{};
     }
 };
 
 template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cuda_fold &x)
 {
-    const uint32_t threads = cuda_threads() * cuda_blocks(), ranks = (1u << x.call.n) - 1;
-    for (uint64_t at = (cuda_block() * cuda_threads() + cuda_thread()) * (uint64_t)16; at < x.bytes;
-         at += (uint64_t)threads * 16) {
-        const cuda_chunk_sources sources = {x, at, x.bytes - at};
-        cuda_give_unit<false>(x.out + at, cuda_fold_ranks<R, N>(sources, ranks, x.call, true), x.bytes - at);
+    constexpr uint32_t held = N == 2 ? 2 : 1;
+    const uint64_t turn = (uint64_t)cuda_threads() * cuda_blocks() * 16;
+    const uint32_t ranks = (1u << x.call.n) - 1;
+    for (uint64_t begin = (cuda_block() * cuda_threads() + cuda_thread()) * (uint64_t)16; begin < x.bytes;
+         begin += held * turn) {
+        cuda_chunk_sources sources[held];
+        cuda_words units[held];
+        CUDA_UNROLL for (uint32_t u = 0; u < held; u++)
+        {
+            const uint64_t at = begin + u * turn;
+            sources[u] = {&x, at, at < x.bytes ? x.bytes - at : 0};
+        }
+        cuda_fold_ranks<R, N, held>(sources, ranks, x.call, units);
+        CUDA_UNROLL for (uint32_t u = 0; u < held; u++)
+        {
+            if (sources[u].left > 0) cuda_give_unit<false>(x.out + sources[u].at, units[u], sources[u].left);
+        }
     }
 }
 

@@ -33,255 +33,174 @@
  */
 
 #include "fold.cuh"
+#include "streams.cuh"
 #include "units.cuh"
-#include "wait.cuh"
 
-constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 2; /* warps; then the signalling, the watching one */
-constexpr uint32_t cuda_pass = cuda_movers * CUDA_WARP * 16;        /* bytes that they move at once */
-constexpr uint32_t cuda_held = 2;                                   /* units that a thread has on their way */
-constexpr uint32_t cuda_from = CUDA_MAX_RANKS;                      /* lanes from here on receive */
-constexpr uint32_t cuda_lag = 2; /* tiles by which the copy of the own part stays behind what leaves */
-static_assert(cuda_pass == CUDA_LEAST_TILE && 2 * CUDA_MAX_RANKS == CUDA_WARP, "a lane a stream");
-
-/* What the warps of a block tell one another; streams are the lanes that keep them. */
-struct cuda_board {
-    uint32_t done[cuda_movers][CUDA_WARP]; /* tiles that the mover is through with */
-    uint32_t allowed[CUDA_WARP];           /* tiles that have room, or have come */
-    uint32_t halted;                       /* the exchange has failed: leave */
-};
-
-/* What a lane knows of its stream. Tiles are counted from the call's first, of this block. */
-struct cuda_stream {
-    uint32_t next, total; /* the warp's next tile, and how many there are */
-    uint32_t allowed;     /* tiles before this one may be moved, as far as known */
-    uint32_t slot;        /* of the next tile */
-    uint32_t shape;       /* of the tiling: tile_bytes / CUDA_LEAST_TILE and, in the lower half, blocks */
-    bool tied;            /* receives where the same peer's part is sent from */
-};
-
-/* A tile as all lanes see it. */
-struct cuda_tile {
-    uint64_t at; /* in the part */
-    uint32_t bytes;
-};
-
-CUDA_DEVICE uint64_t cuda_cell(const struct cuda_layout &layout, uint32_t rank)
+/* ---- units of a tile ---- */
+/* Whether all of a tile's units are whole at this place: 16 bytes at multiples of 16. */
+CUDA_DEVICE bool cuda_is_whole(const char *p, uint32_t bytes)
 {
-    return (uint64_t)rank * layout.n_blocks + cuda_block();
+    return ((reinterpret_cast<uintptr_t>(p) | bytes) & 15) == 0;
 }
 
-/* The own count of a lane's stream, with its next slot. Lanes without a peer look at this rank's. */
-CUDA_DEVICE char *cuda_count_at(const struct cuda_call &call, uint32_t lane)
+/* What is not whole goes unit by unit, and out of the way: calls within a loop would cost it registers. In slots there
+ * is room for whole units. What leaves for a slot is scaled. */
+template <class R>
+CUDA_COLD void cuda_move_ragged(const struct cuda_call &call, const char *from, char *to, uint32_t bytes,
+                                bool from_slot, bool to_slot)
 {
-    const struct cuda_layout &layout = call.layout;
-    const uint32_t peer = lane % cuda_from < call.n ? lane % cuda_from : call.me;
-    return call.base[call.me] + (lane < cuda_from ? layout.sent : layout.received) +
-           cuda_cell(layout, peer) * sizeof(uint64_t);
+    const uint32_t room = (bytes + 15) & ~15u;
+    for (uint32_t at = cuda_thread() * 16; at < bytes; at += cuda_pass) {
+        cuda_words unit = cuda_take_unit<false>(from + at, (from_slot ? room : bytes) - at);
+        if constexpr (!R::moves) {
+            if (to_slot && call.scales) unit = R::scale(unit, call.factor);
+        }
+        cuda_give_unit<false>(to + at, unit, (to_slot ? room : bytes) - at);
+    }
 }
 
-/* The ranks that contribute to a reduction's result here, a bit each. */
-CUDA_DEVICE uint32_t cuda_contributors(const struct cuda_exchange &x)
+/* Whole units, and those of slots. */
+CUDA_DEVICE void cuda_units_load(cuda_words *units, const char *from, uint32_t begin, uint32_t bytes)
 {
-    return cuda_ballot(cuda_lane() < x.call.n && x.recv[cuda_lane() % cuda_from].bytes > 0);
+    CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
+    {
+        const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
+        if (at < bytes) units[u] = cuda_read_words(from + at);
+    }
 }
 
-/* The part of a lane's stream, 0 bytes if there is none. Lane `me` copies the own part of a move, lane from + me keeps
- * the result of a reduction. */
-template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct cuda_exchange &x, uint32_t lane)
+CUDA_DEVICE void cuda_units_store(const cuda_words *units, char *to, uint32_t begin, uint32_t bytes)
 {
-    const uint32_t peer = lane % cuda_from;
-    if (peer >= x.call.n) return 0;
-    if (peer != x.call.me) return lane < cuda_from ? x.send[peer].bytes : x.recv[peer].bytes;
-    if (!R::moves) return lane < cuda_from ? 0 : x.result_bytes;
-    const bool there = x.in + x.send[peer].at == x.out + x.recv[peer].at;
-    return lane < cuda_from && !there ? x.recv[peer].bytes : 0;
-}
-
-template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_exchange &x, uint32_t lane)
-{
-    const struct cuda_layout &layout = x.call.layout;
-    const uint32_t peer = lane % cuda_from;
-    const uint64_t bytes = cuda_stream_bytes<R>(x, lane);
-    const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, layout.n_blocks);
-    cuda_stream s = {};
-    if (cuda_block() >= tiling.blocks) return s;
-    s.total = ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
-    s.shape = tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
-    s.allowed = peer == x.call.me ? UINT32_MAX : 0;
-    s.tied = R::moves && lane >= cuda_from && x.in + x.send[peer].at == x.out + x.recv[peer].at &&
-             x.send[peer].bytes == bytes;
-    return s;
-}
-
-CUDA_DEVICE bool cuda_stream_left(const cuda_stream &s)
-{
-    return s.next < s.total;
-}
-
-/* The streams whose next tile may be moved, a bit each. */
-CUDA_DEVICE uint32_t cuda_streams_ready(const struct cuda_board &board, cuda_stream *s)
-{
-    if (cuda_stream_left(*s) && s->next == s->allowed) s->allowed = cuda_acquire_block_u32(&board.allowed[cuda_lane()]);
-    const uint32_t sent = cuda_shuffle_xor(s->next, cuda_from); /* by the lane of the same peer */
-    const uint32_t ready = cuda_ballot(cuda_stream_left(*s) && s->next != s->allowed && !(s->tied && sent <= s->next));
-    cuda_sync_warp();
-    return ready;
-}
-
-/* Of these streams those that may go on now. The own part is copied behind what leaves for others, who wait for that,
- * but not so late that it is left over. */
-CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, uint32_t me)
-{
-    const uint32_t own = cuda_shuffle(s.next, me), lane = cuda_lane();
-    const bool early = cuda_any(lane < cuda_from && lane != me && cuda_stream_left(s) && s.next < own + cuda_lag);
-    return early ? streams & ~(1u << me) : streams;
-}
-
-CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
-{
-    const uint32_t shape = cuda_shuffle(s.shape, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
-    const uint32_t index = cuda_shuffle(s.next, stream) * (shape & 0xffff) + cuda_block();
-    const uint64_t at = (uint64_t)index * bytes, left = part_bytes - at;
-    return cuda_tile{at, left < bytes ? (uint32_t)left : bytes};
-}
-
-/* The ring that `source` writes in the scratch of `target`. */
-CUDA_DEVICE char *cuda_ring(const struct cuda_call &call, uint32_t target, uint32_t source, uint32_t slot)
-{
-    const struct cuda_layout &layout = call.layout;
-    const uint64_t tile = cuda_cell(layout, source) * layout.n_tiles + slot;
-    return call.base[target] + layout.tiles + tile * layout.tile_bytes;
-}
-
-/* The warp is through with the next tile of these streams: their clerks tell the signalling warp. */
-CUDA_DEVICE void cuda_streams_advance(cuda_stream *s, uint32_t streams, uint32_t n_tiles, struct cuda_board *board)
-{
-    cuda_sync_warp();
-    if ((streams >> cuda_lane() & 1) == 0) return;
-    s->next++;
-    s->slot = s->slot + 1 == n_tiles ? 0 : s->slot + 1;
-    cuda_release_block_u32(&board->done[cuda_warp()][cuda_lane()], s->next);
-}
-
-/* The next set bit above `last`, else the lowest: streams take turns. */
-CUDA_DEVICE uint32_t cuda_turn(uint32_t streams, uint32_t last)
-{
-    const uint32_t above = streams & ~((2u << last) - 1);
-    return cuda_lowest(above ? above : streams);
+    CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
+    {
+        const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
+        if (at < bytes) cuda_write_words(to + at, units[u]);
+    }
 }
 
 /* ---- what leaves ---- */
-/* The tile that leaves next; its first units are on their way. */
+/* Of the tile that leaves next the first units, which are on their way if it is whole. */
 struct cuda_leaving {
-    uint32_t stream;
-    bool chosen;
-    cuda_tile tile;
     cuda_words units[cuda_held];
 };
 
-CUDA_DEVICE const char *cuda_leaving_from(const struct cuda_exchange &x, const cuda_leaving &l)
+struct cuda_route {
+    const char *from;
+    char *to; /* on this rank; NULL: a slot of a peer's */
+    uint32_t bytes;
+    bool whole;
+};
+
+CUDA_DEVICE cuda_route cuda_leaving_route(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream)
 {
-    return x.in + x.send[l.stream].at + l.tile.at;
+    const cuda_tile tile = cuda_tile_next(s, stream, x.send[stream].bytes);
+    const char *from = x.in + x.send[stream].at + tile.at;
+    char *to = stream == x.call.me ? x.out + x.recv[stream].at + tile.at : nullptr;
+    return cuda_route{from, to, tile.bytes, cuda_is_whole(from, tile.bytes) && cuda_is_whole(to, 0)};
 }
 
-CUDA_DEVICE void cuda_leaving_load(const struct cuda_exchange &x, cuda_leaving *l, uint32_t begin)
+CUDA_DEVICE void cuda_leaving_load(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream,
+                                   cuda_leaving *l)
 {
-    CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
-    {
-        const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-        if (at < l->tile.bytes) l->units[u] = cuda_take_unit<false>(cuda_leaving_from(x, *l) + at, l->tile.bytes - at);
-    }
-}
-
-CUDA_DEVICE void cuda_leaving_choose(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream,
-                                     cuda_leaving *l)
-{
-    l->stream = stream;
-    l->chosen = true;
-    l->tile = cuda_tile_next(s, stream, x.send[stream].bytes);
-    cuda_leaving_load(x, l, 0);
+    const cuda_route route = cuda_leaving_route(x, s, stream);
+    if (route.whole) cuda_units_load(l->units, route.from, 0, route.bytes);
 }
 
 template <class R>
-CUDA_DEVICE void cuda_leaving_store(const struct cuda_exchange &x, cuda_leaving *l, char *to, uint32_t begin)
+CUDA_DEVICE void cuda_leaving_store(const struct cuda_call &call, cuda_leaving *l, char *to, uint32_t begin,
+                                    uint32_t bytes)
 {
-    const bool own = l->stream == x.call.me;
-    CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
-    {
-        const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-        if (at >= l->tile.bytes) continue;
-        if constexpr (!R::moves) {
-            if (x.call.scales) l->units[u] = R::scale(l->units[u], x.call.factor);
-        }
-        if (own) {
-            cuda_give_unit<false>(to + at, l->units[u], l->tile.bytes - at);
-        } else {
-            cuda_write_words(to + at, l->units[u]); /* slots have room for a whole unit */
+    if constexpr (!R::moves) {
+        CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
+        {
+            if (call.scales) l->units[u] = R::scale(l->units[u], call.factor);
         }
     }
+    cuda_units_store(l->units, to, begin, bytes);
 }
 
-/* Moves the chosen tile. */
-template <class R> CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, const cuda_stream &s, cuda_leaving *l)
+template <class R>
+CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream, cuda_leaving *l)
 {
-    const uint32_t slot = cuda_shuffle(s.slot, l->stream);
-    char *to = l->stream == x.call.me ? x.out + x.recv[x.call.me].at + l->tile.at
-                                      : cuda_ring(x.call, l->stream, x.call.me, slot);
-    cuda_leaving_store<R>(x, l, to, 0);
-    for (uint32_t begin = cuda_held * cuda_pass; begin < l->tile.bytes; begin += cuda_held * cuda_pass) {
-        cuda_leaving_load(x, l, begin);
-        cuda_leaving_store<R>(x, l, to, begin);
+    const uint32_t slot = cuda_shuffle(s.slot, stream);
+    const cuda_route route = cuda_leaving_route(x, s, stream);
+    char *to = route.to ? route.to : cuda_ring(x.call, stream, x.call.me, slot);
+    if (!route.whole) return cuda_move_ragged<R>(x.call, route.from, to, route.bytes, false, !route.to);
+    cuda_leaving_store<R>(x.call, l, to, 0, route.bytes);
+    for (uint32_t begin = cuda_held * cuda_pass; begin < route.bytes; begin += cuda_held * cuda_pass) {
+        cuda_units_load(l->units, route.from, begin, route.bytes);
+        cuda_leaving_store<R>(x.call, l, to, begin, route.bytes);
     }
-    l->chosen = false;
 }
 
 /* ---- what came ---- */
+template <class R>
 CUDA_DEVICE void cuda_take_tile(const struct cuda_exchange &x, const cuda_tile &tile, uint32_t source, uint32_t slot)
 {
     const char *from = cuda_ring(x.call, x.call.me, source, slot);
     char *to = x.out + x.recv[source].at + tile.at;
+    if (!cuda_is_whole(to, tile.bytes)) return cuda_move_ragged<R>(x.call, from, to, tile.bytes, true, false);
     for (uint32_t begin = 0; begin < tile.bytes; begin += cuda_held * cuda_pass) {
         cuda_words units[cuda_held];
-        CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
-        {
-            const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-            if (at < tile.bytes) units[u] = cuda_read_words(from + at);
-        }
-        CUDA_UNROLL for (uint32_t u = 0; u < cuda_held; u++)
-        {
-            const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
-            if (at < tile.bytes) cuda_give_unit<false>(to + at, units[u], tile.bytes - at);
-        }
+        cuda_units_load(units, from, begin, tile.bytes);
+        cuda_units_store(units, to, begin, tile.bytes);
     }
 }
 
 /* Where the contributions to a unit are. */
-struct cuda_tile_sources {
-    const struct cuda_exchange &x;
-    const cuda_stream &streams;
-    uint64_t at;           /* of the unit: in the part, */
-    uint32_t within, left; /* in its tile, and up to the tile's end */
+template <bool WHOLE> struct cuda_tile_sources {
+    const struct cuda_exchange *x;
+    uint32_t slots;        /* of the lane's stream */
+    uint32_t within, left; /* where the unit is in its tile, and how much is left of that */
+    uint64_t at;           /* of the tile: in the part */
 
     CUDA_DEVICE cuda_words unit(const cuda_tile_sources &s, uint32_t q, bool wanted)
     {
-        const uint32_t slot = cuda_shuffle(s.streams.slot, cuda_from + q), me = s.x.call.me;
+        const uint32_t slot = cuda_shuffle(s.slots, cuda_from + q), me = s.x->call.me;
         if (!wanted) return cuda_words{};
-        if (q == me) return cuda_take_unit<false>(s.x.in + s.x.send[me].at + s.at, s.left);
-        return cuda_read_words(cuda_ring(s.x.call, me, q, slot) + s.within);
+        if (q == me) return cuda_take_unit<WHOLE>(s.x->in + s.x->send[me].at + s.at + s.within, s.left);
+        return cuda_read_words(cuda_ring(s.x->call, me, q, slot) + s.within);
     }
 };
 
+template <class R, uint32_t N, uint32_t HELD, bool WHOLE>
+CUDA_DEVICE void cuda_fold_units(const struct cuda_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
+                                 uint32_t ranks)
+{
+    char *to = x.out + x.recv[x.call.me].at + tile_at;
+    for (uint32_t begin = 0; begin < bytes; begin += HELD * cuda_pass) {
+        cuda_tile_sources<WHOLE> sources[HELD];
+        cuda_words units[HELD];
+        CUDA_UNROLL for (uint32_t u = 0; u < HELD; u++)
+        {
+            const uint32_t at = begin + u * cuda_pass + cuda_thread() * 16;
+            sources[u] = {&x, slots, at, at < bytes ? bytes - at : 0, tile_at};
+        }
+        cuda_fold_ranks<R, N, HELD>(sources, ranks, x.call, units);
+        CUDA_UNROLL for (uint32_t u = 0; u < HELD; u++)
+        {
+            if (sources[u].left > 0) cuda_give_unit<WHOLE>(to + sources[u].within, units[u], sources[u].left);
+        }
+    }
+}
+
+template <class R, uint32_t N>
+CUDA_COLD void cuda_fold_ragged(const struct cuda_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
+                                uint32_t ranks)
+{
+    cuda_fold_units<R, N, 1, false>(x, slots, tile_at, bytes, ranks);
+}
+
+/* Two units at once where registers have room for them. */
 template <class R, uint32_t N>
 CUDA_DEVICE void cuda_fold_tile(const struct cuda_exchange &x, const cuda_stream &s, const cuda_tile &tile,
                                 uint32_t ranks)
 {
-    char *to = x.out + x.recv[x.call.me].at + tile.at;
-    for (uint32_t begin = 0; begin < tile.bytes; begin += cuda_pass) {
-        const uint32_t at = begin + cuda_thread() * 16, left = at < tile.bytes ? tile.bytes - at : 0;
-        const cuda_tile_sources sources = {x, s, tile.at + at, at, left};
-        const cuda_words unit = cuda_fold_ranks<R, N>(sources, ranks, x.call, left > 0);
-        if (left > 0) cuda_give_unit<false>(to + at, unit, left);
-    }
+    const uint32_t me = x.call.me;
+    const bool whole = cuda_is_whole(x.out + x.recv[me].at + tile.at, tile.bytes) &&
+                       ((ranks >> me & 1) == 0 || cuda_is_whole(x.in + x.send[me].at + tile.at, 0));
+    if (whole) return cuda_fold_units < R, N, N == 2 ? cuda_held : 1, true > (x, s.slot, tile.at, tile.bytes, ranks);
+    cuda_fold_ragged<R, N>(x, s.slot, tile.at, tile.bytes, ranks);
 }
 
 /* Of the ready streams those that may be served: what came is folded when it came from all and was sent to all. */
@@ -301,7 +220,8 @@ CUDA_DEVICE void cuda_serve_arrivals(const struct cuda_exchange &x, cuda_stream 
         const uint32_t stream = cuda_lowest(ready), source = stream - cuda_from;
         ready &= ready - 1;
         if constexpr (R::moves) {
-            cuda_take_tile(x, cuda_tile_next(*s, stream, x.recv[source].bytes), source, cuda_shuffle(s->slot, stream));
+            cuda_take_tile<R>(x, cuda_tile_next(*s, stream, x.recv[source].bytes), source,
+                              cuda_shuffle(s->slot, stream));
             cuda_streams_advance(s, 1u << stream, x.call.layout.n_tiles, board);
         } else {
             cuda_fold_tile<R, N>(x, *s, cuda_tile_next(*s, stream, x.result_bytes), ranks);
@@ -310,15 +230,13 @@ CUDA_DEVICE void cuda_serve_arrivals(const struct cuda_exchange &x, cuda_stream 
     }
 }
 
-/* Nothing is ready: a nap, and a look at what may have failed, for which the first mover asks the host. False: leave.
- */
-CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, struct cuda_waiter *waiter, uint32_t waiting,
-                           struct cuda_board *board)
+/* A nap, and a look at what may have failed, for which the first mover asks the host. False: leave. */
+CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, uint32_t waiting, struct cuda_board *board)
 {
     cuda_nap(20);
     bool on = true;
     if (cuda_lane() == 0 && cuda_warp() == 0) {
-        on = cuda_go_on(waiter, call, cuda_lowest(waiting) % cuda_from);
+        on = cuda_go_on(&board->waiter, call, cuda_lowest(waiting) % cuda_from);
         if (!on) cuda_release_block_u32(&board->halted, 1);
     } else if (cuda_lane() == 0) {
         on = cuda_load_block_u32(&board->halted) == 0;
@@ -326,31 +244,54 @@ CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, struct cuda_waiter *wai
     return cuda_all(on);
 }
 
+/* Of the streams that are due those that can go on: one at least, or none after a failure. */
+template <class R>
+CUDA_DEVICE uint32_t cuda_streams_wait(const struct cuda_exchange &x, const cuda_stream &s, uint32_t due,
+                                       uint32_t ranks, struct cuda_board *board)
+{
+    const uint32_t result = cuda_from + x.call.me;
+    for (;;) {
+        uint32_t ready = cuda_streams_ready(*board, s) & due;
+        if constexpr (!R::moves) ready = cuda_foldable(s, ready, result, ranks);
+        if (ready || !cuda_idle(x.call, due & ~(1u << result), board)) return ready;
+    }
+}
+
+/* What came is moved while the input of what leaves is on its way. It is folded after that has left, since registers
+ * do not suffice for both. */
 template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     constexpr uint32_t leaves = (1u << cuda_from) - 1;
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, cuda_lane()));
-    const uint32_t result = cuda_from + x.call.me, ranks = R::moves ? 0 : cuda_contributors(x);
-    struct cuda_waiter waiter = {};
+    const uint32_t ranks = R::moves ? 0 : cuda_contributors(x), n_tiles = x.call.layout.n_tiles;
     cuda_stream s = cuda_stream_begin<R>(x, cuda_lane());
-    cuda_leaving l = {};
-    uint32_t left = cuda_ballot(cuda_stream_left(s));
-    if (left & leaves) cuda_leaving_choose(x, s, cuda_turn(left & leaves, x.call.me), &l);
+    uint32_t left = cuda_ballot(cuda_stream_left(s)), stream = x.call.me;
+    bool begun = false;
     board->done[cuda_warp()][cuda_lane()] = 0;
-    cuda_sync_block();
-    s.slot = (uint32_t)(own >> 32); /* looked at here, when input is on its way */
     while (left) {
         const uint32_t due = R::moves ? cuda_streams_due(s, left, x.call.me) : left;
-        if ((due & leaves) && !l.chosen) cuda_leaving_choose(x, s, cuda_turn(due & leaves, l.stream), &l);
-        uint32_t ready = cuda_streams_ready(*board, &s) & due;
-        if constexpr (!R::moves) ready = cuda_foldable(s, ready, result, ranks);
-        if (ready & leaves) {
-            if ((ready >> l.stream & 1) == 0) cuda_leaving_choose(x, s, cuda_turn(ready & leaves, l.stream), &l);
-            cuda_leave<R>(x, s, &l);
-            cuda_streams_advance(&s, 1u << l.stream, x.call.layout.n_tiles, board);
+        cuda_leaving l = {};
+        if (due & leaves) {
+            stream = cuda_turn(due & leaves, stream);
+            cuda_leaving_load(x, s, stream, &l);
         }
-        cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
-        if (ready == 0 && !cuda_idle(x.call, &waiter, due & ~(1u << result), board)) return;
+        if (!begun) { /* looked at here, when input is on its way */
+            cuda_sync_block();
+            s.slot = (uint32_t)(own >> 32);
+            begun = true;
+        }
+        const uint32_t ready = cuda_streams_wait<R>(x, s, due, ranks, board);
+        if (ready == 0) return;
+        if constexpr (R::moves) cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
+        if (ready & leaves) {
+            if ((ready >> stream & 1) == 0) {
+                stream = cuda_turn(ready & leaves, stream);
+                cuda_leaving_load(x, s, stream, &l);
+            }
+            cuda_leave<R>(x, s, stream, &l);
+            cuda_streams_advance(&s, 1u << stream, n_tiles, board);
+        }
+        if constexpr (!R::moves) cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
         left = cuda_ballot(cuda_stream_left(s));
     }
 }
@@ -380,7 +321,7 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
     const uint32_t total = cuda_stream_begin<R>(x, lane).total, count = (uint32_t)own;
     const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
-    if (lane == 0) board->halted = 0;
+    if (lane == 0) board->halted = 0, board->waiter = cuda_waiter{};
     cuda_sync_block();
     /* The last tiles of the calls before; between them and this one lies what is at least a fence. */
     if (remote && !sends) cuda_store_u32(cuda_raised_at(x.call, peer, layout.returned), count);
@@ -412,7 +353,7 @@ template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange 
                        cuda_cell(layout, peer) * sizeof(uint32_t);
     uint32_t seen = mine ? cuda_acquire_u32(flag) : 0;
     const uint32_t origin = (uint32_t)own - (sends ? layout.n_tiles : 0);
-    board->allowed[lane] = seen - origin;
+    board->allowed[lane] = peer == x.call.me ? UINT32_MAX : seen - origin;
     cuda_sync_block();
     while (cuda_any(mine && seen - origin < total)) {
         const uint32_t before = seen;

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_STREAMS_CUH
+#define TUTTI_DEVICE_CUDA_STREAMS_CUH
+
+/* The streams of tiles between this block and those of its peers, as the warps of the block know them (tiles.cuh): what
+ * they tell one another, which tile of a stream comes next, where it lies in a ring, and whether it may be moved. */
+
+#include "wait.cuh"
+
+constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 2; /* warps; then the signalling, the watching one */
+constexpr uint32_t cuda_pass = cuda_movers * CUDA_WARP * 16;        /* bytes that they move at once */
+constexpr uint32_t cuda_held = 2;                                   /* units that a thread has on their way */
+constexpr uint32_t cuda_from = CUDA_MAX_RANKS;                      /* lanes from here on receive */
+constexpr uint32_t cuda_lag = 2; /* tiles by which the copy of the own part stays behind what leaves */
+static_assert(cuda_pass == CUDA_LEAST_TILE && 2 * CUDA_MAX_RANKS == CUDA_WARP, "a lane a stream");
+
+/* What the warps of a block tell one another; streams are the lanes that keep them. */
+struct cuda_board {
+    uint32_t done[cuda_movers][CUDA_WARP]; /* tiles that the mover is through with */
+    uint32_t allowed[CUDA_WARP];           /* tiles that have room, or have come */
+    uint32_t halted;                       /* the exchange has failed: leave */
+    struct cuda_waiter waiter;             /* of the one lane that asks whether it has; no register can be spared */
+};
+
+/* What a lane knows of its stream. Tiles are counted from the call's first, of this block. */
+struct cuda_stream {
+    uint32_t next, total; /* the warp's next tile, and how many there are */
+    uint32_t slot;        /* of the next tile */
+    uint32_t shape;       /* of the tiling: tile_bytes / CUDA_LEAST_TILE and, in the lower half, blocks */
+    bool tied;            /* receives where the same peer's part is sent from */
+};
+
+/* A tile as all lanes see it. */
+struct cuda_tile {
+    uint64_t at; /* in the part */
+    uint32_t bytes;
+};
+
+CUDA_DEVICE uint64_t cuda_cell(const struct cuda_layout &layout, uint32_t rank)
+{
+    return (uint64_t)rank * layout.n_blocks + cuda_block();
+}
+
+/* The own count of a lane's stream, with its next slot. Lanes without a peer look at this rank's. */
+CUDA_DEVICE char *cuda_count_at(const struct cuda_call &call, uint32_t lane)
+{
+    const struct cuda_layout &layout = call.layout;
+    const uint32_t peer = lane % cuda_from < call.n ? lane % cuda_from : call.me;
+    return call.base[call.me] + (lane < cuda_from ? layout.sent : layout.received) +
+           cuda_cell(layout, peer) * sizeof(uint64_t);
+}
+
+/* The ranks that contribute to a reduction's result here, a bit each. */
+CUDA_DEVICE uint32_t cuda_contributors(const struct cuda_exchange &x)
+{
+    return cuda_ballot(cuda_lane() < x.call.n && x.recv[cuda_lane() % cuda_from].bytes > 0);
+}
+
+/* The part of a lane's stream, 0 bytes if there is none. Lane `me` copies the own part of a move, lane from + me keeps
+ * the result of a reduction. */
+template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct cuda_exchange &x, uint32_t lane)
+{
+    const uint32_t peer = lane % cuda_from;
+    if (peer >= x.call.n) return 0;
+    if (peer != x.call.me) return lane < cuda_from ? x.send[peer].bytes : x.recv[peer].bytes;
+    if (!R::moves) return lane < cuda_from ? 0 : x.result_bytes;
+    const bool there = x.in + x.send[peer].at == x.out + x.recv[peer].at;
+    return lane < cuda_from && !there ? x.recv[peer].bytes : 0;
+}
+
+template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_exchange &x, uint32_t lane)
+{
+    const struct cuda_layout &layout = x.call.layout;
+    const uint32_t peer = lane % cuda_from;
+    const uint64_t bytes = cuda_stream_bytes<R>(x, lane);
+    const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, layout.n_blocks);
+    cuda_stream s = {};
+    if (cuda_block() >= tiling.blocks) return s;
+    s.total = ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
+    s.shape = tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
+    s.tied = R::moves && lane >= cuda_from && x.in + x.send[peer].at == x.out + x.recv[peer].at &&
+             x.send[peer].bytes == bytes;
+    return s;
+}
+
+CUDA_DEVICE bool cuda_stream_left(const cuda_stream &s)
+{
+    return s.next < s.total;
+}
+
+/* The streams whose next tile may be moved, a bit each. */
+CUDA_DEVICE uint32_t cuda_streams_ready(const struct cuda_board &board, const cuda_stream &s)
+{
+    const uint32_t allowed = cuda_acquire_block_u32(&board.allowed[cuda_lane()]);
+    const uint32_t sent = cuda_shuffle_xor(s.next, cuda_from); /* by the lane of the same peer */
+    const uint32_t ready = cuda_ballot(cuda_stream_left(s) && s.next != allowed && !(s.tied && sent <= s.next));
+    cuda_sync_warp();
+    return ready;
+}
+
+/* Of these streams those that may go on now. The own part is copied behind what leaves for others, who wait for that,
+ * but not so late that it is left over. */
+CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, uint32_t me)
+{
+    const uint32_t own = cuda_shuffle(s.next, me), lane = cuda_lane();
+    const bool early = cuda_any(lane < cuda_from && lane != me && cuda_stream_left(s) && s.next < own + cuda_lag);
+    return early ? streams & ~(1u << me) : streams;
+}
+
+CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
+{
+    const uint32_t shape = cuda_shuffle(s.shape, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
+    const uint32_t index = cuda_shuffle(s.next, stream) * (shape & 0xffff) + cuda_block();
+    const uint64_t at = (uint64_t)index * bytes, left = part_bytes - at;
+    return cuda_tile{at, left < bytes ? (uint32_t)left : bytes};
+}
+
+/* The ring that `source` writes in the scratch of `target`. */
+CUDA_DEVICE char *cuda_ring(const struct cuda_call &call, uint32_t target, uint32_t source, uint32_t slot)
+{
+    const struct cuda_layout &layout = call.layout;
+    const uint64_t tile = cuda_cell(layout, source) * layout.n_tiles + slot;
+    return call.base[target] + layout.tiles + tile * layout.tile_bytes;
+}
+
+/* The warp is through with the next tile of these streams: their clerks tell the signalling warp. */
+CUDA_DEVICE void cuda_streams_advance(cuda_stream *s, uint32_t streams, uint32_t n_tiles, struct cuda_board *board)
+{
+    cuda_sync_warp();
+    if ((streams >> cuda_lane() & 1) == 0) return;
+    s->next++;
+    s->slot = s->slot + 1 == n_tiles ? 0 : s->slot + 1;
+    cuda_release_block_u32(&board->done[cuda_warp()][cuda_lane()], s->next);
+}
+
+/* The next set bit above `last`, else the lowest: streams take turns. */
+CUDA_DEVICE uint32_t cuda_turn(uint32_t streams, uint32_t last)
+{
+    const uint32_t above = streams & ~((2u << last) - 1);
+    return cuda_lowest(above ? above : streams);
+}
+
+#endif
