@@ -314,6 +314,50 @@ static void await_streams(const struct rig *rig)
         assert_int_equal(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]), TUTTI_OK);
 }
 
+/* One call, the number `count` of all ranks, at whose beginning rank 0 finds that peer 2 has begun `begun`. */
+static void call_after(uint32_t count, uint32_t begun, bool goes_on)
+{
+    const struct line_spec spec = {.kind = KIND_ALL_TO_ALL,
+                                   .protocol = "lines",
+                                   .count = 3 * 64 * 16,
+                                   .threads = 64,
+                                   .units = 1,
+                                   .seed = tutti_random64(&seed)};
+    struct rig rig;
+    struct line_call call;
+    open_rig(&rig, 3);
+    set_counts(&rig, count);
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        rig_copy(&rig, 0, rig.scratch[0] + rig.layout.begun + 4 * (2 * BLOCKS + b), &begun, 4);
+    line_call_open(&call, &rig, &spec);
+    for (uint32_t r = 0; r < rig.n; r++) {
+        call.sides[r].exchange.call.timeout_ns = r > 0 ? 0 : goes_on ? UINT64_C(10) * 1000000000 : 50 * 1000000;
+        line_call_launch(&call, r);
+    }
+    if (goes_on) {
+        rig_sync(&rig);
+        line_call_check(&call);
+    } else {
+        await_streams(&rig);
+        assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
+        assert_int_equal(rig.control->peer, 2);
+    }
+    line_call_close(&call);
+    rig_close(&rig);
+}
+
+/* The first warps of a block may have let a peer go on to the next call when the last ones ask; nobody is further. */
+static void test_peers_are_a_call_behind_or_ahead(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {2, 0, UINT32_C(0x80000000)}; /* calls in which data are all that peers store */
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(counts); i++) {
+        call_after(counts[i], counts[i] - 2, false);
+        for (uint32_t begun = 0; begun < 3; begun++) call_after(counts[i], counts[i] - 1 + begun, true);
+        call_after(counts[i], counts[i] + 2, false);
+    }
+}
+
 static void test_who_waits_in_vain_says_so(void **state)
 {
     (void)state;
@@ -360,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_fingerprints),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_counts_wrap),
+        cmocka_unit_test(test_peers_are_a_call_behind_or_ahead),
         cmocka_unit_test(test_who_waits_in_vain_says_so),
         cmocka_unit_test(test_the_host_stops_who_waits),
     };
