@@ -167,6 +167,12 @@ CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
 }
+/* st.relaxed.sys.global.u32: after everything that came before this launch in its stream, since between the two lies
+ * what is at least a fence; not after what this launch did. */
+CUDA_DEVICE void cuda_release_before_u32(void *p, uint32_t v)
+{
+    cuda_store_u32(p, v);
+}
 /* fence.acq_rel.sys: one fence may serve several relaxed stores after it, or loads before it. */
 CUDA_DEVICE void cuda_fence_system(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* meet: all ranks have come this far in their streams' order. A lane a peer: it says so to the peer, then waits for the
- * peer to say it. What the stream wrote before is visible to this kernel, and through the release to who acquires; so
- * it is to what comes after the peers' meetings, copy engines included. A rank is at most one meeting ahead. */
+ * peer to say it. What the stream wrote before is visible to who acquires that; so it is to what comes after the peers'
+ * meetings, copy engines included. A rank is at most one meeting ahead. */
 #include "wait.cuh"
 
 CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
@@ -14,7 +14,7 @@ CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
     bool met = true;
     if (peer < call.n && peer != call.me) {
         const char *flag = own + layout.met + peer * sizeof(uint32_t);
-        cuda_release_u32(call.base[peer] + layout.met + call.me * sizeof(uint32_t), now);
+        cuda_release_before_u32(call.base[peer] + layout.met + call.me * sizeof(uint32_t), now);
         while ((int32_t)(cuda_acquire_u32(flag) - now) < 0) {
             if (cuda_go_on(&waiter, call, peer)) continue;
             met = false;

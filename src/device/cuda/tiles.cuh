@@ -323,8 +323,8 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
     const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
     if (lane == 0) board->halted = 0, board->waiter = cuda_waiter{};
     cuda_sync_block();
-    /* The last tiles of the calls before; between them and this one lies what is at least a fence. */
-    if (remote && !sends) cuda_store_u32(cuda_raised_at(x.call, peer, layout.returned), count);
+    /* the last tiles of the calls before */
+    if (remote && !sends) cuda_release_before_u32(cuda_raised_at(x.call, peer, layout.returned), count);
     uint32_t told = 0;
     while (cuda_any(mine && told < total)) {
         const uint32_t now = cuda_all_done(*board, total);

@@ -174,6 +174,10 @@ CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
 {
     __atomic_store_n(cuda_standin_at<uint32_t>(p, 4), v, __ATOMIC_RELEASE);
 }
+CUDA_DEVICE void cuda_release_before_u32(void *p, uint32_t v)
+{
+    cuda_release_u32(p, v);
+}
 CUDA_DEVICE void cuda_fence_system()
 {
     if (cuda_standin_tsan) {
