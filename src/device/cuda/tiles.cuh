@@ -9,7 +9,7 @@
  * all movers are through with a tile that leaves, it fences and raises `arrived` at the receiver; with a tile that
  * came, `returned` at its sender. The fence's latency so holds up nobody. One watches what peers raise here, and posts
  * it in shared memory, where movers look: many warps that poll by acquire would empty the L1 cache all the time, and
- * starve the loads of the one that lags. Two blocks of any launches fit on an SM, so a thread has 56 registers: loads
+ * starve the loads of the one that lags. Two such blocks fit on an SM, so a thread has 56 registers: loads
  * on their way must not be spilled, or they are waited for at once.
  *
  * A warp's lanes are its clerks: lane p keeps the stream of tiles to rank p, lane 16 + q that from rank q, lane `me`
@@ -23,12 +23,12 @@
  * slot come before `returned`, and that before stores of the next tile.
  *
  * Nothing can deadlock. In a move no stream waits for another but the own one, for which none waits: where any tile can
- * go on, it does, so a block waits only for peers that have not yet come as far, whatever the others do. (A stream that stores where another one of the same
- * length reads, to and from the same peer, waits for that: tile k is received after tile k has been sent.) In a
- * reduction tile k is folded when it came from all and has been sent to all; it is sent when tile k - n_tiles was
- * folded by the receiver: so the least k that any block waits for has nothing to wait for. The grids of all ranks have
- * to be resident, so a launch does not invite the next one of its stream to take their places. The signalling warp
- * waits for movers alone.
+ * go on, it does, so a block waits only for peers that have not yet come as far, whatever the others do. (A stream that
+ * stores where another one of the same length reads, to and from the same peer, waits for that: tile k is received
+ * after tile k has been sent.) In a reduction tile k is folded when it came from all and has been sent to all; it is
+ * sent when tile k - n_tiles was folded by the receiver: so the least k that any block waits for has nothing to wait
+ * for. The grids of all ranks have to be resident, so a launch does not invite the next one of its stream to take their
+ * places. The signalling warp waits for movers alone.
  *
  * Of each call's tiles the last one of a stream is given back when the receiver's next call begins, so that no call
  * ends with a store to a peer; n_tiles of at least 2 leave the sender one. Counts wrap: only differences are compared.
