@@ -148,7 +148,9 @@ class Backend : public c10d::Backend
     std::shared_ptr<Channel> open_channel(c10::Device device, int peer);
     std::vector<std::shared_ptr<Channel>> channels() const;
     std::shared_ptr<Comm> comm_of_device(c10::DeviceIndex index);
-    WorkPtr enqueue(const std::shared_ptr<Channel> &channel, Call call);
+    WorkPtr enqueue(const std::shared_ptr<Channel> &channel, Call &&call);
+    void leave_nothing(Channel &channel, const Call &call); /* with mutex_ held */
+    bool leaves_nothing(const Call &call) const;            /* with mutex_ held */
     WorkPtr enqueue_all(const std::shared_ptr<Channel> &channel, c10d::OpType type, const char *name,
                         std::vector<Call> calls);
     void fail_region(std::exception_ptr error);

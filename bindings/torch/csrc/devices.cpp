@@ -158,10 +158,35 @@ static Call handle_of(const Call &call)
     return handle;
 }
 
-Backend::WorkPtr Backend::enqueue(const std::shared_ptr<Channel> &channel, Call call)
+/* Nobody gets a handle of it, and nobody wants to be told of its end. */
+bool Backend::leaves_nothing(const Call &call) const
+{
+    return sync_returns_none && !call.async && coalescing_ == 0 && call.type != c10d::OpType::BARRIER && !hasHooks();
+}
+
+/* What is left of a synchronous call when all that serves its handle is taken away: most calls are such. */
+void Backend::leave_nothing(Channel &channel, const Call &call)
+{
+    const uint64_t seq = seq_ + (call.counted && !call.is_p2p() ? 1 : 0);
+    const uint64_t record_id = note(call, seq);
+    const auto span = begin_span(call);
+    try {
+        enqueue_and_forget(channel, call, record_id, group_);
+    } catch (...) {
+        Recorder::get().failed(record_id);
+        throw;
+    }
+    seq_ = seq;
+}
+
+Backend::WorkPtr Backend::enqueue(const std::shared_ptr<Channel> &channel, Call &&call)
 {
     std::unique_lock<std::mutex> guard(mutex_);
     live();
+    if (leaves_nothing(call)) {
+        leave_nothing(*channel, call);
+        return nullptr;
+    }
     if (coalescing_ == 0) return begin_enqueued(guard, channel, std::move(call), {});
     std::vector<Call> calls;
     calls.push_back(std::move(call));

@@ -49,23 +49,32 @@ Enqueued::~Enqueued()
 
 /* ---- the start ---- */
 
-tutti_status Enqueued::launch_one(const Call &call, tutti_comm *comm, void *native) const
+using Group = std::shared_ptr<const std::string>;
+
+static tutti_status launch_one(Channel &channel, const Call &call, tutti_comm *comm, const Group &group, void *native)
 {
     tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = to_ns(call.timeout);
-    options.tag = channel->label(group);
+    options.tag = channel.label(group);
     options.stream = native;
     if (call.factor.defined()) options.premul = call.factor.data_ptr();
-    return call.launch(comm, channel->buffers(call), &options, nullptr);
+    return call.launch(comm, channel.buffers(call), &options, nullptr);
+}
+
+static std::shared_ptr<Comm> live(const Channel &channel, const Group &group)
+{
+    std::shared_ptr<Comm> comm = channel.comm();
+    if (!comm) C10_THROW_ERROR(DistBackendError, c10::str("tutti: the process group '", *group, "' was destroyed"));
+    return comm;
 }
 
 void Enqueued::launch(void *native)
 {
-    std::shared_ptr<Comm> comm = channel->comm();
-    if (!comm) C10_THROW_ERROR(DistBackendError, c10::str("tutti: the process group '", *group, "' was destroyed"));
-    if (calls_.size() == 1) return check(launch_one(calls_[0], comm->handle(), native));
+    const std::shared_ptr<Comm> comm = live(*channel, group);
+    tutti_comm *handle = comm->handle();
+    if (calls_.size() == 1) return check(launch_one(*channel, calls_[0], handle, group, native));
     check(tutti_group_start());
-    for (const Call &call : calls_) (void)launch_one(call, comm->handle(), native); /* the end tells what failed */
+    for (const Call &call : calls_) (void)launch_one(*channel, call, handle, group, native); /* the end tells */
     check(tutti_group_end(nullptr));
 }
 
@@ -136,15 +145,32 @@ void Enqueued::fail(std::exception_ptr error)
 }
 
 /* Calls in a graph run again and again, or never: the recorder does not wait for them. */
+static void tell_recorder_of(uint64_t id, Channel &channel, const c10::Stream &stream, bool captured)
+{
+    if (id == 0) return;
+    Recorder::get().started(id);
+    if (captured)
+        Recorder::get().failed(id);
+    else
+        channel.progress.add(id, stream);
+}
+
 void Enqueued::tell_recorder() const
 {
-    for (uint64_t id : record_ids) {
-        Recorder::get().started(id);
-        if (captured_)
-            Recorder::get().failed(id);
-        else
-            channel->progress.add(id, *stream_);
+    for (uint64_t id : record_ids) tell_recorder_of(id, *channel, *stream_, captured_);
+}
+
+void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id, const Group &group)
+{
+    const c10::Stream stream = current_stream(channel.device);
+    void *native = native_stream(stream);
+    const bool captured = record_id != 0 && is_captured(native);
+    check(launch_one(channel, call, live(channel, group)->handle(), group, native));
+    if (call.unpack) {
+        at::AutoDispatchBelowAutograd below;
+        call.unpack();
     }
+    tell_recorder_of(record_id, channel, stream, captured);
 }
 
 /* ---- the tensors ---- */

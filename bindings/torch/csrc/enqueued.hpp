@@ -77,7 +77,6 @@ class Enqueued : public c10::intrusive_ptr_target
   private:
     bool is_over() const;
     void launch(void *native);
-    tutti_status launch_one(const Call &call, tutti_comm *comm, void *native) const;
     void unpack(const c10::Stream &current);
     void settle(c10::ivalue::Future &future) const;
     void settle_result(c10::ivalue::Future &future) const;
@@ -98,6 +97,11 @@ class Enqueued : public c10::intrusive_ptr_target
     tutti_status status_ = TUTTI_OK;
     std::vector<FuturePtr> futures_, result_futures_; /* futures_: until it starts */
 };
+
+/* A synchronous call on the caller's stream, of which nothing is left; its end is the flight recorder's matter. Throws,
+ * and then nothing was enqueued. */
+void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id,
+                        const std::shared_ptr<const std::string> &group);
 
 /* The handle of such a call. Dropping it early is safe. */
 class EnqueuedWork : public c10d::Work

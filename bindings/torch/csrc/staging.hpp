@@ -9,6 +9,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/util/SmallVector.h>
 #include <tutti/tutti.h>
 
 #include <memory>
@@ -23,8 +24,8 @@ struct Call;
 
 /* Where the memory of a call's inputs and outputs is: the tensors' own, or their twins on the host. */
 struct Buffers {
-    std::vector<void *> in, out;
-    tutti_message *message = nullptr; /* recv: what came is written there, where the host learns of it */
+    c10::SmallVector<void *, 2> in, out; /* most calls have one of each: nothing is allocated */
+    tutti_message *message = nullptr;    /* recv: what came is written there, where the host learns of it */
 };
 
 /* The accelerator whose tensors a call is about; none for calls on the host. ValueError when they are on several. */
