@@ -368,7 +368,7 @@ static bool alone_step(const struct cuda_place *place, const struct tutti_backen
 static const struct {
     const char *name;
     double lines_ns, sentinel_ns, sentinel2_ns, tiles_ns, store_gbs, tile_gbs, copy_gbs;
-} speed = {"H200 SXM, NVLink", 2700, 2600, 4200, 7000, 357, 352, 2000};
+} speed = {"H200 SXM, NVLink", 2200, 2200, 3600, 5700, 357, 350, 2000};
 
 static double pushed(const struct cuda_place *place, const struct tutti_backend_call *call)
 {

@@ -330,10 +330,13 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
 
 /* ---- the rest ---- */
 
+/* Its communicator takes seconds and memory when the first call makes it: a few percent are not worth that. */
+#define WORTH_IT 2.0
+
 static double nccl_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
 {
     const struct nccl_backend *b = nccl_of(backend);
-    return nccl_can(call) ? nccl_cost_ns(b, call) : HUGE_VAL;
+    return nccl_can(call) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
 }
 
 static size_t nccl_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
