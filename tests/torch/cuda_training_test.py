@@ -101,7 +101,7 @@ def fsdp2(rank: int, n: int, device: torch.device) -> List[float]:
 
 
 def fsdp2_bfloat16(rank: int, n: int, device: torch.device) -> List[float]:
-    """With a factor of its own, for which gradients are multiplied before they are summed. The blocks are bfloat16, what
+    """With a factor of its own, for which gradients are multiplied before they are summed. Blocks are bfloat16, what
     is between them is not."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """CUDA without a GPU, in a PyTorch that was built without it: importing this module makes torch.cuda as much of a
-device as the tests of collectives ask for. Its memory, streams, events and graphs are those of the stand-in for CUDA's driver,
-on which libtutti's kernels run too; PyTorch's own operators are functions of the host in its streams. Not here: random
-numbers, pools of memory, compiled kernels, other libraries."""
+device as the tests of collectives ask for. Its memory, streams, events and graphs are those of the stand-in for CUDA's
+driver, on which libtutti's kernels run too; PyTorch's own operators are functions of the host in its streams. Not here:
+random numbers, pools of memory, compiled kernels, other libraries."""
 
 import contextlib
 import os
