@@ -97,6 +97,8 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
         "TUTTI_TORCH_DEFINITIONS": ";".join(pybind),
         "TUTTI_PYTHON_INCLUDE": facts.python_include,
         "TUTTI_PYTHON_SUFFIX": facts.python_suffix,
+        "TUTTI_CUDA_ARCHITECTURES": "native",
+        "TUTTI_CUDA": os.environ.get("TUTTI_CUDA", "auto" if Path("/dev/nvidiactl").exists() else "off"),
     }
     # The generator is settled when the tree is first configured.
     if not (tree / "CMakeCache.txt").exists():
