@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 DTYPES = {"bfloat16": 12, "float32": 13}  # enum tutti_dtype
 SUM = 0  # enum tutti_op
@@ -20,7 +20,7 @@ class CommConfig(ctypes.Structure):
         ("secret", c_char_p),
         ("timeout_ns", c_uint64),
         ("nonblocking", c_bool),
-        ("device", c_int32),
+        ("device", c_int64),
     ]
 
 
