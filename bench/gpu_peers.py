@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from peers.report import parse_size
+from peers.report import geomean, parse_size, row_text, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
@@ -136,22 +135,15 @@ def best_peer(us: dict[str, float]) -> tuple[str, float]:
     return min(((name, time) for name, time in us.items() if not name.startswith("tutti")), key=lambda pair: pair[1])
 
 
-def text_size(size: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
 def table(cells: list[dict], ours: str, against) -> list[str]:
     ops = [op for op in OPERATIONS if any(cell["op"] == op for cell in cells)]
-    lines = ["| bytes | " + " | ".join(ops) + " |", "|---" * (len(ops) + 1) + "|"]
+    lines = [row_text(["bytes", *ops]), row_text(["---"] * (len(ops) + 1))]
     for size in sorted({cell["bytes"] for cell in cells}):
-        row = [text_size(size)]
+        row = [size_text(size)]
         for op in ops:
             found = [cell for cell in cells if cell["op"] == op and cell["bytes"] == size]
             row.append(entry(found[0], ours, against) if found else "")
-        lines.append("| " + " | ".join(row) + " |")
+        lines.append(row_text(row))
     return lines
 
 
@@ -165,9 +157,9 @@ def entry(cell: dict, ours: str, against) -> str:
 def geomeans(cells: list[dict], ours: str, against) -> str:
     parts = []
     for name, low, high in RANGES:
-        logs = [math.log(against(c["us"])[1] / c["us"][ours]) for c in cells if low <= c["bytes"] <= high]
-        if logs:
-            parts.append(f"{name} {math.exp(sum(logs) / len(logs)):.2f}x")
+        mean = geomean([against(c["us"])[1] / c["us"][ours] for c in cells if low <= c["bytes"] <= high])
+        if mean:
+            parts.append(f"{name} {mean:.2f}x")
     slower = sum(against(c["us"])[1] < c["us"][ours] for c in cells)
     return f"Geometric means: {', '.join(parts)}; slower in {slower} of {len(cells)} cells."
 

@@ -15,7 +15,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
     return f"{size} B" if size else ""
