@@ -86,6 +86,13 @@ enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *
 /* The parts of a measurement. */
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b);
 void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
+/* send and recv within what is allocated: in place both in the larger buffer, which is base[0]. */
+void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b);
+/* Calls in a round: fewer for large buffers, so that a point takes about as long at every size. */
+uint32_t bench_calls(const struct bench_settings *settings, size_t bytes);
+double bench_median(double *values, uint32_t n); /* sorts them */
+/* What the n rounds' times, which it sorts, come to. */
+void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out);
 /* Mean microseconds of a call at the slowest rank: `iterations` calls back to back, or, fresh, each alone after its
  * inputs were rewritten. */
 enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS_BYTES ((size_t)256 << 20) /* larger buffers get fewer calls a round */
-#define BLANK 0x3c                      /* inputs that nobody checks: small numbers in every type */
+#define BLANK 0x3c /* inputs that nobody checks: small numbers in every type */
 
 struct side {
     struct tutti_context *context;
@@ -26,7 +25,7 @@ struct bench_gpu {
     bool eager;
 };
 struct buffers {
-    unsigned char *base[2], *send, *recv;
+    struct bench_buffers at;
     size_t bytes[2];
     struct tutti_window *windows[2][2]; /* side, buffer */
 };
@@ -88,7 +87,7 @@ static enum tutti_status buffer_open(struct bench_gpu *g, const struct bench_set
     void *base = NULL;
     if (b->bytes[i] == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_alloc(g->gpu, b->bytes[i], &base));
-    b->base[i] = base;
+    b->at.base[i] = base;
     TUTTI_TRY(tutti_gpu_set(g->gpu, base, BLANK, b->bytes[i]));
     for (uint32_t s = 0; settings->mapped && s < g->n_sides; s++)
         TUTTI_TRY(tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]));
@@ -107,20 +106,13 @@ static size_t elements(const struct bench_settings *settings, const struct bench
 static enum tutti_status buffers_open(struct bench_gpu *g, const struct bench_settings *settings,
                                       const struct bench_case *c, struct buffers *b)
 {
-    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    size_t esize = tutti_dtype_bytes(c->dtype);
     size_t send = elements(settings, c, c->op->send_elements), recv = elements(settings, c, c->op->recv_elements);
-    size_t larger = n_send > n_recv ? n_send : n_recv;
     memset(b, 0, sizeof *b);
     b->bytes[0] = (c->in_place && recv > send ? recv : send) * esize;
     b->bytes[1] = c->in_place ? 0 : recv * esize;
     for (int i = 0; i < 2; i++) TUTTI_TRY(buffer_open(g, settings, b, i));
-    b->send = b->base[0], b->recv = b->base[1];
-    if (!c->in_place) return TUTTI_OK;
-    size_t at = c->op->in_place_at(c);
-    if (at + c->count > larger) at = 0; /* this rank has no larger side */
-    unsigned char *inner = b->base[0] + at * esize;
-    b->send = n_send < n_recv ? inner : b->base[0];
-    b->recv = n_send < n_recv ? b->base[0] : n_send > n_recv && n_recv ? inner : b->base[0];
+    bench_buffers_place(c, &b->at);
     return TUTTI_OK;
 }
 
@@ -129,7 +121,7 @@ static void buffers_close(struct bench_gpu *g, struct buffers *b)
     (void)tutti_gpu_stream_sync(g->gpu, g->stream);
     for (int i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < g->n_sides; s++) tutti_window_destroy(b->windows[s][i]);
-        if (b->base[i]) tutti_gpu_free(g->gpu, b->base[i]);
+        if (b->at.base[i]) tutti_gpu_free(g->gpu, b->at.base[i]);
     }
 }
 
@@ -140,13 +132,13 @@ static enum tutti_status check_with(struct bench_gpu *g, struct tutti_comm *comm
                                     unsigned char *host, size_t *wrong)
 {
     size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
-    if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, b->recv, 0xa5, n_recv * esize));
+    if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, b->at.recv, 0xa5, n_recv * esize));
     bench_fill(c, host, n_send, c->rank, 1);
-    if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, b->send, host, n_send * esize));
-    TUTTI_TRY(c->op->call(c, b->send, b->recv, comm, options));
+    if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, b->at.send, host, n_send * esize));
+    TUTTI_TRY(c->op->call(c, b->at.send, b->at.recv, comm, options));
     TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
     TUTTI_TRY(tutti_comm_state(comm, NULL));
-    if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, b->recv, n_recv * esize));
+    if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, b->at.recv, n_recv * esize));
     uint64_t mine = bench_wrong(c, host, 1), all = 0;
     TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
     *wrong = all;
@@ -169,8 +161,7 @@ static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, 
 static enum tutti_status calls_make(struct bench_gpu *g, uint32_t s, const struct bench_case *c,
                                     const struct buffers *b, const struct tutti_call_options *options, uint32_t calls)
 {
-    for (uint32_t i = 0; i < calls; i++) TUTTI_TRY(c->op->call(c, b->send, b->recv, g->sides[s].comm, options));
-    (void)g;
+    for (uint32_t i = 0; i < calls; i++) TUTTI_TRY(c->op->call(c, b->at.send, b->at.recv, g->sides[s].comm, options));
     return TUTTI_OK;
 }
 
@@ -215,25 +206,12 @@ static enum tutti_status timed(struct bench_gpu *g, uint32_t s, const struct ben
     return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, comm, NULL, NULL);
 }
 
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t n)
-{
-    qsort(values, n, sizeof *values, compare_double);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings *settings, const struct bench_case *c,
                                 const struct buffers *b, const struct tutti_call_options *options, double *us[2])
 {
     void *graphs[2] = {NULL, NULL};
-    uint32_t calls = settings->iterations;
+    uint32_t calls = bench_calls(settings, c->bytes);
     enum tutti_status status = TUTTI_OK;
-    while (calls > 1 && calls * c->bytes > CALLS_BYTES) calls /= 2;
     for (uint32_t s = 0; s < g->n_sides && status >= 0; s++) {
         double ignored;
         if (!g->eager) status = capture(g, s, c, b, options, calls, &graphs[s]);
@@ -245,15 +223,6 @@ static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings
     for (uint32_t s = 0; s < g->n_sides; s++)
         if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
     return status;
-}
-
-static void summarise(const struct bench_case *c, uint32_t n, double *us[2], bool has_peer, struct bench_time *out)
-{
-    out->median_us = median(us[0], n);
-    out->min_us = us[0][0], out->max_us = us[0][n - 1];
-    out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
-    out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
-    out->peer_us = has_peer ? median(us[1], n) : 0;
 }
 
 static enum tutti_status measure_one(struct bench_gpu *g, const struct bench_settings *settings,
@@ -270,7 +239,8 @@ static enum tutti_status measure_one(struct bench_gpu *g, const struct bench_set
     if (status >= 0 && !(us[0] && us[1])) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory");
     if (status >= 0 && settings->check) status = check(g, c, &b, &options, &out->wrong);
     if (status >= 0) status = rounds(g, settings, c, &b, &options, us);
-    if (status >= 0) summarise(c, settings->rounds, us, g->n_sides > 1, out);
+    if (status >= 0) bench_summarise(c, us[0], settings->rounds, out);
+    if (status >= 0 && g->n_sides > 1) out->peer_us = bench_median(us[1], settings->rounds);
     struct tutti_error why = *tutti_last_error();
     buffers_close(g, &b);
     free(us[0]), free(us[1]);

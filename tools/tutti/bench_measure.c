@@ -94,6 +94,23 @@ static int compare_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b)
+{
+    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    b->send = b->base[0];
+    b->recv = b->base[1];
+    if (!c->in_place) return;
+    size_t at = c->op->in_place_at(c);
+    if (at + c->count > (n_send > n_recv ? n_send : n_recv)) at = 0; /* this rank has no larger side */
+    char *inner = (char *)b->base[0] + at * tutti_dtype_bytes(c->dtype);
+    if (n_send < n_recv) {
+        b->send = inner;
+        b->recv = b->base[0];
+    } else {
+        b->recv = n_send > n_recv && n_recv ? inner : b->base[0];
+    }
+}
+
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)
 {
     size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
@@ -110,15 +127,7 @@ enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_c
         }
         memset(b->base[i], 0, rounded);
     }
-    b->send = b->base[0];
-    b->recv = b->base[1];
-    if (c->in_place) {
-        size_t at = c->op->in_place_at(c);
-        if (at + c->count > larger) at = 0; /* this rank has no larger side */
-        char *inner = (char *)b->base[0] + at * esize;
-        b->send = n_send < n_recv ? inner : b->base[0];
-        b->recv = n_send < n_recv ? b->base[0] : n_send > n_recv && n_recv ? inner : b->base[0];
-    }
+    bench_buffers_place(c, b);
     return TUTTI_OK;
 }
 
@@ -173,12 +182,26 @@ enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c,
     return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, run->comm, NULL, NULL);
 }
 
-/* Fewer calls a round for large buffers, so that a point takes about as long at every size. */
-static uint32_t calls_for(const struct bench_settings *s, size_t bytes)
+uint32_t bench_calls(const struct bench_settings *s, size_t bytes)
 {
     size_t calls = s->iterations;
     while (calls > 1 && calls * bytes > (size_t)256 << 20) calls /= 2;
     return (uint32_t)calls;
+}
+
+double bench_median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, compare_double);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out)
+{
+    out->median_us = bench_median(us, n);
+    out->min_us = us[0];
+    out->max_us = us[n - 1];
+    out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
+    out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
 }
 
 static enum tutti_status measure_one(struct bench_run *run, const struct bench_case *c, struct bench_time *out)
@@ -194,19 +217,12 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     out->wrong = SIZE_MAX;
     if (status >= 0 && s->check) status = check(run, c, &b, &options, 1, &out->wrong);
     if (status >= 0) fill_input(c, &b, 0);
-    uint32_t calls = calls_for(s, c->bytes);
+    uint32_t calls = bench_calls(s, c->bytes);
     double ignored;
     if (status >= 0 && s->warmup)
         status = bench_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
     for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = bench_round(run, c, &b, &options, calls, &us[r]);
-    if (status >= 0) {
-        qsort(us, s->rounds, sizeof *us, compare_double);
-        out->min_us = us[0];
-        out->max_us = us[s->rounds - 1];
-        out->median_us = (us[(s->rounds - 1) / 2] + us[s->rounds / 2]) / 2;
-        out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
-        out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
-    }
+    if (status >= 0) bench_summarise(c, us, s->rounds, out);
     bench_buffers_close(run, &b);
     free(us);
     return status;
