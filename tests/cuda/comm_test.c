@@ -47,7 +47,9 @@ static void fixture_close(struct fixture *f)
 
 static unsigned run(uint32_t n, rank_function function, const struct tutti_option *options, size_t n_options)
 {
-    struct ranks_config config = {.n = n, .options = options, .n_options = n_options, .deadline_s = 100};
+    _Atomic int n_here = 0;
+    struct ranks_config config = {
+        .n = n, .options = options, .n_options = n_options, .deadline_s = 100, .arg = (void *)&n_here};
     fake_install();
     unsigned failed = ranks_run(&config, function);
     fake_remove();
@@ -347,6 +349,15 @@ static void persistent(struct rank *rank)
 
 /* ---- failures ---- */
 
+/* All ranks, threads of this process, have come so far: an abort ends also a call that this rank has left and another
+ * has not. */
+static void all_here(struct rank *rank)
+{
+    _Atomic int *n_here = rank->arg;
+    atomic_fetch_add(n_here, 1);
+    while (atomic_load(n_here) < rank->n) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 static void aborts(struct rank *rank)
 {
     struct fixture f;
@@ -356,6 +367,7 @@ static void aborts(struct rank *rank)
     if (!fixture_open(rank, &f)) return;
     RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
+    all_here(rank);
     tutti_comm_abort(rank->comm, "enough");
     RANK_CHECK(rank, f.fake->n_stops > 0);
     atomic_store(&go, 1);
@@ -420,6 +432,7 @@ static void children(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_all_reduce(f.a, f.b, N, TUTTI_FLOAT32, TUTTI_SUM, half, &f.options, NULL));
     RANK_CHECK(rank, fake_of(half)->n == 1 && fake_of(half)->entries[0].seq == 1 && f.fake->n == 0);
     tutti_comm_destroy(half);
+    all_here(rank);
     if (rank->index == leave_out) {
         tutti_comm_abort(rank->comm, "gone");
     } else {
