@@ -116,6 +116,18 @@ bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board 
 bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
                      struct tutti_board *their_call);
 
+/* What watches make of logs, here and in nccl. The last call of a rank, and what has become of it, as engines' boards
+ * say it; kind TUTTI_N_KINDS: it has called nothing. */
+void cuda_log_board(const struct cuda_log *log, struct tutti_board *out);
+/* The call of that number, or, where it is forgotten, its number alone. */
+void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
+/* Whether two ranks called different things: then the team has failed with the sentence. */
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
+                       const struct cuda_log *theirs);
+/* Whether a peer has been gone long enough, since it may have done its part before; *since_ns is kept from look to
+ * look, 0 at first. */
+bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);
+
 /* ---- an instance ---- */
 enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
 struct cuda_window {

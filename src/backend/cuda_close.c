@@ -4,6 +4,7 @@
  * together with the page on which they say so. What still runs on this device when its time is up is left alone, with
  * all that it may touch. */
 #include "backend/cuda.h"
+#include "backend/shared.h"
 
 #define STOP_NS (2 * TUTTI_NS_PER_S) /* that kernels which are stopped may take to leave */
 #define SWEEP_NS TUTTI_NS_PER_S      /* that peers may take, when the world closes */
@@ -29,12 +30,8 @@ static struct {
 
 static void release(struct retired *r)
 {
-    struct tutti_transport *t = r->transport;
     if (r->scratch) tutti_gpu_free(r->gpu, r->scratch);
-    if (r->addresses)
-        tutti_unmap(r->log, sizeof(*r->log));
-    else
-        (void)t->ops->heap_free(t, r->log);
+    tutti_shared_free(r->transport, r->addresses, r->log, sizeof(*r->log));
     tutti_gpu_close(r->gpu);
 }
 
@@ -171,8 +168,7 @@ void cuda_discard(struct cuda_backend *b)
         if (b->scratch) tutti_gpu_free(b->gpu, b->scratch);
         tutti_gpu_close(b->gpu);
     }
-    if (log && b->addresses) tutti_unmap(log, sizeof(*log));
-    if (log && !b->addresses) (void)b->transport->ops->heap_free(b->transport, log);
+    if (log) tutti_shared_free(b->transport, b->addresses, log, sizeof(*log));
     free_backend(b);
 }
 

@@ -88,3 +88,38 @@ bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs,
     }
     return differ;
 }
+
+/* ---- what watches make of it ---- */
+
+#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+
+void cuda_log_board(const struct cuda_log *log, struct tutti_board *out)
+{
+    if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
+    out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
+    out->completed = atomic_load(&log->over);
+}
+
+void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board *out)
+{
+    if (seq > 0 && cuda_log_find(log, seq, out)) return;
+    *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
+}
+
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
+                       const struct cuda_log *theirs)
+{
+    struct tutti_board my_call, their_call;
+    if (!cuda_log_differ(mine, theirs, &my_call, &their_call)) return false;
+    tutti_team_tell_mismatch(team, &my_call, peer, &their_call);
+    return true;
+}
+
+bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now)
+{
+    if (life == TUTTI_LIFE_ALIVE)
+        *since_ns = 0;
+    else if (*since_ns == 0)
+        *since_ns = now;
+    return *since_ns != 0 && now - *since_ns >= GONE_GRACE_NS;
+}

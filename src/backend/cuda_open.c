@@ -3,6 +3,7 @@
  * there, one layout for all and the peers' scratch as this device maps it. Between threads of a process by address,
  * between processes by handle. */
 #include "backend/cuda.h"
+#include "backend/shared.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -91,19 +92,9 @@ static enum tutti_status refuse(const struct tutti_device_config *config)
 
 static enum tutti_status open_log(struct cuda_backend *b, struct card *card)
 {
-    struct tutti_transport *t = b->transport;
-    void *log = NULL;
-    b->addresses = b->n == 1 || (t->caps & TUTTI_CAP_ADDRESSES);
-    if (b->addresses) {
-        log = tutti_map_lazy(sizeof(struct cuda_log));
-        if (!log) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a log of calls");
-        card->log = (uint64_t)(uintptr_t)log;
-    } else {
-        TUTTI_TRY(t->ops->heap_alloc(t, sizeof(struct cuda_log), &log));
-        if (!t->ops->locate(t, log, sizeof(struct cuda_log), &card->log))
-            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
-    }
-    memset(log, 0, sizeof(struct cuda_log));
+    void *log;
+    b->addresses = b->n == 1 || (b->transport->caps & TUTTI_CAP_ADDRESSES);
+    TUTTI_TRY(tutti_shared_open(b->transport, b->addresses, sizeof(struct cuda_log), "log", &log, &card->log));
     b->logs[b->me] = log;
     return TUTTI_OK;
 }
@@ -238,10 +229,8 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
 /* All of them first: closing says there that this rank has no more to do with the peer. */
 static enum tutti_status map_log(struct cuda_backend *b, uint32_t r, const struct card *card)
 {
-    struct tutti_transport *t = b->transport;
     if (r == b->me) return TUTTI_OK;
-    b->logs[r] = b->addresses ? (struct cuda_log *)(uintptr_t)card->log
-                              : t->ops->map(t, b->members[r], card->log, sizeof(struct cuda_log));
+    b->logs[r] = tutti_shared_map(b->transport, b->addresses, b->members[r], card->log, sizeof(struct cuda_log));
     return b->logs[r] ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
 }
 
@@ -306,22 +295,6 @@ static double cuda_score(const struct tutti_device_backend *backend, const struc
     return chosen && !other ? ns : HUGE_VAL;
 }
 
-static size_t cuda_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                              struct tutti_backend_candidate *out, size_t capacity)
-{
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
-    struct cuda_place place;
-    size_t n = 0;
-    place_for(b, call, &place);
-    const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, NULL);
-    for (size_t i = 0; i < cuda_n_methods && n < capacity && chosen; i++) {
-        const struct cuda_method *m = cuda_methods[i];
-        if (!m->fits(&place, call)) continue;
-        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(&place, call), m == chosen};
-    }
-    return n;
-}
-
 static void *cuda_last_event(struct tutti_device_backend *backend)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
@@ -353,5 +326,4 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .last_event = cuda_last_event,
     .scratch_used = cuda_scratch_used,
     .failed = cuda_failed,
-    .candidates = cuda_candidates,
 };

@@ -175,38 +175,43 @@ static bool has(const struct cuda_place *place, const struct tutti_backend_call 
 
 /* ---- one exchange ---- */
 
-static bool lines_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
+/* In one slot of each block; slot_bytes: of a block. */
+static bool slot_fits(const struct cuda_place *place, const struct tutti_backend_call *call,
+                      enum cuda_protocol protocol, uint32_t slot_bytes)
 {
     bool known;
     size_t bytes = cuda_block_bytes(place, call, &known);
-    return place->n > 1 && known && has(place, call, CUDA_LINES) &&
-           grid_for(place, bytes, place->layout.line_bytes, NULL);
+    return place->n > 1 && known && has(place, call, protocol) && grid_for(place, bytes, slot_bytes, NULL);
+}
+
+static bool slot_step(const struct cuda_place *place, const struct tutti_backend_call *call,
+                      enum cuda_protocol protocol, uint32_t slot_bytes, struct cuda_step *out)
+{
+    bool known;
+    form(place, call, protocol, out);
+    return grid_for(place, cuda_block_bytes(place, call, &known), slot_bytes, out);
+}
+
+static bool lines_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    return slot_fits(place, call, CUDA_LINES, place->layout.line_bytes);
 }
 
 static bool lines_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    bool known;
-    if (i > 0) return false;
-    form(place, call, CUDA_LINES, out);
-    return grid_for(place, cuda_block_bytes(place, call, &known), place->layout.line_bytes, out);
+    return i == 0 && slot_step(place, call, CUDA_LINES, place->layout.line_bytes, out);
 }
 
 static bool sentinel_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    bool known;
-    size_t bytes = cuda_block_bytes(place, call, &known);
-    return place->n > 1 && known && forms[call->info.kind].folds && has(place, call, CUDA_SENTINEL) &&
-           grid_for(place, bytes, place->layout.sentinel_bytes, NULL);
+    return forms[call->info.kind].folds && slot_fits(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes);
 }
 
 static bool sentinel_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                           struct cuda_step *out)
 {
-    bool known;
-    if (i > 0) return false;
-    form(place, call, CUDA_SENTINEL, out);
-    return grid_for(place, cuda_block_bytes(place, call, &known), place->layout.sentinel_bytes, out);
+    return i == 0 && slot_step(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes, out);
 }
 
 static bool tiles_fit(const struct cuda_place *place, const struct tutti_backend_call *call)

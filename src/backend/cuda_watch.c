@@ -8,8 +8,6 @@
 #include <signal.h>
 
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
-/* A peer that is gone may have done its part before. */
-#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
 
 static struct {
     pthread_mutex_t life; /* of who starts and ends the thread */
@@ -29,42 +27,22 @@ static void stop(struct cuda_backend *b)
     b->told = true;
 }
 
-/* What a peer called last, as engines' boards say it; NULL: nothing. */
-static const struct tutti_board *board_of(const struct cuda_backend *b, uint32_t peer, struct tutti_board *out)
-{
-    const struct cuda_log *log = b->logs[peer];
-    if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
-    out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
-    out->completed = atomic_load(&log->over);
-    return out;
-}
-
-/* The call of that number, or, where it is forgotten, its number alone. */
-static void own_call(const struct cuda_backend *b, uint64_t seq, struct tutti_board *out)
-{
-    if (cuda_log_find(b->logs[b->me], seq, out)) return;
-    *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
-}
-
 static bool find_report(struct cuda_backend *b)
 {
     const struct cuda_control *c = b->control;
     struct tutti_board mine, theirs;
     if (!__atomic_load_n(&c->ready, __ATOMIC_ACQUIRE)) return false;
     uint32_t peer = (uint32_t)c->peer < b->n ? (uint32_t)c->peer : b->me;
-    own_call(b, c->seq, &mine);
-    tutti_team_tell_timeout(b->team, &mine, atomic_load(&b->timeout_ns), peer, board_of(b, peer, &theirs));
+    cuda_log_call(b->logs[b->me], c->seq, &mine);
+    cuda_log_board(b->logs[peer], &theirs);
+    tutti_team_tell_timeout(b->team, &mine, atomic_load(&b->timeout_ns), peer, &theirs);
     return true;
 }
 
 static bool find_mismatch(struct cuda_backend *b)
 {
-    for (uint32_t q = 0; q < b->n; q++) {
-        struct tutti_board mine, theirs;
-        if (q == b->me || !cuda_log_differ(b->logs[b->me], b->logs[q], &mine, &theirs)) continue;
-        tutti_team_tell_mismatch(b->team, &mine, q, &theirs);
-        return true;
-    }
+    for (uint32_t q = 0; q < b->n; q++)
+        if (q != b->me && cuda_log_mismatch(b->team, b->logs[b->me], q, b->logs[q])) return true;
     return false;
 }
 
@@ -109,13 +87,10 @@ static bool find_lost(struct cuda_backend *b, uint64_t now)
     for (uint32_t q = 0; q < b->n; q++) {
         enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : life_of(b, q);
         struct tutti_board mine, theirs;
-        if (life == TUTTI_LIFE_ALIVE)
-            b->gone_ns[q] = 0;
-        else if (b->gone_ns[q] == 0)
-            b->gone_ns[q] = now;
-        if (b->gone_ns[q] == 0 || now - b->gone_ns[q] < GONE_GRACE_NS) continue;
+        if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
         /* The first call that it has not made; of one that died within a call, that one. */
-        uint64_t seq = board_of(b, q, &theirs)->seq + (life == TUTTI_LIFE_LEFT);
+        cuda_log_board(b->logs[q], &theirs);
+        uint64_t seq = theirs.seq + (life == TUTTI_LIFE_LEFT);
         if (!cuda_log_find(b->logs[b->me], seq, &mine) && !cuda_log_last(b->logs[b->me], &mine))
             mine = (struct tutti_board){.seq = 0};
         tutti_team_tell_lost(b->team, &mine, q, life);

@@ -84,9 +84,6 @@ struct tutti_device_backend_ops {
     /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap,
      * any thread. NULL: such a thing can not be. */
     bool (*failed)(struct tutti_device_backend *backend);
-    /* As tutti_backend_ops.candidates. */
-    size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                         struct tutti_backend_candidate *out, size_t capacity);
 };
 
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this

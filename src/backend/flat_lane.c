@@ -2,6 +2,7 @@
 /* Lanes: made by all members together, each giving memory that it alone writes and that the others map. Everything is
  * touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
 #include "backend/flat.h"
+#include "backend/shared.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -61,19 +62,9 @@ void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
 
 static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
 {
-    struct tutti_transport *t = lane->transport;
-    void *memory = NULL;
+    void *memory;
     lane->own_bytes = memory_bytes(lane->chunk);
-    if (lane->addresses) {
-        memory = tutti_map_lazy(lane->own_bytes);
-        if (!memory) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of staging", lane->own_bytes);
-        *where = (uint64_t)(uintptr_t)memory;
-    } else {
-        TUTTI_TRY(t->ops->heap_alloc(t, lane->own_bytes, &memory));
-        if (!t->ops->locate(t, memory, lane->own_bytes, where))
-            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
-    }
-    memset(memory, 0, lane->own_bytes);
+    TUTTI_TRY(tutti_shared_open(lane->transport, lane->addresses, lane->own_bytes, "staging", &memory, where));
     lane->memories[lane->me] = memory;
     lane->memories[lane->me]->bytes = lane->own_bytes;
     atomic_store(&lane->memories[lane->me]->refs, lane->n);
@@ -85,11 +76,7 @@ static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
 static void memory_discard(struct flat_lane *lane)
 {
     struct flat_memory *own = lane->memories ? lane->memories[lane->me] : NULL;
-    if (!own) return;
-    if (lane->addresses)
-        tutti_unmap(own, lane->own_bytes);
-    else
-        (void)lane->transport->ops->heap_free(lane->transport, own);
+    if (own) tutti_shared_free(lane->transport, lane->addresses, own, lane->own_bytes);
 }
 
 static void lane_free(struct flat_lane *lane)
@@ -190,13 +177,12 @@ err_lane:
 
 static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const struct card *card)
 {
-    struct tutti_transport *t = lane->transport;
     if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
         card->bytes != memory_bytes(card->chunk))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u has another layout of flat's memory", r);
     if (r != lane->me)
-        lane->memories[r] = lane->addresses ? (struct flat_memory *)(uintptr_t)card->where
-                                            : t->ops->map(t, lane->members[r], card->where, card->bytes);
+        lane->memories[r] =
+            tutti_shared_map(lane->transport, lane->addresses, lane->members[r], card->where, card->bytes);
     if (!lane->memories[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "memory of rank %u can not be mapped", r);
     lane->areas[r] = &lane->memories[r]->area;
     lane->staging[r] = (unsigned char *)lane->memories[r] + staging_at();

@@ -5,6 +5,7 @@
  * within NCCL is ended from outside, by the watch, which aborts the communicator: NCCL knows no deadlines. */
 
 #include "backend/nccl.h"
+#include "backend/shared.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,21 +27,9 @@ _Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds wha
 
 static enum tutti_status board_open(struct nccl_backend *b, struct card *card)
 {
-    struct tutti_transport *t = b->transport;
-    void *board = NULL;
-    b->addresses = b->n == 1 || (t->caps & TUTTI_CAP_ADDRESSES);
-    if (b->addresses) {
-        board = tutti_map_lazy(sizeof(struct nccl_board));
-        if (!board) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a log of calls");
-        card->board = (uint64_t)(uintptr_t)board;
-    } else {
-        TUTTI_TRY(t->ops->heap_alloc(t, sizeof(struct nccl_board), &board));
-        if (!t->ops->locate(t, board, sizeof(struct nccl_board), &card->board)) {
-            t->ops->heap_free(t, board);
-            return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
-        }
-    }
-    memset(board, 0, sizeof(struct nccl_board));
+    void *board;
+    b->addresses = b->n == 1 || (b->transport->caps & TUTTI_CAP_ADDRESSES);
+    TUTTI_TRY(tutti_shared_open(b->transport, b->addresses, sizeof(struct nccl_board), "log", &board, &card->board));
     b->boards[b->me] = board;
     atomic_store(&b->boards[b->me]->refs, b->n);
     return TUTTI_OK;
@@ -53,10 +42,8 @@ static void boards_close(struct nccl_backend *b)
     for (uint32_t r = 0; r < b->n; r++) {
         if (!b->boards[r]) continue;
         const bool last = !b->connected || atomic_fetch_sub(&b->boards[r]->refs, 1) == 1;
-        if (last && b->addresses)
-            tutti_unmap(b->boards[r], sizeof(struct nccl_board));
-        else if (last && r == b->me)
-            b->transport->ops->heap_free(b->transport, b->boards[r]);
+        if (last && (b->addresses || r == b->me))
+            tutti_shared_free(b->transport, b->addresses, b->boards[r], sizeof(struct nccl_board));
     }
 }
 
@@ -143,14 +130,13 @@ static enum tutti_status cards_check(const struct nccl_backend *b, const void *c
 
 static enum tutti_status boards_map(struct nccl_backend *b, const void *cards, size_t stride)
 {
-    struct tutti_transport *t = b->transport;
     b->connected = true;
     for (uint32_t r = 0; r < b->n; r++) {
         struct card card;
         card_read(cards, stride, r, &card);
         if (r == b->me) continue;
-        b->boards[r] = b->addresses ? (struct nccl_board *)(uintptr_t)card.board
-                                    : t->ops->map(t, b->members[r], card.board, sizeof(struct nccl_board));
+        b->boards[r] =
+            tutti_shared_map(b->transport, b->addresses, b->members[r], card.board, sizeof(struct nccl_board));
         if (!b->boards[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
     }
     return TUTTI_OK;
@@ -339,15 +325,6 @@ static double nccl_score(const struct tutti_device_backend *backend, const struc
     return nccl_can(call) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
 }
 
-static size_t nccl_candidates(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                              struct tutti_backend_candidate *out, size_t capacity)
-{
-    const double ns = nccl_score(backend, call);
-    if (capacity == 0 || ns == HUGE_VAL) return 0;
-    *out = (struct tutti_backend_candidate){"nccl", ns, true};
-    return 1;
-}
-
 static size_t nccl_scratch_used(const struct tutti_device_backend *backend)
 {
     (void)backend;
@@ -366,5 +343,4 @@ const struct tutti_device_backend_ops tutti_device_nccl = {
     .stop = nccl_stop,
     .last_event = nccl_last_event,
     .scratch_used = nccl_scratch_used,
-    .candidates = nccl_candidates,
 };

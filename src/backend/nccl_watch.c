@@ -10,24 +10,8 @@
 
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 #define IDLE_LOOK_NS (100 * TUTTI_NS_PER_MS) /* while nothing is enqueued */
-#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS) /* a peer that is gone may have done its part before */
 
 /* ---- what is known of calls ---- */
-
-static const struct tutti_board *board_of(const struct nccl_backend *b, uint32_t peer, struct tutti_board *out)
-{
-    const struct cuda_log *log = &b->boards[peer]->log;
-    if (!cuda_log_last(log, out)) *out = (struct tutti_board){.peer = -1, .kind = TUTTI_N_KINDS};
-    out->state = atomic_load(&log->closed) ? TUTTI_BOARD_LEFT : TUTTI_BOARD_IN_USE;
-    out->completed = atomic_load(&log->over);
-    return out;
-}
-
-static void own_call(const struct nccl_backend *b, uint64_t seq, struct tutti_board *out)
-{
-    if (seq && cuda_log_find(&b->boards[b->me]->log, seq, out)) return;
-    *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
-}
 
 /* Whether a peer has yet to make calls or messages that this rank has made. */
 static bool is_behind(const struct nccl_backend *b, uint32_t peer)
@@ -67,8 +51,9 @@ static void tell_late(struct nccl_backend *b, const struct nccl_mark *mark)
     uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
     for (uint32_t q = 0; q < b->n; q++)
         if (q != b->me && is_behind(b, q)) peer = q;
-    own_call(b, atomic_load(&mark->seq), &mine);
-    tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, board_of(b, peer, &theirs));
+    cuda_log_call(&b->boards[b->me]->log, atomic_load(&mark->seq), &mine);
+    cuda_log_board(&b->boards[peer]->log, &theirs);
+    tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, &theirs);
 }
 
 /* A call that does not come out of NCCL, where it waits for peers. */
@@ -103,12 +88,8 @@ static bool find_late(struct nccl_backend *b, uint64_t now)
 
 static bool find_mismatch(struct nccl_backend *b)
 {
-    for (uint32_t q = 0; q < b->n; q++) {
-        struct tutti_board mine, theirs;
-        if (q == b->me || !cuda_log_differ(&b->boards[b->me]->log, &b->boards[q]->log, &mine, &theirs)) continue;
-        tutti_team_tell_mismatch(b->team, &mine, q, &theirs);
-        return true;
-    }
+    for (uint32_t q = 0; q < b->n; q++)
+        if (q != b->me && cuda_log_mismatch(b->team, &b->boards[b->me]->log, q, &b->boards[q]->log)) return true;
     return false;
 }
 
@@ -117,12 +98,9 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
     for (uint32_t q = 0; q < b->n; q++) {
         struct tutti_board mine, theirs;
         const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q);
-        if (life == TUTTI_LIFE_ALIVE)
-            b->gone_ns[q] = 0;
-        else if (b->gone_ns[q] == 0)
-            b->gone_ns[q] = now;
-        if (b->gone_ns[q] == 0 || now - b->gone_ns[q] < GONE_GRACE_NS) continue;
-        own_call(b, board_of(b, q, &theirs)->seq + (life == TUTTI_LIFE_LEFT), &mine);
+        if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
+        cuda_log_board(&b->boards[q]->log, &theirs);
+        cuda_log_call(&b->boards[b->me]->log, theirs.seq + (life == TUTTI_LIFE_LEFT), &mine);
         tutti_team_tell_lost(b->team, &mine, q, life);
         return true;
     }

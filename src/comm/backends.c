@@ -2,7 +2,7 @@
 /* The back ends of a communicator: opened by all members together when it is made. The one of all its ranks is asked
  * for each call, and, for calls that block, driven on the caller's thread past the engine until it would have to wait
  * for long; those of groups carry out the calls of hierarchical schedules. */
-#include "comm/comm.h"
+#include "comm/device.h"
 
 #include <math.h>
 #include <string.h>
@@ -260,11 +260,10 @@ void tutti_comm_turn_take(struct tutti_comm *comm)
 
 /* ---- calls ---- */
 
-/* "flat" or "flat:METHOD" of a call's options; false: something else, or nothing. */
-static bool names_backend(const char *algorithm, const char **method)
+bool tutti_names_backend(const char *algorithm, const char *name, const char **method)
 {
-    size_t n = strlen(FLAT_NAME);
-    if (!algorithm || strncmp(algorithm, FLAT_NAME, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
+    size_t n = strlen(name);
+    if (!algorithm || strncmp(algorithm, name, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
     *method = algorithm[n] ? algorithm + n + 1 : NULL;
     return true;
 }
@@ -277,11 +276,8 @@ void tutti_request_call(const struct tutti_request *request, struct tutti_backen
     call->seq = 0;
     call->stride = 0;
     call->within = false;
-    names_backend(request->options.algorithm, &call->method);
-    if (request->device && request->options.algorithm) { /* "cuda:METHOD": it was looked at when that was chosen */
-        const char *colon = strchr(request->options.algorithm, ':');
-        call->method = colon ? colon + 1 : NULL;
-    }
+    const char *name = request->device ? request->device->ops->name : FLAT_NAME;
+    tutti_names_backend(request->options.algorithm, name, &call->method);
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);
     tutti_request_info(request, &call->info);
@@ -291,7 +287,7 @@ enum tutti_status tutti_request_choose_backend(struct tutti_request *request)
 {
     struct tutti_comm *comm = request->comm;
     const char *wanted = request->options.algorithm, *method = NULL;
-    bool named = names_backend(wanted, &method);
+    bool named = tutti_names_backend(wanted, FLAT_NAME, &method);
     bool overrides = comm->facts.overrides && comm->facts.overrides[0];
 
     if (named && !comm->backend)

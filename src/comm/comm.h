@@ -259,6 +259,9 @@ static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bo
     uint64_t rest = schedule | purpose ? tutti_mix64(schedule + 3 * purpose) : 0;
     return tutti_mix64(call ^ tutti_mix64(info->count + rest));
 }
+/* Whether a call's option names this back end: "flat", or "flat:METHOD", of which *method is what follows, else NULL.
+ */
+bool tutti_names_backend(const char *algorithm, const char *name, const char **method);
 /* Whether the communicator's back end carries it out. ARGUMENT when the call asks for what can not be (backends.c). */
 enum tutti_status tutti_request_choose_backend(struct tutti_request *request);
 /* hurry: the caller waits, so it may be carried out at once, past the engine: then *work is NULL. */

@@ -110,15 +110,6 @@ enum tutti_status tutti_request_route(struct tutti_request *request)
 
 /* ---- which back end ---- */
 
-/* "cuda" or "cuda:METHOD" of a call's options. */
-static bool names(const char *algorithm, const char *name, const char **method)
-{
-    size_t n = strlen(name);
-    if (!algorithm || strncmp(algorithm, name, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
-    *method = algorithm[n] ? algorithm + n + 1 : NULL;
-    return true;
-}
-
 struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
 {
     struct tutti_comm_device *device = comm->device;
@@ -143,7 +134,7 @@ static enum tutti_status choose_named(struct tutti_request *request)
     const char *method = NULL;
     struct tutti_device_backend *named = NULL;
     for (uint32_t b = 0; b < device->n && !named; b++)
-        if (names(wanted, device->backends[b]->ops->name, &method)) named = device->backends[b];
+        if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) named = device->backends[b];
     if (!named)
         return REFUSE("algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open",
                       wanted);
