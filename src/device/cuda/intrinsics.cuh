@@ -43,13 +43,6 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
     __shared__ name##_shared name
 #define CUDA_SPINS 1024 /* turns of a waiting loop between two looks at the stop word and the clock */
 
-/* The launch's shared_bytes, 16-byte aligned, not initialized. */
-CUDA_DEVICE void *cuda_dynamic_shared(void)
-{
-    extern __shared__ cuda_words cuda_dynamic[];
-    return cuda_dynamic;
-}
-
 /* ---- where ---- */
 CUDA_DEVICE uint32_t cuda_thread(void)
 {
@@ -119,16 +112,6 @@ CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
                  : "memory");
     return v;
 }
-/* ld.relaxed.sys.global.v4.u32: each of the four words is whole, in no order. p is 16-byte aligned. */
-CUDA_DEVICE cuda_words cuda_load_words(const void *p)
-{
-    cuda_words v;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(__cvta_generic_to_global(p))
-                 : "memory");
-    return v;
-}
 /* st.relaxed.sys.global.u32 */
 CUDA_DEVICE void cuda_store_u32(void *p, uint32_t v)
 {
@@ -143,13 +126,6 @@ CUDA_DEVICE void cuda_store_u64(void *p, uint64_t v)
 CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
 {
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(v.x), "l"(v.y)
-                 : "memory");
-}
-/* st.relaxed.sys.global.v4.u32: each of the four words arrives whole, in no order. p is 16-byte aligned. */
-CUDA_DEVICE void cuda_store_words(void *p, cuda_words v)
-{
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }
 
@@ -178,11 +154,6 @@ CUDA_DEVICE void cuda_fence_system(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
-/* fence.acq_rel.gpu */
-CUDA_DEVICE void cuda_fence_device(void)
-{
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
 
 /* ---- read, modify, write ---- */
 /* atom.relaxed.sys.global.cas.b32: the value before; it was `expected` if `desired` was written. On host memory atomic
@@ -195,17 +166,6 @@ CUDA_DEVICE uint32_t cuda_exchange_if(void *p, uint32_t expected, uint32_t desir
                  : "l"(__cvta_generic_to_global(p)), "r"(expected), "r"(desired)
                  : "memory");
     return v;
-}
-/* atom.acq_rel.gpu.global.add.u32: the value before; orders as an acquire and a release among threads of this device.
- */
-CUDA_DEVICE uint32_t cuda_add_device(void *p, uint32_t v)
-{
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(__cvta_generic_to_global(p)), "r"(v)
-                 : "memory");
-    return before;
 }
 
 /* ---- data that nobody else writes meanwhile: plain ---- */
@@ -225,16 +185,6 @@ CUDA_DEVICE void cuda_write_words(void *p, cuda_words v)
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)
                  : "memory");
-}
-/* ld.global.nc.L1::no_allocate.v4.u32: as read_words, for memory that no one writes for as long as the kernel runs; may
- * be moved and joined by the compiler. */
-CUDA_DEVICE cuda_words cuda_read_constant_words(const void *p)
-{
-    cuda_words v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(__cvta_generic_to_global(p)));
-    return v;
 }
 
 /* ---- the block ---- */

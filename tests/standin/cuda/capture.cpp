@@ -115,15 +115,6 @@ void run_graph(const graph &made)
 {
     graph_run(made).run();
 }
-
-template <class F> static int with_stream(void *handle, F act)
-{
-    const int status = usable_in_context();
-    if (status) return status;
-    guard held(all().lock);
-    stream *of = stream_of(handle);
-    return of ? act(of) : invalid_handle;
-}
 } // namespace standin
 using namespace standin;
 

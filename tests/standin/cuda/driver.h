@@ -169,6 +169,15 @@ region *region_of(uintptr_t pointer); /* NULL: not the driver's */
 
 /* ---- stream.cpp; under the lock ---- */
 stream *stream_of(void *handle); /* NULL: there is no such stream */
+/* On a stream that exists: act(stream), under the lock. */
+template <class F> int with_stream(void *handle, F act)
+{
+    const int status = usable_in_context();
+    if (status) return status;
+    guard held(all().lock);
+    stream *of = stream_of(handle);
+    return of ? act(of) : invalid_handle;
+}
 /* To the stream's end, or into the graph that is captured on it. */
 int submit(stream *to, work run);
 mark_pointer push(stream *to, work run); /* without regard to captures */

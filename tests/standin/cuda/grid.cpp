@@ -38,7 +38,6 @@ struct block_state {
     std::vector<meeting> warps;
     named_barrier named[n_named];
     std::unordered_map<const void *, std::unique_ptr<char[]>> shared;
-    std::unique_ptr<char[]> dynamic;
 };
 } // namespace
 
@@ -302,12 +301,5 @@ void *cuda_standin_shared(const void *tag, size_t bytes)
 {
     std::unique_ptr<char[]> &memory = cuda_standin_current->self->block->shared[tag];
     if (!memory) memory = garbage(bytes);
-    return memory.get();
-}
-
-void *cuda_standin_dynamic_shared()
-{
-    std::unique_ptr<char[]> &memory = cuda_standin_current->self->block->dynamic;
-    if (!memory) memory = garbage(current_grid->launch->shared_bytes);
     return memory.get();
 }

@@ -61,6 +61,5 @@ cuda_standin_votes cuda_standin_vote_warp(bool flag);
 uint32_t cuda_standin_shuffle(uint32_t v, uint32_t lane);
 /* Memory of the block; the same for the same tag. */
 void *cuda_standin_shared(const void *tag, size_t bytes);
-void *cuda_standin_dynamic_shared();
 
 #endif

@@ -35,11 +35,6 @@
     name##_shared &name = *static_cast<name##_shared *>(cuda_standin_shared(&name##_tag, sizeof(name##_shared)))
 #define CUDA_SPINS 4
 
-CUDA_DEVICE void *cuda_dynamic_shared()
-{
-    return cuda_standin_dynamic_shared();
-}
-
 CUDA_DEVICE uint32_t cuda_thread()
 {
     return cuda_standin_current->thread;
@@ -135,13 +130,6 @@ CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
     uint64_t *at = cuda_standin_at<uint64_t>(p, 16);
     return cuda_pair{__atomic_load_n(at, __ATOMIC_RELAXED), __atomic_load_n(at + 1, __ATOMIC_RELAXED)};
 }
-CUDA_DEVICE cuda_words cuda_load_words(const void *p)
-{
-    cuda_standin_look();
-    uint32_t *at = cuda_standin_at<uint32_t>(p, 16);
-    return cuda_words{__atomic_load_n(at, __ATOMIC_RELAXED), __atomic_load_n(at + 1, __ATOMIC_RELAXED),
-                      __atomic_load_n(at + 2, __ATOMIC_RELAXED), __atomic_load_n(at + 3, __ATOMIC_RELAXED)};
-}
 CUDA_DEVICE void cuda_store_u32(void *p, uint32_t v)
 {
     cuda_standin_store(p, v);
@@ -154,14 +142,6 @@ CUDA_DEVICE void cuda_store_u64(void *p, uint64_t v)
 CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
 {
     uint64_t *at = cuda_standin_at<uint64_t>(p, 16);
-    __atomic_store_n(at + 1, v.y, __ATOMIC_RELAXED);
-    __atomic_store_n(at, v.x, __ATOMIC_RELAXED);
-}
-CUDA_DEVICE void cuda_store_words(void *p, cuda_words v)
-{
-    uint32_t *at = cuda_standin_at<uint32_t>(p, 16);
-    __atomic_store_n(at + 3, v.w, __ATOMIC_RELAXED);
-    __atomic_store_n(at + 2, v.z, __ATOMIC_RELAXED);
     __atomic_store_n(at + 1, v.y, __ATOMIC_RELAXED);
     __atomic_store_n(at, v.x, __ATOMIC_RELAXED);
 }
@@ -187,20 +167,12 @@ CUDA_DEVICE void cuda_fence_system()
         __atomic_thread_fence(__ATOMIC_ACQ_REL);
     }
 }
-CUDA_DEVICE void cuda_fence_device()
-{
-    cuda_fence_system();
-}
 CUDA_DEVICE uint32_t cuda_exchange_if(void *p, uint32_t expected, uint32_t desired)
 {
     uint32_t before = expected;
     __atomic_compare_exchange_n(cuda_standin_at<uint32_t>(p, 4), &before, desired, false, __ATOMIC_RELAXED,
                                 __ATOMIC_RELAXED);
     return before;
-}
-CUDA_DEVICE uint32_t cuda_add_device(void *p, uint32_t v)
-{
-    return __atomic_fetch_add(cuda_standin_at<uint32_t>(p, 4), v, __ATOMIC_ACQ_REL);
 }
 CUDA_DEVICE cuda_words cuda_read_words(const void *p)
 {
@@ -209,10 +181,6 @@ CUDA_DEVICE cuda_words cuda_read_words(const void *p)
 CUDA_DEVICE void cuda_write_words(void *p, cuda_words v)
 {
     *cuda_standin_at<cuda_words>(p, 16) = v;
-}
-CUDA_DEVICE cuda_words cuda_read_constant_words(const void *p)
-{
-    return cuda_read_words(p);
 }
 
 /* ---- the block and the warp ---- */

@@ -136,16 +136,6 @@ int submit(stream *to, work run)
     push(to, std::move(run));
     return success;
 }
-
-/* On a stream that exists: act(stream), under the lock. */
-template <class F> static int with_stream(void *handle, F act)
-{
-    const int status = usable_in_context();
-    if (status) return status;
-    guard held(all().lock);
-    stream *of = stream_of(handle);
-    return of ? act(of) : invalid_handle;
-}
 } // namespace standin
 using namespace standin;
 
