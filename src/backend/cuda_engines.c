@@ -4,7 +4,8 @@
  * copy at a time, to peers in rotation, since several at once share what one gets alone. Meetings before and after: no
  * copy begins before the receiver's stream has come to the call, and none goes past it before all copies are there.
  *
- * What stays on this rank is copied on the own stream, beside.
+ * What stays on this rank is moved by a kernel on the own stream, beside: a copy would take its turn with the others on
+ * a copy engine.
  *
  * all_reduce needs no scratch: what others send to be folded here lands where their own shards of the result will be in
  * the end. Each shard is cut in halves, so that copies go on without a pause: the first half is folded while the second
@@ -39,11 +40,21 @@ static bool meet(struct cuda_step *out)
     return act(out, CUDA_MEET, MAIN);
 }
 
-static bool copy(struct cuda_step *out, enum lane lane, char *dst, const char *src, size_t bytes)
+static bool copy(struct cuda_step *out, char *dst, const char *src, size_t bytes)
 {
-    act(out, CUDA_COPY, lane);
+    act(out, CUDA_COPY, MAIN);
     out->dst = dst, out->src = src;
     out->bytes = dst == src ? 0 : bytes;
+    return true;
+}
+
+/* An exchange with nobody. */
+static bool keep(const struct cuda_place *place, struct cuda_step *out, char *dst, const char *src, size_t bytes)
+{
+    cuda_step_begin(out, CUDA_TILES, src, dst);
+    if (dst != src) out->exchange.send[place->me] = out->exchange.recv[place->me] = (struct cuda_part){0, bytes};
+    cuda_step_tiles(place, out);
+    out->lane = OWN;
     return true;
 }
 
@@ -54,21 +65,23 @@ static uint32_t peer_of(const struct cuda_place *place, uint32_t k)
 
 /* ---- moves ---- */
 
-/* Around the copies to peers 1 to n - 1, which are steps 3 and later: `own` is the copy beside. */
-static bool around(uint32_t n, uint32_t i, struct cuda_step *own)
+/* Around the copies to peers 1 to n - 1, which are steps 3 and later: `own` is what stays, beside. */
+static bool around(const struct cuda_place *place, uint32_t i, char *dst, const char *src, size_t bytes,
+                   struct cuda_step *own)
 {
     if (i == 0) return act(own, CUDA_FORK, MAIN);
-    if (i == n + 2) return act(own, CUDA_JOIN, MAIN);
-    return i == 1 || ((i == 2 || i == n + 3) && meet(own));
+    if (i == 1) return keep(place, own, dst, src, bytes);
+    if (i == place->n + 2) return act(own, CUDA_JOIN, MAIN);
+    return (i == 2 || i == place->n + 3) && meet(own);
 }
 
 static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
     size_t bytes = bytes_of(call), at = place->me * bytes;
-    copy(out, OWN, (char *)call->bind.output + at, call->bind.input, bytes);
-    if (i < 3 || i > place->n + 1) return around(place->n, i, out);
-    return copy(out, MAIN, there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
+    if (i < 3 || i > place->n + 1)
+        return around(place, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
+    return copy(out, there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
 }
 
 static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -76,10 +89,9 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
 {
     size_t bytes = bytes_of(call), at = place->me * bytes;
     const char *in = call->bind.input;
-    copy(out, OWN, (char *)call->bind.output + at, in + at, bytes);
-    if (i < 3 || i > place->n + 1) return around(place->n, i, out);
+    if (i < 3 || i > place->n + 1) return around(place, i, (char *)call->bind.output + at, in + at, bytes, out);
     uint32_t to = peer_of(place, i - 2);
-    return copy(out, MAIN, there(place, call, to, at), in + to * bytes, bytes);
+    return copy(out, there(place, call, to, at), in + to * bytes, bytes);
 }
 
 /* Shards from the root, then each from its owner to the others. */
@@ -93,7 +105,7 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
     if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
     if (place->n > 2 && i > place->n && to != root) part = cuda_shard(whole.bytes, place->n, place->me);
     if (place->n == 2 && place->me != root) part.bytes = 0;
-    return copy(out, MAIN, there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+    return copy(out, there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
 }
 
 /* ---- all_reduce ---- */
@@ -109,7 +121,7 @@ static bool collect(const struct cuda_place *place, const struct tutti_backend_c
                     struct cuda_step *out)
 {
     struct cuda_part part = half_of(place, call, to, half);
-    return copy(out, MAIN, there(place, call, to, half_of(place, call, place->me, half).at),
+    return copy(out, there(place, call, to, half_of(place, call, place->me, half).at),
                 (const char *)call->bind.input + part.at, part.bytes);
 }
 
@@ -117,7 +129,7 @@ static bool spread(const struct cuda_place *place, const struct tutti_backend_ca
                    struct cuda_step *out)
 {
     struct cuda_part mine = half_of(place, call, place->me, half);
-    return copy(out, MAIN, there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
+    return copy(out, there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
 }
 
 static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
@@ -185,8 +197,9 @@ static bool fits(const struct cuda_place *place, const struct tutti_backend_call
     enum tutti_kind kind = call->info.kind;
     bool in_place = call->bind.input == call->bind.output;
     if (place->n < 2 || !place->own || call->bind.v || !steps_of[kind]) return false;
-    if (kind == TUTTI_ALL_TO_ALL) return !in_place;
-    if (kind != TUTTI_ALL_REDUCE) return true;
+    if (kind == TUTTI_BROADCAST) return true;
+    if (kind != TUTTI_ALL_REDUCE)
+        return place->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
     return !in_place && !call->bind.scale && place->has[CUDA_FOLD][call->info.dtype] &&
            bytes_of(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
 }
@@ -197,12 +210,10 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
     return steps_of[call->info.kind](place, call, i, out);
 }
 
-/* Nanoseconds of a copy and of a meeting, bytes a ns; measured on H200. The own part's copy, beside the others', costs
- * gathers more than it should. */
+/* Nanoseconds of a copy and of a meeting, bytes a ns; measured on H200. */
 #define COPY_NS 7000.0
 #define MEET_NS 2500.0
 #define COPY_GBS 385.0
-#define GATHER_GBS 300.0
 
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
@@ -214,7 +225,7 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
         if (place->n == 2) return COPY_NS + 2 * MEET_NS + bytes / COPY_GBS;
         return 2 * others * (COPY_NS + shard / COPY_GBS) + 3 * MEET_NS;
     default:
-        return others * (COPY_NS + bytes / GATHER_GBS) + 2 * MEET_NS;
+        return others * (COPY_NS + bytes / COPY_GBS) + 2 * MEET_NS;
     }
 }
 
