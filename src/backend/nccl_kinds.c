@@ -181,17 +181,16 @@ static int all_to_all(const struct work *w)
 static const struct {
     int (*run)(const struct work *w);
     const char *name;
-    double factor; /* bytes that pass one link, in blocks; n: times the ranks */
-    bool times_n;
+    enum { ONCE, TWO_SHARDS, ALL_OTHERS } passes; /* of what is called, how much passes one link */
 } kinds[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {all_reduce, "ncclAllReduce", 2, false},
-    [TUTTI_REDUCE] = {reduce, "ncclReduce", 1, false},
-    [TUTTI_BROADCAST] = {broadcast, "ncclBroadcast", 1, false},
-    [TUTTI_ALL_GATHER] = {all_gather, "ncclAllGather", 1, true},
-    [TUTTI_REDUCE_SCATTER] = {reduce_scatter, "ncclReduceScatter", 1, true},
-    [TUTTI_GATHER] = {gather, "ncclSend and ncclRecv of gather", 1, true},
-    [TUTTI_SCATTER] = {scatter, "ncclSend and ncclRecv of scatter", 1, true},
-    [TUTTI_ALL_TO_ALL] = {all_to_all, "ncclSend and ncclRecv of all_to_all", 1, true},
+    [TUTTI_ALL_REDUCE] = {all_reduce, "ncclAllReduce", TWO_SHARDS},
+    [TUTTI_REDUCE] = {reduce, "ncclReduce", ONCE},
+    [TUTTI_BROADCAST] = {broadcast, "ncclBroadcast", ONCE},
+    [TUTTI_ALL_GATHER] = {all_gather, "ncclAllGather", ALL_OTHERS},
+    [TUTTI_REDUCE_SCATTER] = {reduce_scatter, "ncclReduceScatter", ALL_OTHERS},
+    [TUTTI_GATHER] = {gather, "ncclSend and ncclRecv of gather", ALL_OTHERS},
+    [TUTTI_SCATTER] = {scatter, "ncclSend and ncclRecv of scatter", ALL_OTHERS},
+    [TUTTI_ALL_TO_ALL] = {all_to_all, "ncclSend and ncclRecv of all_to_all", ALL_OTHERS},
 };
 
 /* ---- what is asked ---- */
@@ -210,8 +209,8 @@ double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_cal
     const struct tutti_call_info *info = &call->info;
     if (call->bind.v) return UNEQUAL_NS;
     const double bytes = (double)info->count * (double)tutti_dtype_bytes(info->dtype);
-    const double ranks = kinds[info->kind].times_n ? b->n - 1. : (b->n - 1.) / b->n;
-    return LATENCY_NS + kinds[info->kind].factor * bytes * ranks / BYTES_A_NS;
+    const double times[] = {[ONCE] = 1, [TWO_SHARDS] = 2 * (b->n - 1.) / b->n, [ALL_OTHERS] = b->n - 1.};
+    return LATENCY_NS + bytes * times[kinds[info->kind].passes] / BYTES_A_NS;
 }
 
 /* ---- running ---- */
