@@ -18,6 +18,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from peers.report import geomean, parse_size, row_text, size_text
@@ -25,6 +26,8 @@ from peers.report import geomean, parse_size, row_text, size_text
 ROOT = Path(__file__).resolve().parent.parent
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 SIZES = [256, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
+HELD_UP = 3  # a cell whose slowest round took so many times as long as its median is named
+LAST_WORDS_S = 15  # for ranks to say why they fail, when one has
 RANGES = [("up to 256 KiB", 0, 256 << 10), ("1 to 16 MiB", 1 << 20, 16 << 20), ("above", 16 << 20 | 1, 1 << 62)]
 
 
@@ -95,7 +98,8 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
         "TUTTI_JOB": f"gpu-peers-{os.getpid()}",
         "PYTHONPATH": str(Path(__file__).parent),
     }
-    command = [sys.executable, "-m", "peers.gpu_rank", json.dumps(plan_of(chosen))]
+    plan = plan_of(chosen)
+    command = [sys.executable, "-m", "peers.gpu_rank", json.dumps(plan)]
     ranks = [
         subprocess.Popen(
             command,
@@ -105,6 +109,10 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
         )
         for rank in range(n)
     ]
+    failed: list[int] = []
+    watches = [threading.Thread(target=watch, args=(ranks, rank, failed)) for rank in range(n)]
+    for thread in watches:
+        thread.start()
     lines = []
     for line in ranks[0].stdout or []:
         try:
@@ -113,10 +121,26 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
             print(line, end="", file=sys.stderr)
             continue
         progress(lines[-1])
-    failed = [rank for rank, process in enumerate(ranks) if process.wait() != 0]
+    for thread in watches:
+        thread.join()
     if failed:
-        print(f"gpu_peers: rank {failed[0]} failed", file=sys.stderr)
+        done = sum("op" in line for line in lines)
+        where = "at {} of {} bytes, {}".format(*plan["cells"][done]) if done < len(plan["cells"]) else "at the end"
+        lines.append({"failed": f"rank {failed[0]} failed {where}"})
+        print(f"gpu_peers: {lines[-1]['failed']}", file=sys.stderr)
     return lines
+
+
+def watch(ranks: list[subprocess.Popen], rank: int, failed: list[int]) -> None:
+    """The others may wait for a rank that failed, for ever: they have a little time to say what they see."""
+    if ranks[rank].wait() == 0:
+        return
+    failed.append(rank)
+    for other in ranks:
+        try:
+            other.wait(LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            other.kill()
 
 
 def progress(line: dict) -> None:
@@ -164,6 +188,29 @@ def geomeans(cells: list[dict], ours: str, against) -> str:
     return f"Geometric means: {', '.join(parts)}; slower in {slower} of {len(cells)} cells."
 
 
+def held_up(cells: list[dict]) -> list[str]:
+    """Cells of which a round took much longer than the others, and what its ranks did meanwhile."""
+    text = []
+    for cell in cells:
+        for name, median in cell["us"].items():
+            greatest = cell.get("greatest_us", {}).get(name, 0)
+            if greatest < HELD_UP * median:
+                continue
+            extra = (greatest - median) * cell["calls"] / 1e3
+            launching = cell["launching_us"][name] / 1e3
+            place = "in" if cell["in_place"] else "out of"
+            text.append(
+                f"Held up for {extra:.1f} ms: {name}, {cell['op']} {size_text(cell['bytes'])} {cell['dtype']} {place} place:"
+                f" {greatest:.1f} us a call instead of {median:.1f}; launching took {launching:.1f} ms at most."
+            )
+    return ["", *text] if text else []
+
+
+def unfinished(lines: list[dict]) -> list[str]:
+    late = [f"time was up after {line['stopped_after_s']} s" for line in lines if "stopped_after_s" in line]
+    return late + [line["failed"] for line in lines if "failed" in line]
+
+
 def report(lines: list[dict]) -> list[str]:
     head = next((line for line in lines if "machine" in line), {})
     machine = f"{head.get('ranks', '?')} x {head.get('machine', '?')}"
@@ -182,8 +229,10 @@ def report(lines: list[dict]) -> list[str]:
             for title, ours, against in (best, nccl) if chosen else ():
                 text += ["", f"### {dtype}, {'in' if in_place else 'out of'} place, {title}", ""]
                 text += table(chosen, ours, against) + ["", geomeans(chosen, ours, against)]
+    text += held_up(cells)
     wrong = [cell for cell in cells if cell["wrong"]]
     text += ["", f"Wrong results in {len(wrong)} of {len(cells)} cells."]
+    text += [f"Not all cells were measured: {why}." for why in unfinished(lines)]
     return text
 
 
@@ -200,7 +249,8 @@ def main() -> int:
     if chosen.markdown:
         chosen.markdown.write_text("\n".join(text) + "\n")
     cells = [line for line in lines if "op" in line]
-    return 0 if cells and not any(cell["wrong"] for cell in cells) else 1
+    bad = any(cell["wrong"] for cell in cells) or any("failed" in line for line in lines)
+    return 0 if cells and not bad else 1
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One rank of gpu_peers.py: every library's calls of one cell are captured in graphs, checked against NCCL's result,
 then replayed in turns. A graph is replayed twice in a row and the second replay is timed on the device, since the first
-one brings the ranks into step."""
+one brings the ranks into step. A round counts as long as it took the slowest rank; how long ranks were at launching it
+is kept beside, so that a rank that was held up can be told from calls that are slow."""
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import json
 import os
 import statistics
@@ -18,6 +21,7 @@ import torch.distributed as dist
 from .gpu_tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+CELL_S = 90  # after which a rank tells where it is, and ends
 Calls = dict[str, Callable[[], None]]
 
 
@@ -53,6 +57,11 @@ class FromAddress:
             "data": (address, False),
             "version": 3,
         }
+
+
+def must_end() -> None:
+    """From now on: within the time of a cell."""
+    faulthandler.dump_traceback_later(CELL_S, exit=True)
 
 
 def nccl_call(op: str, send: torch.Tensor, recv: torch.Tensor) -> None:
@@ -119,8 +128,6 @@ class Rank:
     def tutti_call(self, op: str, memory: str, n: int, dtype: str, in_place: bool) -> Callable[[], None]:
         send, recv = self.memory[memory].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
         count = n // self.world if op in ("all_gather", "reduce_scatter", "all_to_all") else n
-        if op == "broadcast" and self.rank == 0 and not in_place:
-            recv = send
         s, r = send.data_ptr(), recv.data_ptr()
         method = self.plan.get("method")
         return lambda: self.tutti.call(op, s, r, count, dtype, torch.cuda.current_stream().cuda_stream, method)
@@ -176,16 +183,33 @@ class Rank:
                 call()
         return graph
 
-    def replay(self, graph: torch.cuda.CUDAGraph, times: int) -> float:
+    def replay(self, graph: torch.cuda.CUDAGraph, times: int) -> tuple[float, float]:
+        """Microseconds of a call, and of the host for both launches."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         dist.barrier(group=self.cpu)
         with torch.cuda.stream(self.stream):
+            begun = time.perf_counter()
             graph.replay()
             start.record()
             graph.replay()
             end.record()
+            launching = time.perf_counter() - begun
         end.synchronize()
-        return start.elapsed_time(end) * 1e3 / times
+        return start.elapsed_time(end) * 1e3 / times, launching * 1e6
+
+    def replay_all(self, graphs: dict[str, torch.cuda.CUDAGraph], times: int) -> dict[str, dict[str, float]]:
+        """What the rounds of each came to; the same on all ranks."""
+        gc.collect()  # not between two replays, where it would hold up this rank, and all others with it
+        rounds = [[self.replay(graph, times) for graph in graphs.values()] for _ in range(self.plan["rounds"])]
+        slowest = torch.tensor(rounds, dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.cpu)
+        found: dict[str, dict[str, float]] = {"us": {}, "least_us": {}, "greatest_us": {}, "launching_us": {}}
+        for i, name in enumerate(graphs):
+            took = slowest[:, i, 0].tolist()
+            found["us"][name] = statistics.median(took)
+            found["least_us"][name], found["greatest_us"][name] = min(took), max(took)
+            found["launching_us"][name] = slowest[:, i, 1].max().item()
+        return found
 
     def cell(self, op: str, size: int, dtype: str, in_place: bool) -> dict:
         n = size // TYPES[dtype].itemsize // self.world * self.world
@@ -199,17 +223,12 @@ class Rank:
             memory.recv.zero_()
         times = max(1, min(self.plan["calls"], (256 << 20) // max(1, size)))
         graphs = {name: self.capture(call, times) for name, call in calls.items()}
-        rounds: dict[str, list[float]] = {name: [] for name in graphs}
-        for _ in range(self.plan["rounds"]):
-            for name, graph in graphs.items():
-                rounds[name].append(self.replay(graph, times))
+        took = self.replay_all(graphs, times)
         self.tutti.state()
-        slowest = torch.tensor([statistics.median(rounds[name]) for name in graphs], dtype=torch.float64)
         wrong = torch.tensor([right.count(False)], dtype=torch.int64)
-        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.cpu)
         dist.all_reduce(wrong, group=self.cpu)
-        us = dict(zip(graphs, slowest.tolist()))
-        return {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "us": us, "wrong": int(wrong)}
+        line = {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "calls": times}
+        return {**line, **took, "wrong": int(wrong)}
 
     def eager(self) -> dict:
         """Microseconds of a call of 1 KiB from Python, back to back, the wait at the end included."""
@@ -227,6 +246,8 @@ class Rank:
 
     def run(self) -> None:
         self.cpu = dist.new_group(backend="gloo")
+        gc.disable()
+        gc.freeze()
         begun = time.monotonic()
         self.tell({"machine": torch.cuda.get_device_name(), "ranks": self.world, "unavailable": self.unavailable})
         self.tell({"eager_us": self.eager()})
@@ -236,7 +257,9 @@ class Rank:
             if late.item():
                 self.tell({"stopped_after_s": self.plan["seconds"]})
                 break
+            must_end()
             self.tell(self.cell(op, size, dtype, in_place))
+        must_end()
         torch.cuda.synchronize()
         self.tutti.close()
         dist.destroy_process_group()
@@ -247,4 +270,5 @@ class Rank:
 
 
 if __name__ == "__main__":
+    must_end()
     Rank(json.loads(sys.argv[1])).run()
