@@ -6,13 +6,20 @@
  * then takes what peers have put into its own. It waits for no other thread of its block. As units belong to threads, a
  * buffer may be input and output: what a thread overwrites, it alone has read.
  *
- * Parts: the parts of an exchange, a struct with call, in, out, units, alike, and to(q), from(q). MOST: the most ranks.
+ * Parts: the parts of an exchange, a struct with call, in, out, units, alike, to(q), from(q), and at(u): how far from
+ * the beginning of each part this thread's unit u is. MOST: the most ranks.
  * CHUNK: of how many of them things are in flight at once; divides MOST. WHOLE: for units below `whole`, which need no
  * questions about addresses and ends. PHASE: of the slots. */
 
 #include "reduce.cuh"
 #include "units.cuh"
 #include "wires.cuh"
+
+/* Bytes from the beginning of each part to this thread's unit u. */
+CUDA_DEVICE uint64_t cuda_unit_at(uint32_t units, uint32_t u)
+{
+    return (uint64_t)16 * ((cuda_block() * units + u) * cuda_threads() + cuda_thread());
+}
 
 /* The parts of a struct cuda_exchange. */
 struct cuda_exchange_parts {
@@ -25,13 +32,8 @@ struct cuda_exchange_parts {
 
     __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return x.send[q]; }
     __device__ __forceinline__ struct cuda_part from(uint32_t q) const { return x.recv[q]; }
+    __device__ __forceinline__ uint64_t at(uint32_t u) const { return cuda_unit_at(units, u); }
 };
-
-/* Bytes from the beginning of each part to this thread's unit u. */
-CUDA_DEVICE uint64_t cuda_unit_at(uint32_t units, uint32_t u)
-{
-    return (uint64_t)16 * ((cuda_block() * units + u) * cuda_threads() + cuda_thread());
-}
 
 /* Whether all units of this warp are below `whole`; the last thread's last one is the greatest. */
 CUDA_DEVICE bool cuda_is_whole(uint32_t units, uint32_t whole)
@@ -66,7 +68,7 @@ template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, 
 CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words *own)
 {
     const uint32_t me = x.call.me;
-    const uint64_t at = cuda_unit_at(x.units, u);
+    const uint64_t at = x.at(u);
     for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
         cuda_words units[CHUNK];
         CUDA_UNROLL
@@ -133,7 +135,7 @@ CUDA_DEVICE bool cuda_await_units(const Parts &x, struct cuda_turn *turn, uint32
 template <typename Wire, uint32_t PHASE, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
 CUDA_DEVICE bool cuda_move_unit(const Parts &x, struct cuda_turn *turn, uint32_t u)
 {
-    const uint64_t at = cuda_unit_at(x.units, u);
+    const uint64_t at = x.at(u);
     const struct cuda_inbox inbox = cuda_inbox_of<Wire, PHASE>(x.call, *turn, u);
     for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
         typename Wire::seen seen[CHUNK];
@@ -156,7 +158,7 @@ CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint3
                                    cuda_words *result)
 {
     const uint32_t me = x.call.me;
-    const uint64_t at = cuda_unit_at(x.units, u);
+    const uint64_t at = x.at(u);
     const struct cuda_inbox inbox = cuda_inbox_of<Wire, 0>(x.call, *turn, u);
     typename R::total total;
     cuda_words own = kept;
@@ -190,7 +192,7 @@ CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_t
         if constexpr (R::moves) {
             if (!cuda_move_unit<Wire, 0, MOST, CHUNK, WHOLE>(x, turn, u)) return false;
         } else {
-            const uint64_t at = cuda_unit_at(x.units, u);
+            const uint64_t at = x.at(u);
             cuda_words result;
             bool any;
             if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;

@@ -28,6 +28,7 @@ template <uint32_t PHASE> struct cuda_shard_parts {
     {
         return cuda_shard(shot, PHASE == 0 ? call.me : q);
     }
+    __device__ __forceinline__ uint64_t at(uint32_t u) const { return cuda_unit_at(units, u); }
 };
 
 /* Unit u of the own shard: folded, pushed to all, stored. */
@@ -35,7 +36,7 @@ template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
 CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cuda_turn *turn, uint32_t u,
                                   cuda_words own)
 {
-    const uint64_t at = cuda_unit_at(x.units, u);
+    const uint64_t at = x.at(u);
     const struct cuda_part part = x.from(x.call.me);
     cuda_words result;
     bool any;
