@@ -5,6 +5,7 @@
 
 #include "test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,37 +19,63 @@ const struct mixed_world mixed_worlds[] = {
 };
 const uint32_t mixed_n_worlds = TUTTI_ARRAY_LEN(mixed_worlds);
 
-unsigned mixed_run(const struct mixed_world *world, void (*function)(struct rank *rank))
+struct run {
+    const struct mixed_world *world;
+    const rank_function *functions;
+    size_t n;
+};
+
+static bool comm_open(struct rank *rank, size_t i)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s-%zu", rank->name, i);
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    config.rank = rank->index, config.n_ranks = rank->n;
+    config.name = name;
+    config.timeout_ns = UINT64_C(30000000000);
+    if (tutti_comm_create(rank->context, &config, &rank->comm) == TUTTI_OK) return true;
+    rank_fail(rank, __FILE__, __LINE__, "function %zu: %s", i, tutti_last_error()->text);
+    return false;
+}
+
+static void run_functions(struct rank *rank)
+{
+    const struct run *run = rank->arg;
+    for (size_t i = 0; i < run->n && !rank->failure[0] && comm_open(rank, i); i++) run->functions[i](rank);
+}
+
+unsigned mixed_run(const struct mixed_world *world, const rank_function *functions, size_t n)
 {
     const struct tutti_option option = {"gpu", "host"};
-    struct mixed_world copy = *world;
+    struct run run = {world, functions, n};
     struct ranks_config config = {.n = world->n,
                                   .forked = world->forked,
+                                  .no_comm = true,
                                   .options = &option,
                                   .n_options = world->host,
                                   .deadline_s = 300,
                                   .may_die = world->may_die,
-                                  .arg = &copy};
-    unsigned failed = ranks_run(&config, function);
+                                  .arg = &run};
+    unsigned failed = ranks_run(&config, run_functions);
     if (failed)
         print_message("%u %s, devices %#llx%s\n", world->n, world->forked ? "processes" : "threads",
                       (unsigned long long)world->devices, world->host ? ", through the host" : "");
     return failed;
 }
 
-void mixed_run_all(uint32_t least, bool forked, void (*function)(struct rank *rank))
+void mixed_run_all(uint32_t least, bool forked, const rank_function *functions, size_t n)
 {
     for (uint32_t w = 0; w < mixed_n_worlds; w++) {
         struct mixed_world world = mixed_worlds[w];
         world.forked = forked;
-        if (world.n >= least) assert_int_equal(mixed_run(&world, function), 0);
+        if (world.n >= least) assert_int_equal(mixed_run(&world, functions, n), 0);
     }
 }
 
 bool mixed_open(struct rank *rank, struct mixed *out)
 {
     static const struct tutti_call_options init = TUTTI_CALL_OPTIONS_INIT;
-    const struct mixed_world *world = rank->arg;
+    const struct mixed_world *world = ((const struct run *)rank->arg)->world;
     enum tutti_status status = TUTTI_OK;
     int32_t device = TUTTI_DEVICE_NONE;
     memset(out, 0, sizeof *out);

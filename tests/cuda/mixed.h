@@ -15,14 +15,14 @@ struct mixed_world {
     bool forked;
     bool host;        /* the option gpu is host */
     uint64_t may_die; /* see ranks_config */
-    void *arg;
 };
 extern const struct mixed_world mixed_worlds[];
 extern const uint32_t mixed_n_worlds;
-/* Runs the function on all ranks; number of those that failed. */
-unsigned mixed_run(const struct mixed_world *world, void (*function)(struct rank *rank));
+/* Runs the functions on all ranks, one after the other, each on a communicator of its own, until one fails; number of
+ * ranks that failed. In the same processes, since a process takes a second or so to open a device. */
+unsigned mixed_run(const struct mixed_world *world, const rank_function *functions, size_t n);
 /* In all worlds of so many ranks at least: as processes first, since the driver does not survive a fork. */
-void mixed_run_all(uint32_t least, bool forked, void (*function)(struct rank *rank));
+void mixed_run_all(uint32_t least, bool forked, const rank_function *functions, size_t n);
 
 /* What a rank has: a device and streams of it, or nothing of the kind. */
 #define MIXED_STREAMS 2

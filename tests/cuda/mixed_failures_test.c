@@ -177,22 +177,23 @@ static void death_in_operation(struct rank *rank)
 static void deaths(void **state)
 {
     static const uint64_t devices[] = {0x1, 0x3, 0x5, 0x7};
+    static const rank_function plain = death, in_operation = death_in_operation;
     (void)state;
     if (!ranks_can_fork()) return;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(devices); i++) {
         struct mixed_world world = {
             .n = 3, .devices = devices[i], .forked = true, .host = devices[i] == 0x7, .may_die = 0x2};
-        assert_int_equal(mixed_run(&world, death), 0);
+        assert_int_equal(mixed_run(&world, &plain, 1), 0);
     }
     struct mixed_world reached = {.n = 3, .devices = 0x7, .forked = true, .may_die = 0x2};
-    assert_int_equal(mixed_run(&reached, death_in_operation), 0);
+    assert_int_equal(mixed_run(&reached, &in_operation, 1), 0);
 }
 
-static void (*const functions[])(struct rank *) = {refusals, abortion, mismatch, deadline};
+static const rank_function functions[] = {refusals, abortion, mismatch, deadline};
 
 static void run(bool forked)
 {
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(functions); i++) mixed_run_all(2, forked, functions[i]);
+    mixed_run_all(2, forked, functions, TUTTI_ARRAY_LEN(functions));
 }
 
 static void processes(void **state)

@@ -16,7 +16,7 @@
 static struct contract_case *cases;
 static size_t n_cases;
 
-static void run_cases(struct rank *rank)
+static void contract(struct rank *rank)
 {
     struct mixed m;
     struct contract_memory memory;
@@ -34,14 +34,6 @@ static void run_cases(struct rank *rank)
     if (rank->failure[0]) return;
     contract_memory_fini(&memory, rank->comm);
     mixed_close(&m);
-}
-
-static void contract(bool forked)
-{
-    cases = contract_pairs(test_seed() + 11 + forked, &n_cases);
-    assert_non_null(cases);
-    mixed_run_all(1, forked, run_cases);
-    free(cases);
 }
 
 /* ---- order ---- */
@@ -237,12 +229,14 @@ static void users(struct rank *rank)
 
 /* ---- all, on processes and on threads ---- */
 
-static void (*const functions[])(struct rank *) = {order, many, works, messages, users};
+static const rank_function functions[] = {order, many, works, messages, users, contract};
 
 static void run(bool forked)
 {
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(functions); i++) mixed_run_all(1, forked, functions[i]);
-    contract(forked);
+    cases = contract_pairs(test_seed() + 11 + forked, &n_cases);
+    assert_non_null(cases);
+    mixed_run_all(1, forked, functions, TUTTI_ARRAY_LEN(functions));
+    free(cases);
 }
 
 static void processes(void **state)
@@ -258,10 +252,11 @@ static void threads(void **state)
 /* Where the ranks' own devices reach one another, operations of users alone go through the host. */
 static void reached(void **state)
 {
+    static const rank_function user = users;
     (void)state;
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = true};
-        assert_int_equal(mixed_run(&world, users), 0);
+        assert_int_equal(mixed_run(&world, &user, 1), 0);
     }
 }
 
