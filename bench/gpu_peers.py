@@ -198,9 +198,9 @@ def held_up(cells: list[dict]) -> list[str]:
                 continue
             extra = (greatest - median) * cell["calls"] / 1e3
             launching = cell["launching_us"][name] / 1e3
-            place = "in" if cell["in_place"] else "out of"
+            place = "in place" if cell["in_place"] else "out of place"
             text.append(
-                f"Held up for {extra:.1f} ms: {name}, {cell['op']} {size_text(cell['bytes'])} {cell['dtype']} {place} place:"
+                f"{name} was held up {extra:.1f} ms: {cell['op']} {size_text(cell['bytes'])} {cell['dtype']} {place},"
                 f" {greatest:.1f} us a call instead of {median:.1f}; launching took {launching:.1f} ms at most."
             )
     return ["", *text] if text else []
