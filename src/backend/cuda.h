@@ -92,8 +92,8 @@ const struct cuda_method *cuda_choose(const struct cuda_place *place, const stru
 /* ---- the log (cuda_log.c): what each rank called, in memory of the host that all of them map ---- */
 #define CUDA_LOG_ENTRIES 256
 struct cuda_entry {
-    _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
-    _Atomic uint64_t hash;                        /* of all signatures up to this one */
+    _Atomic uint64_t seq, signature, call, count, timeout_ns; /* call: tutti_call_word */
+    _Atomic uint64_t hash;                                    /* of all signatures up to this one */
 };
 struct cuda_letters { /* messages with one peer: how many, and a hash of their sizes */
     _Atomic uint64_t n, hash;
@@ -112,9 +112,14 @@ void cuda_log_message(struct cuda_letters *pair, size_t bytes);
 bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);
 /* The entry of call `seq`; false: it is not there, or not any more. */
 bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
+/* The deadline of call `seq`, or `otherwise` where it is forgotten. */
+uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t seq, uint64_t otherwise);
 /* Whether two ranks called different things, as far as both have come and remember: then what each called. */
 bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
                      struct tutti_board *their_call);
+
+/* The first of my calls that they have not made; false: there is none, or it is forgotten. */
+bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *out);
 
 /* What watches make of logs, here and in nccl. The last call of a rank, and what has become of it, as engines' boards
  * say it; kind TUTTI_N_KINDS: it has called nothing. */

@@ -31,6 +31,7 @@ void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call)
     STORE(entry->signature, info->signature);
     STORE(entry->call, tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype, (uint32_t)info->op, info->root));
     STORE(entry->count, info->count);
+    STORE(entry->timeout_ns, info->timeout_ns);
     STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(info->signature ^ tutti_mix64(call->seq))));
     atomic_store_explicit(&log->n, n + 1, memory_order_release);
 }
@@ -68,6 +69,16 @@ bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board 
     return false;
 }
 
+uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t seq, uint64_t otherwise)
+{
+    uint64_t n = atomic_load_explicit(&log->n, memory_order_acquire);
+    for (uint64_t i = n; i > 0 && is_kept(log, i - 1); i--) {
+        uint64_t timeout_ns = LOAD(entry_of(log, i - 1)->timeout_ns);
+        if (LOAD(entry_of(log, i - 1)->seq) == seq && is_kept(log, i - 1) && timeout_ns) return timeout_ns;
+    }
+    return otherwise;
+}
+
 bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
                      struct tutti_board *their_call)
 {
@@ -87,6 +98,14 @@ bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs,
         differ = true;
     }
     return differ;
+}
+
+bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *out)
+{
+    uint64_t their_n = atomic_load_explicit(&theirs->n, memory_order_acquire);
+    if (their_n >= atomic_load_explicit(&mine->n, memory_order_acquire)) return false;
+    read_entry(mine, their_n, out);
+    return is_kept(mine, their_n);
 }
 
 /* ---- what watches make of it ---- */

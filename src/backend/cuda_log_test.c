@@ -18,6 +18,7 @@ static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
                                                      .op = TUTTI_SUM,
                                                      .root = -1,
                                                      .count = count,
+                                                     .timeout_ns = 1000 + seq,
                                                      .signature = tutti_mix64(count + 1)},
                                             .seq = seq};
     cuda_log_post(log, &call);
@@ -86,9 +87,30 @@ static void far_ahead(void **state)
     assert_int_equal(mine.seq, 2 * CUDA_LOG_ENTRIES + 2);
 }
 
+/* The first call that the other has not made, while it is remembered; and its deadline. */
+static void ahead(void **state)
+{
+    struct tutti_board call;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    assert_false(cuda_log_ahead(&logs[0], &logs[1], &call));
+    for (uint64_t i = 1; i <= 20; i++) post(&logs[0], 2 * i, i);
+    for (uint64_t i = 1; i <= 7; i++) post(&logs[1], 2 * i, i);
+    assert_true(cuda_log_ahead(&logs[0], &logs[1], &call));
+    assert_int_equal(call.seq, 16);
+    assert_int_equal(call.count, 8);
+    assert_false(cuda_log_ahead(&logs[1], &logs[0], &call));
+    assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 1016);
+    assert_int_equal(cuda_log_timeout(&logs[0], 17, 5), 5);
+    for (uint64_t i = 21; i <= CUDA_LOG_ENTRIES + 8; i++) post(&logs[0], 2 * i, i);
+    assert_false(cuda_log_ahead(&logs[0], &logs[1], &call));
+    assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agree), cmocka_unit_test(differ),
-                                       cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead)};
+                                       cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead),
+                                       cmocka_unit_test(ahead)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

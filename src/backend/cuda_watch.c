@@ -35,7 +35,8 @@ static bool find_report(struct cuda_backend *b)
     uint32_t peer = (uint32_t)c->peer < b->n ? (uint32_t)c->peer : b->me;
     cuda_log_call(b->logs[b->me], c->seq, &mine);
     cuda_log_board(b->logs[peer], &theirs);
-    tutti_team_tell_timeout(b->team, &mine, atomic_load(&b->timeout_ns), peer, &theirs);
+    tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(b->logs[b->me], c->seq, atomic_load(&b->timeout_ns)), peer,
+                            &theirs);
     return true;
 }
 
@@ -43,6 +44,20 @@ static bool find_mismatch(struct cuda_backend *b)
 {
     for (uint32_t q = 0; q < b->n; q++)
         if (q != b->me && cuda_log_mismatch(b->team, b->logs[b->me], q, b->logs[q])) return true;
+    return false;
+}
+
+/* A peer that has numbered a call of mine and not made it here made it on the host. Its number is read first: who makes
+ * a call here writes that down before it counts. */
+static bool find_elsewhere(struct cuda_backend *b)
+{
+    for (uint32_t q = 0; q < b->n; q++) {
+        struct tutti_board call;
+        uint64_t reached = q == b->me ? 0 : tutti_team_reached(b->team, q);
+        if (reached == 0 || !cuda_log_ahead(b->logs[b->me], b->logs[q], &call) || call.seq > reached) continue;
+        tutti_team_tell_elsewhere(b->team, &call, q);
+        return true;
+    }
     return false;
 }
 
@@ -132,7 +147,7 @@ static void look(struct cuda_backend *b, uint64_t now)
         return;
     }
     bool busy = is_in_flight(b) || atomic_load(&b->captured);
-    if (busy && (find_mismatch(b) || find_wrong_message(b) || find_lost(b, now))) stop(b);
+    if (busy && (find_mismatch(b) || find_elsewhere(b) || find_wrong_message(b) || find_lost(b, now))) stop(b);
 }
 
 void cuda_watch_now(struct cuda_backend *b)

@@ -183,6 +183,10 @@ void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board 
                               const struct tutti_board *theirs);
 /* Messages between this rank and a peer of which the two think differently. */
 void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n);
+/* A call that this rank made on the device, and the peer, which has come as far (tutti_team_reached), did not. */
+void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer);
+/* The number of the last collective that the peer's board shows, which may lag behind; 0: none. */
+uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer);
 /* A peer is dead or has left, and the call waits for it. */
 void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life);
 

@@ -70,6 +70,26 @@ void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board 
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
 }
 
+void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer)
+{
+    char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT];
+
+    say_call(team, call, what, sizeof(what));
+    snprintf(text, sizeof(text),
+             "%s: rank %u called it on device memory, rank %u did not: buffers are device memory on all ranks or none",
+             what, team->slot, peer);
+    end(team, TUTTI_ERR_MISMATCH, call, peer, text);
+}
+
+uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_transport *t = team->port->transport;
+    struct tutti_board board;
+
+    if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &board)) return 0;
+    return board.comm == team->id && board.state == TUTTI_BOARD_IN_USE ? board.seq : 0;
+}
+
 void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n)
 {
     char text[TUTTI_ERROR_TEXT];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What fails on the device: a rank that is killed while others wait for it in a kernel, or in the middle of many calls;
- * a rank that does not come; ranks that call different things; an abort. The streams come to their end within a second
- * or two, the sentence names who and what, and the device serves the next communicator. */
+ * a rank that does not come; ranks that call different things, or one thing on different memory; an abort; and the same
+ * in replays of graphs. The streams come to their end within a second or two, the sentence names who and what, and the
+ * device serves the next communicator. */
 
 #include "test.h"
 
@@ -41,6 +42,21 @@ static enum tutti_status call(struct gpu_rank *g, struct tutti_comm *comm, uint3
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
     return tutti_all_reduce(words, words, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
+}
+
+/* The call once more, from a graph of which all ranks have had a replay. */
+static enum tutti_status replay(struct gpu_rank *g, uint32_t *words, bool again)
+{
+    void *graph = NULL;
+    enum tutti_status status = tutti_gpu_graph_begin(g->gpu, g->stream);
+    if (status >= 0) status = call(g, g->rank->comm, words, 1000);
+    if (status >= 0) status = tutti_gpu_graph_end(g->gpu, g->stream, &graph);
+    if (status >= 0) status = tutti_gpu_graph_launch(g->gpu, graph, g->stream);
+    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+    if (status >= 0) status = tutti_comm_state(g->rank->comm, NULL);
+    if (status >= 0 && again) status = tutti_gpu_graph_launch(g->gpu, graph, g->stream);
+    tutti_gpu_graph_destroy(g->gpu, graph); /* a launch under way goes on */
+    return status;
 }
 
 /* The stream has come to its end; then what the communicator says of it. */
@@ -106,6 +122,23 @@ static void wait_for_the_dead(struct rank *rank)
     check_death(&g, plan, words);
 }
 
+/* The same in a replay, which nobody on the host knows to be under way. */
+static void replay_for_the_dead(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, replay(&g, words, rank->index != VICTIM));
+    if (rank->index == VICTIM) {
+        nap_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, now_ns());
+        kill(getpid(), SIGKILL);
+    }
+    check_death(&g, plan, words);
+}
+
 static void *die(void *arg)
 {
     const struct plan *plan = arg;
@@ -168,6 +201,12 @@ static void deaths_within(void **state)
     run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death);
 }
 
+static void deaths_in_replays(void **state)
+{
+    (void)state;
+    run_deaths(2, replay_for_the_dead);
+}
+
 /* ---- without a death: every rank sees the same failure ---- */
 
 struct wrong {
@@ -207,9 +246,31 @@ static enum tutti_status stay_away(struct gpu_rank *g, uint32_t *words)
 {
     return g->rank->index == VICTIM ? TUTTI_OK : call(g, g->rank->comm, words, 1000);
 }
+/* The sentence has the deadline of the call that waited, not that of the one behind. */
+static enum tutti_status stay_away_from_two(struct gpu_rank *g, uint32_t *words)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    enum tutti_status status = TUTTI_OK;
+    for (uint64_t seconds = 1; seconds <= 20 && status == TUTTI_OK && g->rank->index != VICTIM; seconds += 19) {
+        options.timeout_ns = seconds * UINT64_C(1000000000);
+        status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_BXOR, g->rank->comm, &options, NULL);
+    }
+    return status;
+}
 static enum tutti_status differ(struct gpu_rank *g, uint32_t *words)
 {
     return call(g, g->rank->comm, words, g->rank->index == VICTIM ? 1000 : 2000);
+}
+static enum tutti_status take_host_memory(struct gpu_rank *g, uint32_t *words)
+{
+    uint32_t host[1000] = {0};
+    if (g->rank->index != VICTIM) return call(g, g->rank->comm, words, 1000);
+    return tutti_all_reduce(host, host, 1000, TUTTI_UINT32, TUTTI_BXOR, g->rank->comm, NULL, NULL);
+}
+static enum tutti_status replay_without(struct gpu_rank *g, uint32_t *words)
+{
+    return replay(g, words, g->rank->index != VICTIM);
 }
 static enum tutti_status abort_soon(struct gpu_rank *g, uint32_t *words)
 {
@@ -219,6 +280,14 @@ static enum tutti_status abort_soon(struct gpu_rank *g, uint32_t *words)
         return TUTTI_OK;
     }
     return call(g, g->rank->comm, words, 1000);
+}
+static enum tutti_status abort_a_replay(struct gpu_rank *g, uint32_t *words)
+{
+    enum tutti_status status = replay(g, words, g->rank->index != VICTIM);
+    if (status < 0 || g->rank->index != VICTIM) return status;
+    nap_ns(50000000);
+    tutti_comm_abort(g->rank->comm, "enough of it");
+    return TUTTI_OK;
 }
 
 static void run_wrong(uint64_t timeout_ns, struct wrong wrong)
@@ -231,24 +300,29 @@ static void deadlines(void **state)
 {
     (void)state;
     run_wrong(UINT64_C(1000000000), (struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away});
+    run_wrong(UINT64_C(1000000000), (struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without});
+    run_wrong(UINT64_C(20000000000),
+              (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two});
 }
 static void mismatches(void **state)
 {
     (void)state;
     run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ});
+    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_MISMATCH, "rank 1 did not", take_host_memory});
 }
 static void aborts(void **state)
 {
     (void)state;
     run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon});
+    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay});
 }
 
 int main(void)
 {
     gpu_ranks_need_device();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_before), cmocka_unit_test(deaths_within), cmocka_unit_test(deadlines),
-        cmocka_unit_test(mismatches),    cmocka_unit_test(aborts),
+        cmocka_unit_test(deaths_before), cmocka_unit_test(deaths_within), cmocka_unit_test(deaths_in_replays),
+        cmocka_unit_test(deadlines),     cmocka_unit_test(mismatches),    cmocka_unit_test(aborts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
