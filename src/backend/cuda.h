@@ -137,7 +137,7 @@ bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);
 enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
 struct cuda_window {
     char *base;
-    size_t bytes;
+    size_t part, bytes; /* of this rank; that all ranks have */
     char *peers[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
 };

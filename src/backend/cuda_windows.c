@@ -26,12 +26,23 @@ static void unmap(struct cuda_backend *b, struct cuda_window *window)
         if (window->imports[q]) tutti_gpu_unimport(b->gpu, window->imports[q]);
 }
 
+/* Of two windows it could not be told by its buffers which one a call is in, and the peers might tell otherwise. */
+static enum tutti_status check_apart(const struct cuda_backend *b, const char *own, size_t bytes)
+{
+    for (uint32_t i = 0; i < b->n_windows; i++) {
+        const struct cuda_window *w = &b->windows[i];
+        if (bytes == 0 || own >= w->base + w->part || w->base >= own + bytes) continue;
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "base and its %zu bytes overlap another window of device memory", bytes);
+    }
+    return TUTTI_OK;
+}
+
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    struct cuda_window window = {.base = own, .bytes = bytes};
-    enum tutti_status status = TUTTI_OK;
+    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
+    enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
     window.peers[b->me] = own;
     for (uint32_t q = 0; q < b->n && status >= 0; q++) {
         struct tutti_device_window_card card;
