@@ -7,6 +7,7 @@
  * Plain data, no pointers. */
 
 #include "base/config.h"
+#include "model/constants.h"
 
 /* X(name, default, minimum, maximum, help). Times in ns; rates in bytes a ns, which is GB/s, of bytes copied or folded,
  * each counted once. A rate is that of one rank where few are busy; the one called all is of all ranks together, at
@@ -53,23 +54,15 @@ static inline double tutti_machine_memory(const struct tutti_machine *machine, d
 }
 
 /* ---- one constant by its place in the list above ---- */
-struct tutti_machine_info {
-    const char *name, *help;
-    float minimum, maximum;
-};
 size_t tutti_machine_n(void);
-const struct tutti_machine_info *tutti_machine_info(size_t i);
+const struct tutti_constant *tutti_machine_info(size_t i);
 float *tutti_machine_at(struct tutti_machine *machine, size_t i);
 
 /* ---- files ---- */
-/* What the file does not name keeps its value. ARGUMENT with file and line when a name is not known or given twice, or
- * a value no number in its range; SYSTEM when the file can not be read (the record has errno). Independent of the
- * locale. */
+/* As tutti_constants_read and tutti_constants_write. */
 enum tutti_status tutti_machine_read(const char *path, struct tutti_machine *machine);
-/* Replaces the file at once, making its directories; `about` becomes its first line, a comment. SYSTEM. */
 enum tutti_status tutti_machine_write(const char *path, const struct tutti_machine *machine, const char *about);
-/* Where `tutti tune` puts the file of this host: $XDG_CACHE_HOME/tutti/MODEL-N.tune, else ~/.cache/tutti/...; false
- * when neither variable names a directory or the path is too long. */
+/* Where `tutti tune` puts the file of this host: as tutti_constants_path, by the model and number of its CPUs. */
 bool tutti_machine_path(char *out, size_t capacity);
 /* The constants that option tuning asks for: "auto" the file of this host if there is one (one that can not be used is
  * told in the log), "off" none, else the file of that name, which must be right. Without a file the built-in constants,

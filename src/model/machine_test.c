@@ -52,7 +52,7 @@ static void defaults_are_in_range(void **state)
     (void)state;
     struct tutti_machine machine = tutti_machine_default;
     for (size_t i = 0; i < tutti_machine_n(); i++) {
-        const struct tutti_machine_info *info = tutti_machine_info(i);
+        const struct tutti_constant *info = tutti_machine_info(i);
         assert_true(*tutti_machine_at(&machine, i) >= info->minimum && *tutti_machine_at(&machine, i) <= info->maximum);
         assert_true(strlen(info->help) > 0);
     }
@@ -73,7 +73,7 @@ static void written_is_read(void **state)
         for (int round = 0; round < 20; round++) {
             struct tutti_machine machine, read = tutti_machine_default;
             for (size_t i = 0; i < tutti_machine_n(); i++) {
-                const struct tutti_machine_info *info = tutti_machine_info(i);
+                const struct tutti_constant *info = tutti_machine_info(i);
                 double span = (double)info->maximum < 8000 ? (double)info->maximum : 8000;
                 double value = (double)info->minimum + (double)(tutti_random64(&seed) % 7000000) / 7e6 * (span / 2);
                 *tutti_machine_at(&machine, i) = (float)((double)(uint64_t)(value * 1000 + 1) / 1000);

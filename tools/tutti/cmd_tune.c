@@ -41,7 +41,7 @@ static void found_sum_up(struct found *found)
     found->spread = found->median > 0 ? (found->values[ROUNDS - 2] - found->values[1]) / found->median : 0;
 }
 
-static float *constant(struct tutti_machine *machine, const char *name, const struct tutti_machine_info **info)
+static float *constant(struct tutti_machine *machine, const char *name, const struct tutti_constant **info)
 {
     size_t i = 0;
     while (strcmp(tutti_machine_info(i)->name, name) != 0) i++;
@@ -52,7 +52,7 @@ static float *constant(struct tutti_machine *machine, const char *name, const st
 /* Into the machine, within the range of the constant; what could not be measured keeps its value. */
 static void machine_set(struct tutti_machine *machine, const char *name, double value)
 {
-    const struct tutti_machine_info *info;
+    const struct tutti_constant *info;
     float *at = constant(machine, name, &info);
     if (value > 0) *at = fminf(fmaxf((float)value, info->minimum), info->maximum);
 }
@@ -83,7 +83,7 @@ static void show(const struct tutti_machine *machine, const struct found *found,
     printf("# %u ranks, median of %d rounds; spread: of all but the highest and the lowest round\n", n, ROUNDS);
     printf("# %-15s %12s %7s  %s\n", "constant", "value", "spread", "what it is");
     for (size_t i = 0; i < tutti_machine_n(); i++) {
-        const struct tutti_machine_info *info = tutti_machine_info(i);
+        const struct tutti_constant *info = tutti_machine_info(i);
         char spread[16] = "-", note[32] = "";
         for (size_t row = 0; row < tune_n_rows; row++) {
             if (strcmp(tune_rows[row].name, info->name) != 0) continue;
