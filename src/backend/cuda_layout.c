@@ -36,6 +36,7 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, st
     out->sentinel[0] = take(&end, 2 * rings * grade->sentinel_bytes);
     out->sentinel[1] = take(&end, n > 2 ? 2 * rings * grade->sentinel_bytes : 0); /* two ranks gain nothing by it */
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
+    out->exceptions = take(&end, 2 * rings * grade->sentinel_bytes / 32);
     out->tiles = take(&end, rings * grade->n_tiles * TILE_BYTES);
     out->begun = take(&end, rings * sizeof(uint32_t));
     out->called = take(&end, n_blocks * sizeof(uint64_t));

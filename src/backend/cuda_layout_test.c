@@ -19,6 +19,7 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
         {l->lines, 2 * rings * 2 * l->line_bytes},
         {l->sentinel[0], 2 * rings * l->sentinel_bytes},
         {l->sentinel[1], n > 2 ? 2 * rings * l->sentinel_bytes : 0},
+        {l->exceptions, 2 * rings * (l->sentinel_bytes / 512) * 16}, /* two words of 8 bytes for each warp */
         {l->begun, rings * 4},
         {l->called, (uint64_t)l->n_blocks * 8},
         {l->tiles, rings * l->n_tiles * l->tile_bytes},

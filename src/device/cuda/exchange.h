@@ -10,8 +10,9 @@
  * Three protocols (docs/gpu.md says which serves what):
  * - lines: 16-byte stores of two 8-byte words, each 4 bytes of data and a 4-byte flag. A word arrives whole, so no
  *   fence, no barrier: one latency. Twice the bytes. (NCCL calls it LL.)
- * - sentinel: 16 bytes of data; a word that has not arrived reads as all ones, a NaN that senders never write. Floating
- *   point reductions only. One latency, no more bytes than data. (Lamport's flag-free exchange, as in TensorRT-LLM.)
+ * - sentinel: 16 bytes of data; a word that has not arrived reads as all ones. Reductions of floating point never send
+ *   that NaN; all else says in 16 bytes beside a warp's unit which of its words are ones by right (exceptions), if any.
+ *   One latency, no more bytes than data. (Lamport's flag-free exchange, as in TensorRT-LLM.)
  * - tiles: 16 KiB of data, then a fence and a flag; the receiver gives tiles back. Any size, everything.
  *
  * Counters live in device memory and are advanced by the kernels, so that a captured launch can be replayed. Kernels of
@@ -53,6 +54,7 @@ struct cuda_layout {
         sentinel_bytes;   /* data bytes that one block moves to one peer in one call; multiples of 8 KiB */
     uint64_t lines;       /* [2 slots][source][block][2 * line_bytes] */
     uint64_t sentinel[2]; /* phase -> [2 slots][source][block][sentinel_bytes], all ones when idle */
+    uint64_t exceptions;  /* [2 slots][source][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
     uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
     /* tiles */

@@ -63,6 +63,20 @@ template <bool WHOLE, typename Parts> CUDA_DEVICE void cuda_keep_own(const Parts
     cuda_give_unit<WHOLE>(x.out + part.at + at, unit, part.bytes - at);
 }
 
+/* A unit to rank q, if this thread has `any`; by whole warps. `slot`: from a rank's scratch to the place. */
+template <typename Wire, typename R>
+CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, uint64_t slot, bool any, cuda_words unit,
+                               uint32_t flag)
+{
+    if constexpr (Wire::excepts) {
+        unit = cuda_scaled<R>(call, unit);
+        Wire::except(call.base[q] + Wire::exceptions(call, slot), any, unit, flag);
+        if (any) Wire::put(call.base[q] + slot, unit, flag);
+    } else if (any) {
+        Wire::put(call.base[q] + slot, Wire::proper(cuda_scaled<R>(call, unit)), flag);
+    }
+}
+
 /* Unit u of all parts to those who get it; of a reduction's own part to *own. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
 CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words *own)
@@ -83,10 +97,13 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q >= x.call.n || at >= x.to(q).bytes) continue;
+            if (q >= x.call.n) continue;
+            const bool any = at < x.to(q).bytes;
             const cuda_words unit = x.alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
             if (q != me)
-                Wire::put(x.call.base[q] + slot, Wire::proper(cuda_scaled<R>(x.call, unit)), cuda_turn_flag(*turn));
+                cuda_put_unit<Wire, R>(x.call, q, slot, any, unit, cuda_turn_flag(*turn));
+            else if (!any)
+                continue;
             else if constexpr (R::moves)
                 cuda_keep_own<WHOLE>(x, at, unit);
             else
@@ -95,16 +112,15 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
     }
 }
 
-/* Where this thread finds unit u from source 0, and how far it is from there to the next source. */
-struct cuda_inbox {
-    char *slot;
-    uint64_t stride;
-};
+/* Where this thread finds unit u. */
 template <typename Wire, uint32_t PHASE>
 CUDA_DEVICE struct cuda_inbox cuda_inbox_of(const struct cuda_call &call, const struct cuda_turn &turn, uint32_t u)
 {
     const uint64_t slot = Wire::slot(call, PHASE, turn.count, 0);
-    return cuda_inbox{call.base[call.me] + slot + Wire::place(u), Wire::slot(call, PHASE, turn.count, 1) - slot};
+    struct cuda_inbox inbox = {call.base[call.me] + slot + Wire::place(u),
+                               Wire::slot(call, PHASE, turn.count, 1) - slot, nullptr};
+    if constexpr (Wire::excepts) inbox.exceptions = call.base[call.me] + Wire::exceptions(call, slot + Wire::place(u));
+    return inbox;
 }
 
 /* Looks at what CHUNK sources from rank `first` on have sent until it is there. False: the call has failed. */
@@ -118,8 +134,7 @@ CUDA_DEVICE bool cuda_await_units(const Parts &x, struct cuda_turn *turn, uint32
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
-            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes)
-                seen[k] = Wire::look(inbox.slot + q * inbox.stride);
+            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes) seen[k] = Wire::look(inbox, q);
         }
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
@@ -145,7 +160,7 @@ CUDA_DEVICE bool cuda_move_unit(const Parts &x, struct cuda_turn *turn, uint32_t
             const uint32_t q = first + k;
             if (q >= x.call.n || q == x.call.me || at >= x.from(q).bytes) continue;
             cuda_give_unit<WHOLE>(x.out + x.from(q).at + at, Wire::unit(seen[k]), x.from(q).bytes - at);
-            Wire::empty(inbox.slot + q * inbox.stride);
+            Wire::empty(inbox.from(q));
         }
     }
     return true;
@@ -178,7 +193,7 @@ CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint3
             else
                 R::first(&total, unit);
             *any = true;
-            if (q != me) Wire::empty(inbox.slot + q * inbox.stride);
+            if (q != me) Wire::empty(inbox.from(q));
         }
     }
     if (*any) *result = R::result(total, x.call.divisor);

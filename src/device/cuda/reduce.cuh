@@ -110,8 +110,11 @@ template <typename T> struct cuda_fold_any : cuda_reducer<T> {
     }
 };
 
-/* The reducer of kernels that only move: nothing is folded. */
+/* The reducer of kernels that only move: nothing is folded, and any bits may come. */
 struct cuda_move {
+    struct type {
+        static constexpr uint32_t word = 0;
+    };
     static constexpr bool moves = true;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Reductions of floating point by sentinels. */
+/* Exchanges by sentinels: moves, and the fast reductions and those of floating point. */
 
 #include "oneshot.cuh"
 
@@ -16,5 +16,6 @@
     SENTINEL(name, reducer, 16, 4, true)
 #define SENTINEL_ANY(name, reducer) SENTINEL(name, reducer, 16, 2, false)
 
+SENTINEL_FAST(move, cuda_move)
 CUDA_FAST_REDUCERS(SENTINEL_FAST)
 CUDA_FLOAT_REDUCERS(SENTINEL_ANY)

@@ -19,9 +19,9 @@
  *
  * Counts wrap after 2^32 calls, that is hours. What is found in `begun` is a call of the last 2^31, and right if it is
  * c - 1, c or c + 1: a peer may be in c + 1 while the last warps here still ask for c, but no further. Flags of lines
- * are the count modulo 2^31, plus one, so never 0; and at the end of the last call of 2^31 on a slot, whatever its
- * kind, its reader clears it: nobody writes there before the reader has begun another call, and no flag of 2^31 calls
- * ago is ever found. */
+ * and of exceptions are the count modulo 2^31, plus one, so never 0; and at the end of the last call of 2^31 on a slot,
+ * whatever its kind, its reader clears them: nobody writes there before the reader has begun another call (but what
+ * this one has not waited for, exceptions without lanes), and no flag of 2^31 calls ago is ever found. */
 
 #include "wait.cuh"
 
@@ -128,17 +128,23 @@ CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)
     return turn.count % CUDA_PERIOD + 1;
 }
 
+/* By all threads: what flags tell the age of, in the rings at `rings`. */
+CUDA_COLD void cuda_turn_clear(const struct cuda_call &call, uint32_t count, uint64_t rings, uint64_t bytes)
+{
+    for (uint32_t q = 0; q < call.n; q++) {
+        char *slot = call.base[call.me] + cuda_slot(call, rings, bytes, count, q);
+        for (uint64_t at = 16 * cuda_thread(); at < bytes; at += 16 * cuda_threads())
+            cuda_store_pair(slot + at, cuda_pair{0, 0});
+    }
+}
+
 /* By all threads, after everything else. */
 CUDA_DEVICE void cuda_turn_end(const struct cuda_call &call, const struct cuda_turn &turn)
 {
     if (!cuda_turn_is_last(turn)) return;
-    cuda_sync_block(); /* all lines of this call have been read */
-    const uint64_t bytes = (uint64_t)2 * call.layout.line_bytes;
-    for (uint32_t q = 0; q < call.n; q++) {
-        char *slot = call.base[call.me] + cuda_slot(call, call.layout.lines, bytes, turn.count, q);
-        for (uint64_t at = 16 * cuda_thread(); at < bytes; at += 16 * cuda_threads())
-            cuda_store_pair(slot + at, cuda_pair{0, 0});
-    }
+    cuda_sync_block(); /* all that came in this call has been read */
+    cuda_turn_clear(call, turn.count, call.layout.lines, (uint64_t)2 * call.layout.line_bytes);
+    cuda_turn_clear(call, turn.count, call.layout.exceptions, call.layout.sentinel_bytes / CUDA_WARP);
 }
 
 #endif

@@ -2,19 +2,37 @@
 #ifndef TUTTI_DEVICE_CUDA_WIRES_CUH
 #define TUTTI_DEVICE_CUDA_WIRES_CUH
 
-/* The two ways in which a unit of 16 bytes tells by itself that it has arrived. A wire puts units into a slot (of one
+/* The ways in which a unit of 16 bytes tells by itself that it has arrived. A wire puts units into a slot (of one
  * source and block), looks for them, and says whether what it saw is there; unit u of a thread lies so that the threads
  * of a warp touch neighbouring 16 bytes.
  *
- * Both rest on one promise of the memory model: a vector access is one access a word, each of them atomic. A line is
+ * All rest on one promise of the memory model: a vector access is one access a word, each of them atomic. A line is
  * two words of 8 bytes with 4 bytes of data and a flag each: a flag of this call comes with data of this call. A
- * sentinel is a word that is all ones: data are never all ones, and a slot is nothing but ones when a call begins to
- * use it, so what is not all ones has arrived. The reader writes the ones back after it has read, in the order in which
- * one thread's accesses to one place happen; turn.cuh says why the next writer comes after that. */
+ * sentinel is a word that is all ones: a slot is nothing but ones when a call begins to use it, so what is not all ones
+ * has arrived. The reader writes the ones back after it has read, in the order in which one thread's accesses to one
+ * place happen; turn.cuh says why the next writer comes after that.
+ *
+ * Floating point is never sent as all ones. Of data that may be, words of 8 bytes that are become *exceptions*: of each
+ * unit of a warp, the sender stores two words beside the rings if there is an exception, each a mask of lanes and a
+ * flag of this call. A word that reads as ones is there if its exception is, and nothing else need be ordered: the mask
+ * says what the word is, whether or not its own store has come; that store writes ones over ones, and precedes the
+ * sender's next one to that place, in a later kernel. Words of exceptions age by their flags, like lines. One with a
+ * lane in it is waited for by that lane, so it is there before the call ends; one with none is the same as no
+ * exception, whenever it comes. */
 
 #include "turn.cuh"
 
+/* Where a thread finds a unit from source 0, and how far it is from there to the next source. */
+struct cuda_inbox {
+    char *slot;
+    uint64_t stride;
+    const char *exceptions; /* of wires that have them; a 32nd as far apart */
+
+    __device__ __forceinline__ char *from(uint32_t q) const { return slot + q * stride; }
+};
+
 struct cuda_lines {
+    static constexpr bool excepts = false;
     struct seen {
         cuda_pair a, b;
     };
@@ -30,7 +48,11 @@ struct cuda_lines {
         cuda_store_pair(p, cuda_pair{word(unit.x, flag), word(unit.y, flag)});
         cuda_store_pair(p + 16 * cuda_threads(), cuda_pair{word(unit.z, flag), word(unit.w, flag)});
     }
-    CUDA_DEVICE seen look(const char *p) { return seen{cuda_load_pair(p), cuda_load_pair(p + 16 * cuda_threads())}; }
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q)
+    {
+        const char *p = inbox.from(q);
+        return seen{cuda_load_pair(p), cuda_load_pair(p + 16 * cuda_threads())};
+    }
     CUDA_DEVICE bool there(seen s, uint32_t flag)
     {
         return (uint32_t)(s.a.x >> 32) == flag && (uint32_t)(s.a.y >> 32) == flag && (uint32_t)(s.b.x >> 32) == flag &&
@@ -43,18 +65,34 @@ struct cuda_lines {
     CUDA_DEVICE void empty(char *) {} /* flags age by themselves */
 };
 
-/* WORD: 4, or 8 for types of which 4 bytes of ones may be half of a number. All ones is a NaN, or several, in every
- * floating-point type; another one takes its place. */
-template <uint32_t WORD> struct cuda_sentinel {
-    using seen = cuda_pair;
+/* What all sentinels share. */
+struct cuda_ones {
     static constexpr uint64_t ones = ~UINT64_C(0);
-    static constexpr uint32_t ones32 = ~0u, other = 0x7fffffffu;
+    static constexpr uint32_t ones32 = ~0u;
 
     CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t phase, uint32_t count, uint32_t source)
     {
         return cuda_slot(call, call.layout.sentinel[phase], call.layout.sentinel_bytes, count, source);
     }
     CUDA_DEVICE uint32_t place(uint32_t u) { return 16 * (u * cuda_threads() + cuda_thread()); }
+    CUDA_DEVICE void put(char *p, cuda_words unit, uint32_t)
+    {
+        cuda_store_pair(p, cuda_pair{unit.x | (uint64_t)unit.y << 32, unit.z | (uint64_t)unit.w << 32});
+    }
+    CUDA_DEVICE cuda_words words(cuda_pair s)
+    {
+        return cuda_words{(uint32_t)s.x, (uint32_t)(s.x >> 32), (uint32_t)s.y, (uint32_t)(s.y >> 32)};
+    }
+    CUDA_DEVICE void empty(char *p) { cuda_store_pair(p, cuda_pair{ones, ones}); }
+};
+
+/* WORD: 4, or 8 for types of which 4 bytes of ones may be half of a number. All ones is a NaN, or several, in every
+ * floating-point type; another one takes its place. 0: of all other types, and moves (below). */
+template <uint32_t WORD> struct cuda_sentinel : cuda_ones {
+    static constexpr bool excepts = false;
+    static constexpr uint32_t other = 0x7fffffffu;
+    using seen = cuda_pair;
+
     CUDA_DEVICE cuda_words proper(cuda_words unit)
     {
         if constexpr (WORD == 8)
@@ -63,22 +101,51 @@ template <uint32_t WORD> struct cuda_sentinel {
         return cuda_words{unit.x == ones32 ? other : unit.x, unit.y == ones32 ? other : unit.y,
                           unit.z == ones32 ? other : unit.z, unit.w == ones32 ? other : unit.w};
     }
-    CUDA_DEVICE void put(char *p, cuda_words unit, uint32_t)
-    {
-        cuda_store_pair(p, cuda_pair{unit.x | (uint64_t)unit.y << 32, unit.z | (uint64_t)unit.w << 32});
-    }
-    CUDA_DEVICE seen look(const char *p) { return cuda_load_pair(p); }
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q) { return cuda_load_pair(inbox.from(q)); }
     CUDA_DEVICE bool there(seen s, uint32_t)
     {
         if constexpr (WORD == 8) return s.x != ones && s.y != ones;
         return (uint32_t)s.x != ones32 && (uint32_t)(s.x >> 32) != ones32 && (uint32_t)s.y != ones32 &&
                (uint32_t)(s.y >> 32) != ones32;
     }
-    CUDA_DEVICE cuda_words unit(seen s)
+    CUDA_DEVICE cuda_words unit(seen s) { return words(s); }
+};
+
+/* Any bits: with exceptions. */
+template <> struct cuda_sentinel<0> : cuda_ones {
+    static constexpr bool excepts = true;
+    struct seen {
+        cuda_pair unit, exceptions;
+    };
+
+    /* From a rank's scratch to the exceptions of the unit at `at` in phase 0. */
+    CUDA_DEVICE uint64_t exceptions(const struct cuda_call &call, uint64_t at)
     {
-        return cuda_words{(uint32_t)s.x, (uint32_t)(s.x >> 32), (uint32_t)s.y, (uint32_t)(s.y >> 32)};
+        return call.layout.exceptions + (at - call.layout.sentinel[0]) / (16 * CUDA_WARP) * 16;
     }
-    CUDA_DEVICE void empty(char *p) { cuda_store_pair(p, cuda_pair{ones, ones}); }
+    CUDA_DEVICE cuda_words proper(cuda_words unit) { return unit; }
+    /* By whole warps; `any`: whether this thread puts the unit. */
+    CUDA_DEVICE void except(char *p, bool any, cuda_words unit, uint32_t flag)
+    {
+        const uint32_t x = cuda_ballot(any && (unit.x & unit.y) == ones32);
+        const uint32_t y = cuda_ballot(any && (unit.z & unit.w) == ones32);
+        if ((x | y) != 0 && cuda_lane() == 0)
+            cuda_store_pair(p, cuda_pair{x | (uint64_t)flag << 32, y | (uint64_t)flag << 32});
+    }
+    /* Both at once: what is an exception comes no later than what is none. */
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q)
+    {
+        return seen{cuda_load_pair(inbox.from(q)), cuda_load_pair(inbox.exceptions + q * (inbox.stride / CUDA_WARP))};
+    }
+    CUDA_DEVICE bool is_there(uint64_t word, uint64_t exceptions, uint32_t flag)
+    {
+        return word != ones || ((uint32_t)(exceptions >> 32) == flag && ((uint32_t)exceptions >> cuda_lane() & 1));
+    }
+    CUDA_DEVICE bool there(seen s, uint32_t flag)
+    {
+        return is_there(s.unit.x, s.exceptions.x, flag) && is_there(s.unit.y, s.exceptions.y, flag);
+    }
+    CUDA_DEVICE cuda_words unit(seen s) { return words(s.unit); }
 };
 
 #endif
