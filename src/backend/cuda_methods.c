@@ -32,3 +32,16 @@ const struct cuda_method *cuda_choose(const struct cuda_place *place, const stru
     if (ns) *ns = best && least == 0 ? best->cost_ns(place, call) : least;
     return best;
 }
+
+size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backend_call *call, const char *wanted,
+                       struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct cuda_method *chosen = cuda_choose(place, call, wanted, NULL);
+    size_t n = 0;
+    for (size_t i = 0; i < cuda_n_methods && n < capacity && chosen; i++) {
+        const struct cuda_method *m = cuda_methods[i];
+        if (!m->fits(place, call)) continue;
+        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(place, call), m == chosen};
+    }
+    return n;
+}

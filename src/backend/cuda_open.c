@@ -312,6 +312,24 @@ static bool cuda_failed(struct tutti_device_backend *backend)
 }
 
 const struct tutti_device_backend_ops tutti_device_cuda = {
+static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    uint32_t n_handles = 0;
+    for (uint32_t r = 0; r < b->n; r++) n_handles += b->imports[r] != NULL;
+    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle", b->place.layout.n_blocks,
+             b->n - 1 - n_handles, n_handles);
+}
+
+static size_t cuda_ways(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                        struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    struct cuda_place place;
+    place_for(b, call, &place);
+    return cuda_candidates(&place, call, b->forced, out, capacity);
+}
+
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
     .open = cuda_open,
@@ -327,3 +345,5 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .scratch_used = cuda_scratch_used,
     .failed = cuda_failed,
 };
+    .describe = cuda_describe,
+    .candidates = cuda_ways,

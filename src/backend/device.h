@@ -85,6 +85,12 @@ struct tutti_device_backend_ops {
      * any thread. NULL: such a thing can not be. */
     bool (*failed)(struct tutti_device_backend *backend);
 };
+    /* What it has opened, in few words, for the log. NULL: there is nothing to tell. */
+    void (*describe)(const struct tutti_device_backend *backend, char *out, size_t capacity);
+    /* The methods that can carry out a call that score accepts; at most `capacity`, their number. For `tutti bench
+     * --explain`. NULL: it has but one. */
+    size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                         struct tutti_backend_candidate *out, size_t capacity);
 
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
  * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */

@@ -242,6 +242,24 @@ static void device_free(struct tutti_comm_device *device)
     pthread_mutex_destroy(&device->lock);
     tutti_free(device);
 }
+/* What became of it, for who wonders where memory has gone and which way calls go. */
+static void tell(const struct tutti_comm *comm)
+{
+    const struct tutti_comm_device *device = comm->device;
+    const unsigned long long id = (unsigned long long)comm->id;
+    if (device->n == 0)
+        tutti_log(TUTTI_LOG_INFO, "communicator %016llx, device %d, %d ranks: device memory goes through the host", id,
+                  (int)device->ordinal, (int)comm->size);
+    for (uint32_t b = 0; b < device->n; b++) {
+        const struct tutti_device_backend_ops *ops = device->backends[b]->ops;
+        char text[128] = "";
+        if (ops->describe) ops->describe(device->backends[b], text, sizeof(text));
+        tutti_log(TUTTI_LOG_INFO, "communicator %016llx, device %d, %d ranks: %s, %.1f MiB of scratch memory%s%s", id,
+                  (int)device->ordinal, (int)comm->size, ops->name,
+                  (double)ops->scratch_used(device->backends[b]) / (1 << 20), text[0] ? ", " : "", text);
+    }
+}
+
 
 /* The last step, whose outcome all compare. */
 static enum tutti_status open_through(struct opening *opening)
@@ -279,7 +297,9 @@ static enum tutti_status open_agreed(struct opening *opening)
     } else { /* some opened what nobody will use */
         for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) close_backend(opening, b);
     }
-    return open_through(opening);
+    TUTTI_TRY(open_through(opening));
+    tell(comm);
+    return TUTTI_OK;
 }
 
 static void undo(struct opening *opening)

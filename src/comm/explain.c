@@ -2,7 +2,9 @@
 /* The ways in which a call could go: those of the back end and the engine's algorithms, with the times that are
  * predicted, and which of them is chosen. */
 #include "comm/explain.h"
+#include "comm/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +21,35 @@ static size_t backend_ways(const struct tutti_request *request, struct tutti_way
         out[i].ns = found[i].ns;
         out[i].chosen = request->on_backend && found[i].chosen;
     }
+    return n;
+}
+
+static size_t ways_of_device(const struct tutti_request *request, struct tutti_device_backend *backend,
+                             struct tutti_way *out, size_t capacity)
+{
+    struct tutti_backend_candidate found[TUTTI_MAX_WAYS];
+    struct tutti_backend_call call;
+    const struct tutti_device_backend_ops *ops = backend->ops;
+    tutti_request_call(request, &call);
+    found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true};
+    if (capacity == 0 || found[0].ns == HUGE_VAL) return 0;
+    size_t n = ops->candidates
+                   ? ops->candidates(backend, &call, found, capacity < TUTTI_MAX_WAYS ? capacity : TUTTI_MAX_WAYS)
+                   : 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *method = found[i].method;
+        snprintf(out[i].name, sizeof out[i].name, "%s%s%s", ops->name, method ? ":" : "", method ? method : "");
+        out[i].ns = found[i].ns;
+        out[i].chosen = backend == request->device && found[i].chosen;
+    }
+    return n;
+}
+
+static size_t device_ways(const struct tutti_request *request, struct tutti_way *out, size_t capacity)
+{
+    const struct tutti_comm_device *device = request->comm->device;
+    size_t n = 0;
+    for (uint32_t b = 0; b < device->n; b++) n += ways_of_device(request, device->backends[b], out + n, capacity - n);
     return n;
 }
 
@@ -45,7 +76,14 @@ enum tutti_status tutti_explain(const struct tutti_request *request, struct tutt
     struct tutti_request asked = *request;
     TUTTI_TRY(tutti_request_options(&asked, NULL));
     TUTTI_TRY(tutti_request_check(&asked));
+    TUTTI_TRY(tutti_request_route(&asked));
     TUTTI_TRY(tutti_request_choose(&asked));
+    if (asked.route == TUTTI_ROUTE_THROUGH)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s goes through the host: there is nothing to choose", asked.name);
+    if (asked.route == TUTTI_ROUTE_DEVICE) {
+        *n = device_ways(&asked, out, capacity);
+        return TUTTI_OK;
+    }
     *n = backend_ways(&asked, out, capacity);
     *n += engine_ways(&asked, out + *n, capacity - *n);
     return TUTTI_OK;

@@ -122,6 +122,12 @@ struct bench_cell {
 };
 /* All ways of one cell, in turns. UNSUPPORTED where nothing is to be chosen. */
 enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
+enum tutti_status bench_gpu_explain(struct bench_gpu *gpu, const struct bench_settings *settings,
+                                    const struct bench_case *c, struct bench_cell *out);
+/* Its parts: the ways of a call of this rank, as predicted; and how the chosen one compares once all are measured. */
+enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
+                                  struct bench_cell *cell);
+void bench_ways_compare(struct bench_cell *cell);
 #define BENCH_NEAR 1.1 /* the chosen way is as good as the best if it takes at most so many times as long */
 void bench_explain_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first);
 void bench_explain_footer(FILE *out, const struct bench_settings *settings, size_t n_near, size_t n_cells);

@@ -22,13 +22,13 @@ struct trial {
     double best_us;
 };
 
-static enum tutti_status ways_list(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                                   struct bench_cell *cell)
+enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
+                                  struct bench_cell *cell)
 {
     struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
     bool broadcast = strcmp(c->op->name, "broadcast") == 0;
     struct tutti_request request = {.name = c->op->name,
-                                    .comm = run->comm,
+                                    .comm = comm,
                                     .send = broadcast ? NULL : b->send,
                                     .recv = broadcast && c->rank == c->root ? b->send : b->recv,
                                     .count = c->count,
@@ -60,7 +60,7 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
 {
     struct bench_cell agreed;
     uint8_t mine[TUTTI_ARRAY_LEN(cell->ways)], all[TUTTI_ARRAY_LEN(cell->ways)];
-    TUTTI_TRY(ways_list(run, c, b, cell));
+    TUTTI_TRY(bench_ways_list(run->comm, c, b, cell));
     agreed = *cell;
     TUTTI_TRY(tutti_broadcast(&agreed, sizeof agreed, TUTTI_UINT8, c->root, run->comm, NULL, NULL));
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(mine); i++)
@@ -111,26 +111,31 @@ static enum tutti_status trials_run(struct bench_run *run, const struct bench_ca
     return TUTTI_OK;
 }
 
-static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
+void bench_ways_compare(struct bench_cell *cell)
 {
-    struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
     double chosen_us = 0;
-    for (size_t i = 0; i < cell->n_ways; i++) trials[i] = (struct trial){.way = &cell->ways[i]};
-    TUTTI_TRY(trials_run(run, &cell->c, b, trials, cell->n_ways));
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        cell->ways[i].measured_us = trials[i].best_us;
-        if (cell->ways[i].chosen) chosen_us = trials[i].best_us;
-    }
+    for (size_t i = 0; i < cell->n_ways; i++)
+        if (cell->ways[i].chosen) chosen_us = cell->ways[i].measured_us;
     for (size_t i = 0; i < cell->n_ways; i++) {
         cell->ways[i].behind = chosen_us / cell->ways[i].measured_us;
         if (cell->ways[i].behind > cell->worst) cell->worst = cell->ways[i].behind;
     }
+}
+
+static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
+{
+    struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
+    for (size_t i = 0; i < cell->n_ways; i++) trials[i] = (struct trial){.way = &cell->ways[i]};
+    TUTTI_TRY(trials_run(run, &cell->c, b, trials, cell->n_ways));
+    for (size_t i = 0; i < cell->n_ways; i++) cell->ways[i].measured_us = trials[i].best_us;
+    bench_ways_compare(cell);
     return TUTTI_OK;
 }
 
 enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
 {
     struct bench_buffers b;
+    if (run->gpu) return bench_gpu_explain(run->gpu, run->settings, c, out);
     memset(out, 0, sizeof *out);
     out->c = *c;
     enum tutti_status status = bench_buffers_open(run, c, &b);
@@ -169,9 +174,10 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
         json_show(out, cell, first);
         return;
     }
-    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s; probe %.0f/%.0f\n", c->op->name, c->bytes,
-            tutti_dtype_name(c->dtype), c->in_place ? ", in place" : "", cell->worst,
-            cell->worst > BENCH_NEAR ? " (!)" : "", cell->probe_before_ns, cell->probe_after_ns);
+    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->name, c->bytes, tutti_dtype_name(c->dtype),
+            c->in_place ? ", in place" : "", cell->worst, cell->worst > BENCH_NEAR ? " (!)" : "");
+    if (!settings->cuda) fprintf(out, "; probe %.0f/%.0f", cell->probe_before_ns, cell->probe_after_ns);
+    fputc('\n', out);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
         fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f\n", way->chosen ? '*' : ' ', way->name, way->predicted_us,

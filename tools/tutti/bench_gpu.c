@@ -125,6 +125,12 @@ static void buffers_close(struct bench_gpu *g, struct buffers *b)
     }
 }
 
+/* In windows a broadcast's one buffer is at the same place on all ranks, and both forms are one. */
+static bool one_place(const struct bench_settings *settings, const struct bench_case *c)
+{
+    return settings->mapped && strcmp(c->op->name, "broadcast") == 0;
+}
+
 /* ---- checking ---- */
 
 static enum tutti_status check_with(struct bench_gpu *g, struct tutti_comm *comm, const struct bench_case *c,
@@ -253,14 +259,55 @@ enum tutti_status bench_gpu_measure(struct bench_gpu *g, const struct bench_sett
     struct bench_case form = *c;
     memset(out, 0, sizeof *out);
     out->c = *c;
-    /* In windows a broadcast's one buffer is at the same place on all ranks, and both forms are one. */
-    bool one_place = settings->mapped && strcmp(c->op->name, "broadcast") == 0;
     for (int in_place = 0; in_place < 2; in_place++) {
-        form.in_place = in_place || one_place;
+        form.in_place = in_place || one_place(settings, c);
         if (in_place && (c->op->in_place_at(c) == SIZE_MAX || settings->out_of_place_only)) continue;
         if (!in_place && settings->in_place_only) continue;
         TUTTI_TRY(measure_one(g, settings, &form, &out->time[in_place]));
         out->has[in_place] = true;
     }
     return TUTTI_OK;
+}
+
+/* ---- explaining ---- */
+
+/* The best round of each counts, as on CPUs. */
+static enum tutti_status ways_time(struct bench_gpu *g, const struct bench_settings *settings, const struct buffers *b,
+                                   struct bench_cell *cell, void **graphs)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    uint32_t calls = bench_calls(settings, cell->c.bytes);
+    double us;
+    options.premul_value = BENCH_FACTOR;
+    options.stream = g->stream;
+    for (uint32_t r = 0; r <= settings->rounds; r++) /* the first one warms up */
+        for (size_t i = 0; i < cell->n_ways; i++) {
+            struct bench_way *way = &cell->ways[i];
+            options.algorithm = way->name;
+            if (r == 0 && !g->eager) TUTTI_TRY(capture(g, 0, &cell->c, b, &options, calls, &graphs[i]));
+            TUTTI_TRY(timed(g, 0, &cell->c, b, &options, graphs[i], calls, &us));
+            if (r < 2 || us < way->measured_us) way->measured_us = us;
+        }
+    bench_ways_compare(cell);
+    return TUTTI_OK;
+}
+
+enum tutti_status bench_gpu_explain(struct bench_gpu *g, const struct bench_settings *settings,
+                                    const struct bench_case *c, struct bench_cell *out)
+{
+    struct buffers b;
+    void *graphs[TUTTI_ARRAY_LEN(out->ways)] = {NULL};
+    memset(out, 0, sizeof *out);
+    out->c = *c;
+    out->c.in_place |= one_place(settings, c);
+    if (c->bytes == 0)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s moves nothing: there is nothing to choose", c->op->name);
+    enum tutti_status status = buffers_open(g, settings, &out->c, &b);
+    if (status >= 0) status = bench_ways_list(g->sides[0].comm, &out->c, &b.at, out);
+    if (status >= 0) status = ways_time(g, settings, &b, out, graphs);
+    struct tutti_error why = *tutti_last_error();
+    for (size_t i = 0; i < out->n_ways; i++)
+        if (graphs[i]) tutti_gpu_graph_destroy(g->gpu, graphs[i]);
+    buffers_close(g, &b);
+    return status < 0 ? tutti_fail_record(&why) : status;
 }

@@ -102,8 +102,8 @@ static int understand(const struct tutti_args *spec, struct request *r)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
     if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
     if (!cuda && (r->peer || eager)) return tutti_args_fail(spec, "--peer and --mode go with --device cuda");
-    if (cuda && (r->explain || r->fresh))
-        return tutti_args_fail(spec, "--explain and --fresh do not go with --device cuda");
+    if (cuda && r->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
+    if (r->explain && r->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
                                           .max_bytes = r->max_bytes,
                                           .factor = factor,

@@ -6,6 +6,7 @@
 #include "info.h"
 
 #include "comm/comm.h"
+#include "comm/device.h"
 
 #include <string.h>
 
@@ -53,6 +54,26 @@ static void comm_gather(struct info *info, const struct tutti_comm *comm)
     staging_gather(info, comm);
 }
 
+/* As a program would that gives its ranks the devices in turns. */
+static void device_gather(struct info *info, struct tutti_comm *comm, bool speaks)
+{
+    const int32_t n = (int32_t)tutti_gpu_count();
+    const int32_t mine = n > 0 ? tutti_comm_rank(comm) % n : TUTTI_DEVICE_NONE;
+    const enum tutti_status status = tutti_comm_set_device(comm, mine);
+    const struct tutti_comm_device *device = comm->device;
+    char names[200] = "none";
+    uint64_t scratch = 0;
+    if (!speaks) return;
+    if (status < 0) snprintf(names, sizeof names, "none: %.180s", tutti_last_error()->text);
+    for (uint32_t b = 0; device && b < device->n; b++) {
+        const size_t used = b ? strlen(names) : 0;
+        snprintf(names + used, sizeof names - used, "%s%s", b ? ", " : "", device->backends[b]->ops->name);
+        scratch += device->backends[b]->ops->scratch_used(device->backends[b]);
+    }
+    info_text(info, job, "device_back_ends", NULL, "%s", names);
+    info_bytes(info, job, "scratch_of_device", "of each rank's device", scratch);
+}
+
 bool info_job_gather(struct info *info, bool *speaks)
 {
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
@@ -68,6 +89,7 @@ bool info_job_gather(struct info *info, bool *speaks)
     }
     *speaks = tutti_comm_rank(comm) == 0;
     if (*speaks) comm_gather(info, comm);
+    device_gather(info, comm, *speaks);
     tutti_comm_destroy(comm);
     return true;
 }
