@@ -193,6 +193,7 @@ struct cuda_backend {
     _Atomic uint64_t last_seq;   /* the number of the last, */
     uint64_t n_over;             /* and those that are seen to be over */
     _Atomic bool captured;       /* graphs hold calls: any may be in flight at any time */
+    _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */
     bool told;                   /* the team has failed, and the device is stopped */
 };
 

@@ -143,6 +143,14 @@ static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
     }
 }
 
+/* Whether and where graphs are being replayed nobody knows but the device as a whole. The watch stops them in time. */
+static void wait_replays(struct cuda_backend *b, uint64_t until_ns)
+{
+    if (!atomic_load(&b->captured)) return;
+    atomic_store(&b->stop_ns, until_ns ? until_ns : 1);
+    (void)tutti_gpu_sync(b->gpu);
+}
+
 /* ---- closing ---- */
 
 static void free_streams(struct cuda_backend *b)
@@ -188,6 +196,7 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     bool over = wait_over(b, deadline_ns);
     if (!over) cuda_stop(backend);
     over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
+    if (over) wait_replays(b, deadline_ns);
     cuda_watch_remove(b);
     atomic_store(&b->logs[b->me]->closed, 1);
     if (!over) {

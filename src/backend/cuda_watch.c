@@ -137,7 +137,12 @@ static bool find_broken(struct cuda_backend *b)
 static void look(struct cuda_backend *b, uint64_t now)
 {
     struct tutti_error error;
+    uint64_t stop_ns = atomic_load(&b->stop_ns);
     if (b->told) return;
+    if (stop_ns && now >= stop_ns) {
+        stop(b);
+        return;
+    }
     if (tutti_team_state(b->team, &error) < 0) {
         stop(b);
         return;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Graphs: collectives that were captured once are replayed many times, on data that changes every time, with ordinary
- * calls in between; calls of one capture on two streams; two communicators in one graph. */
+ * calls in between; calls of one capture on two streams; two communicators in one graph; a communicator that is
+ * destroyed behind its replays. */
 
 #include "test.h"
 
 #include "gpu_ranks.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { WORDS = 1031, REPLAYS = 10000, REPLAYS_STAND_IN = 40, EAGER_EVERY = 3 };
 
@@ -139,6 +141,55 @@ static void replay(struct rank *rank)
     gpu_rank_close(&g);
 }
 
+/* Replays are under way, on rank 0 in vain for a while, when the communicator goes: it waits for them. */
+static void leave_behind_replays(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct data d = {0};
+    void *graph = NULL;
+    if (!gpu_rank_open(rank, &g) || !data_open(&g, &d)) return;
+    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, enqueue(&g, &d, rank->comm, rank->comm, g.stream, NULL, NULL));
+    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    fill(rank, &d, 7);
+    if (rank->index > 0) nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    for (int i = 0; i < 3; i++) GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    GPU_CHECK_OK(&g, tutti_gpu_stream_query(g.gpu, g.stream));
+    compare(rank, &d, 7, "replay");
+    tutti_gpu_graph_destroy(g.gpu, graph);
+    data_close(&g, &d);
+    gpu_rank_close(&g);
+}
+
+/* One waits for a rank that replays nothing, with much time left: the communicator's own deadline ends it. */
+static void leave_a_replay_in_vain(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct gpu_rank g;
+    struct data d = {0};
+    void *graph = NULL;
+    if (!gpu_rank_open(rank, &g) || !data_open(&g, &d)) return;
+    options.stream = g.stream;
+    options.timeout_ns = UINT64_C(1000000000000);
+    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_all_reduce(d.in, d.sum, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
+    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    if (rank->index == 0) {
+        GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+    } else {
+        nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    }
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, d.host_in, d.in, WORDS * 4));
+    tutti_gpu_graph_destroy(g.gpu, graph);
+    data_close(&g, &d);
+    gpu_rank_close(&g);
+}
+
 static void run(uint32_t n, struct shape shape)
 {
     struct ranks_config config = {.n = n, .forked = true, .deadline_s = 110, .arg = &shape};
@@ -160,6 +211,14 @@ static void replays_of_two_communicators(void **state)
     (void)state;
     run(2, (struct shape){.two_streams = true, .two_communicators = true});
 }
+static void destroyed_behind_replays(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 2, .forked = true};
+    assert_int_equal(ranks_run(&config, leave_behind_replays), 0);
+    config.timeout_ns = UINT64_C(1000000000);
+    assert_int_equal(ranks_run(&config, leave_a_replay_in_vain), 0);
+}
 static void replays_alone(void **state)
 {
     (void)state;
@@ -174,6 +233,7 @@ int main(void)
         cmocka_unit_test(replays_of_two_streams),
         cmocka_unit_test(replays_of_two_communicators),
         cmocka_unit_test(replays_alone),
+        cmocka_unit_test(destroyed_behind_replays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,7 @@ struct cuda_launch_config {
     NEEDED(context_set, cuCtxSetCurrent, (void *context))                                                              \
     NEEDED(context_device, cuCtxGetDevice, (int *device))                                                              \
     NEEDED(context_reach, cuCtxEnablePeerAccess, (void *peer, unsigned flags))                                         \
+    NEEDED(context_sync, cuCtxSynchronize, (void))                                                                     \
     NEEDED(pointer_attribute, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))                   \
     NEEDED(pointer_attributes, cuPointerGetAttributes,                                                                 \
            (unsigned n, const int *attributes, void **values, uint64_t pointer))                                       \

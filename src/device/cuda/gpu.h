@@ -100,6 +100,8 @@ enum tutti_status tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
 enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, void *event);
 enum tutti_status tutti_gpu_stream_query(struct tutti_gpu *gpu, void *stream); /* as event_query */
 enum tutti_status tutti_gpu_stream_sync(struct tutti_gpu *gpu, void *stream);
+/* Until nothing is left of what this process has enqueued on the device, on whatever stream. Ends captures. */
+enum tutti_status tutti_gpu_sync(struct tutti_gpu *gpu);
 /* The identity of the capture that the stream is part of, 0 if it is in none. SYSTEM: the capture is invalid. */
 enum tutti_status tutti_gpu_capturing(struct tutti_gpu *gpu, void *stream, uint64_t *id);
 /* Within a capture: what is captured on the stream from now on comes after *node (the last thing that `mark` found on

@@ -39,6 +39,13 @@ enum tutti_status tutti_gpu_stream_sync(struct tutti_gpu *gpu, void *stream)
     return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_sync(stream), "cuStreamSynchronize");
 }
 
+enum tutti_status tutti_gpu_sync(struct tutti_gpu *gpu)
+{
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->context_sync(), "cuCtxSynchronize");
+}
+
 enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, void *event)
 {
     struct tutti_gpu_scope scope;
