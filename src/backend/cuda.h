@@ -208,6 +208,11 @@ enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struc
                                void *stream);
 enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
                                 size_t n, void *stream, uint64_t timeout_ns);
+/* Whether two handles are one stream: the default stream of a thread (2) is another one in each thread. */
+static inline bool cuda_one_stream(const void *a, const void *b)
+{
+    return a == b && (uintptr_t)a != 2;
+}
 /* Between them: the order of streams, whatever is enqueued. */
 enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_t *capture);
 enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t capture);

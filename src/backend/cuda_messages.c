@@ -65,10 +65,8 @@ static enum tutti_status enqueue_all(struct cuda_backend *b, const struct tutti_
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(copy_own(b, messages, n, stream));
-    for (bool first = true; fill_round(b, messages, n, at); first = false) {
-        enum tutti_status status = cuda_step_run(b, &call, stream);
-        if (status < 0) return first ? status : cuda_give_up(b, "messages", 0);
-    }
+    while (fill_round(b, messages, n, at)) /* of which peers may know by now */
+        if (cuda_step_run(b, &call, stream) < 0) return cuda_give_up(b, "messages", 0);
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, "messages", 0) : TUTTI_OK;
 }

@@ -26,10 +26,11 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
         if (!b->made)
             return tutti_fail(TUTTI_ERR_ARGUMENT,
                               "the first call by nccl on a communicator can not be captured: make one before");
-        const bool chained = *capture == b->capture && stream != b->capture_stream;
+        const bool chained = *capture == b->capture && !cuda_one_stream(stream, b->capture_stream);
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
-    if (i > 0 && stream != b->stream) TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
+    if (i > 0 && !cuda_one_stream(stream, b->stream))
+        TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
     return tutti_gpu_event_record(b->gpu, mark->begun, stream);
 }
 
