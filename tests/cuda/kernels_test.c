@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Kernels of lines and sentinels: every type and operation bit for bit, every kind of exchange, sizes around units and
- * blocks, any address, calls in a row without a pause, counts that wrap, and ranks that are missing. */
+ * blocks, any address, calls in a row without a pause, words that are all ones, counts that wrap, and ranks that are
+ * missing. */
 #include "cuda/line_calls.h"
 #include "reference.h"
 
@@ -28,6 +29,21 @@ static void open_rig(struct rig *rig, uint32_t n)
                                       .n_devices = n > 1 ? rig_devices() : 1});
 }
 
+/* How many units of warps have left exceptions, on all ranks. */
+static size_t count_exceptions(const struct rig *rig)
+{
+    const size_t bytes = (size_t)2 * rig->n * BLOCKS * BLOCK_BYTES / 32;
+    uint64_t *got = malloc(bytes);
+    size_t n = 0;
+    assert_non_null(got);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.exceptions, bytes);
+        for (size_t i = 0; i < bytes / 8; i += 2) n += got[i] || got[i + 1];
+    }
+    free(got);
+    return n;
+}
+
 /* Sentinels are as they were before the first call. */
 static void close_rig(struct rig *rig)
 {
@@ -45,7 +61,7 @@ static void close_rig(struct rig *rig)
     rig_close(rig);
 }
 
-static bool has_sentinels(enum tutti_dtype dtype)
+static bool is_float(enum tutti_dtype dtype)
 {
     return dtype >= TUTTI_FLOAT8_E4M3FN;
 }
@@ -56,7 +72,7 @@ static bool has_sum(enum tutti_dtype dtype, enum tutti_op op)
            (op == TUTTI_SUM || op == TUTTI_AVG || op == TUTTI_PREMUL_SUM);
 }
 
-static const char *const protocols[] = {"lines", "sentinel", "sentinel2"};
+static const char *const protocols[] = {"lines", "sentinel", "sentinel2"}; /* the last one for floats alone */
 
 /* All bits that there are, and those around the ends of a type's range. */
 static void test_every_type_and_operation(void **state)
@@ -67,7 +83,7 @@ static void test_every_type_and_operation(void **state)
     for (int t = 0; t < TUTTI_N_DTYPES; t++) {
         for (int op = 0; op < TUTTI_N_OPS; op++) {
             if (!ref_defined((enum tutti_dtype)t, (enum tutti_op)op)) continue;
-            for (size_t k = 0; k < (has_sentinels((enum tutti_dtype)t) ? 6 : 2); k++) {
+            for (size_t k = 0; k < (is_float((enum tutti_dtype)t) ? 6 : 4); k++) {
                 struct line_spec spec = {.protocol = protocols[k / 2],
                                          .dtype = (enum tutti_dtype)t,
                                          .op = (enum tutti_op)op,
@@ -91,17 +107,17 @@ static struct line_spec any_call(uint32_t n)
     static const enum tutti_dtype dtypes[] = {TUTTI_FLOAT32, TUTTI_FLOAT16, TUTTI_BFLOAT16,  TUTTI_UINT64,
                                               TUTTI_FLOAT64, TUTTI_INT8,    TUTTI_COMPLEX128};
     static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_SUM, TUTTI_AVG, TUTTI_PREMUL_SUM};
+    static void (*const paints[])(unsigned char *, size_t, uint64_t) = {NULL, line_paint_runs, line_paint_ones};
     struct line_spec spec = {.kind = (enum line_kind)below(N_KINDS),
-                             .protocol = "lines",
                              .dtype = dtypes[below(TUTTI_ARRAY_LEN(dtypes))],
                              .op = ops[below(TUTTI_ARRAY_LEN(ops))],
                              .threads = 32u << below(3),
                              .units = 1u << below(3),
                              .values = REF_BITS,
-                             .seed = tutti_random64(&seed)};
+                             .seed = tutti_random64(&seed),
+                             .paint = paints[below(TUTTI_ARRAY_LEN(paints))]};
     if (below(2)) spec.skew_in = (uint32_t)below(16), spec.skew_out = (uint32_t)below(16);
-    const bool one_result = spec.kind == KIND_ALL_REDUCE;
-    if (spec.kind < KIND_ALL_GATHER && has_sentinels(spec.dtype)) spec.protocol = protocols[below(one_result ? 3 : 2)];
+    spec.protocol = protocols[below(spec.kind == KIND_ALL_REDUCE && is_float(spec.dtype) ? 3 : 2)];
     spec.fast = has_sum(spec.dtype, spec.op) && below(4) > 0;
     spec.in_place = spec.kind != KIND_ALL_TO_ALL_V && below(2);
     const size_t size = spec.kind < KIND_ALL_GATHER ? ref_bytes(spec.dtype) : 1;
@@ -139,7 +155,7 @@ static void test_every_alignment(void **state)
         for (uint32_t out = 0; out < 16; out++) {
             const bool reduces = (in + out) % 2;
             const struct line_spec spec = {.kind = reduces ? KIND_ALL_REDUCE : KIND_ALL_GATHER,
-                                           .protocol = reduces ? protocols[in % 3] : "lines",
+                                           .protocol = protocols[in % (reduces ? 3 : 2)],
                                            .fast = true,
                                            .dtype = TUTTI_BFLOAT16,
                                            .count = 500 + below(40),
@@ -192,9 +208,9 @@ static void test_fingerprints(void **state)
     for (uint32_t n = 2; n <= 8; n++) {
         struct rig rig;
         open_rig(&rig, n);
-        for (int k = 0; k < 2 * KIND_ALL_GATHER; k++) {
-            const struct line_spec spec = {.kind = (enum line_kind)(k / 2),
-                                           .protocol = "lines",
+        for (int k = 0; k < 4 * KIND_ALL_GATHER; k++) {
+            const struct line_spec spec = {.kind = (enum line_kind)(k / 4),
+                                           .protocol = protocols[k / 2 % 2],
                                            .dtype = TUTTI_UINT64,
                                            .count = 1 + below(4 * 64 * 2),
                                            .threads = 64,
@@ -208,38 +224,80 @@ static void test_fingerprints(void **state)
     }
 }
 
-/* Inputs of nothing but ones, which no sentinel may be. */
+/* Inputs of nothing but ones, which no sentinel of floating point may be: another NaN goes in their place, and nothing
+ * else. */
 static void test_not_a_number(void **state)
 {
     (void)state;
     struct rig rig;
     open_rig(&rig, 2);
     for (int t = TUTTI_FLOAT8_E4M3FN; t < TUTTI_N_DTYPES; t++) {
-        for (int k = 1; k < 3; k++) {
-            const struct line_spec spec = {.protocol = protocols[k],
+        for (int k = 0; k < 4; k++) {
+            const struct line_spec spec = {.protocol = protocols[1 + k % 2],
+                                           .fast = k / 2 && has_sum((enum tutti_dtype)t, TUTTI_SUM),
                                            .dtype = (enum tutti_dtype)t,
                                            .count = 100,
                                            .threads = 32,
                                            .units = 4,
-                                           .values = REF_BITS};
-            struct line_call call;
-            line_call_open(&call, &rig, &spec);
-            for (uint32_t r = 0; r < rig.n; r++) {
-                struct line_side *side = &call.sides[r];
-                memset(side->in, 0xff, side->in_bytes);
-                rig_copy(&rig, r, side->device_in, side->in, side->in_bytes);
-            }
-            for (uint32_t r = 0; r < rig.n; r++) {
-                const unsigned char *inputs[] = {call.sides[0].in, call.sides[1].in};
-                line_reduce(spec.dtype, spec.op, inputs, NULL, 2, spec.count,
-                            call.sides[r].want + (call.sides[r].exchange.out - call.sides[r].device_out));
-                line_call_launch(&call, r);
-            }
-            rig_sync(&rig);
-            line_call_check(&call);
-            line_call_close(&call);
+                                           .paint = line_paint_ones};
+            line_call_run(&rig, &spec);
         }
     }
+    assert_int_equal(count_exceptions(&rig), 0);
+    close_rig(&rig);
+}
+
+/* One word of 8 bytes of an input, or all but one, or the half of each. */
+static void paint_word(unsigned char *input, size_t bytes, uint64_t word)
+{
+    memset(input + word % (bytes / 8) * 8, 0xff, 8);
+}
+
+static void paint_others(unsigned char *input, size_t bytes, uint64_t word)
+{
+    memset(input, 0xff, bytes);
+    input[word % (bytes / 8) * 8 + word % 8] = 0xfe;
+}
+
+static void paint_halves(unsigned char *input, size_t bytes, uint64_t seed_of)
+{
+    for (size_t at = 0; at < bytes; at += 8) {
+        const size_t half = tutti_random64(&seed_of) % 2 * 4;
+        memset(input + at + half, 0xff, 4);
+        input[at + 4 - half] &= 0x7f;
+    }
+}
+
+/* Every word of a warp's unit by itself, and what is sent beside the units: as much as there are units of warps with
+ * such a word, and nothing for halves. */
+static void test_exceptions(void **state)
+{
+    (void)state;
+    enum { PART = 2 * 64 * 16, WORDS = PART / 8 };
+    struct line_spec spec = {
+        .kind = KIND_ALL_GATHER, .protocol = "sentinel", .count = PART, .threads = 64, .units = 2, .paint = paint_word};
+    for (uint32_t n = 2; n <= 8; n *= 2) {
+        struct rig rig;
+        open_rig(&rig, n);
+        for (spec.seed = 0; spec.seed < WORDS; spec.seed++) {
+            spec.paint = paint_others;
+            line_call_run(&rig, &spec);
+            spec.paint = paint_word;
+            line_call_run(&rig, &spec);
+        }
+        close_rig(&rig);
+    }
+    struct rig rig;
+    open_rig(&rig, 2);
+    spec.paint = paint_halves;
+    line_call_run(&rig, &spec);
+    assert_int_equal(count_exceptions(&rig), 0);
+    spec.paint = paint_word, spec.seed = tutti_random64(&seed);
+    line_call_run(&rig, &spec);
+    assert_int_equal(count_exceptions(&rig), 2); /* one of each rank, at the other */
+    spec.paint = line_paint_ones;
+    line_call_run(&rig, &spec);
+    assert_int_equal(count_exceptions(&rig), 2 + 2 * PART / 512);
     close_rig(&rig);
 }
 
@@ -267,6 +325,18 @@ static void plant_lines(struct rig *rig, uint32_t slot, uint32_t flag)
     free(words);
 }
 
+/* Likewise exceptions, of all words. */
+static void plant_exceptions(struct rig *rig, uint32_t slot, uint32_t flag)
+{
+    const size_t bytes = (size_t)rig->n * BLOCKS * BLOCK_BYTES / 32;
+    uint32_t *words = malloc(bytes);
+    assert_non_null(words);
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : ~0u;
+    for (uint32_t r = 0; r < rig->n; r++)
+        rig_copy(rig, r, rig->scratch[r] + rig->layout.exceptions + slot * bytes, words, bytes);
+    free(words);
+}
+
 static void test_counts_wrap(void **state)
 {
     (void)state;
@@ -278,9 +348,11 @@ static void test_counts_wrap(void **state)
             set_counts(&rig, starts[i]);
             plant_lines(&rig, 0, 1);
             plant_lines(&rig, 1, 2);
+            plant_exceptions(&rig, 0, 1);
+            plant_exceptions(&rig, 1, 2);
             for (int k = 0; k < 6; k++) {
                 const struct line_spec spec = {.kind = KIND_ALL_TO_ALL,
-                                               .protocol = "lines",
+                                               .protocol = protocols[(k + n) % 2],
                                                .count = k < 2 ? 8 : 32 * 16, /* what is small leaves the rest */
                                                .threads = 32,
                                                .units = 1,
@@ -296,10 +368,10 @@ static void test_counts_wrap(void **state)
     }
 }
 
-static void launch_but_last(struct rig *rig, struct line_call *call, uint64_t timeout_ns)
+static void launch_but_last(struct rig *rig, struct line_call *call, const char *protocol, uint64_t timeout_ns)
 {
     const struct line_spec spec = {
-        .kind = KIND_ALL_GATHER, .protocol = "lines", .count = 3000, .threads = 64, .units = 1};
+        .kind = KIND_ALL_GATHER, .protocol = protocol, .count = 3000, .threads = 64, .units = 1};
     line_call_open(call, rig, &spec);
     for (uint32_t r = 0; r < rig->n; r++) {
         call->sides[r].exchange.call.timeout_ns = timeout_ns;
@@ -361,34 +433,38 @@ static void test_peers_are_a_call_behind_or_ahead(void **state)
 static void test_who_waits_in_vain_says_so(void **state)
 {
     (void)state;
-    struct rig rig;
-    struct line_call call;
-    open_rig(&rig, 3);
-    launch_but_last(&rig, &call, 50 * 1000000);
-    await_streams(&rig);
-    assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-    assert_int_equal(rig.control->ready, 1);
-    assert_int_equal(rig.control->peer, 2);
-    assert_int_equal(rig.control->seq, 77);
-    line_call_launch(&call, 2); /* too late: it leaves, whatever it finds */
-    await_streams(&rig);
-    line_call_close(&call);
-    rig_close(&rig);
+    for (int k = 0; k < 2; k++) {
+        struct rig rig;
+        struct line_call call;
+        open_rig(&rig, 3);
+        launch_but_last(&rig, &call, protocols[k], 50 * 1000000);
+        await_streams(&rig);
+        assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
+        assert_int_equal(rig.control->ready, 1);
+        assert_int_equal(rig.control->peer, 2);
+        assert_int_equal(rig.control->seq, 77);
+        line_call_launch(&call, 2); /* too late: it leaves, whatever it finds */
+        await_streams(&rig);
+        line_call_close(&call);
+        rig_close(&rig);
+    }
 }
 
 static void test_the_host_stops_who_waits(void **state)
 {
     (void)state;
-    struct rig rig;
-    struct line_call call;
-    open_rig(&rig, 3);
-    launch_but_last(&rig, &call, 0);
-    __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
-    await_streams(&rig);
-    assert_int_equal(rig.control->claimed, 0);
-    assert_int_equal(rig.control->ready, 0);
-    line_call_close(&call);
-    rig_close(&rig);
+    for (int k = 0; k < 2; k++) {
+        struct rig rig;
+        struct line_call call;
+        open_rig(&rig, 3);
+        launch_but_last(&rig, &call, protocols[k], 0);
+        __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
+        await_streams(&rig);
+        assert_int_equal(rig.control->claimed, 0);
+        assert_int_equal(rig.control->ready, 0);
+        line_call_close(&call);
+        rig_close(&rig);
+    }
 }
 
 int main(void)
@@ -403,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_calls_in_a_row),
         cmocka_unit_test(test_fingerprints),
         cmocka_unit_test(test_not_a_number),
+        cmocka_unit_test(test_exceptions),
         cmocka_unit_test(test_counts_wrap),
         cmocka_unit_test(test_peers_are_a_call_behind_or_ahead),
         cmocka_unit_test(test_who_waits_in_vain_says_so),

@@ -90,12 +90,31 @@ static uint32_t blocks_for(const struct line_spec *spec, uint64_t bytes)
     return bytes > each ? (uint32_t)((bytes + each - 1) / each) : 1;
 }
 
+void line_paint_ones(unsigned char *input, size_t bytes, uint64_t seed)
+{
+    (void)seed;
+    memset(input, 0xff, bytes);
+}
+
+void line_paint_runs(unsigned char *input, size_t bytes, uint64_t seed)
+{
+    size_t at = 0;
+    while (at < bytes) {
+        const size_t most = bytes - at, run = (tutti_random64(&seed) % 64) << tutti_random64(&seed) % 6;
+        at += tutti_random64(&seed) % most;
+        memset(input + at, 0xff, run < bytes - at ? run : bytes - at);
+        at += run + 1;
+    }
+}
+
 static void fill(const struct line_call *call, void *out, size_t bytes, uint64_t seed)
 {
-    if (moves(&call->spec))
+    const struct line_spec *spec = &call->spec;
+    if (moves(spec))
         ref_fill(TUTTI_UINT8, REF_BITS, seed, out, bytes);
     else
-        ref_fill(call->spec.dtype, (enum ref_values)call->spec.values, seed, out, bytes / ref_bytes(call->spec.dtype));
+        ref_fill(spec->dtype, (enum ref_values)spec->values, seed, out, bytes / ref_bytes(spec->dtype));
+    if (spec->paint) spec->paint(out, bytes, seed);
 }
 
 static void *bytes_alloc(size_t bytes)

@@ -33,6 +33,7 @@ struct line_spec {
     bool in_place;
     int values; /* enum ref_values */
     uint64_t seed;
+    void (*paint)(unsigned char *input, size_t bytes, uint64_t seed); /* over an input; NULL: it stays as it is */
 };
 
 /* One rank's side: the buffers' bytes on the host, and where they are on the device. */
@@ -57,6 +58,10 @@ void line_call_check(const struct line_call *call);
 void line_call_close(struct line_call *call);
 /* All of it. */
 void line_call_run(struct rig *rig, const struct line_spec *spec);
+
+/* Nothing but ones; and here and there, in runs from a few bytes to some units of a warp. */
+void line_paint_ones(unsigned char *input, size_t bytes, uint64_t seed);
+void line_paint_runs(unsigned char *input, size_t bytes, uint64_t seed);
 
 /* The result of the inputs, each times its factor if there are factors, in their order: rounded once where the kernels
  * round once. */
