@@ -85,6 +85,9 @@ void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step);
 /* ---- the choice (cuda_methods.c) ---- */
 extern const struct cuda_method *const cuda_methods[];
 extern const size_t cuda_n_methods;
+/* All that can do it, and which of them would be chosen. wanted: as below. */
+size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backend_call *call, const char *wanted,
+                       struct tutti_backend_candidate *out, size_t capacity);
 /* NULL: it can not be done here. wanted: "" or the name of the one to be used where it can. */
 const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
                                       const char *wanted, double *ns);
@@ -100,9 +103,6 @@ struct cuda_letters { /* messages with one peer: how many, and a hash of their s
 };
 struct cuda_log {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t n; /* entries posted */
-/* All that can do it, and which of them would be chosen. wanted: as below. */
-size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backend_call *call, const char *wanted,
-                       struct tutti_backend_candidate *out, size_t capacity);
     _Atomic uint64_t over;                         /* the last call that is known to be over, and all before it */
     _Atomic uint32_t closed;                       /* the rank has closed its side */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[CUDA_MAX_RANKS]; /* members that touch its scratch no more */
