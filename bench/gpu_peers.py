@@ -84,8 +84,8 @@ def plan_of(chosen: argparse.Namespace) -> dict:
     }
 
 
-def measure(chosen: argparse.Namespace) -> list[dict]:
-    """The lines that rank 0 prints; the others print nothing."""
+def measure(chosen: argparse.Namespace, module: str = "peers.gpu_rank") -> list[dict]:
+    """The lines that rank 0 prints, which are written as they come; the others print nothing."""
     n = chosen.ranks or int(
         subprocess.check_output([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"])
     )
@@ -99,7 +99,7 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
         "PYTHONPATH": str(Path(__file__).parent),
     }
     plan = plan_of(chosen)
-    command = [sys.executable, "-m", "peers.gpu_rank", json.dumps(plan)]
+    command = [sys.executable, "-m", module, json.dumps(plan)]
     ranks = [
         subprocess.Popen(
             command,
@@ -113,14 +113,16 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
     watches = [threading.Thread(target=watch, args=(ranks, rank, failed)) for rank in range(n)]
     for thread in watches:
         thread.start()
-    lines = []
-    for line in ranks[0].stdout or []:
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            print(line, end="", file=sys.stderr)
-            continue
-        progress(lines[-1])
+    lines: list[dict] = []
+    with open(chosen.json or os.devnull, "w", buffering=1) as out:
+        for line in ranks[0].stdout or []:
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                print(line, end="", file=sys.stderr)
+                continue
+            out.write(line)
+            progress(lines[-1])
     for thread in watches:
         thread.join()
     if failed:
@@ -128,6 +130,8 @@ def measure(chosen: argparse.Namespace) -> list[dict]:
         where = "at {} of {} bytes, {}".format(*plan["cells"][done]) if done < len(plan["cells"]) else "at the end"
         lines.append({"failed": f"rank {failed[0]} failed {where}"})
         print(f"gpu_peers: {lines[-1]['failed']}", file=sys.stderr)
+        if chosen.json:
+            chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return lines
 
 
@@ -242,8 +246,6 @@ def main() -> int:
         lines = [json.loads(line) for line in chosen.report.read_text().splitlines()]
     else:
         lines = measure(chosen)
-    if chosen.json and not chosen.report:
-        chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = report(lines)
     print("\n".join(text))
     if chosen.markdown:

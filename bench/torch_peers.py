@@ -8,6 +8,7 @@ long call is hidden behind computing, and the step time of a model under DDP and
     bench/torch_peers.py --quick                       a minute
     bench/torch_peers.py --json FILE                   a few minutes, 2 and 4 ranks
     bench/torch_peers.py --ops all_reduce --ranks 2    a part
+    bench/torch_peers.py --device cuda --ranks 2       training alone, one GPU a rank, against nccl
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--ops", type=names(backends.OPERATIONS), default=list(backends.OPERATIONS))
     parser.add_argument("--sizes", type=lambda t: [report.parse_size(s) for s in t.split(",")], help="8,64K,1M")
     parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: training alone (default cpu)")
     parser.add_argument("--peers", type=lambda t: t.split(","), help="the first is compared with the others")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there too")
@@ -62,9 +64,11 @@ def options() -> argparse.Namespace:
     chosen = parser.parse_args()
     chosen.seconds = chosen.seconds or (60.0 if chosen.quick else 300.0)
     chosen.sizes = chosen.sizes or (QUICK if chosen.quick else SIZES)
+    if chosen.device == "cuda":
+        chosen.parts = ["training"]
     if not chosen.peers:
-        chosen.peers = ["tutti", "gloo"]
-        if backends.mpi_is_installed() and shutil.which("mpiexec"):
+        chosen.peers = ["tutti", "gloo" if chosen.device == "cpu" else "nccl"]
+        if chosen.device == "cpu" and backends.mpi_is_installed() and shutil.which("mpiexec"):
             chosen.peers.append("mpi")
     return chosen
 
@@ -93,8 +97,17 @@ def measure_cells(clock, peers, rank: int, n: int, chosen: argparse.Namespace, s
     return rows
 
 
+def device_of(kind: str, rank: int) -> torch.device:
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> dict:
     torch.set_num_threads(1)
+    device = device_of(chosen.device, rank)
     shared = dist.FileStore(store, n)
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=n, timeout=timedelta(minutes=5))
     clock = cells.Clock()
@@ -110,7 +123,8 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
         memory = torch.zeros(calls.OVERLAP_BYTES // backends.ELEMENT)
         result["overlap"] = calls.measure_overlap(clock, peers, memory, seconds * 0.1)
     if "training" in chosen.parts:
-        result["training"] = training.measure_training(clock, peers, rank, seconds * 0.15)
+        share = 0.15 if device.type == "cpu" else 1.0
+        result["training"] = training.measure_training(clock, peers, rank, seconds * share, device)
     if "cells" in chosen.parts:
         result["cells"] = measure_cells(clock, peers, rank, n, chosen, seconds * 0.7)
     clock.meet()

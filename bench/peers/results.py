@@ -131,7 +131,8 @@ def merged(head: dict | None, other: dict) -> dict:
         return other
     peers = {**other["peers"], **head["peers"]}
     missing = {name: why for name, why in {**head["missing"], **other["missing"]}.items() if name not in peers}
-    return {**other, "peers": peers, "missing": missing}
+    operations = list(dict.fromkeys([*head["operations"], *other["operations"]]))
+    return {**other, "peers": peers, "missing": missing, "operations": operations}
 
 
 # ---- states ----

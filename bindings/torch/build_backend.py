@@ -83,20 +83,27 @@ def build_tree(facts: Facts, variant: str):
         yield tree
 
 
-def compile_library(facts: Facts, tree: Path, options: list) -> None:
-    """libtutti and the shim, and nothing else of the project."""
+def torch_settings(facts: Facts) -> dict:
+    """Variables of CMake: which torch and which Python the shim is for."""
     pybind = [f'PYBIND11_{name}="{value}"' for name, value in facts.pybind.items()]
-    settings = {
-        "CMAKE_BUILD_TYPE": "Release",
-        "TUTTI_BUILD_TESTS": "OFF",
-        "TUTTI_BUILD_TOOLS": "OFF",
-        "TUTTI_BUILD_EXAMPLES": "OFF",
+    return {
         "TUTTI_TORCH_ROOT": facts.torch_root,
         "TUTTI_TORCH_VERSION": facts.torch_version.partition("+")[0],
         "TUTTI_TORCH_CXX11_ABI": int(facts.cxx11_abi),
         "TUTTI_TORCH_DEFINITIONS": ";".join(pybind),
         "TUTTI_PYTHON_INCLUDE": facts.python_include,
         "TUTTI_PYTHON_SUFFIX": facts.python_suffix,
+    }
+
+
+def compile_library(facts: Facts, tree: Path, options: list) -> None:
+    """libtutti and the shim, and nothing else of the project."""
+    settings = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "TUTTI_BUILD_TESTS": "OFF",
+        "TUTTI_BUILD_TOOLS": "OFF",
+        "TUTTI_BUILD_EXAMPLES": "OFF",
+        **torch_settings(facts),
         "TUTTI_CUDA_ARCHITECTURES": "native",
         "TUTTI_CUDA": os.environ.get("TUTTI_CUDA", "auto" if Path("/dev/nvidiactl").exists() else "off"),
     }

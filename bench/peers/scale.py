@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""bench/gpu_scale.sh: its parts one after another, each within a share of the time, so that none starves a later one;
+what a part does not use goes to those that follow. Results are written after each part."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from . import scale_report
+from .programs import ROOT
+from .scale_parts import PARTS, Scene, Unavailable
+
+RESERVE_S = 5.0  # for the last words
+RESULTS = "results.json"
+# The driver, without PyTorch: what the library itself would find. A child asks, since a driver does not survive a fork.
+PROBE = """
+import ctypes, json, os
+cuda, n, name = ctypes.CDLL(os.environ.get("TUTTI_CUDA_DRIVER") or "libcuda.so.1"), ctypes.c_int(), None
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(n)) == 0 and n.value:
+    text = ctypes.create_string_buffer(100)
+    cuda.cuDeviceGetName(text, 100, 0)
+    name = text.value.decode()
+print(json.dumps([n.value, name]))
+"""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of the time a part gets, in seconds of the usual eight minutes."""
+
+    name: str
+    weight: float
+
+
+SHARES = (
+    Share("build", 130),
+    Share("contract", 90),
+    Share("peers", 125),
+    Share("training", 45),
+    Share("cpu", 60),
+    Share("tune", 25),
+)
+
+
+def limit_of(name: str, chosen: list[str], left: float) -> float:
+    """Seconds that a part may take when `left` are left for it and all chosen ones after it."""
+    weights = {share.name: share.weight for share in SHARES}
+    later = chosen[chosen.index(name) :]
+    return max(0.0, left) * weights[name] / sum(weights[part] for part in later)
+
+
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    known = [share.name for share in SHARES]
+
+    def parts(text: str) -> list[str]:
+        for name in (asked := [name for name in text.split(",") if name]):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
+        return [name for name in known if name in asked]
+
+    parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
+    add = parser.add_argument
+    add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
+    add("--seconds", type=float, default=480, help="for everything (default 480)")
+    add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
+    add("--gpus", type=int, help="how many to use (default: all there are)")
+    add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
+    add("--up-to", metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
+    add("--report", action="store_true", help="measure nothing, tell what --out holds")
+    chosen = parser.parse_args(arguments)
+    chosen.out, chosen.build = chosen.out.resolve(), chosen.build.resolve()
+    return chosen
+
+
+# ---- the machine ----
+
+
+def gpus() -> tuple[int, str | None]:
+    """How many devices the driver shows, and the name of the first."""
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60)
+    return tuple(json.loads(done.stdout)) if done.returncode == 0 else (0, None)
+
+
+def machine(wanted: int | None) -> dict:
+    there, name = gpus()
+    n = there if wanted is None else min(wanted, there)
+    return {
+        "gpu": name,
+        "n_gpus": n,
+        "gpus_there": there,
+        "cpu": cpu_name(),
+        "n_cpus": len(os.sched_getaffinity(0)),
+        "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
+    }
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+# ---- parts ----
+
+
+def keep(results: dict, out: Path) -> None:
+    """At once, so that a reader and a later run never see half of it."""
+    draft = out / (RESULTS + ".new")
+    draft.write_text(json.dumps(results, indent=1))
+    draft.replace(out / RESULTS)
+    (out / "summary.md").write_text("\n".join(scale_report.summary(results)) + "\n")
+
+
+def run_part(name: str, scene: Scene, limit: float) -> dict:
+    """What a part came to: {"status": ok, failed or unavailable, "why", "seconds", "limit_s", ...}."""
+    begun = time.monotonic()
+    scene.until = begun + limit
+    try:
+        found = PARTS[name](scene)
+    except Unavailable as reason:
+        found = {"status": "unavailable", "why": str(reason)}
+    except Exception as error:  # noqa: BLE001  the later parts have their turn, whatever it was
+        found = {"status": "failed", "why": f"{type(error).__name__}: {error}"}
+    return {**found, "seconds": round(time.monotonic() - begun, 1), "limit_s": round(limit, 1)}
+
+
+def run(chosen: argparse.Namespace) -> dict:
+    until = time.monotonic() + chosen.seconds - RESERVE_S
+    (chosen.out / "logs").mkdir(parents=True, exist_ok=True)
+    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), "commit": commit()}
+    results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
+    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], up_to=chosen.up_to)
+    for name in chosen.parts:
+        limit = limit_of(name, chosen.parts, until - time.monotonic())
+        print(f"== {name}: at most {limit:.0f} s", file=sys.stderr, flush=True)
+        part = results["parts"][name] = run_part(name, scene, limit)
+        why = f": {part['why']}" if part.get("why") else ""
+        print(f"   {part['status']} after {part['seconds']:.0f} s{why}", file=sys.stderr, flush=True)
+        keep(results, chosen.out)
+    return results
+
+
+def main() -> int:
+    chosen = options()
+    results = json.loads((chosen.out / RESULTS).read_text()) if chosen.report else run(chosen)
+    keep(results, chosen.out)
+    print("\n".join(scale_report.summary(results)))
+    return 0 if all(part["status"] == "ok" for part in results["parts"].values()) and results["parts"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The parts of bench/gpu_scale.sh: each starts programs that end when its time is up, and reads what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Callable
+
+from . import gpu_goals, gpu_plots, pages, results
+from .plots import svg
+from .programs import ROOT
+from .report import training_lines
+
+BENCH = ROOT / "bench"
+GRACE_S = 4.0  # between asking a program to end and ending it
+SKIPPED = 77  # what a test ends with that finds no device
+CPU_RANKS = (64, 4, 32, 16)  # what is asked for first comes first
+OPEN_MPI = "openmpi,openmpi_sm,openmpi_han"
+
+
+class Unavailable(Exception):
+    """A part can not run here; the text says why."""
+
+
+@dataclass
+class Scene:
+    """Where parts run, and what they know of one another."""
+
+    out: Path
+    build: Path
+    machine: dict
+    parts: dict  # what the earlier ones came to
+    until: float = 0.0  # when the part has to be over, by time.monotonic
+    up_to: str | None = None
+
+    @property
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    @property
+    def library(self) -> Path:
+        return self.build / "lib" / "libtutti.so"
+
+    def need_gpu(self) -> int:
+        if not self.machine["n_gpus"]:
+            raise Unavailable("no CUDA device")
+        return self.machine["n_gpus"]
+
+    def need_build(self) -> None:
+        if not self.library.exists():
+            raise Unavailable(f"there is no build in {self.build}")
+
+    def need_torch(self) -> dict:
+        """Variables with which Python finds the PyTorch package."""
+        self.need_build()
+        try:
+            built = json.loads((self.build / "built.json").read_text())
+        except OSError:
+            built = {"torch": None, "without_torch": "it was not built"}
+        if not built["torch"]:
+            raise Unavailable(f"no PyTorch: {built['without_torch']}")
+        return {"PYTHONPATH": os.pathsep.join([str(self.build / "python"), str(BENCH)])}
+
+
+# ---- programs with a deadline ----
+
+
+@dataclass
+class Program:
+    process: subprocess.Popen
+    log: Path
+
+    def end(self) -> None:
+        """With all that it started: asked first, since some tell what they have."""
+        for number, seconds in ((signal.SIGINT, GRACE_S), (signal.SIGKILL, 5.0)):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(seconds)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def last_words(self) -> str:
+        """Of a test the first complaint."""
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        wrong = [line for line in lines if line.startswith("rank ")]
+        return (wrong or lines[-1:] or ["no word"])[0][:300]
+
+
+def start(scene: Scene, name: str, command: list, environment: dict | None = None) -> Program:
+    log = scene.out / "logs" / f"{name}.log"
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            env={**os.environ, **(environment or {})},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=os.setpgrp,  # not a session each: between sessions the scheduler gives no turns
+        )
+    return Program(process, log)
+
+
+def finish(program: Program, until: float) -> int | None:
+    """Its exit status; None: its time was up."""
+    try:
+        return program.process.wait(max(0.0, until - GRACE_S - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        program.end()  # also what it has left behind
+
+
+def run(scene: Scene, name: str, command: list, environment: dict | None = None, until: float | None = None) -> str:
+    """What was wrong, "" if nothing was."""
+    program = start(scene, name, command, environment)
+    status = finish(program, until or scene.until)
+    if status == 0:
+        return ""
+    how = "its time was up" if status is None else f"it ended with {status}"
+    return f"{how}: {program.last_words()}"
+
+
+def lines_of(path: Path) -> list[dict]:
+    """The last one may be half written."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def ended(why: str, **found) -> dict:
+    return {"status": "failed" if why else "ok", "why": why, **found}
+
+
+# ---- build ----
+
+
+def build(scene: Scene) -> dict:
+    why = run(scene, "build", [sys.executable, "-m", "peers.scale_build", scene.build])
+    built = scene.build / "built.json"
+    return ended(why, **(json.loads(built.read_text()) if not why else {}))
+
+
+# ---- the contract suite ----
+
+
+def stages(n: int) -> list[list[list[int]]]:
+    """The devices of each run, 1 to 4 of them; runs of a stage share none, so that they go at once."""
+    counts = list(range(1, min(n, 4) + 1))
+    found = []
+    while counts:
+        most, first = counts.pop(), 0
+        stage = [list(range(most))]
+        first = most
+        while fits := [k for k in counts if k <= n - first]:
+            counts.remove(fits[-1])
+            stage.append(list(range(first, first + fits[-1])))
+            first += fits[-1]
+        found.append(stage)
+    return found[::-1]
+
+
+def visible(devices: list[int]) -> str:
+    """As CUDA_VISIBLE_DEVICES, of those that this process sees."""
+    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return ",".join(seen[d] if seen else str(d) for d in devices)
+
+
+def contract(scene: Scene) -> dict:
+    """Worlds of 1, 2, 3, 4 and 8 ranks, on each number of devices."""
+    n = scene.need_gpu()
+    program = scene.build / "test" / "test_cuda_contract"
+    if not program.exists():
+        raise Unavailable(f"{program.name} is not built")
+    planned, runs = stages(n), {}
+    for i, stage in enumerate(planned):
+        until = time.monotonic() + scene.left / (len(planned) - i)
+        begun = time.monotonic()
+        started = {
+            len(devices): start(
+                scene, f"contract_{len(devices)}", [program], {"CUDA_VISIBLE_DEVICES": visible(devices)}
+            )
+            for devices in stage
+        }
+        for count, one in started.items():
+            status = finish(one, until)
+            outcome = {0: "passed", None: "time was up", SKIPPED: "skipped"}.get(status, "failed")
+            told = "" if status == 0 else one.last_words()
+            runs[str(count)] = {"outcome": outcome, "seconds": round(time.monotonic() - begun, 1), "told": told}
+    bad = [f"{k} GPUs: {r['outcome']} ({r['told']})" for k, r in runs.items() if r["outcome"] != "passed"]
+    return ended("; ".join(bad), runs=dict(sorted(runs.items())))
+
+
+# ---- against the other libraries on GPUs ----
+
+
+def peers(scene: Scene) -> dict:
+    n = scene.need_gpu()
+    environment = scene.need_torch()
+    path = scene.out / "gpu.jsonl"
+    path.unlink(missing_ok=True)
+    c_us = c_eager(scene, n)
+    command = [sys.executable, BENCH / "gpu_peers.py", "-n", n, "--library", scene.library, "--json", path]
+    command += ["--markdown", scene.out / "gpu.md", "--rounds", 5, "--seconds", max(5.0, scene.left - 40)]
+    if scene.up_to:
+        command += ["--up-to", scene.up_to]
+    why = run(scene, "peers", command, environment)
+    lines = lines_of(path)
+    draw(scene, lines)
+    wrong = [line for line in lines if line.get("wrong")]
+    why = why or (f"wrong results in {len(wrong)} cells" if wrong else "")
+    return ended(why, lines=lines, c_us=c_us)
+
+
+def c_eager(scene: Scene, n: int) -> float | None:
+    """Microseconds of a call of 1 KiB from C, call by call, as `tutti bench` has it."""
+    command = [scene.build / "bin" / "tutti", "bench", "all_reduce", "-n", n, "--device", "cuda", "--mode", "eager"]
+    command += ["-b", 1024, "-e", 1024, "--types", "bfloat16", "--place", "out", "--json"]
+    if run(scene, "eager", command, until=time.monotonic() + min(25.0, scene.left / 4)):
+        return None
+    found = re.search(r'"out_of_place":\{"time_us":([0-9.]+)', (scene.out / "logs" / "eager.log").read_text())
+    return float(found.group(1)) if found else None
+
+
+def draw(scene: Scene, lines: list[dict]) -> None:
+    for dtype, in_place, op in gpu_plots.drawn(lines):
+        place = "in" if in_place else "out"
+        (scene.out / f"gpu_{op}_{dtype}_{place}.svg").write_text(gpu_plots.svg(lines, dtype, in_place, op))
+
+
+# ---- training ----
+
+
+def training(scene: Scene) -> dict:
+    n = scene.need_gpu()
+    environment = scene.need_torch()
+    path = scene.out / "training.json"
+    path.unlink(missing_ok=True)
+    command = [sys.executable, BENCH / "torch_peers.py", "--device", "cuda", "--ranks", n, "--json", path]
+    why = run(scene, "training", [*command, "--seconds", max(4.0, scene.left - 30)], environment)
+    found = json.loads(path.read_text()) if path.exists() else {}
+    world = found.get("worlds", {}).get(str(n), {})
+    if world:
+        (scene.out / "training.md").write_text("\n".join(training_lines(world, "tutti", ["nccl"])) + "\n")
+    bad = [
+        f"{kind} on {peer}: {row['reason']}"
+        for kind, steps in world.get("training", {}).items()
+        for peer, row in steps.items()
+        if "reason" in row
+    ]
+    return ended(why or "; ".join(bad), world=world)
+
+
+# ---- CPUs ----
+
+
+def cpu_worlds(n_cpus: int) -> list[int]:
+    fit = [n for n in CPU_RANKS if n <= n_cpus]
+    return fit or [2, 4]
+
+
+def cpu(scene: Scene) -> dict:
+    """all_reduce first, at all sizes, then the other large collectives at some, world by world."""
+    scene.need_build()
+    plans = (
+        ("all_reduce", "8,512,64K,1M,64M", 2.0),
+        ("all_gather,reduce_scatter,all_to_all,broadcast,barrier", "8,64K,1M", 1.0),
+    )
+    jobs = [(n, *plan) for plan in plans for n in cpu_worlds(scene.machine["n_cpus"])]
+    troubles, files = [], []
+    for i, (n, ops, sizes, weight) in enumerate(jobs):
+        limit = scene.left * weight / sum(job[3] for job in jobs[i:])
+        name = f"cpu_{n}_{'all_reduce' if ops == 'all_reduce' else 'others'}"
+        files.append(scene.out / f"{name}.jsonl")
+        files[-1].unlink(missing_ok=True)
+        command = [sys.executable, BENCH / "cpu_peers.py", "-n", n, "--ops", ops, "--sizes", sizes, "--block", 20]
+        command += ["--peers", f"tutti,{OPEN_MPI}", "--tutti", scene.build, "--build", scene.build / "cpu"]
+        # Ranks take their time to start and to end, and calls of one point are not interrupted.
+        command += ["--out", files[-1], "--pinning", "yes"]
+        command += ["--minutes", f"{max(0.5, 0.6 * limit - GRACE_S) / 60:.3f}"]
+        why = run(scene, name, command, until=time.monotonic() + limit)
+        if why:
+            troubles.append(f"{n} ranks, {ops.split(',')[0]}: {why}")
+    return tell_cpu(scene, [path for path in files if lines_of(path)], troubles)
+
+
+def tell_cpu(scene: Scene, files: list[Path], troubles: list[str]) -> dict:
+    if not files:
+        return ended("; ".join(troubles) or "nothing was measured")
+    found = results.load(files)
+    (scene.out / "cpu.md").write_text(pages.section(found, pictures=True))
+    state = found.state_names[0] if found.state_names else ""
+    for operation in pages.drawn(found) if state else []:
+        (scene.out / pages.picture_name(found, operation)).write_text(svg(found, state, operation))
+    wrong = sum(row["peer"] == results.SUBJECT for row in found.wrong)
+    if wrong:
+        troubles.append(f"{wrong} results were wrong")
+    missing = found.head["missing"]
+    told = f"without Open MPI: {missing['openmpi']}" if "openmpi" in missing else ""
+    goals = [astuple(verdict) for verdict in gpu_goals.many_cpus(found, state)]
+    return ended("; ".join(troubles), files=[path.name for path in files], told=told, goals=goals)
+
+
+# ---- constants ----
+
+
+def tune(scene: Scene) -> dict:
+    n = scene.need_gpu()
+    if n < 2:
+        raise Unavailable("one GPU has no peers")
+    environment = scene.need_torch()
+    path = scene.out / "tune.json"
+    path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "peers.gpu_tune", "-n", n, "--library", scene.library, "--out", scene.out]
+    why = run(scene, "tune", [*command, "--json", path, "--seconds", max(3.0, scene.left - 15)], environment)
+    return ended(why, **(json.loads(path.read_text()) if path.exists() else {}))
+
+
+PARTS: dict[str, Callable[[Scene], dict]] = {
+    "build": build,
+    "contract": contract,
+    "peers": peers,
+    "training": training,
+    "cpu": cpu,
+    "tune": tune,
+}
