@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# usage: device.sh TUTTI. What the command measures and says of CUDA devices, on those of TUTTI_CUDA_DRIVER.
+set -u
+tutti=$1
+failed=0
+
+# expect WORDS COMMAND...: an extended regular expression in the command's output.
+expect() {
+    local words=$1 output
+    shift
+    output=$("$@" 2>&1)
+    grep -qE -- "$words" <<<"$output" && return
+    printf 'FAILED: %s\n  expected "%s"; it said:\n%s\n' "$*" "$words" "$output"
+    failed=1
+}
+bench() {
+    "$tutti" bench "$@" --device cuda -n 2 --calls 2 --rounds 2
+}
+job() {
+    "$tutti" run -n 2 -- "$tutti" info --job --json
+}
+
+# Every method that can do it, and the one that is chosen; the same by the option, which forces one.
+ways=$(bench all_reduce -b 1K -e 1K --explain)
+for way in lines sentinel tiles; do
+    grep -qE "^  [* ] cuda:$way +[0-9.]+ +[0-9.]+ +[0-9.]+$" <<<"$ways" || { echo "FAILED: no $way in: $ways"; failed=1; }
+done
+[ "$(grep -c '^  \* cuda:' <<<"$ways")" = 1 ] || { echo "FAILED: not one way is chosen: $ways"; failed=1; }
+TUTTI_CUDA=tiles expect '^  \* cuda:tiles ' bench all_reduce -b 1K -e 1K --explain
+expect '"name":"cuda:lines","predicted_us":[0-9.]+,"measured_us":[0-9.]+,"chosen":true' \
+    bench all_gather -b 1K -e 1K --explain --json
+expect '"cells":1}$' bench all_gather -b 1K -e 1K --mode eager --explain --json
+expect 'without --peer' bench all_gather --explain --peer nccl
+
+# Rounds that were held up are seen in the spread; a broadcast has one place in its window, and reaches it.
+expect '"time_us":[0-9.]+,"min_us":[0-9.]+,"max_us":[0-9.]+' bench all_gather -b 1K -e 1K --json
+expect '"out_of_place":.*"wrong":0}.*"in_place":.*"wrong":0}' bench broadcast -b 4K -e 4K --mapped --check --json
+
+# What a communicator takes of the device.
+expect 'device [01], 2 ranks: cuda, 64\.0 MiB of scratch memory, [0-9]+ blocks, 0 peers by address and 1 by handle' \
+    env TUTTI_LOG=info "$tutti" bench all_gather --device cuda -b 1K -e 1K --calls 1 --rounds 1
+expect '"device_back_ends":"cuda' job
+expect '"scratch_of_device":67108864[,}]' job
+TUTTI_GPU=host expect '"device_back_ends":"none"' job
+exit $failed
