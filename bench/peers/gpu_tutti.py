@@ -63,7 +63,9 @@ class Tutti:
         given = (Option * max(1, len(options)))(*[Option(k.encode(), v.encode()) for k, v in options.items()])
         self.context, self.comm = c_void_p(), c_void_p()
         self.check(self.lib.tutti_context_create(given, c_size_t(len(options)), byref(self.context)))
-        config = CommConfig(ctypes.sizeof(CommConfig), rank, n_ranks, None, b"gpu_peers", None, TIMEOUT_NS, False, device)
+        config = CommConfig(
+            ctypes.sizeof(CommConfig), rank, n_ranks, None, b"gpu_peers", None, TIMEOUT_NS, False, device
+        )
         self.check(self.lib.tutti_comm_create(self.context, byref(config), byref(self.comm)))
         self.options = CallOptions(ctypes.sizeof(CallOptions), 0, None, None, None, 1.0, False, None)
         self.windows: list[c_void_p] = []
