@@ -311,7 +311,6 @@ static bool cuda_failed(struct tutti_device_backend *backend)
     return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
 }
 
-const struct tutti_device_backend_ops tutti_device_cuda = {
 static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
 {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
@@ -330,6 +329,7 @@ static size_t cuda_ways(const struct tutti_device_backend *backend, const struct
     return cuda_candidates(&place, call, b->forced, out, capacity);
 }
 
+const struct tutti_device_backend_ops tutti_device_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
     .open = cuda_open,
@@ -343,7 +343,7 @@ static size_t cuda_ways(const struct tutti_device_backend *backend, const struct
     .stop = cuda_stop,
     .last_event = cuda_last_event,
     .scratch_used = cuda_scratch_used,
-    .failed = cuda_failed,
-};
     .describe = cuda_describe,
     .candidates = cuda_ways,
+    .failed = cuda_failed,
+};
