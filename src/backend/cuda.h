@@ -158,6 +158,7 @@ struct cuda_backend {
 
     char *scratch;
     size_t scratch_bytes;
+    unsigned char offer[TUTTI_GPU_HANDLE_BYTES]; /* of the scratch, until all have connected */
     struct cuda_control *control;
     char *bases[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
@@ -231,6 +232,7 @@ void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_
 void cuda_windows_close(struct cuda_backend *b);
 
 /* cuda_close.c */
+void cuda_connected(struct tutti_device_backend *backend);
 void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns);
 void cuda_stop(struct tutti_device_backend *backend);
 void cuda_discard(struct cuda_backend *b); /* which nobody else knows of yet */

@@ -153,6 +153,11 @@ static void wait_replays(struct cuda_backend *b, uint64_t until_ns)
 
 /* ---- closing ---- */
 
+void cuda_connected(struct tutti_device_backend *backend)
+{
+    tutti_gpu_unexport(((struct cuda_backend *)backend)->offer);
+}
+
 static void free_streams(struct cuda_backend *b)
 {
     tutti_gpu_stream_destroy(b->gpu, b->lane);
@@ -171,6 +176,7 @@ static void free_backend(struct cuda_backend *b)
 void cuda_discard(struct cuda_backend *b)
 {
     struct cuda_log *log = b->logs[b->me];
+    cuda_connected(&b->base);
     if (b->gpu) {
         free_streams(b);
         if (b->scratch) tutti_gpu_free(b->gpu, b->scratch);
@@ -194,6 +200,7 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     struct cuda_backend *b = (struct cuda_backend *)backend;
     struct tutti_transport *transport = b->transport;
     bool over = wait_over(b, deadline_ns);
+    cuda_connected(backend);
     if (!over) cuda_stop(backend);
     over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
     if (over) wait_replays(b, deadline_ns);

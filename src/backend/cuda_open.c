@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 
 struct card {
     uint32_t version, n_sms, capability;
@@ -18,8 +18,9 @@ struct card {
     uint64_t process; /* random: numbers of processes mean nothing across containers */
     uint64_t build;   /* kernels and structures: what must be equal to be understood */
     uint64_t scratch, scratch_bytes;
-    uint64_t gpu; /* struct tutti_gpu, in the own process */
-    uint64_t log; /* offset in the heap, or address */
+    uint64_t offset; /* of the scratch in what the handle stands for */
+    uint64_t gpu;    /* struct tutti_gpu, in the own process */
+    uint64_t log;    /* offset in the heap, or address */
     unsigned char uuid[16];
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
 };
@@ -104,11 +105,14 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
 {
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
-    TUTTI_TRY(tutti_gpu_alloc(b->gpu, b->scratch_bytes, &memory));
+    TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
     b->scratch = b->bases[b->me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
-    if (b->n > 1) TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, card->handle));
+    if (b->n > 1 && !(b->transport->caps & TUTTI_CAP_ADDRESSES)) {
+        TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
+        memcpy(card->handle, b->offer, sizeof(card->handle));
+    }
     card->scratch = (uint64_t)(uintptr_t)b->scratch;
     card->scratch_bytes = b->scratch_bytes;
     return open_log(b, card);
@@ -217,7 +221,7 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
     } else {
         status = tutti_gpu_import(b->gpu, card->handle, &memory);
-        if (status >= 0) b->imports[r] = memory;
+        if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
     }
     b->bases[r] = memory;
     if (status >= 0) return TUTTI_OK;
@@ -334,6 +338,7 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
     .open = cuda_open,
     .connect = cuda_connect,
+    .connected = cuda_connected,
     .close = cuda_close,
     .score = cuda_score,
     .enqueue = cuda_enqueue,

@@ -12,7 +12,7 @@ static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const stru
     if (card->bytes == 0) return TUTTI_OK;
     if (!b->imports[q]) {
         window->peers[q] = (char *)(uintptr_t)card->address;
-        return TUTTI_OK;
+        return tutti_gpu_reach_memory(b->gpu, window->peers[q], card->bytes);
     }
     TUTTI_TRY(tutti_gpu_import(b->gpu, card->handle, &memory));
     window->imports[q] = memory;

@@ -22,13 +22,14 @@ struct tutti_device_config {
     struct tutti_gpu *gpu; /* the caller's, open for longer than the back end */
     struct tutti_transport *transport;
     struct tutti_team *team;
-    const uint32_t *members; /* slot -> member of the transport; borrowed */
-    uint32_t n, me;          /* slots, the own one */
-    uint64_t id;             /* of the communicator */
-    size_t scratch_bytes;    /* device memory that this instance may take */
-    const char *library;     /* nccl: the file to open, "": found */
-    const char *method;      /* "": chosen; else the one method to use where it can; equal on all */
-    uint64_t nonce;          /* of the world; equal on all members, unlike any other's */
+    const uint32_t *members;    /* slot -> member of the transport; borrowed */
+    uint32_t n, me;             /* slots, the own one */
+    uint64_t id;                /* of the communicator */
+    size_t scratch_bytes;       /* device memory that this instance may take */
+    enum tutti_gpu_share share; /* how others get at it */
+    const char *library;        /* nccl: the file to open, "": found */
+    const char *method;         /* "": chosen; else the one method to use where it can; equal on all */
+    uint64_t nonce;             /* of the world; equal on all members, unlike any other's */
 };
 
 /* A window over device memory: a collective registration (tutti_window_create). The same offset into it on all ranks is
@@ -57,6 +58,9 @@ struct tutti_device_backend_ops {
     /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one
      * another: tell the others (the caller compares the outcomes of all). Closes itself when it fails. */
     enum tutti_status (*connect)(struct tutti_device_backend *backend, const void *cards, size_t stride);
+    /* All members have connected, or one has failed to and close follows: what was kept for that can go. NULL: nothing
+     * was. */
+    void (*connected)(struct tutti_device_backend *backend);
     /* Waits for what is enqueued, until `deadline_ns`; then stops it. Frees what no peer can touch any more. */
     void (*close)(struct tutti_device_backend *backend, uint64_t deadline_ns);
     /* Predicted nanoseconds of the call on the device; HUGE_VAL: it can not. Pure over what is equal on all members. */
@@ -84,13 +88,13 @@ struct tutti_device_backend_ops {
     /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap,
      * any thread. NULL: such a thing can not be. */
     bool (*failed)(struct tutti_device_backend *backend);
-};
     /* What it has opened, in few words, for the log. NULL: there is nothing to tell. */
     void (*describe)(const struct tutti_device_backend *backend, char *out, size_t capacity);
     /* The methods that can carry out a call that score accepts; at most `capacity`, their number. For `tutti bench
      * --explain`. NULL: it has but one. */
     size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                          struct tutti_backend_candidate *out, size_t capacity);
+};
 
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
  * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */

@@ -34,6 +34,8 @@
     X(nccl_library, text, "", 0, 0, 0, "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")  \
     X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
       "device memory that a communicator may take for its own use")                                                    \
+    X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
+      "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
     X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \

@@ -35,9 +35,20 @@ static const struct way *way_of(const struct tutti_config *config)
 
 enum tutti_status tutti_device_option_check(const struct tutti_config *config)
 {
+    enum tutti_gpu_share share;
+    if (!tutti_gpu_share_named(config->text[TUTTI_OPT_gpu_share], &share))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu_share is \"%s\" but can be auto, ipc or fd",
+                          config->text[TUTTI_OPT_gpu_share]);
     if (way_of(config)) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, cuda, nccl, host or off",
                       config->text[TUTTI_OPT_gpu]);
+}
+
+enum tutti_gpu_share tutti_device_share(const struct tutti_config *config)
+{
+    enum tutti_gpu_share share = TUTTI_GPU_SHARE_AUTO;
+    (void)tutti_gpu_share_named(config->text[TUTTI_OPT_gpu_share], &share);
+    return share;
 }
 
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted)
@@ -124,6 +135,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .me = (uint32_t)comm->rank,
         .id = comm->id,
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
+        .share = tutti_device_share(options),
         .library = options->text[TUTTI_OPT_nccl_library],
         .method = b == 0 ? options->text[TUTTI_OPT_cuda] : "",
         .nonce = comm->family->world.nonce + tutti_mix64(comm->n_devices), /* one of before may still be closing */
@@ -191,8 +203,10 @@ static enum tutti_status connect_all(struct opening *opening)
     enum tutti_status status = gather(opening, outcomes, sizeof(outcomes), all);
     for (uint32_t b = 0; b < n && status >= 0; b++) {
         if (opening->why[b].status < 0 && outcomes[b] >= 0) continue; /* not opened by all */
-        if (keep(opening, b, &all[b], sizeof(outcomes)))
-            opening->device->backends[opening->device->n++] = opening->backends[b];
+        if (!keep(opening, b, &all[b], sizeof(outcomes))) continue;
+        struct tutti_device_backend *backend = opening->backends[b];
+        opening->device->backends[opening->device->n++] = backend;
+        if (backend->ops->connected) backend->ops->connected(backend);
     }
     tutti_free(all);
     return status;
@@ -259,7 +273,6 @@ static void tell(const struct tutti_comm *comm)
                   (double)ops->scratch_used(device->backends[b]) / (1 << 20), text[0] ? ", " : "", text);
     }
 }
-
 
 /* The last step, whose outcome all compare. */
 static enum tutti_status open_through(struct opening *opening)

@@ -43,8 +43,9 @@ struct tutti_comm_device {
 /* ---- the device of a communicator (device.c) ---- */
 /* The list, as a table; tests put others in their place. */
 extern const struct tutti_device_backend_ops *tutti_device_backends[TUTTI_MAX_DEVICE_BACKENDS];
-/* ARGUMENT: the option gpu is no way. */
+/* ARGUMENT: the option gpu is no way, or gpu_share none. */
 enum tutti_status tutti_device_option_check(const struct tutti_config *config);
+enum tutti_gpu_share tutti_device_share(const struct tutti_config *config); /* of options that were checked */
 /* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted);
 /* Collective, after the team and the back ends of CPUs, when no call is under way; `wanted` is a device or NONE. Sets

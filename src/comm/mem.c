@@ -28,11 +28,12 @@ static void block_give_back_device(const struct tutti_mem_block *block)
     tutti_gpu_close(block->gpu);
 }
 
-static enum tutti_status block_take_device(const struct tutti_gpu *gpu, struct tutti_mem_block *block)
+static enum tutti_status block_take_device(const struct tutti_gpu *gpu, enum tutti_gpu_share share,
+                                           struct tutti_mem_block *block)
 {
     size_t bytes = (block->bytes + DEVICE_UNIT - 1) & ~(DEVICE_UNIT - 1); /* less than 2^63 before */
     TUTTI_TRY(tutti_gpu_open(gpu->ordinal, &block->gpu));
-    enum tutti_status status = tutti_gpu_alloc(block->gpu, bytes, &block->pointer);
+    enum tutti_status status = tutti_gpu_alloc_shared(block->gpu, share, bytes, &block->pointer);
     if (status >= 0) status = tutti_gpu_set(block->gpu, block->pointer, 0, bytes);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
@@ -71,7 +72,8 @@ static enum tutti_status mem_alloc(struct tutti_comm *comm, size_t bytes, void *
     if (!block) return tutti_fail(TUTTI_ERR_MEMORY, "mem_alloc on rank %d: out of memory", (int)comm->rank);
     block->bytes = bytes;
     const struct tutti_gpu *gpu = comm->device ? comm->device->gpu : NULL;
-    enum tutti_status status = gpu ? block_take_device(gpu, block) : block_take(family->world.transport, block);
+    enum tutti_status status = gpu ? block_take_device(gpu, tutti_device_share(&comm->context->config), block)
+                                   : block_take(family->world.transport, block);
     if (status < 0) {
         tutti_free(block);
         return status;

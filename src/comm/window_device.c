@@ -9,23 +9,17 @@ bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
     return base && device && device->gpu && tutti_gpu_of(base) == device->ordinal;
 }
 
-/* One allocation holds the range, which others can map: by its address in this process, else by a handle. */
+/* Others can map what holds the range: by its address in this process, else by a handle. */
 static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, size_t bytes,
                                    struct tutti_device_window_card *card)
 {
-    struct tutti_gpu_block block;
+    struct tutti_gpu *gpu = comm->device->gpu;
     bool addresses = (comm->family->world.transport->caps & TUTTI_CAP_ADDRESSES) != 0;
 
-    TUTTI_TRY(tutti_gpu_block(base, &block));
-    size_t offset = (size_t)((uintptr_t)base - (uintptr_t)block.base);
-    if (offset > block.bytes || bytes > block.bytes - offset)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "base and its %zu bytes are not inside one allocation", bytes);
-    card->offset = offset;
     card->bytes = bytes;
     card->address = (uint64_t)(uintptr_t)base;
-    if (block.exportable) return tutti_gpu_export(comm->device->gpu, block.base, card->handle);
-    if (addresses || comm->size == 1) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "its allocation has no handle for other processes: use tutti_mem_alloc");
+    if (addresses || comm->size == 1) return tutti_gpu_holds(gpu, base, bytes);
+    return tutti_gpu_export(gpu, base, bytes, card->handle, &card->offset);
 }
 
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out)

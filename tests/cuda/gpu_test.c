@@ -111,7 +111,7 @@ static void test_pointers_are_told_apart(void **state)
     OK(tutti_gpu_block(device + BYTES / 2, &inner));
     assert_ptr_equal(block.base, device);
     assert_ptr_equal(inner.base, device);
-    assert_true(block.bytes >= BYTES && block.exportable);
+    assert_true(block.bytes >= BYTES && block.legacy);
     assert_int_equal(block.id, inner.id);
     assert_int_equal(tutti_gpu_block(own, &block), TUTTI_ERR_ARGUMENT);
     tutti_gpu_free(gpu, device);
@@ -324,6 +324,7 @@ static void test_captured_streams_are_chained(void **state)
 /* What the exporter tells; it then waits for a byte, and answers with the first byte of its memory. */
 struct offer {
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    uint64_t offset;
     uint64_t seed;
     bool failed;
 };
@@ -337,8 +338,8 @@ static void export_to(int socket)
     if (read(socket, &go, 1) != 1) return; /* the parent goes on */
     fill(bytes, BYTES, offer.seed);
     if (tutti_gpu_open(0, &mine) == TUTTI_OK && tutti_gpu_alloc(mine, BYTES, (void **)&there) == TUTTI_OK)
-        offer.failed =
-            tutti_gpu_copy_now(mine, there, bytes, BYTES) < 0 || tutti_gpu_export(mine, there, offer.handle) < 0;
+        offer.failed = tutti_gpu_copy_now(mine, there, bytes, BYTES) < 0 ||
+                       tutti_gpu_export(mine, there, BYTES, offer.handle, &offer.offset) < 0 || offer.offset != 0;
     if (write(socket, &offer, sizeof offer) != sizeof offer || offer.failed || read(socket, &go, 1) != 1) return;
     if (tutti_gpu_copy_now(mine, &first, there, 1) == TUTTI_OK && write(socket, &first, 1) == 1)
         tutti_gpu_free(mine, there);

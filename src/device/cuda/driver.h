@@ -12,6 +12,8 @@
 
 #include "device/cuda/gpu.h"
 
+#include <stdatomic.h>
+
 #define CUDA_DRIVER_NEEDED 12000 /* as the driver counts: 12.0 */
 
 enum cuda_result {
@@ -36,6 +38,8 @@ enum cuda_device_attribute {
     CUDA_DEVICE_INTEGRATED = 18,
     CUDA_DEVICE_CAPABILITY_MAJOR = 75,
     CUDA_DEVICE_CAPABILITY_MINOR = 76,
+    CUDA_DEVICE_HAS_VIRTUAL_MEMORY = 102,
+    CUDA_DEVICE_HAS_DESCRIPTORS = 103,
 };
 enum cuda_pointer_attribute {
     CUDA_POINTER_MEMORY_TYPE = 2,
@@ -45,6 +49,8 @@ enum cuda_pointer_attribute {
     CUDA_POINTER_IS_LEGACY_IPC_CAPABLE = 10,
     CUDA_POINTER_RANGE_START = 11,
     CUDA_POINTER_RANGE_SIZE = 12,
+    CUDA_POINTER_MAPPING_SIZE = 18,
+    CUDA_POINTER_MAPPING_START = 19,
 };
 enum {
     CUDA_MEMORY_OF_DEVICE = 2,
@@ -62,12 +68,32 @@ enum {
     CUDA_CAPTURE_SET_DEPENDENCIES = 1,
     CUDA_WAIT_VALUE_GEQ = 0,
     CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6,
+    CUDA_ALLOCATION_PINNED = 1,
+    CUDA_LOCATION_DEVICE = 1,
+    CUDA_ACCESS_READWRITE = 3,
+    CUDA_GRANULARITY_RECOMMENDED = 1,
+    CUDA_HANDLE_DESCRIPTOR = 1,
 };
 struct cuda_uuid {
     unsigned char bytes[16];
 };
 struct cuda_ipc_handle {
-    unsigned char bytes[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char bytes[64];
+};
+struct cuda_location {
+    int type, id;
+};
+struct cuda_allocation { /* what memory of the virtual memory API is */
+    int type, handle_types;
+    struct cuda_location location;
+    void *unused;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+struct cuda_access {
+    struct cuda_location location;
+    int flags;
 };
 struct cuda_launch_attribute {
     int id;
@@ -118,6 +144,25 @@ struct cuda_launch_config {
     NEEDED(ipc_get, cuIpcGetMemHandle, (struct cuda_ipc_handle * handle, uint64_t pointer))                            \
     NEEDED(ipc_open, cuIpcOpenMemHandle_v2, (uint64_t * out, struct cuda_ipc_handle handle, unsigned flags))           \
     NEEDED(ipc_close, cuIpcCloseMemHandle, (uint64_t pointer))                                                         \
+    NEEDED(virtual_create, cuMemCreate,                                                                                \
+           (uint64_t * out, size_t bytes, const struct cuda_allocation *what, unsigned long long flags))               \
+    NEEDED(virtual_release, cuMemRelease, (uint64_t handle))                                                           \
+    NEEDED(virtual_retain, cuMemRetainAllocationHandle, (uint64_t * out, void *pointer))                               \
+    NEEDED(virtual_properties, cuMemGetAllocationPropertiesFromHandle,                                                 \
+           (struct cuda_allocation * out, uint64_t handle))                                                            \
+    NEEDED(virtual_granularity, cuMemGetAllocationGranularity,                                                         \
+           (size_t * out, const struct cuda_allocation *what, int option))                                             \
+    NEEDED(virtual_export, cuMemExportToShareableHandle,                                                               \
+           (void *out, uint64_t handle, int type, unsigned long long flags))                                           \
+    NEEDED(virtual_import, cuMemImportFromShareableHandle, (uint64_t * out, void *descriptor, int type))               \
+    NEEDED(virtual_map, cuMemMap,                                                                                      \
+           (uint64_t pointer, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags))                 \
+    NEEDED(virtual_unmap, cuMemUnmap, (uint64_t pointer, size_t bytes))                                                \
+    NEEDED(virtual_access, cuMemSetAccess,                                                                             \
+           (uint64_t pointer, size_t bytes, const struct cuda_access *access, size_t n))                               \
+    NEEDED(address_reserve, cuMemAddressReserve,                                                                       \
+           (uint64_t * out, size_t bytes, size_t alignment, uint64_t address, unsigned long long flags))               \
+    NEEDED(address_free, cuMemAddressFree, (uint64_t pointer, size_t bytes))                                           \
     NEEDED(stream_create, cuStreamCreate, (void **out, unsigned flags))                                                \
     NEEDED(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                         \
     NEEDED(stream_query, cuStreamQuery, (void *stream))                                                                \
@@ -182,10 +227,20 @@ enum tutti_status cuda_fail_forked(void);
 enum tutti_status cuda_result(const struct tutti_gpu *gpu, int result, const char *call);
 
 /* ---- gpu.c: what a gpu is besides what all see ---- */
+/* Allocations of the virtual memory API that lie, or are to lie, one after another. */
+struct cuda_piece {
+    uint64_t handle; /* 0: released */
+    size_t bytes;
+};
+struct cuda_pieces {
+    struct cuda_piece *at; /* freed by cuda_pieces_free */
+    size_t n, capacity;
+};
 struct cuda_import {
-    struct cuda_ipc_handle handle;
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
     uint64_t pointer;
     uint32_t n_uses;
+    struct cuda_pieces pieces; /* none: of a legacy handle */
 };
 struct cuda_kernel {
     const char *name; /* the driver's */
@@ -201,6 +256,8 @@ struct cuda_gpu {
     size_t n_kernels;
     struct cuda_import *imports; /* under the lock */
     size_t n_imports, import_capacity;
+    struct cuda_virtual *virtuals; /* under the lock: what gpu_virtual.c gave out */
+    _Atomic bool no_handles;       /* the driver makes no legacy handles of this device's memory */
 };
 static inline struct cuda_gpu *cuda_gpu_of(struct tutti_gpu *gpu)
 {
@@ -228,6 +285,21 @@ struct cuda_aside {
 };
 enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside);
 enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call);
+
+/* ---- gpu_virtual.c: memory of the virtual memory API ---- */
+enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, size_t bytes);
+void cuda_pieces_release(struct tutti_gpu *gpu, struct cuda_pieces *pieces); /* once */
+void cuda_pieces_free(struct tutti_gpu *gpu, struct cuda_pieces *pieces);    /* releases what is not yet */
+/* The allocations that hold the range, retained, and where the first begins; none (n is 0): it is other memory.
+ * ARGUMENT: something between is not mapped. */
+enum tutti_status cuda_pieces_find(struct tutti_gpu *gpu, const void *pointer, size_t bytes, struct cuda_pieces *out,
+                                   uint64_t *start);
+/* One after another at new addresses, for this device; the handles may be released then. */
+enum tutti_status cuda_pieces_map(struct tutti_gpu *gpu, const struct cuda_pieces *pieces, uint64_t *out);
+void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cuda_pieces *pieces);
+/* Memory that can be exported by descriptors; true: it was such memory. */
+enum tutti_status cuda_virtual_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);
+bool cuda_virtual_free(struct tutti_gpu *gpu, void *pointer);
 
 /* ---- gpu_kernels.c ---- */
 enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu); /* the context is current; unload also after a failure */

@@ -57,13 +57,20 @@ struct tutti_gpu_block {
     void *base;
     size_t bytes;
     uint64_t id;
-    bool exportable; /* has an IPC handle: not of expandable segments, cudaMallocAsync or managed memory */
+    bool legacy; /* can have an IPC handle: not of expandable segments, cudaMallocAsync or managed memory */
 };
 enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out);
 
 /* ---- memory ---- */
-enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out); /* exportable */
-void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);                          /* waits for the device */
+enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);
+/* The same for memory that other processes are to map: it can be exported by legacy IPC handles, or by descriptors
+ * (UNSUPPORTED where there is no such thing); auto: by handles, where the driver refuses them by descriptors, where it
+ * has neither, not at all. */
+enum tutti_gpu_share { TUTTI_GPU_SHARE_AUTO, TUTTI_GPU_SHARE_IPC, TUTTI_GPU_SHARE_FD };
+enum tutti_status tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes, void **out);
+/* "auto", "ipc", "fd"; false: no such name. */
+bool tutti_gpu_share_named(const char *name, enum tutti_gpu_share *out);
+void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer); /* of all three; waits for the device */
 /* In the order of a stream, as part of a capture, too: nothing waits. UNSUPPORTED: not here. */
 enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, void *stream, void **out);
 enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, void *stream);
@@ -76,16 +83,30 @@ enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned c
 enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes);
 
 /* ---- memory of other processes ---- */
-#define TUTTI_GPU_HANDLE_BYTES 64
-/* For an exportable allocation's base. */
-enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, void *base, unsigned char handle[TUTTI_GPU_HANDLE_BYTES]);
-/* Maps another process's allocation, also one of a device that this process does not see. Once a handle and process. */
+#define TUTTI_GPU_HANDLE_BYTES 80
+/* Offers the allocation that holds the range to other processes; *offset: where the pointer is in what they map. By a
+ * legacy IPC handle, or, for memory of the virtual memory API (several allocations mapped one after another, too), by
+ * descriptors, which stay open until `unexport`. ARGUMENT: not all of it is device memory, or it is of two legacy
+ * allocations; UNSUPPORTED: such memory is this process's alone. */
+enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
+                                   unsigned char handle[TUTTI_GPU_HANDLE_BYTES], uint64_t *offset);
+/* All who are to import it have done so, or never will; once more, or of what was never exported: nothing happens. */
+void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES]);
+/* Maps another process's allocation, also one of a device that this process does not see. Once a handle and process.
+ * Of descriptors the memory stays until the last one unmaps it; taking them needs the permission to trace the exporter:
+ * UNSUPPORTED, with the reason, where the system refuses that. */
 enum tutti_status tutti_gpu_import(struct tutti_gpu *gpu, const unsigned char handle[TUTTI_GPU_HANDLE_BYTES],
                                    void **out);
+/* Nothing that is enqueued uses it any more. */
 void tutti_gpu_unimport(struct tutti_gpu *gpu, void *pointer);
+/* ARGUMENT as for export. */
+enum tutti_status tutti_gpu_holds(struct tutti_gpu *gpu, const void *pointer, size_t bytes);
 /* Within one process: from now on gpu reaches the other's memory. UNSUPPORTED when it can not. Itself: nothing to do.
  */
 enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other);
+/* The same for memory of the virtual memory API, which is told one by one who reaches it; of other memory there is
+ * nothing to do. */
+enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *pointer, size_t bytes);
 /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells. */
 bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16]);
 

@@ -26,7 +26,7 @@ int32_t tutti_gpu_of(const void *pointer)
 
 static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct tutti_gpu_block *out)
 {
-    unsigned exportable = 0, managed = 0;
+    unsigned legacy = 0, managed = 0;
     uint64_t base = 0;
     unsigned long long id = 0;
     size_t bytes = 0;
@@ -36,14 +36,13 @@ static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct
         (result = driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, pointer)) != CUDA_RESULT_OK)
         return result;
     /* Kinds of memory that the driver has no answer for have no handle. */
-    if (driver->pointer_attribute(&exportable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, pointer) != CUDA_RESULT_OK)
-        exportable = 0;
+    if (driver->pointer_attribute(&legacy, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, pointer) != CUDA_RESULT_OK) legacy = 0;
     if (driver->pointer_attribute(&managed, CUDA_POINTER_IS_MANAGED, pointer) != CUDA_RESULT_OK) managed = 1;
     *out = (struct tutti_gpu_block){
         .base = (void *)(uintptr_t)base,
         .bytes = bytes,
         .id = id,
-        .exportable = exportable && !managed,
+        .legacy = legacy && !managed,
     };
     return CUDA_RESULT_OK;
 }
@@ -78,10 +77,60 @@ enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **ou
     return TUTTI_OK;
 }
 
+/* Whether the driver makes legacy handles: it says so only of memory that is there. */
+static bool makes_handles(struct tutti_gpu *gpu, void *pointer)
+{
+    struct cuda_aside aside;
+    struct cuda_ipc_handle handle;
+    if (cuda_aside_enter(gpu, &aside) < 0) return true;
+    const int result = cuda_calls(gpu)->ipc_get(&handle, (uint64_t)(uintptr_t)pointer);
+    cuda_aside_done(gpu, &aside, CUDA_RESULT_OK, "");
+    return result != CUDA_RESULT_NOT_SUPPORTED;
+}
+
+static enum tutti_status alloc_either(struct tutti_gpu *gpu, size_t bytes, void **out)
+{
+    _Atomic bool *none = &cuda_gpu_of(gpu)->no_handles;
+    if (!atomic_load(none)) {
+        void *pointer;
+        TUTTI_TRY(tutti_gpu_alloc(gpu, bytes, &pointer));
+        if (makes_handles(gpu, pointer)) {
+            *out = pointer;
+            return TUTTI_OK;
+        }
+        atomic_store(none, true);
+        tutti_gpu_free(gpu, pointer);
+    }
+    const enum tutti_status status = cuda_virtual_alloc(gpu, bytes, out);
+    return status == TUTTI_ERR_UNSUPPORTED ? tutti_gpu_alloc(gpu, bytes, out) : status;
+}
+
+enum tutti_status tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes, void **out)
+{
+    static enum tutti_status (*const ways[])(struct tutti_gpu *, size_t, void **) = {
+        [TUTTI_GPU_SHARE_AUTO] = alloc_either,
+        [TUTTI_GPU_SHARE_IPC] = tutti_gpu_alloc,
+        [TUTTI_GPU_SHARE_FD] = cuda_virtual_alloc,
+    };
+    return ways[share](gpu, bytes, out);
+}
+
+bool tutti_gpu_share_named(const char *name, enum tutti_gpu_share *out)
+{
+    static const char *const names[] = {
+        [TUTTI_GPU_SHARE_AUTO] = "auto", [TUTTI_GPU_SHARE_IPC] = "ipc", [TUTTI_GPU_SHARE_FD] = "fd"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *out = (enum tutti_gpu_share)i;
+        return true;
+    }
+    return false;
+}
+
 void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
 {
     struct cuda_aside aside;
-    if (!pointer || cuda_aside_enter(gpu, &aside) < 0) return;
+    if (!pointer || cuda_virtual_free(gpu, pointer) || cuda_aside_enter(gpu, &aside) < 0) return;
     cuda_aside_done(gpu, &aside, cuda_calls(gpu)->memory_free((uint64_t)(uintptr_t)pointer), "cuMemFree");
 }
 

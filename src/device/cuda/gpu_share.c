@@ -1,29 +1,98 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Memory of other processes, by the driver's legacy IPC handles. Each is mapped once a process and device, however
- * often it is imported: the driver counts, too, but says so only of some versions. */
+/* Memory between processes: what is exported says how it is to be had. By the driver's legacy IPC handles; else by
+ * descriptors (gpu_descriptors.c). What is imported is mapped once a process and device, however often it is: the
+ * driver counts, too, but says so only of some versions. */
 
-#include "device/cuda/driver.h"
+#include "device/cuda/share.h"
 
 #include <string.h>
 
-enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, void *base, unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
+/* ---- exporting ---- */
+
+static enum tutti_status refuse_range(const void *pointer, size_t bytes)
+{
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%p and its %zu bytes are not inside one allocation", pointer, bytes);
+}
+
+/* The one allocation that holds the range, as the driver sees it. */
+static enum tutti_status block_of(const void *pointer, size_t bytes, struct tutti_gpu_block *out)
+{
+    TUTTI_TRY(tutti_gpu_block(pointer, out));
+    const size_t offset = (size_t)((uintptr_t)pointer - (uintptr_t)out->base);
+    if (offset > out->bytes || bytes > out->bytes - offset) return refuse_range(pointer, bytes);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_gpu_holds(struct tutti_gpu *gpu, const void *pointer, size_t bytes)
+{
+    struct tutti_gpu_block block;
+    struct cuda_pieces pieces;
+    uint64_t start;
+    if (tutti_gpu_of(pointer) < 0) return refuse_range(pointer, bytes);
+    TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
+    const bool found = pieces.n > 0;
+    cuda_pieces_free(gpu, &pieces);
+    return found ? TUTTI_OK : block_of(pointer, bytes, &block);
+}
+
+static enum tutti_status export_legacy(struct tutti_gpu *gpu, const struct tutti_gpu_block *block,
+                                       struct cuda_offer *out)
 {
     struct cuda_aside aside;
-    struct cuda_ipc_handle made;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->ipc_get(&made, (uint64_t)(uintptr_t)base);
-    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuIpcGetMemHandle"));
-    memcpy(handle, made.bytes, sizeof made.bytes);
+    const int result = cuda_calls(gpu)->ipc_get(&out->by.ipc, (uint64_t)(uintptr_t)block->base);
+    out->kind = CUDA_OFFER_IPC;
+    return cuda_aside_done(gpu, &aside, result, "cuIpcGetMemHandle");
+}
+
+static enum tutti_status export_virtual(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
+                                        struct cuda_offer *out, uint64_t *start)
+{
+    struct cuda_pieces pieces;
+    TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, start));
+    out->kind = CUDA_OFFER_DESCRIPTORS;
+    const enum tutti_status status =
+        pieces.n > 0 ? cuda_descriptors_offer(gpu, &pieces, &out->by.descriptors)
+                     : tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                                  "its allocation is this process's alone: it has no IPC handle and no descriptor");
+    cuda_pieces_free(gpu, &pieces);
+    return status;
+}
+
+enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
+                                   unsigned char handle[TUTTI_GPU_HANDLE_BYTES], uint64_t *offset)
+{
+    struct tutti_gpu_block block;
+    struct cuda_offer offer = {.kind = 0};
+    uint64_t start = 0;
+    TUTTI_TRY(tutti_gpu_block(pointer, &block));
+    if (block.legacy) {
+        TUTTI_TRY(block_of(pointer, bytes, &block));
+        TUTTI_TRY(export_legacy(gpu, &block, &offer));
+        start = (uint64_t)(uintptr_t)block.base;
+    } else {
+        TUTTI_TRY(export_virtual(gpu, pointer, bytes, &offer, &start));
+    }
+    memset(handle, 0, TUTTI_GPU_HANDLE_BYTES);
+    memcpy(handle, &offer, sizeof offer);
+    *offset = (uint64_t)(uintptr_t)pointer - start;
     return TUTTI_OK;
+}
+
+void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
+{
+    struct cuda_offer offer;
+    memcpy(&offer, handle, sizeof offer);
+    if (offer.kind == CUDA_OFFER_DESCRIPTORS) cuda_descriptors_withdraw(&offer.by.descriptors);
 }
 
 /* ---- the table of what is imported; under the lock ---- */
 
-static struct cuda_import *import_by_handle(struct cuda_gpu *gpu, const struct cuda_ipc_handle *handle)
+static struct cuda_import *import_by_handle(struct cuda_gpu *gpu, const unsigned char *handle)
 {
     for (size_t i = 0; i < gpu->n_imports; i++)
-        if (memcmp(&gpu->imports[i].handle, handle, sizeof *handle) == 0) return &gpu->imports[i];
+        if (memcmp(gpu->imports[i].handle, handle, TUTTI_GPU_HANDLE_BYTES) == 0) return &gpu->imports[i];
     return NULL;
 }
 
@@ -48,17 +117,37 @@ static enum tutti_status imports_reserve(struct cuda_gpu *gpu)
     return TUTTI_OK;
 }
 
-static enum tutti_status import_map(struct cuda_gpu *gpu, const struct cuda_ipc_handle *handle,
-                                    struct cuda_import **out)
+static enum tutti_status import_legacy(struct tutti_gpu *gpu, const struct cuda_offer *offer, struct cuda_import *out)
 {
     struct cuda_aside aside;
-    uint64_t pointer = 0;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->ipc_open(&out->pointer, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
+    return cuda_aside_done(gpu, &aside, result, "cuIpcOpenMemHandle");
+}
+
+static enum tutti_status import_virtual(struct tutti_gpu *gpu, const struct cuda_offer *offer, struct cuda_import *out)
+{
+    TUTTI_TRY(cuda_descriptors_take(gpu, &offer->by.descriptors, &out->pieces));
+    const enum tutti_status status = cuda_pieces_map(gpu, &out->pieces, &out->pointer);
+    if (status < 0)
+        cuda_pieces_free(gpu, &out->pieces);
+    else
+        cuda_pieces_release(gpu, &out->pieces); /* the mapping keeps them */
+    return status;
+}
+
+static enum tutti_status import_map(struct cuda_gpu *gpu, const unsigned char *handle, struct cuda_import **out)
+{
+    struct cuda_import made = {.pointer = 0};
+    struct cuda_offer offer;
+    memcpy(made.handle, handle, sizeof made.handle);
+    memcpy(&offer, handle, sizeof offer);
+    if (offer.kind != CUDA_OFFER_IPC && offer.kind != CUDA_OFFER_DESCRIPTORS)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of device memory");
     TUTTI_TRY(imports_reserve(gpu));
-    TUTTI_TRY(cuda_aside_enter(&gpu->seen, &aside));
-    const int result = gpu->driver->ipc_open(&pointer, *handle, CUDA_IPC_LAZY_PEER_ACCESS);
-    TUTTI_TRY(cuda_aside_done(&gpu->seen, &aside, result, "cuIpcOpenMemHandle"));
+    TUTTI_TRY((offer.kind == CUDA_OFFER_IPC ? import_legacy : import_virtual)(&gpu->seen, &offer, &made));
     *out = &gpu->imports[gpu->n_imports++];
-    **out = (struct cuda_import){.handle = *handle, .pointer = pointer};
+    **out = made;
     return TUTTI_OK;
 }
 
@@ -66,11 +155,9 @@ enum tutti_status tutti_gpu_import(struct tutti_gpu *gpu, const unsigned char ha
                                    void **out)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
-    struct cuda_ipc_handle wanted;
-    memcpy(wanted.bytes, handle, sizeof wanted.bytes);
     cuda_lock();
-    struct cuda_import *import = import_by_handle(own, &wanted);
-    const enum tutti_status status = import ? TUTTI_OK : import_map(own, &wanted, &import);
+    struct cuda_import *import = import_by_handle(own, handle);
+    const enum tutti_status status = import ? TUTTI_OK : import_map(own, handle, &import);
     if (status == TUTTI_OK) {
         import->n_uses++;
         *out = (void *)(uintptr_t)import->pointer;
@@ -79,16 +166,25 @@ enum tutti_status tutti_gpu_import(struct tutti_gpu *gpu, const unsigned char ha
     return status;
 }
 
+static void import_unmap(struct cuda_gpu *gpu, struct cuda_import *import)
+{
+    struct cuda_aside aside;
+    if (import->pieces.n > 0) {
+        cuda_pieces_unmap(&gpu->seen, import->pointer, &import->pieces);
+        cuda_pieces_free(&gpu->seen, &import->pieces);
+    } else if (cuda_aside_enter(&gpu->seen, &aside) == TUTTI_OK) {
+        cuda_aside_done(&gpu->seen, &aside, gpu->driver->ipc_close(import->pointer), "cuIpcCloseMemHandle");
+    }
+}
+
 void tutti_gpu_unimport(struct tutti_gpu *gpu, void *pointer)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
-    struct cuda_aside aside;
     if (!pointer || cuda_forked()) return;
     cuda_lock();
     struct cuda_import *import = import_by_pointer(own, (uint64_t)(uintptr_t)pointer);
     if (import && --import->n_uses == 0) {
-        if (cuda_aside_enter(gpu, &aside) == TUTTI_OK)
-            cuda_aside_done(gpu, &aside, own->driver->ipc_close(import->pointer), "cuIpcCloseMemHandle");
+        import_unmap(own, import);
         *import = own->imports[--own->n_imports];
     }
     cuda_unlock();

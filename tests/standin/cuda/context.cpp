@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
- * TUTTI_STANDIN_PEERS=0 none reaches another. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. CUDA_VISIBLE_DEVICES
+ * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
+ * TUTTI_STANDIN_FDS=0 no descriptors. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. CUDA_VISIBLE_DEVICES
  * is obeyed. */
 
 #include "driver.h"
@@ -198,13 +199,14 @@ STANDIN_API int cuDeviceGetAttribute(int *value, int attribute, int device)
         {18, 0},      {19, 1},      {41, 1},
         {75, 9},      {76, 0}, /* integrated, host memory, addresses, 9.0 */
         {39, 2048},   {81, 233472}, {92, 1},
-        {97, 232448}, {103, 1}, /* threads and shared of an SM, values, fds */
+        {97, 232448}, {102, 1}, /* threads and shared of an SM, values, virtual memory */
     };
     const int status = usable();
     if (status) return status;
     if (!has_device(device)) return invalid_device;
     *value = 0;
     if (attribute == 16) *value = (int)from_environment("TUTTI_STANDIN_SMS", 16);
+    if (attribute == 103) *value = from_environment("TUTTI_STANDIN_FDS", 1) != 0;
     if (known.count(attribute)) *value = known.at(attribute);
     return success;
 }
@@ -310,6 +312,11 @@ STANDIN_API int cuCtxSynchronize()
     guard held(all().lock);
     const int forbidden = safe_call();
     if (forbidden) return forbidden;
+    for (const stream *of : all().streams) {
+        if (of->owner != current || !of->captured) continue;
+        invalidate(of->captured.get());
+        return capture_unsupported;
+    }
     const auto marks = pending(current);
     held.unlock();
     wait_for(marks);

@@ -124,7 +124,24 @@ struct function {
     const cuda_standin_kernel *kernel;
 };
 
-enum memory_kind { device_memory, pool_memory, managed_memory, host_memory, registered_memory, imported_memory };
+enum memory_kind {
+    device_memory,
+    pool_memory,
+    managed_memory,
+    host_memory,
+    registered_memory,
+    imported_memory,
+    virtual_memory
+};
+/* An allocation of the virtual memory API: there as long as it is mapped, or somebody has a handle or a descriptor. */
+struct physical {
+    int fd, device, handle_types; /* device: the machine's */
+    size_t bytes;
+    int counts_for; /* the device whose bytes it takes, as this process counts; -1: another process allocated it */
+    unsigned n_handles = 0;
+    ~physical();
+};
+using physical_pointer = std::shared_ptr<physical>;
 struct region {
     char *base;
     size_t bytes, mapped_bytes;
@@ -133,7 +150,13 @@ struct region {
     uint64_t id;
     int fd; /* -1: none */
     std::string handle;
-    unsigned n_uses; /* of imported memory */
+    unsigned n_uses;                    /* of imported memory */
+    physical_pointer backing = nullptr; /* of virtual memory, */
+    std::set<int> allowed = {};         /* and the devices that may touch it */
+};
+struct reservation {
+    size_t bytes;
+    uint64_t id;
 };
 
 /* Everything there is; made at first use and never destroyed, since threads may outlive main. */
@@ -149,8 +172,10 @@ struct world {
     std::set<capture *> captures;
     std::map<graph *, std::shared_ptr<graph>> graphs;
     std::set<executable *> executables;
-    std::map<uintptr_t, region> regions; /* by base */
-    std::vector<size_t> bytes_used;      /* of each device */
+    std::map<uintptr_t, region> regions;           /* by base */
+    std::map<uintptr_t, reservation> reservations; /* of addresses */
+    std::map<uint64_t, physical_pointer> handles;
+    std::vector<size_t> bytes_used; /* of each device */
     uint64_t n_ids = 0;
 };
 world &all();
@@ -166,6 +191,10 @@ bool may_reach(int device, int other);
 
 /* ---- memory.cpp; under the lock ---- */
 region *region_of(uintptr_t pointer); /* NULL: not the driver's */
+
+/* ---- virtual.cpp; under the lock ---- */
+/* The reserved addresses around it: what the driver tells of a pointer's range. */
+const reservation *reservation_of(uintptr_t pointer, uintptr_t *base);
 
 /* ---- stream.cpp; under the lock ---- */
 stream *stream_of(void *handle); /* NULL: there is no such stream */

@@ -46,7 +46,7 @@ static char *map(int fd, size_t bytes)
 
 static region *add_region(char *base, size_t bytes, size_t mapped_bytes, memory_kind kind, int fd)
 {
-    const region made = {base, bytes, mapped_bytes, kind, current->device, ++all().n_ids, fd, {}, 1};
+    const region made = {base, bytes, mapped_bytes, kind, current->device, ++all().n_ids, fd, {}, 1, nullptr, {}};
     return &(all().regions[(uintptr_t)base] = made);
 }
 
@@ -180,6 +180,18 @@ STANDIN_API int cuMemFreeAsync(void *pointer, void *handle)
 }
 
 /* ---- sets and copies ---- */
+/* Whether the range begins in the region and stays where the device may go: mappings may follow one another. */
+static bool holds(const region *in, uintptr_t pointer, size_t bytes, int device)
+{
+    const uintptr_t end = pointer + bytes;
+    if (in->kind != virtual_memory) return end <= (uintptr_t)in->base + in->bytes;
+    for (; in && in->kind == virtual_memory && in->allowed.count(device); in = region_of(pointer)) {
+        pointer = (uintptr_t)in->base + in->bytes;
+        if (end <= pointer) return true;
+    }
+    return false;
+}
+
 STANDIN_API int cuMemsetD8Async(void *pointer, unsigned char value, size_t bytes, void *handle)
 {
     const int status = usable_in_context();
@@ -188,7 +200,7 @@ STANDIN_API int cuMemsetD8Async(void *pointer, unsigned char value, size_t bytes
     stream *of = stream_of(handle);
     if (!of) return invalid_handle;
     const region *in = region_of((uintptr_t)pointer);
-    if (!in || (char *)pointer + bytes > in->base + in->bytes) return invalid_value;
+    if (!in || !holds(in, (uintptr_t)pointer, bytes, of->owner->device)) return invalid_value;
     return submit(of, [pointer, value, bytes] { memset(pointer, value, bytes); });
 }
 
@@ -201,8 +213,8 @@ STANDIN_API int cuMemcpyAsync(void *dst, const void *src, size_t bytes, void *ha
     stream *of = stream_of(handle);
     if (!of) return invalid_handle;
     const region *to = region_of((uintptr_t)dst), *from = region_of((uintptr_t)src);
-    if (to && (char *)dst + bytes > to->base + to->bytes) return invalid_value;
-    if (from && (char *)src + bytes > from->base + from->bytes) return invalid_value;
+    if (to && !holds(to, (uintptr_t)dst, bytes, of->owner->device)) return invalid_value;
+    if (from && !holds(from, (uintptr_t)src, bytes, of->owner->device)) return invalid_value;
     if (from || of->captured) {
         const int submitted = submit(of, [dst, src, bytes] { memmove(dst, src, bytes); });
         if (submitted || to || of->captured) return submitted;
@@ -218,8 +230,11 @@ STANDIN_API int cuMemcpyAsync(void *dst, const void *src, size_t bytes, void *ha
 }
 
 /* ---- what pointers are ---- */
+/* Of virtual memory the range is what was reserved, and the mapping what was mapped there at once. */
 static void attribute_of(const region *in, int attribute, void *value)
 {
+    uintptr_t base = (uintptr_t)in->base;
+    const reservation *reserved = in->kind == virtual_memory ? reservation_of(base, &base) : nullptr;
     const bool host = in->kind == host_memory || in->kind == registered_memory;
     switch (attribute) {
     case 1:
@@ -227,7 +242,7 @@ static void attribute_of(const region *in, int attribute, void *value)
     case 2:
         return put<unsigned>(value, host ? 1 : 2);
     case 7:
-        return put<uint64_t>(value, in->id);
+        return put<uint64_t>(value, reserved ? reserved->id : in->id);
     case 8:
         return put<uint32_t>(value, in->kind == managed_memory);
     case 9:
@@ -235,11 +250,15 @@ static void attribute_of(const region *in, int attribute, void *value)
     case 10:
         return put<bool>(value, in->kind == device_memory || in->kind == imported_memory);
     case 11:
-        return put<void *>(value, in->base);
+        return put<uintptr_t>(value, base);
     case 12:
-        return put<size_t>(value, in->bytes);
+        return put<size_t>(value, reserved ? reserved->bytes : in->bytes);
     case 13:
         return put<bool>(value, true);
+    case 18:
+        return put<size_t>(value, in->bytes);
+    case 19:
+        return put<void *>(value, in->base);
     }
 }
 /* What is not known has these; their sizes differ. */
@@ -248,6 +267,7 @@ static bool clear_attribute(int attribute, void *value)
     switch (attribute) {
     case 1:
     case 11:
+    case 19:
         put<void *>(value, nullptr);
         return true;
     case 2:
@@ -265,6 +285,7 @@ static bool clear_attribute(int attribute, void *value)
         put<bool>(value, false);
         return true;
     case 12:
+    case 18:
         put<size_t>(value, 0);
         return true;
     default:
@@ -359,6 +380,7 @@ STANDIN_API int cuIpcGetMemHandle(handle_bytes *handle, uint64_t pointer)
 {
     const int status = usable_in_context();
     if (status) return status;
+    if (from_environment("TUTTI_STANDIN_IPC", 1) == 0) return not_supported;
     guard held(all().lock);
     const region *in = region_of(pointer);
     struct stat found;
@@ -380,6 +402,7 @@ STANDIN_API int cuIpcOpenMemHandle_v2(void **out, handle_bytes handle, unsigned 
     const int status = usable_in_context();
     if (status) return status;
     if (flags > 1) return invalid_value;
+    if (from_environment("TUTTI_STANDIN_IPC", 1) == 0) return not_supported;
     handle_content content;
     memcpy(&content, handle.bytes, sizeof content);
     if (content.magic != handle_magic) return invalid_value;

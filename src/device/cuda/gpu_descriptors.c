@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Device memory between processes by descriptors: see share.h. */
+
+#include "device/cuda/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+#define PIECES_MAX ((uint64_t)1 << 16) /* of an offer: no table is larger */
+
+/* The table, in memory that the importer reads. */
+struct row {
+    uint64_t bytes;
+    int64_t descriptor; /* the exporter's */
+};
+struct head {
+    uint64_t nonce; /* 0: withdrawn */
+    uint64_t n;
+};
+
+/* What is offered; the process's. */
+struct offer {
+    struct offer *next;
+    struct cuda_descriptors told;
+    int *descriptors;
+    size_t n;
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct offer *offers;
+
+/* ---- the exporter ---- */
+
+static void offer_free(struct offer *offer)
+{
+    const uint64_t withdrawn = 0;
+    if (offer->told.table >= 0) {
+        /* Before what it names can come to mean something else. It fails for lack of memory alone, of which there is
+         * enough: the page is there. */
+        if (pwrite(offer->told.table, &withdrawn, sizeof withdrawn, 0) < 0)
+            tutti_log(TUTTI_LOG_WARN, "an offer of device memory could not be withdrawn: %s", strerror(errno));
+        close(offer->told.table);
+    }
+    for (size_t i = 0; i < offer->n; i++) close(offer->descriptors[i]);
+    tutti_free(offer->descriptors);
+    tutti_free(offer);
+}
+
+static enum tutti_status export_piece(struct tutti_gpu *gpu, uint64_t handle, int *out)
+{
+    const struct cuda_driver *driver = cuda_calls(gpu);
+    struct cuda_allocation what = {0};
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const char *call = "cuMemGetAllocationPropertiesFromHandle";
+    int result = driver->virtual_properties(&what, handle);
+    const bool may = (what.handle_types & CUDA_HANDLE_DESCRIPTOR) && what.location.type == CUDA_LOCATION_DEVICE;
+    if (result == CUDA_RESULT_OK && may) {
+        call = "cuMemExportToShareableHandle";
+        result = driver->virtual_export(out, handle, CUDA_HANDLE_DESCRIPTOR, 0);
+    }
+    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, call));
+    if (!may)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "its allocation is this process's alone: it was made without a type for descriptors");
+    fcntl(*out, F_SETFD, FD_CLOEXEC);
+    return TUTTI_OK;
+}
+
+static enum tutti_status table_write(struct offer *offer, const struct cuda_pieces *pieces)
+{
+    const struct head head = {offer->told.nonce, pieces->n};
+    const size_t bytes = pieces->n * sizeof(struct row);
+    struct row *rows = tutti_alloc_array(pieces->n, sizeof *rows);
+    if (!rows) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu descriptors", pieces->n);
+    for (size_t i = 0; i < pieces->n; i++) rows[i] = (struct row){pieces->at[i].bytes, offer->descriptors[i]};
+    offer->told.table = memfd_create("tutti", MFD_CLOEXEC);
+    const bool done = offer->told.table >= 0 && pwrite(offer->told.table, rows, bytes, sizeof head) == (ssize_t)bytes &&
+                      pwrite(offer->told.table, &head, sizeof head, 0) == (ssize_t)sizeof head;
+    tutti_free(rows);
+    return done ? TUTTI_OK
+                : tutti_fail(TUTTI_ERR_SYSTEM, "no table for descriptors of device memory: %s", strerror(errno));
+}
+
+static enum tutti_status offer_fill(struct tutti_gpu *gpu, const struct cuda_pieces *pieces, struct offer *offer)
+{
+    offer->told = (struct cuda_descriptors){.pid = getpid(), .table = -1, .n = pieces->n};
+    offer->descriptors = tutti_alloc_array(pieces->n, sizeof *offer->descriptors);
+    if (!offer->descriptors) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu descriptors", pieces->n);
+    if (pieces->n > PIECES_MAX)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "it consists of %zu allocations, of which %llu at most are exported",
+                          pieces->n, (unsigned long long)PIECES_MAX);
+    while (offer->told.nonce == 0) TUTTI_TRY(tutti_random_bytes(&offer->told.nonce, sizeof offer->told.nonce));
+    for (; offer->n < pieces->n; offer->n++)
+        TUTTI_TRY(export_piece(gpu, pieces->at[offer->n].handle, &offer->descriptors[offer->n]));
+    return table_write(offer, pieces);
+}
+
+enum tutti_status cuda_descriptors_offer(struct tutti_gpu *gpu, const struct cuda_pieces *pieces,
+                                         struct cuda_descriptors *out)
+{
+    struct offer *offer = tutti_alloc(sizeof *offer);
+    if (!offer) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an offer of device memory");
+    const enum tutti_status status = offer_fill(gpu, pieces, offer);
+    if (status < 0) {
+        struct tutti_error why = *tutti_last_error();
+        offer_free(offer);
+        return tutti_fail_record(&why);
+    }
+    *out = offer->told;
+    pthread_mutex_lock(&lock);
+    offer->next = offers;
+    offers = offer;
+    pthread_mutex_unlock(&lock);
+    return TUTTI_OK;
+}
+
+void cuda_descriptors_withdraw(const struct cuda_descriptors *told)
+{
+    if (told->pid != getpid()) return; /* of another process, or of this one's parent, which still offers it */
+    pthread_mutex_lock(&lock);
+    struct offer **at = &offers;
+    while (*at && (*at)->told.nonce != told->nonce) at = &(*at)->next;
+    struct offer *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&lock);
+    if (found) offer_free(found);
+}
+
+/* ---- the importer ---- */
+
+static enum tutti_status fail_system(const struct cuda_descriptors *offer, const char *what)
+{
+    const int why = errno;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "device memory of process %d can not be had by descriptor: %s: %s%s",
+                      (int)offer->pid, what, strerror(why),
+                      why == EPERM ? " (it needs the permission to trace the process, see kernel.yama.ptrace_scope)"
+                                   : "");
+}
+
+static enum tutti_status fail_gone(const struct cuda_descriptors *offer)
+{
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                      "device memory of process %d can not be had by descriptor: it is not there (any more), or the "
+                      "process is another one here",
+                      (int)offer->pid);
+}
+
+static enum tutti_status take(const struct cuda_descriptors *offer, int process, int64_t descriptor, int *out)
+{
+    *out = (int)syscall(SYS_pidfd_getfd, process, (int)descriptor, 0);
+    if (*out >= 0) return TUTTI_OK;
+    return errno == EBADF || errno == ESRCH ? fail_gone(offer) : fail_system(offer, "pidfd_getfd");
+}
+
+/* Whether the table is the offer's, still. Whatever else that descriptor may be: this reads nothing from it that
+ * somebody would miss. */
+static bool is_offered(int table, const struct cuda_descriptors *offer)
+{
+    struct stat found;
+    struct head head;
+    return fstat(table, &found) == 0 && S_ISREG(found.st_mode) &&
+           (uint64_t)found.st_size == sizeof head + offer->n * sizeof(struct row) &&
+           pread(table, &head, sizeof head, 0) == (ssize_t)sizeof head && head.nonce == offer->nonce &&
+           head.n == offer->n;
+}
+
+static enum tutti_status import_piece(struct tutti_gpu *gpu, int descriptor, uint64_t *out)
+{
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->virtual_import(out, (void *)(intptr_t)descriptor, CUDA_HANDLE_DESCRIPTOR);
+    return cuda_aside_done(gpu, &aside, result, "cuMemImportFromShareableHandle");
+}
+
+static enum tutti_status take_row(struct tutti_gpu *gpu, const struct cuda_descriptors *offer, int process, int table,
+                                  uint64_t i, struct cuda_pieces *out)
+{
+    struct row row;
+    int descriptor;
+    if (pread(table, &row, sizeof row, (off_t)(sizeof(struct head) + i * sizeof row)) != (ssize_t)sizeof row ||
+        row.bytes == 0 || row.bytes > (uint64_t)1 << 48)
+        return fail_gone(offer);
+    TUTTI_TRY(take(offer, process, row.descriptor, &descriptor));
+    enum tutti_status status = cuda_pieces_add(out, 0, (size_t)row.bytes);
+    if (status >= 0) status = import_piece(gpu, descriptor, &out->at[out->n - 1].handle);
+    close(descriptor);
+    return status;
+}
+
+static enum tutti_status take_table(struct tutti_gpu *gpu, const struct cuda_descriptors *offer, int process,
+                                    struct cuda_pieces *out)
+{
+    int table;
+    TUTTI_TRY(take(offer, process, offer->table, &table));
+    enum tutti_status status = is_offered(table, offer) ? TUTTI_OK : fail_gone(offer);
+    for (uint64_t i = 0; i < offer->n && status >= 0; i++) status = take_row(gpu, offer, process, table, i, out);
+    /* Descriptors that were taken after it was withdrawn may be anything. */
+    if (!is_offered(table, offer)) status = fail_gone(offer);
+    close(table);
+    return status;
+}
+
+enum tutti_status cuda_descriptors_take(struct tutti_gpu *gpu, const struct cuda_descriptors *offer,
+                                        struct cuda_pieces *out)
+{
+    *out = (struct cuda_pieces){0};
+    if (offer->n == 0 || offer->n > PIECES_MAX || offer->pid <= 0) return fail_gone(offer);
+    const int process = (int)syscall(SYS_pidfd_open, (pid_t)offer->pid, 0);
+    if (process < 0) return errno == ESRCH ? fail_gone(offer) : fail_system(offer, "pidfd_open");
+    const enum tutti_status status = take_table(gpu, offer, process, out);
+    close(process);
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    cuda_pieces_free(gpu, out);
+    return tutti_fail_record(&why);
+}

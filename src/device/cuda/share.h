@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_SHARE_H
+#define TUTTI_DEVICE_CUDA_SHARE_H
+
+/* What handles of device memory hold (gpu_share.c), and the way by descriptors (gpu_descriptors.c): each allocation's
+ * descriptor stays open in the exporting process, next to a table of them in memory that has a descriptor of its own.
+ * The importer takes the table's, and then the others', from the process, which it has to be allowed to trace. The
+ * table has a random number that the handle repeats, and loses it when the offer is withdrawn: so numbers of processes
+ * and descriptors that have come to mean something else are found out. */
+
+#include "device/cuda/driver.h"
+
+enum cuda_offer_kind { CUDA_OFFER_IPC = 0x63706931, CUDA_OFFER_DESCRIPTORS = 0x73646632 };
+struct cuda_descriptors {
+    int32_t pid, table;
+    uint64_t nonce;
+    uint64_t n;
+};
+struct cuda_offer {
+    uint32_t kind, unused;
+    union {
+        struct cuda_ipc_handle ipc;
+        struct cuda_descriptors descriptors;
+    } by;
+};
+_Static_assert(sizeof(struct cuda_offer) <= TUTTI_GPU_HANDLE_BYTES, "a handle holds an offer");
+
+/* Opens descriptors of all pieces. UNSUPPORTED: one was not allocated for that. */
+enum tutti_status cuda_descriptors_offer(struct tutti_gpu *gpu, const struct cuda_pieces *pieces,
+                                         struct cuda_descriptors *out);
+void cuda_descriptors_withdraw(const struct cuda_descriptors *offer);
+/* The pieces of another process, imported but not mapped. UNSUPPORTED: they can not be had, or not any more. */
+enum tutti_status cuda_descriptors_take(struct tutti_gpu *gpu, const struct cuda_descriptors *offer,
+                                        struct cuda_pieces *out);
+
+#endif

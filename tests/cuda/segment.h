@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TESTS_CUDA_SEGMENT_H
+#define TUTTI_TESTS_CUDA_SEGMENT_H
+
+/* Memory as frameworks make it who map piece after piece: one range of addresses, of which the first pieces are mapped
+ * and more are reserved. */
+
+#include "device/cuda/gpu.h"
+
+struct segment {
+    struct tutti_gpu *gpu;
+    char *base;
+    size_t piece, n; /* bytes of one, and how many there are */
+};
+/* shareable: descriptors can be made of it. False: the thread's record says why. */
+bool segment_open(struct segment *segment, struct tutti_gpu *gpu, size_t n, bool shareable);
+void segment_close(struct segment *segment); /* what is enqueued is over */
+
+#endif
