@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tutti_gpu_test(NAME ... as tutti_test [NO_STANDIN]): a program that needs a CUDA device. It runs as NAME with the label
 # gpu on the real one, or says "skipped: no CUDA device" and returns 77; and as NAME.standin on the stand-in
-# (tests/standin/cuda), which needs a C++ compiler, unless that would take too long.
+# (tests/standin/cuda), which needs a C++ compiler, unless that would take too long. TIMEOUT is the stand-in's, which is
+# slow; on devices tests run one by one and have four minutes each (LONG: TIMEOUT). The target gpu_tests builds them all,
+# without the stand-in, which takes longer than they do.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ)
@@ -10,17 +12,24 @@ else()
   set(TUTTI_CUDA_STANDIN OFF)
 endif()
 
+add_custom_target(gpu_tests)
+set(TUTTI_GPU_TIMEOUT 240)
+
 function(tutti_gpu_test name)
-  cmake_parse_arguments(GPU "NO_STANDIN" "TIMEOUT" "ARGS" ${ARGN})
+  cmake_parse_arguments(GPU "NO_STANDIN;LONG" "TIMEOUT" "ARGS" ${ARGN})
   if(NOT GPU_TIMEOUT)
     set(GPU_TIMEOUT 120)
   endif()
-  tutti_test(${name} ${GPU_UNPARSED_ARGUMENTS} LABEL gpu TIMEOUT ${GPU_TIMEOUT} ARGS ${GPU_ARGS})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  set(limit ${TUTTI_GPU_TIMEOUT})
+  if(GPU_LONG)
+    set(limit ${GPU_TIMEOUT})
+  endif()
+  tutti_test(${name} ${GPU_UNPARSED_ARGUMENTS} LABEL gpu TIMEOUT ${limit} ARGS ${GPU_ARGS})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu)
+  string(REPLACE "." "_" target test_${name})
+  add_dependencies(gpu_tests ${target})
   if(TUTTI_CUDA_STANDIN AND NOT GPU_NO_STANDIN)
-    string(REPLACE "." "_" target test_${name})
     math(EXPR timeout "${GPU_TIMEOUT} * ${TUTTI_TIMEOUT_FACTOR}")
-    add_dependencies(${target} cuda_standin)
     add_test(NAME ${name}.standin COMMAND ${target} ${GPU_ARGS})
     set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout}
       ENVIRONMENT "TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin>")

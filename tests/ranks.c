@@ -4,6 +4,7 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -116,6 +117,32 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
+/* ---- where a rank is that does not return: its stack, on request ---- */
+
+enum { FRAMES = 40 };
+
+static void tell_stack(int signal)
+{
+    void *frames[FRAMES];
+    (void)signal;
+    backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
+}
+
+static void stacks_prepare(void)
+{
+    void *frame;
+    struct sigaction action = {.sa_handler = tell_stack, .sa_flags = SA_RESTART};
+    (void)backtrace(&frame, 1); /* the first one loads a library, which a handler must not */
+    sigaction(SIGUSR2, &action, NULL);
+}
+
+static void ask_where(uint32_t rank, uint32_t n, pthread_t thread, pid_t pid)
+{
+    fprintf(stderr, "rank %u of %u did not return before the deadline; it is at\n", rank, n);
+    if (pid ? kill(pid, SIGUSR2) : pthread_kill(thread, SIGUSR2)) return;
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* a rank that waits in the kernel may never answer */
+}
+
 static void start_threads(struct seat *seats, uint32_t n)
 {
     pthread_attr_t attr;
@@ -140,7 +167,7 @@ static void join_threads(struct seat *seats, uint32_t n, const struct timespec *
             }
             for (uint32_t i = 0; i < n; i++)
                 if (!atomic_load(&seats[i].returned))
-                    fprintf(stderr, "rank %u of %u did not return before the deadline\n", i, n);
+                    ask_where(i, n, seats[i].thread, 0);
                 else if (seats[i].failure[0])
                     fprintf(stderr, "rank %u: %s\n", i, seats[i].failure);
             if (getenv("TUTTI_TEST_CORE")) abort();
@@ -168,13 +195,23 @@ static void start_processes(struct seat *seats, uint32_t n)
     }
 }
 
-static void wait_process(struct seat *seat, const struct timespec *deadline, bool may_die)
+/* All that are left, before one of them is ended: the others would see that and go on. */
+static void ask_processes(const struct seat *seat)
+{
+    const uint32_t n = seat->run->config->n;
+    for (uint32_t r = (uint32_t)seat->index; r < n; r++, seat++)
+        if (!atomic_load(&seat->returned)) ask_where(r, n, seat->thread, seat->pid);
+}
+
+static void wait_process(struct seat *seat, const struct timespec *deadline, bool may_die, bool *asked)
 {
     int status = 0;
     bool late = false;
     while (waitpid(seat->pid, &status, WNOHANG) == 0) {
         if (deadline_passed(deadline) && !late) {
             late = true;
+            if (!*asked) ask_processes(seat);
+            *asked = true;
             kill(seat->pid, getenv("TUTTI_TEST_CORE") ? SIGABRT : SIGKILL);
         }
         nap();
@@ -202,6 +239,7 @@ unsigned ranks_run(const struct ranks_config *config, rank_function function)
     struct run run = {.config = config, .function = function};
     snprintf(run.name, sizeof(run.name), "test-%d-%u", (int)getpid(), atomic_fetch_add(&runs, 1));
     uint32_t n = config->n;
+    stacks_prepare();
     size_t bytes = n * sizeof(struct seat);
     struct seat *seats = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (seats == MAP_FAILED) {
@@ -213,8 +251,10 @@ unsigned ranks_run(const struct ranks_config *config, rank_function function)
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += config->deadline_s ? (time_t)config->deadline_s : 60;
     if (config->forked && ranks_can_fork()) {
+        bool asked = false;
         start_processes(seats, n);
-        for (uint32_t r = 0; r < n; r++) wait_process(&seats[r], &deadline, r < 64 && (config->may_die >> r & 1));
+        for (uint32_t r = 0; r < n; r++)
+            wait_process(&seats[r], &deadline, r < 64 && (config->may_die >> r & 1), &asked);
     } else {
         start_threads(seats, n);
         join_threads(seats, n, &deadline);

@@ -67,7 +67,7 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
                                       .options = options,
                                       .n_options = 2,
                                       .timeout_ns = 100 * TUTTI_NS_PER_S,
-                                      .deadline_s = 400,
+                                      .deadline_s = gpu_ranks_deadline_s(),
                                       .arg = suite};
         unsigned failed = ranks_run(&config, run_suite);
         if (failed)

@@ -15,6 +15,8 @@ uint32_t gpu_ranks_devices(void);
 void gpu_ranks_need_device(void);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
 bool gpu_ranks_stand_in(void);
+/* For a world that does much: less than a test has on devices. */
+uint32_t gpu_ranks_deadline_s(void);
 
 /* What a rank has. Opened by gpu_rank_open, which gives the rank's communicator its device, too. */
 struct gpu_rank {

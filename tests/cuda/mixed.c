@@ -3,6 +3,7 @@
 
 #include "mixed.h"
 
+#include "gpu_ranks.h"
 #include "test.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ unsigned mixed_run(const struct mixed_world *world, const rank_function *functio
                                   .no_comm = true,
                                   .options = &option,
                                   .n_options = world->host,
-                                  .deadline_s = 300,
+                                  .deadline_s = gpu_ranks_deadline_s(),
                                   .may_die = world->may_die,
                                   .arg = &run};
     unsigned failed = ranks_run(&config, run_functions);

@@ -2,18 +2,6 @@
 # What `./dev check` adds to `./dev test`; read by ./dev, whose functions it uses. Every step is run, also after one that
 # failed; the table at the end says of each how it ended. A step whose tools are missing drops out, and says so.
 
-steps=() # "result|seconds|name"
-
-step() { # name, command...
-  local name=$1 begin=$SECONDS result=passed status=0
-  shift
-  say "$name"
-  ("$@") || status=$?
-  [ $status = 0 ] || result=FAILED
-  [ $status != 77 ] || result="dropped out"
-  steps+=("$result|$((SECONDS - begin))|$name")
-}
-
 needs() { # commands... : the step drops out (77) unless all are there
   local tool
   for tool in "$@"; do
@@ -38,7 +26,7 @@ clang_step() { needs clang && preset_step clang "$@"; }
 tsan_step() {
   local arguments=(-E '^((algo|device|fuzz|model|sched|verify)\.|example\.digits$)' "$@")
   if setarch -R true 2>/dev/null; then
-    export -f preset_step run_ctest build configure tree_of log_of have
+    export -f preset_step run_ctest note build configure tree_of log_of have
     jobs=$jobs setarch -R bash -c 'set -euo pipefail; preset_step tsan "$@"' tsan "${arguments[@]}"
   else
     preset_step tsan "${arguments[@]}"
@@ -154,7 +142,7 @@ fuzz_step() { # seconds for each target
 long_step() { build_with_torch && run_ctest release -L long; }
 
 check() {
-  local long=0 failed=0 result seconds name
+  local long=0
   case ${1:-} in
     --long) long=1 ;;
     '') ;;
@@ -180,11 +168,5 @@ check() {
     step "the full products" long_step
   fi
   say "check:"
-  for result in "${steps[@]}"; do
-    IFS='|' read -r result seconds name <<<"$result"
-    printf '   %-12s %5d s  %s\n' "$result" "$seconds" "$name"
-    [ "$result" != FAILED ] || failed=$((failed + 1))
-  done
-  echo "${#steps[@]} steps, $failed failed"
-  return $((failed > 0))
+  steps_tell
 }
