@@ -8,7 +8,8 @@
  * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
  *
  * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_methods.c: the table, the
- * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_messages.c: point-to-point. cuda_windows.c: windows.
+ * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of them. cuda_messages.c: point-to-point.
+ * cuda_windows.c: windows.
  * cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
 
 #include "backend/device.h"
@@ -27,11 +28,21 @@ bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layou
 uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu);
 
 /* ---- steps ---- */
-enum cuda_protocol { CUDA_LINES, CUDA_SENTINEL, CUDA_SENTINEL2, CUDA_TILES, CUDA_FOLD, CUDA_N_PROTOCOLS };
+enum cuda_protocol {
+    CUDA_LINES,
+    CUDA_SENTINEL,
+    CUDA_SENTINEL2,
+    CUDA_BATCH_LINES,
+    CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
+    CUDA_TILES,
+    CUDA_FOLD,
+    CUDA_N_PROTOCOLS
+};
 enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_MEET, CUDA_FORK, CUDA_JOIN };
 
 /* What a step does. Exchanges are filled but for `call`; sentinel2 has in, out, result_bytes (of the whole) and
- * send[0].bytes (of a shard); folds have `from` and out and result_bytes. */
+ * send[0].bytes (of a shard); folds have `from` and out and result_bytes; batches are in the instance's struct
+ * cuda_batch, but for `call` and units. */
 struct cuda_step {
     enum cuda_act act;
     enum cuda_protocol protocol;
@@ -79,6 +90,10 @@ size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backe
 struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
 /* Begins a step: an exchange between these buffers, of no parts. */
 void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);
+/* Whether there is a kernel for the call's type, or to move. */
+bool cuda_has(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol);
+/* Who sends to whom, and whether each has a block of its own. */
+void cuda_batch_form(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_batch *out);
 /* Ends a step: blocks and threads that its parts ask for. */
 void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step);
 
@@ -91,6 +106,25 @@ size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backen
 /* NULL: it can not be done here. wanted: "" or the name of the one to be used where it can. */
 const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
                                       const char *wanted, double *ns);
+
+/* ---- batches (cuda_batch.c) ---- */
+/* The first calls of several as one exchange. */
+struct cuda_run {
+    size_t n;                         /* calls; 1: the first one alone */
+    const struct cuda_method *method; /* by which all are one call */
+    enum cuda_protocol protocol;
+    struct tutti_backend_call whole; /* that call; its buffers are the first one's */
+};
+/* How many of the first of n calls to fuse: as long as that is predicted to take no longer than one by one (wanted
+ * "batch": as long as it can be done). Pure over what is equal on all members. */
+void cuda_run_plan(const struct cuda_place *place, const struct tutti_backend_call *calls, size_t n, const char *wanted,
+                   struct cuda_run *out);
+/* The segments of n calls that were planned as one run, in their order. */
+void cuda_run_fill(const struct cuda_place *place, const struct tutti_backend_call *calls, size_t n,
+                   struct cuda_batch *out);
+/* How many of the first of n planned calls may run at once on this rank: none but the first uses a result of another,
+ * or writes what another one uses, and all have one factor. */
+size_t cuda_run_independent(const struct cuda_place *place, const struct tutti_backend_call *calls, size_t n);
 
 /* ---- the log (cuda_log.c): what each rank called, in memory of the host that all of them map ---- */
 #define CUDA_LOG_ENTRIES 256
@@ -176,6 +210,7 @@ struct cuda_backend {
     /* calls; all under the communicator's turn */
     struct cuda_step step;
     struct cuda_two_shot two_shot;
+    struct cuda_batch batch;
     struct cuda_fold fold;
     struct cuda_meeting meeting;
     void *event, *stream; /* event: after the last eager call, on stream */
@@ -222,6 +257,10 @@ enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backe
 enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_t seq);
 /* OK, or why nothing can be enqueued any more. */
 enum tutti_status cuda_state(struct cuda_backend *b);
+
+/* cuda_batch.c */
+enum tutti_status cuda_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls, size_t n,
+                             void *stream);
 
 /* cuda_windows.c */
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,

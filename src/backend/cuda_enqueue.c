@@ -73,13 +73,10 @@ static void *kernel_of(const struct cuda_backend *b, const struct tutti_backend_
     return step->folds && sums && sum ? sum : b->kernels[step->protocol][reducer].any;
 }
 
-/* Small launches may take their places before what is ahead of them is over: they leave room for all others. Of the
- * kernels, those of lines and sentinels wait by themselves. */
+/* Small launches may take their places before what is ahead of them is over: they leave room for all others. */
 static bool overlaps(const struct cuda_backend *b, const struct cuda_step *step)
 {
-    const bool waits =
-        step->protocol == CUDA_LINES || step->protocol == CUDA_SENTINEL || step->protocol == CUDA_SENTINEL2;
-    return waits && b->alone && step->blocks * step->threads <= 16384;
+    return step->protocol <= CUDA_BATCH_SENTINEL && b->alone && step->blocks * step->threads <= 16384;
 }
 
 static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream)
@@ -97,6 +94,10 @@ static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backe
         b->two_shot.units = x->units;
         cuda_two_shot_seal(&b->two_shot);
         args = &b->two_shot;
+    } else if (step->protocol == CUDA_BATCH_LINES || step->protocol == CUDA_BATCH_SENTINEL) {
+        fill_call(&b->batch.call, call, step, timeout_ns);
+        b->batch.units = x->units;
+        args = &b->batch;
     } else if (step->protocol == CUDA_FOLD) {
         fill_call(&b->fold.call, call, step, timeout_ns);
         memcpy(b->fold.from, step->from, sizeof(b->fold.from));

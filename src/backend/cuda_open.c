@@ -39,7 +39,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
-                        CUDA_TILE_THREADS};
+                        sizeof(struct cuda_batch), CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -62,6 +62,8 @@ static void find_kernels(struct cuda_backend *b)
     static const char *const protocols[CUDA_N_PROTOCOLS] = {[CUDA_LINES] = "lines",
                                                             [CUDA_SENTINEL] = "sentinel",
                                                             [CUDA_SENTINEL2] = "sentinel2",
+                                                            [CUDA_BATCH_LINES] = "batch_lines",
+                                                            [CUDA_BATCH_SENTINEL] = "batch_sentinel",
                                                             [CUDA_TILES] = "tiles",
                                                             [CUDA_FOLD] = "fold"};
     for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
@@ -246,7 +248,7 @@ static void prefill(struct cuda_backend *b)
     call->control = b->control;
     call->layout = b->place.layout;
     call->n = b->n, call->me = b->me;
-    b->two_shot.call = b->fold.call = b->meeting.call = *call;
+    b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
@@ -343,6 +345,7 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .score = cuda_score,
     .enqueue = cuda_enqueue,
     .messages = cuda_messages,
+    .batch = cuda_batch,
     .window_add = cuda_window_add,
     .window_remove = cuda_window_remove,
     .stop = cuda_stop,

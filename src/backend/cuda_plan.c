@@ -130,6 +130,18 @@ static void form(const struct cuda_place *place, const struct tutti_backend_call
     x->result_bytes = any ? own_count(place, &call->bind) * tutti_dtype_bytes(call->info.dtype) : 0;
 }
 
+void cuda_batch_form(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_batch *out)
+{
+    const struct form *f = &forms[call->info.kind];
+    uint32_t root = (uint32_t)call->info.root;
+    out->sends = out->receives = 0;
+    out->sends_each = f->sends_each, out->receives_each = f->receives_each;
+    for (uint32_t q = 0; q < place->n; q++) {
+        out->sends |= (uint32_t)is_edge(f->edges, root, place->me, q) << q;
+        out->receives |= (uint32_t)is_edge(f->edges, root, q, place->me) << q;
+    }
+}
+
 static uint32_t blocks_of(const struct cuda_place *place, const struct cuda_part *parts)
 {
     uint32_t most = 0;
@@ -168,7 +180,7 @@ static bool grid_for(const struct cuda_place *place, size_t bytes, uint32_t bloc
     return false;
 }
 
-static bool has(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol)
+bool cuda_has(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol)
 {
     return place->has[protocol][forms[call->info.kind].folds ? call->info.dtype : TUTTI_N_DTYPES];
 }
@@ -181,7 +193,7 @@ static bool slot_fits(const struct cuda_place *place, const struct tutti_backend
 {
     bool known;
     size_t bytes = cuda_block_bytes(place, call, &known);
-    return place->n > 1 && known && has(place, call, protocol) && grid_for(place, bytes, slot_bytes, NULL);
+    return place->n > 1 && known && cuda_has(place, call, protocol) && grid_for(place, bytes, slot_bytes, NULL);
 }
 
 static bool slot_step(const struct cuda_place *place, const struct tutti_backend_call *call,
@@ -216,7 +228,7 @@ static bool sentinel_step(const struct cuda_place *place, const struct tutti_bac
 
 static bool tiles_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return place->n > 1 && has(place, call, CUDA_TILES);
+    return place->n > 1 && cuda_has(place, call, CUDA_TILES);
 }
 
 static bool tiles_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -233,7 +245,7 @@ static bool tiles_step(const struct cuda_place *place, const struct tutti_backen
 static bool sentinel2_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     size_t shard = cuda_shard(call->bind.count * tutti_dtype_bytes(call->info.dtype), place->n, 0).bytes;
-    return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && has(place, call, CUDA_SENTINEL2) &&
+    return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && cuda_has(place, call, CUDA_SENTINEL2) &&
            grid_for(place, shard, place->layout.sentinel_bytes, NULL);
 }
 
@@ -331,7 +343,7 @@ static bool tiles2_fit(const struct cuda_place *place, const struct tutti_backen
 {
     enum tutti_kind kind = call->info.kind;
     bool kinds = kind == TUTTI_ALL_REDUCE || kind == TUTTI_BROADCAST || kind == TUTTI_REDUCE;
-    return kinds && place->n > 2 && has(place, call, CUDA_TILES) && place->has[CUDA_TILES][TUTTI_N_DTYPES];
+    return kinds && place->n > 2 && cuda_has(place, call, CUDA_TILES) && place->has[CUDA_TILES][TUTTI_N_DTYPES];
 }
 
 static bool tiles2_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -346,7 +358,7 @@ static bool tiles2_step(const struct cuda_place *place, const struct tutti_backe
 
 static bool alone_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return place->n == 1 && (!call->bind.scale || has(place, call, CUDA_TILES));
+    return place->n == 1 && (!call->bind.scale || cuda_has(place, call, CUDA_TILES));
 }
 
 /* What is left is a copy; with a factor it is an exchange among one. */

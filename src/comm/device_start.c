@@ -127,7 +127,9 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
         tutti_request_call(&requests[i], &calls[i]);
         calls[i].seq = tutti_team_next(comm->team) + i;
     }
-    enum tutti_status status = requests->device->ops->batch(requests->device, calls, n, requests->options.stream);
+    void *stream = requests->options.stream;
+    enum tutti_status status = follow_others(comm->device, requests->device, stream);
+    if (status >= 0) status = requests->device->ops->batch(requests->device, calls, n, stream);
     for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
     if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
     tutti_free(calls);

@@ -129,6 +129,31 @@ struct cuda_two_shot {
     uint32_t whole; /* as in cuda_exchange, by cuda_two_shot_seal */
 };
 
+/* Several collectives that are alike in all but their buffers and sizes, as one exchange: kernels `batch_lines_R` and
+ * `batch_sentinel_R`. Segment s is units of 16 bytes from first[s] on, a multiple of CUDA_SEGMENT_UNITS, so that the
+ * units of a warp are of one segment; units belong to blocks and threads as in `lines`, those beyond a segment's end are
+ * nothing. Rank q's part of a segment is its bytes, from q * bytes on where each has a block of its own. Buffers as in
+ * struct cuda_exchange.
+ * A rank whose segments depend on one another carries the batch out in several launches of the same grid, a range of
+ * whole segments each, in their order, without its peers taking notice: whatever a segment waits for at a peer, that
+ * peer waits for no later one before it. The last launch, which ends where the batch ends, is the one that counts. */
+#define CUDA_SEGMENT_UNITS 32
+#define CUDA_SEGMENTS 64
+struct cuda_segment {
+    const char *in;
+    char *out;
+    uint64_t bytes; /* of a part */
+};
+struct cuda_batch {
+    struct cuda_call call;
+    uint32_t sends, receives; /* masks of the ranks, the own one included, who get parts, and from whom parts come */
+    uint32_t sends_each, receives_each;
+    uint32_t units;                    /* of each thread */
+    uint32_t begin, end;               /* units that this launch is for */
+    uint32_t first[CUDA_SEGMENTS + 1]; /* ascending; where there are no more segments: where the batch ends */
+    struct cuda_segment segments[CUDA_SEGMENTS];
+};
+
 /* `meet`: one block; returns when all ranks have come to it, with everything that they (their streams) wrote before.
  * Around copies by copy engines. */
 struct cuda_meeting {

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_CUDA_BATCH_CUH
+#define TUTTI_DEVICE_CUDA_BATCH_CUH
+
+/* Batches: an exchange in whose units several collectives lie one behind the other (struct cuda_batch). What happens to
+ * a unit is what happens to it in any exchange by lines or sentinels (oneshot.cuh), between its own segment's buffers;
+ * slots, turns and waits are those of one call. */
+
+#include "oneshot.cuh"
+
+static_assert(sizeof(struct cuda_batch) <= 4096, "what a kernel's parameters may take");
+
+/* Where a unit lies: in the parts of its segment, from `at` on. No bytes: this launch is not for it. */
+struct cuda_place_of_unit {
+    const char *in;
+    char *out;
+    uint64_t bytes, at;
+};
+
+/* The last segment that begins at the unit or before it. */
+CUDA_DEVICE uint32_t cuda_segment_of(const struct cuda_batch &batch, uint32_t unit)
+{
+    uint32_t found = 0;
+    CUDA_UNROLL
+    for (uint32_t step = CUDA_SEGMENTS / 2; step > 0; step /= 2)
+        if (batch.first[found + step] <= unit) found += step;
+    return found;
+}
+
+/* Of any unit that the batch has. */
+CUDA_DEVICE struct cuda_place_of_unit cuda_find_unit(const struct cuda_batch &batch, uint32_t unit)
+{
+    const uint32_t s = cuda_segment_of(batch, unit);
+    const struct cuda_segment &segment = batch.segments[s];
+    return cuda_place_of_unit{segment.in, segment.out, segment.bytes, (uint64_t)16 * (unit - batch.first[s])};
+}
+
+/* Of this thread's unit u. */
+CUDA_DEVICE struct cuda_place_of_unit cuda_find_own_unit(const struct cuda_batch &batch, uint32_t u)
+{
+    const uint32_t unit = (cuda_block() * batch.units + u) * cuda_threads() + cuda_thread();
+    if (unit < batch.begin || unit >= batch.end) return cuda_place_of_unit{nullptr, nullptr, 0, 0};
+    return cuda_find_unit(batch, unit);
+}
+
+/* A segment's parts, as those of an exchange of which one unit is looked at. */
+struct cuda_segment_parts {
+    const struct cuda_call &call;
+    const struct cuda_batch &batch;
+    const char *in;
+    char *out;
+    uint64_t bytes, unit_at;
+    uint32_t units;
+    bool alike;
+
+    __device__ __forceinline__ struct cuda_part to(uint32_t q) const
+    {
+        return cuda_part{batch.sends_each ? q * bytes : 0, batch.sends >> q & 1 ? bytes : 0};
+    }
+    __device__ __forceinline__ struct cuda_part from(uint32_t q) const
+    {
+        return cuda_part{batch.receives_each ? q * bytes : 0, batch.receives >> q & 1 ? bytes : 0};
+    }
+    __device__ __forceinline__ uint64_t at(uint32_t) const { return unit_at; }
+};
+CUDA_DEVICE struct cuda_segment_parts cuda_parts_at(const struct cuda_batch &batch,
+                                                    const struct cuda_place_of_unit &place)
+{
+    const bool alike = !batch.sends_each && batch.sends == (1u << batch.call.n) - 1;
+    return cuda_segment_parts{batch.call, batch, place.in, place.out, place.bytes, place.at, batch.units, alike};
+}
+
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
+CUDA_DEVICE bool cuda_batch_receive(const struct cuda_segment_parts &x, struct cuda_turn *turn, uint32_t u,
+                                    cuda_words own)
+{
+    if constexpr (R::moves) {
+        return cuda_move_unit<Wire, 0, MOST, CHUNK, false>(x, turn, u);
+    } else {
+        cuda_words result;
+        bool any;
+        if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, false>(x, turn, u, own, &any, &result)) return false;
+        if (any) cuda_give_unit<false>(x.out + x.unit_at, result, x.bytes - x.unit_at);
+        return true;
+    }
+}
+
+/* The body of the kernels. Parameters are there before what is ahead in the stream is over: the only unit, as a rule,
+ * is found meanwhile. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
+CUDA_DEVICE void cuda_run_batch(const struct cuda_batch &batch)
+{
+    const struct cuda_place_of_unit only = cuda_find_own_unit(batch, 0);
+    const struct cuda_segment_parts first =
+        cuda_parts_at(batch, cuda_find_unit(batch, cuda_block() * batch.units * cuda_threads())); /* of the block */
+    cuda_words own = {0, 0, 0, 0};
+    cuda_follow_launch();
+    struct cuda_turn turn = cuda_turn_begin(batch.call);
+    for (uint32_t u = 0; u < batch.units; u++) {
+        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_own_unit(batch, u);
+        cuda_send_unit<Wire, R, MOST, CHUNK, false>(cuda_parts_at(batch, place), &turn, u, &own);
+    }
+    cuda_turn_tell(first, turn, first.unit_at);
+    if (turn.failed) return;
+    for (uint32_t u = 0; u < batch.units; u++) {
+        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_own_unit(batch, u);
+        if (!cuda_batch_receive<Wire, R, MOST, CHUNK>(cuda_parts_at(batch, place), &turn, u, own)) return;
+    }
+    if (batch.end < batch.first[CUDA_SEGMENTS]) return;
+    cuda_turn_count<MOST>(first, turn, first.unit_at);
+    cuda_turn_end(batch.call, turn);
+}
+
+#define CUDA_BATCH(wire, Wire, name, reducer, most, chunk)                                                             \
+    CUDA_KERNEL(batch_##wire##_##name##_##most, struct cuda_batch, x, CUDA_LINE_THREADS)                               \
+    {                                                                                                                  \
+        cuda_run_batch<Wire, reducer, most, chunk>(x);                                                                 \
+    }
+
+#endif
