@@ -7,11 +7,13 @@
  * gives the call's steps one by one; a step is a kernel's exchange, a copy or a meeting. Everything else is
  * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
  *
- * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_methods.c: the table, the
+ * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_speed.c: what they
+ * rest on. cuda_methods.c: the table, the
  * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of them. cuda_messages.c: point-to-point.
  * cuda_windows.c: windows.
  * cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
 
+#include "backend/cuda_speed.h"
 #include "backend/device.h"
 #include "device/cuda/exchange.h"
 
@@ -62,6 +64,7 @@ struct cuda_step {
 /* Where a plan is made: all but the last three is equal on all members. */
 struct cuda_place {
     uint32_t n, me;
+    const struct cuda_speed *speed;
     struct cuda_layout layout;
     bool has[CUDA_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
     size_t bounce_bytes;
@@ -197,6 +200,7 @@ struct cuda_backend {
     char *bases[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
     struct cuda_place place;
+    struct cuda_speed speed; /* the first member's */
     bool alone; /* no GPU serves two members */
     struct {    /* the fast one, else the general one */
         void *any, *sum;

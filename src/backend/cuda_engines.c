@@ -210,22 +210,18 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
     return steps_of[call->info.kind](place, call, i, out);
 }
 
-/* Nanoseconds of a copy and of a meeting, bytes a ns; measured on H200. */
-#define COPY_NS 7000.0
-#define MEET_NS 2500.0
-#define COPY_GBS 385.0
-
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
+    const struct cuda_speed *s = place->speed;
     double others = place->n - 1, bytes = (double)bytes_of(call), shard = bytes / place->n;
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE:
-        return 2 * HALVES * others * COPY_NS + 3 * MEET_NS + 2 * others * shard / COPY_GBS;
+        return 2 * HALVES * others * s->engine_ns + 3 * s->meet_ns + 2 * others * shard / s->engine_gbs;
     case TUTTI_BROADCAST:
-        if (place->n == 2) return COPY_NS + 2 * MEET_NS + bytes / COPY_GBS;
-        return 2 * others * (COPY_NS + shard / COPY_GBS) + 3 * MEET_NS;
+        if (place->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
+        return 2 * others * (s->engine_ns + shard / s->engine_gbs) + 3 * s->meet_ns;
     default:
-        return others * (COPY_NS + bytes / COPY_GBS) + 2 * MEET_NS;
+        return others * (s->engine_ns + bytes / s->engine_gbs) + 2 * s->meet_ns;
     }
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 
 struct card {
     uint32_t version, n_sms, capability;
@@ -21,6 +21,7 @@ struct card {
     uint64_t offset; /* of the scratch in what the handle stands for */
     uint64_t gpu;    /* struct tutti_gpu, in the own process */
     uint64_t log;    /* offset in the heap, or address */
+    struct cuda_speed speed; /* as this member knows it */
     unsigned char uuid[16];
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
 };
@@ -146,6 +147,9 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     memcpy(b->members, config->members, b->n * sizeof(*b->members));
     struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
     TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
+    TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->n, &b->speed), err_free);
+    card.speed = b->speed;
+    b->place.speed = &b->speed;
     card.n_sms = b->gpu->n_sms, card.capability = b->gpu->capability;
     card.gpu = (uint64_t)(uintptr_t)b->gpu;
     memcpy(card.uuid, b->gpu->uuid, sizeof(card.uuid));
@@ -174,12 +178,14 @@ static void read_card(const void *cards, size_t stride, uint32_t r, struct card 
     memcpy(out, (const char *)cards + r * stride, sizeof(*out));
 }
 
-/* The least of what the members can: equal on all, since all see all cards. */
-static enum tutti_status agree(const struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
+/* The least of what the members can, and the first one's speed: equal on all, since all see all cards. */
+static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
 {
     struct card mine, card, other;
     read_card(cards, stride, b->me, &mine);
-    *out = (struct agreed){SIZE_MAX, CUDA_MAX_BLOCKS, false};
+    read_card(cards, stride, 0, &card);
+    b->speed = card.speed;
+    *out = (struct agreed){SIZE_MAX, cuda_blocks_for((uint32_t)b->speed.blocks, 1), false};
     for (uint32_t r = 0; r < b->n; r++) {
         uint32_t sharing = 0;
         read_card(cards, stride, r, &card);

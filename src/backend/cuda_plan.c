@@ -379,14 +379,7 @@ static bool alone_step(const struct cuda_place *place, const struct tutti_backen
 
 /* ---- what they cost ---- */
 
-/* Nanoseconds of a call whose bytes do not matter, from one launch's start in a graph to its end, and bytes a ns that
- * one GPU stores to peers; measured on GPUs of the name. A busiest rank sends or receives a block for each other one,
- * whatever the kind. */
-static const struct {
-    const char *name;
-    double lines_ns, sentinel_ns, sentinel2_ns, tiles_ns, store_gbs, tile_gbs, copy_gbs;
-} speed = {"H200 SXM, NVLink", 2200, 2200, 3600, 5700, 357, 350, 2000};
-
+/* A busiest rank sends or receives a block for each other one, whatever the kind. */
 static double pushed(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     bool known;
@@ -395,35 +388,35 @@ static double pushed(const struct cuda_place *place, const struct tutti_backend_
 
 static double lines_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return speed.lines_ns + 2 * pushed(place, call) / speed.store_gbs;
+    return place->speed->lines_ns + 2 * pushed(place, call) / place->speed->store_gbs;
 }
 
 static double sentinel_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return speed.sentinel_ns + pushed(place, call) / speed.store_gbs;
+    return place->speed->sentinel_ns + pushed(place, call) / place->speed->store_gbs;
 }
 
 static double sentinel2_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return speed.sentinel2_ns + 2 * pushed(place, call) / place->n / speed.store_gbs;
+    return place->speed->sentinel2_ns + 2 * pushed(place, call) / place->n / place->speed->store_gbs;
 }
 
 static double tiles_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return speed.tiles_ns + pushed(place, call) / speed.tile_gbs;
+    return place->speed->tiles_ns + pushed(place, call) / place->speed->tile_gbs;
 }
 
 static double tiles2_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     double pieces = 1;
     if (call->info.kind == TUTTI_REDUCE) pieces += pushed(place, call) / (double)(place->bounce_bytes + 1) / place->n;
-    return 2 * pieces * speed.tiles_ns + 2 * pushed(place, call) / place->n / speed.tile_gbs;
+    return 2 * pieces * place->speed->tiles_ns + 2 * pushed(place, call) / place->n / place->speed->tile_gbs;
 }
 
 static double alone_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     bool known;
-    return speed.sentinel_ns + (double)cuda_block_bytes(place, call, &known) / speed.copy_gbs;
+    return place->speed->sentinel_ns + (double)cuda_block_bytes(place, call, &known) / place->speed->copy_gbs;
 }
 
 const struct cuda_method cuda_alone = {"alone", alone_fits, alone_cost, alone_step};

@@ -434,7 +434,8 @@ static void prepare(const struct trial *t)
         if (reduces(t) && t->op == TUTTI_AVG)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
-        r->place = (struct cuda_place){.n = t->n, .me = me, .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
+        r->place = (struct cuda_place){.n = t->n, .me = me, .speed = cuda_speed_known("", t->n),
+                                       .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
         memset(r->place.has, true, sizeof(r->place.has));
         assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
         if (t->windows) r->place.own = (char *)r->out;
@@ -552,7 +553,7 @@ static void v_forms(void **state)
 /* No rank must need what another lacks: all are asked the same, so all answer alike. */
 static void choices(void **state)
 {
-    struct cuda_place place = {.n = 2};
+    struct cuda_place place = {.n = 2, .speed = cuda_speed_known("", 2)};
     struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32},
                                       .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
     static const struct {

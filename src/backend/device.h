@@ -27,6 +27,7 @@ struct tutti_device_config {
     uint64_t id;                /* of the communicator */
     size_t scratch_bytes;       /* device memory that this instance may take */
     enum tutti_gpu_share share; /* how others get at it */
+    const char *tuning;         /* cuda: what was measured, "auto", "off" or a file */
     const char *library;        /* nccl: the file to open, "": found */
     const char *method;         /* "": chosen; else the one method to use where it can; equal on all */
     uint64_t nonce;             /* of the world; equal on all members, unlike any other's */
@@ -95,6 +96,9 @@ struct tutti_device_backend_ops {
     size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                          struct tutti_backend_candidate *out, size_t capacity);
 };
+
+/* Whether an option of this text is one that `tuning` can be. ARGUMENT, SYSTEM: the file is not right. */
+enum tutti_status tutti_device_tuning_check(const char *tuning);
 
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
  * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */

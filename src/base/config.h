@@ -36,6 +36,8 @@
       "device memory that a communicator may take for its own use")                                                    \
     X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
       "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
+    X(gpu_tuning, text, "auto", 0, 0, 0,                                                                               \
+      "constants that were measured of GPUs: auto (the file of these, if there is one), off, or a file")               \
     X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \
     X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
     X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \

@@ -39,7 +39,7 @@ enum tutti_status tutti_device_option_check(const struct tutti_config *config)
     if (!tutti_gpu_share_named(config->text[TUTTI_OPT_gpu_share], &share))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu_share is \"%s\" but can be auto, ipc or fd",
                           config->text[TUTTI_OPT_gpu_share]);
-    if (way_of(config)) return TUTTI_OK;
+    if (way_of(config)) return tutti_device_tuning_check(config->text[TUTTI_OPT_gpu_tuning]);
     return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, cuda, nccl, host or off",
                       config->text[TUTTI_OPT_gpu]);
 }
@@ -136,6 +136,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .id = comm->id,
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
         .share = tutti_device_share(options),
+        .tuning = options->text[TUTTI_OPT_gpu_tuning],
         .library = options->text[TUTTI_OPT_nccl_library],
         .method = b == 0 ? options->text[TUTTI_OPT_cuda] : "",
         .nonce = comm->family->world.nonce + tutti_mix64(comm->n_devices), /* one of before may still be closing */
