@@ -5,9 +5,8 @@ their file, which the library finds by the device's name and the number of ranks
 from __future__ import annotations
 
 import re
-from typing import Callable
-
 Point = tuple  # bytes pushed, nanoseconds
+FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
 LEAST, MOST = 0.1, 1e7
 MEET_NS = 2500.0  # of a meeting: what engines take beyond copies can not be told apart from it
 NEARLY = 1.01  # so little is not worth more blocks
@@ -36,38 +35,50 @@ def latency_with(points: list[Point], slope: float) -> float:
     return sum((t - slope * x) / t**2 for x, t in points) / sum(1 / t**2 for _, t in points)
 
 
-def points_of(lines: list[dict], method: str, n: int, factor: Callable[[str], float], ops=None) -> list[Point]:
+def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple = FOLDS + MOVES) -> list[Point]:
     return [
-        (factor(cell["op"]) * pushed(cell["op"], cell["bytes"], n), cell["us"][method] * 1e3)
+        (times * pushed(cell["op"], cell["bytes"], n), cell["us"][method] * 1e3)
         for cell in lines
-        if method in cell.get("us", {}) and (ops is None or cell["op"] in ops)
+        if cell.get("op") in ops and method in cell["us"]
     ]
 
 
 def fit(lines: list[dict], n: int) -> dict[str, float]:
     """The constants that could be found."""
-    found: dict[str, float] = {}
-    once, twice = (lambda op: 1.0), (lambda op: 2.0)
-    lines_points = points_of(lines, "lines", n, twice)
-    sentinel = points_of(lines, "sentinel", n, once)
-    store = line_through(sentinel) or line_through(lines_points)
-    if store and store[1] > 0:
-        found["store_gbs"] = 1 / store[1]
-        shots = points_of(lines, "sentinel2", n, lambda op: 2 / n)
-        for name, points in (("lines_ns", lines_points), ("sentinel_ns", sentinel), ("sentinel2_ns", shots)):
-            if points:
-                found[name] = latency_with(points, store[1])
-    tiles = line_through(points_of(lines, "tiles", n, once))
-    if tiles and tiles[1] > 0:
-        found["tiles_ns"], found["tile_gbs"] = tiles[0], 1 / tiles[1]
-    engines = line_through(points_of(lines, "engines", n, once, ("all_gather", "all_to_all")))
-    if engines and engines[1] > 0:
-        found["engine_gbs"], found["meet_ns"] = 1 / engines[1], MEET_NS
-        found["engine_ns"] = (engines[0] - 2 * MEET_NS) / (n - 1)
+    found = {**fit_slots(lines, n), **fit_tiles(lines, n), **fit_engines(lines, n)}
     blocks = fewest_blocks(lines)
     if blocks:
         found["blocks"] = blocks
     return {name: min(max(value, 1.0 if name.endswith("_ns") else LEAST), MOST) for name, value in found.items()}
+
+
+def fit_slots(lines: list[dict], n: int) -> dict[str, float]:
+    """Lines and sentinels; the ones store twice the bytes at the rate of the others."""
+    by_lines = points_of(lines, "lines", n, 2)
+    folds, moves = points_of(lines, "sentinel", n, 1, FOLDS), points_of(lines, "sentinel", n, 1, MOVES)
+    store = line_through(folds) or line_through(moves) or line_through(by_lines)
+    if not store or store[1] <= 0:
+        return {}
+    shots = points_of(lines, "sentinel2", n, 2 / n)
+    named = {"lines_ns": by_lines, "sentinel_ns": folds, "sentinel2_ns": shots}
+    found = {"store_gbs": 1 / store[1]}
+    found.update({name: latency_with(points, store[1]) for name, points in named.items() if points})
+    if folds and moves:
+        found["exceptions_ns"] = latency_with(moves, store[1]) - found["sentinel_ns"]
+    return found
+
+
+def fit_tiles(lines: list[dict], n: int) -> dict[str, float]:
+    tiles = line_through(points_of(lines, "tiles", n, 1))
+    return {"tiles_ns": tiles[0], "tile_gbs": 1 / tiles[1]} if tiles and tiles[1] > 0 else {}
+
+
+def fit_engines(lines: list[dict], n: int) -> dict[str, float]:
+    engines = line_through(points_of(lines, "engines", n, 1, MOVES))
+    if not engines or engines[1] <= 0:
+        return {}
+    copy_ns = (engines[0] - 2 * MEET_NS) / (n - 1)
+    return {"engine_ns": copy_ns, "engine_gbs": 1 / engines[1], "meet_ns": MEET_NS}
 
 
 def fewest_blocks(lines: list[dict]) -> int | None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tutti is meant to reach on GPUs, as data, and how the lines of bench/gpu_peers.py compare; and on a machine of 64
-CPUs, how long an all_reduce may take."""
+"""What tutti is meant to reach on GPUs, as data, and how the lines of bench/gpu_peers.py compare; and how long an
+all_reduce may take on a machine of 64 CPUs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Step times of a model of 21 million parameters, on GPUs 134 million, under DistributedDataParallel and FSDP2, one model
-a peer, from the same seed on the same data: the losses have to agree, else the time is that of a wrong result."""
+"""Step times of a model of 21 million parameters, on GPUs 134 million, under DistributedDataParallel and FSDP2, one
+model a peer, from the same seed on the same data: the losses have to agree, else the time is that of a wrong result."""
 
 from __future__ import annotations
 

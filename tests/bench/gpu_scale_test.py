@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""bench/gpu_scale.sh: how parts share the time and end, what is told of made-up lines that are small enough to count by
+hand, and that constants are found again in times that were computed from them. Needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from peers import gpu_fit, gpu_goals, gpu_plots, results, scale, scale_parts, scale_report  # noqa: E402
+
+KIB, MIB = 1 << 10, 1 << 20
+HEAD = {"machine": "NVIDIA H200", "ranks": 2, "unavailable": {}}
+MACHINE = {"gpu": "NVIDIA H200", "n_gpus": 2, "gpus_there": 2, "cpu": "Test CPU", "n_cpus": 64, "kernel": "Linux 6.1"}
+
+
+def cell(op: str, size: int, us: dict, dtype: str = "bfloat16", in_place: bool = False, wrong: int = 0) -> dict:
+    return {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "us": us, "wrong": wrong}
+
+
+def some_lines() -> list[dict]:
+    return [
+        HEAD,
+        {"eager_us": {"tutti": 11.0, "nccl": 40.0}},
+        cell("all_reduce", KIB, {"tutti": 2.0, "tutti window": 2.0, "nccl": 6.0, "nccl window": 4.0, "torch one": 5.0}),
+        cell("all_reduce", 4 * MIB, {"tutti": 40.0, "tutti window": 18.0, "nccl": 30.0, "nccl window": 27.0}),
+        cell("all_gather", KIB, {"tutti": 2.4, "tutti window": 2.4, "nccl": 4.8, "nccl window": 9.0}),
+        cell("broadcast", 1 << 30, {"tutti": 3000.0, "tutti window": 2830.0, "nccl": 3300.0}, in_place=True),
+        {"stopped_after_s": 100.0},
+    ]
+
+
+class Shares(unittest.TestCase):
+    def test_a_part_never_takes_the_share_of_a_later_one(self) -> None:
+        names, weights = [s.name for s in scale.SHARES], {s.name: s.weight for s in scale.SHARES}
+        left, total = 475.0, sum(weights.values())
+        for name in names:
+            limit = scale.limit_of(name, names, left)
+            self.assertGreaterEqual(limit, 475.0 * weights[name] / total - 1e-6)
+            left -= limit
+        self.assertAlmostEqual(left, 0.0)
+
+    def test_what_is_left_goes_on(self) -> None:
+        names = ["peers", "cpu"]
+        self.assertAlmostEqual(scale.limit_of("cpu", names, 470.0), 470.0)
+        self.assertEqual(scale.limit_of("cpu", names, -3.0), 0.0)
+
+    def test_parts_are_taken_in_their_order(self) -> None:
+        self.assertEqual(scale.options(["--parts", "cpu,build"]).parts, ["build", "cpu"])
+        with self.assertRaises(SystemExit), mock.patch("sys.stderr"):
+            scale.options(["--parts", "bild"])
+
+
+class Programs(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = Path(folder.name)
+        (self.out / "logs").mkdir()
+        self.scene = scale_parts.Scene(self.out, self.out, MACHINE, {}, until=time.monotonic() + 60)
+
+    def test_what_is_late_is_ended_with_its_children(self) -> None:
+        pid = self.out / "pid"
+        script = f"trap '' INT; sleep 60 & echo $! > {pid}; echo waiting; wait; wait"
+        until = time.monotonic() + scale_parts.GRACE_S + 1
+        why = scale_parts.run(self.scene, "late", ["bash", "-c", script], until=until)
+        self.assertEqual(why, "its time was up: waiting")
+        self.assertLess(time.monotonic(), until + 3)
+        self.assertFalse(is_alive(int(pid.read_text())))
+
+    def test_a_status_is_told_with_the_first_complaint(self) -> None:
+        script = "echo 'rank 1: it broke'; echo 'rank 0: peer'; echo '1 FAILED'; exit 3"
+        why = scale_parts.run(self.scene, "bad", ["bash", "-c", script])
+        self.assertEqual(why, "it ended with 3: rank 1: it broke")
+        self.assertEqual(scale_parts.run(self.scene, "good", ["true"]), "")
+
+    def test_lines_of_a_killed_run_are_read(self) -> None:
+        path = self.out / "lines"
+        path.write_text('{"op": "a"}\n{"op": "b"}\n{"op": ')
+        self.assertEqual([line["op"] for line in scale_parts.lines_of(path)], ["a", "b"])
+        self.assertEqual(scale_parts.lines_of(self.out / "none"), [])
+
+    def test_a_part_that_breaks_is_told(self) -> None:
+        def broken(_scene) -> dict:
+            raise ValueError("no such thing")
+
+        with mock.patch.dict(scale.PARTS, {"cpu": broken}):
+            found = scale.run_part("cpu", self.scene, 5.0)
+        self.assertEqual((found["status"], found["why"]), ("failed", "ValueError: no such thing"))
+
+    def test_devices_of_a_stage_are_apart(self) -> None:
+        for n in range(1, 10):
+            stages = scale_parts.stages(n)
+            for stage in stages:
+                used = [device for devices in stage for device in devices]
+                self.assertEqual(len(used), len(set(used)))
+                self.assertLessEqual(set(used), set(range(n)))
+            counts = sorted(len(devices) for stage in stages for devices in stage)
+            self.assertEqual(counts, list(range(1, min(n, 4) + 1)))
+        self.assertEqual(len(scale_parts.stages(4)), 3)
+
+    def test_devices_are_those_that_are_visible(self) -> None:
+        with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "5,7,2"}):
+            self.assertEqual(scale_parts.visible([0, 2]), "5,2")
+        with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
+            self.assertEqual(scale_parts.visible([1]), "1")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Report(unittest.TestCase):
+    def verdict(self, start: str, lines: list[dict], c_us: float | None = None):
+        found = [v for v in gpu_goals.verdicts(lines, c_us) if v.what.startswith(start)]
+        self.assertEqual(len(found), 1, (start, found))
+        return found[0]
+
+    def test_tables_are_whole(self) -> None:
+        self.assertEqual(len(gpu_goals.SIZES), 10)
+        for table in gpu_goals.TABLES.values():
+            self.assertEqual(len(table), 5)
+            for times in table.values():
+                self.assertEqual(len(times), len(gpu_goals.SIZES))
+                self.assertEqual(list(times), sorted(times))
+        self.assertEqual([gpu_goals.table_of(n) for n in (2, 3, 4, 8)], [2, 2, 4, 4])
+        self.assertEqual(gpu_goals.TABLES[4]["all_reduce"][-1], 4280)
+        self.assertEqual(gpu_goals.TABLES[2]["all_to_all"][gpu_goals.SIZES.index(MIB)], 4.6)
+
+    def test_times(self) -> None:
+        lines = some_lines()
+        out = self.verdict("times of the table for 2 GPUs, bfloat16, out", lines)
+        self.assertEqual((out.reached, out.met), ("2 of 3 cells", False))  # 4 MiB: 18 > 16; 2.4 is met
+        self.assertIs(self.verdict("times of the table for 2 GPUs, bfloat16, in", lines).met, True)
+        missed = gpu_goals.missed(lines)
+        self.assertEqual([(m.cell["bytes"], m.us, m.goal) for m in missed], [(4 * MIB, 18.0, 16)])
+        four = [{**HEAD, "ranks": 4}, *lines[1:]]
+        self.assertEqual(gpu_goals.missed(four), [])  # 24 us there, and 2840
+
+    def test_slower_and_means(self) -> None:
+        lines = some_lines()
+        slower = gpu_goals.slower(lines)
+        self.assertEqual([(c["bytes"], memory, peer) for c, memory, _, peer in slower],
+                         [(4 * MIB, "ordinary memory, NCCL", "nccl")])  # fmt: skip
+        self.assertAlmostEqual(slower[0][2], 0.75)
+        window = self.verdict("not slower: registered", lines)
+        self.assertEqual((window.reached, window.met), ("4 of 4 cells", True))
+        small = self.verdict("geometric mean up to 256 KiB: registered", lines)
+        self.assertEqual((small.reached, small.met), ("2.00 (2 cells)", False))  # 4 / 2 and 4.8 / 2.4
+        middle = self.verdict("geometric mean 1 to 16 MiB: registered", lines)
+        self.assertEqual((middle.reached, middle.met), ("1.50 (1 cells)", True))
+        plain = self.verdict("geometric mean up to 256 KiB: ordinary", lines)
+        self.assertEqual((plain.reached, plain.met), ("2.45 (2 cells)", True))  # sqrt(3 * 2)
+
+    def test_eager(self) -> None:
+        self.assertIs(self.verdict("call by call from C", some_lines(), 4.6).met, True)
+        self.assertIsNone(self.verdict("call by call from C", some_lines()).met)
+        self.assertIs(self.verdict("call by call from Python", some_lines()).met, False)
+
+    def test_nothing_is_told_of_one_gpu(self) -> None:
+        self.assertEqual(gpu_goals.verdicts([{**HEAD, "ranks": 1}, *some_lines()[1:]]), [])
+        self.assertEqual(gpu_goals.verdicts([]), [])
+
+    def test_goals_of_many_cpus(self) -> None:
+        head = {"machine": {"n_cpus": 64, "vendor": "AuthenticAMD"}, "peers": {"tutti": ""}}
+        head["operations"] = ["all_reduce"]
+        rows = [
+            {"world": "64", "operation": "all_reduce", "size": size, "peer": "tutti", "memory": memory, "us": us}
+            for size, memory, us in ((8, "pages", 1.4), (64 * KIB, "huge", 60.0), (64 * KIB, "mapped", 39.0))
+        ]
+        found = results.Results(head, [{**row, "min_us": row["us"], "probe_ns": [60.0, 60.0]} for row in rows])
+        results.sort_out(found)
+        told = {v.what: v.met for v in gpu_goals.many_cpus(found, "C")}
+        self.assertEqual(list(told.values()), [True, False, True, None, None])
+        head["machine"]["n_cpus"] = 32
+        self.assertEqual(gpu_goals.many_cpus(found, "C"), [])
+
+    def test_summary_tells_all_parts(self) -> None:
+        found = {
+            "machine": MACHINE, "date": "2026-01-01", "commit": "abc", "asked": ["build", "contract", "peers", "cpu"],
+            "parts": {
+                "build": {"status": "ok", "why": "", "seconds": 50.0, "limit_s": 130.0, "without_torch": ""},
+                "contract": {
+                    "status": "failed", "why": "2 GPUs: time was up (x)", "seconds": 9.0, "limit_s": 9.0,
+                    "runs": {"1": {"outcome": "passed", "seconds": 3.0, "told": ""},
+                             "2": {"outcome": "time was up", "seconds": 6.0, "told": "x"}},
+                },
+                "peers": {"status": "ok", "why": "", "seconds": 100.0, "limit_s": 120.0, "lines": some_lines()},
+            },
+        }  # fmt: skip
+        text = "\n".join(scale_report.summary(found))
+        self.assertIn("# 2 x NVIDIA H200; Test CPU, 64 CPUs", text)
+        self.assertIn("| contract | failed | 9 of 9 | 2 GPUs: time was up (x) |", text)
+        self.assertIn("| cpu | not begun |", text)
+        self.assertIn("A peer is faster in 1 cells.", text)
+        self.assertIn("| all_reduce 4 MiB, bfloat16, out of place | 18.0 | 16 | 1.12 |", text)
+        self.assertIn("Not all cells were measured: time was up after 100 s.", text)
+
+    def test_pictures_lie_within_their_frame(self) -> None:
+        lines = some_lines()
+        self.assertEqual(gpu_plots.drawn(lines), [("bfloat16", False, "all_reduce")])
+        root = ElementTree.fromstring(gpu_plots.svg(lines, "bfloat16", False, "all_reduce"))
+        drawn = root.findall(".//{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(drawn), 2 * 5)  # time and bandwidth of five libraries
+        width, height = float(root.get("width")), float(root.get("height"))
+        for line in drawn:
+            for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
+                self.assertTrue(0 <= x <= width and 0 <= y <= height)
+
+
+class Fit(unittest.TestCase):
+    """Times as the costs of cuda_plan.c and cuda_engines.c have them."""
+
+    SPEED = {
+        "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
+        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0, "meet_ns": 2500.0,
+    }  # fmt: skip
+
+    def us(self, op: str, size: int, n: int) -> dict[str, float]:
+        s, block = self.SPEED, size if op == "all_reduce" else size // n
+        push = block * (n - 1)
+        us = {"tiles": s["tiles_ns"] + push / s["tile_gbs"]}
+        if size <= MIB:
+            us["lines"] = s["lines_ns"] + 2 * push / s["store_gbs"]
+        if size <= 4 * MIB:
+            extra = s["exceptions_ns"] if op == "all_gather" else 0
+            us["sentinel"] = s["sentinel_ns"] + extra + push / s["store_gbs"]
+        if op == "all_reduce":
+            us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
+        else:
+            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * s["meet_ns"]
+        return {name: ns / 1e3 for name, ns in us.items()}
+
+    def test_constants_are_found_again(self) -> None:
+        for n in (2, 3, 4, 8):
+            sizes = [size // n * n for size in (KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 64 * MIB)]
+            lines = [cell(op, size, self.us(op, size, n)) for op in ("all_reduce", "all_gather") for size in sizes]
+            found = gpu_fit.fit([HEAD, *lines], n)
+            self.assertEqual(set(found), set(self.SPEED))
+            for name, value in self.SPEED.items():
+                self.assertAlmostEqual(found[name] / value, 1.0, places=3, msg=f"{name} of {n}")
+
+    def test_what_was_not_measured_is_not_made_up(self) -> None:
+        self.assertEqual(gpu_fit.fit([HEAD], 2), {})
+        only = [cell("all_gather", size, {"tiles": 5.0 + size / 1e5}) for size in (KIB, MIB)]
+        self.assertEqual(set(gpu_fit.fit(only, 2)), {"tiles_ns", "tile_gbs"})
+
+    def test_fewest_blocks_that_suffice(self) -> None:
+        def both(first: dict, second: dict) -> list[dict]:
+            return [cell("all_gather", 16 * MIB, first), cell("all_reduce", 16 * MIB, second)]
+
+        fast = {"tiles": 1.0, "tiles@32": 40.0, "tiles@64": 30.1, "tiles@128": 30.0}
+        self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@32": 9, "tiles@64": 9, "tiles@128": 9})), 64)
+        self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@64": 12, "tiles@128": 9})), 128)
+        self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
+
+    def test_file(self) -> None:
+        self.assertEqual(gpu_fit.file_name("NVIDIA H200", 4), "nvidia-h200-4.tune")
+        text = gpu_fit.file_text({"tiles_ns": 1234.5}, "4 x NVIDIA H200")
+        self.assertEqual(text, "# 4 x NVIDIA H200\ntiles_ns        1234.500\n")
+
+
+class Run(unittest.TestCase):
+    def script(self, *arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run([ROOT / "bench" / "gpu_scale.sh", *arguments], capture_output=True, text=True, timeout=60)
+
+    def test_parts_that_need_a_gpu_say_so(self) -> None:
+        with tempfile.TemporaryDirectory() as out:
+            parts = "contract,peers,training,tune"
+            done = self.script("--gpus", "0", "--seconds", "30", "--parts", parts, "--out", out, "--build", out)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            found = json.loads((Path(out) / "results.json").read_text())
+            for name in parts.split(","):
+                self.assertIn(f"| {name} | unavailable |", done.stdout)
+                self.assertEqual(found["parts"][name]["why"], "no CUDA device")
+            again = self.script("--report", "--out", out)
+            self.assertEqual((again.returncode, again.stdout), (1, done.stdout))
+
+
+if __name__ == "__main__":
+    unittest.main()
