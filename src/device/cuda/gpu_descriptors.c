@@ -145,12 +145,10 @@ void cuda_descriptors_withdraw(const struct cuda_descriptors *told)
 static enum tutti_status fail_system(const struct cuda_descriptors *offer, const char *what)
 {
     const int why = errno;
-    return tutti_fail(
-        TUTTI_ERR_UNSUPPORTED, "device memory of process %d can not be had by descriptor: %s: %s%s", (int)offer->pid,
-        what, strerror(why),
-        why == EPERM
-            ? " (it needs the permission to trace the process: see kernel.yama.ptrace_scope, and what containers may)"
-            : "");
+    const char *hint =
+        why == EPERM ? " (it takes the permission to trace: kernel.yama.ptrace_scope, and what a container may)" : "";
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "device memory of process %d can not be had by descriptor: %s: %s%s",
+                      (int)offer->pid, what, strerror(why), hint);
 }
 
 static enum tutti_status fail_gone(const struct cuda_descriptors *offer)

@@ -22,6 +22,13 @@
 struct ipc_handle {
     char bytes[64];
 };
+struct properties { /* CUmemAllocationProp */
+    int type, handle_types, location_type, location;
+    void *unused[2];
+};
+struct permission { /* CUmemAccessDesc */
+    int location_type, location, flags;
+};
 #define CALLS(X)                                                                                                       \
     X(cuInit, (unsigned))                                                                                              \
     X(cuDevicePrimaryCtxRetain, (void **, int))                                                                        \
@@ -38,6 +45,19 @@ struct ipc_handle {
     X(cuIpcGetMemHandle, (struct ipc_handle *, void *))                                                                \
     X(cuIpcOpenMemHandle_v2, (void **, struct ipc_handle, unsigned))                                                   \
     X(cuIpcCloseMemHandle, (void *))                                                                                   \
+    X(cuMemCreate, (uint64_t *, size_t, const struct properties *, unsigned long long))                                \
+    X(cuMemRelease, (uint64_t))                                                                                        \
+    X(cuMemRetainAllocationHandle, (uint64_t *, void *))                                                               \
+    X(cuMemGetAllocationPropertiesFromHandle, (struct properties *, uint64_t))                                         \
+    X(cuMemGetAllocationGranularity, (size_t *, const struct properties *, int))                                       \
+    X(cuMemExportToShareableHandle, (void *, uint64_t, int, unsigned long long))                                       \
+    X(cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                                       \
+    X(cuMemAddressReserve, (uint64_t *, size_t, size_t, uint64_t, unsigned long long))                                 \
+    X(cuMemAddressFree, (uint64_t, size_t))                                                                            \
+    X(cuMemMap, (uint64_t, size_t, size_t, uint64_t, unsigned long long))                                              \
+    X(cuMemUnmap, (uint64_t, size_t))                                                                                  \
+    X(cuMemSetAccess, (uint64_t, size_t, const struct permission *, size_t))                                           \
+    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
     X(cuStreamCreate, (void **, unsigned))                                                                             \
     X(cuStreamDestroy_v2, (void *))                                                                                    \
     X(cuStreamSynchronize, (void *))                                                                                   \
@@ -323,6 +343,96 @@ static void pointers(void **state)
     assert_int_equal(cuMemFree_v2(word), SUCCESS);
 }
 
+/* Two allocations behind one another; what is mapped wrongly, touched too early or too late, or given back twice, is
+ * refused. */
+static void mapped(void **state)
+{
+    (void)state;
+    const struct properties what = {.type = 1, .handle_types = 1, .location_type = 1, .location = 0};
+    const struct permission everything = {.location_type = 1, .location = 0, .flags = 3};
+    size_t unit = 0, free_before, free_after, bytes;
+    uint64_t first, second, at, retained, value = 0;
+    struct properties found;
+    assert_int_equal(cuMemGetInfo_v2(&free_before, &bytes), SUCCESS);
+    assert_int_equal(cuMemGetAllocationGranularity(&unit, &what, 0), SUCCESS);
+    assert_true(unit >= 4096);
+    assert_int_equal(cuMemCreate(&first, unit + 4096, &what, 0), INVALID_VALUE);
+    assert_int_equal(cuMemCreate(&first, unit, &what, 0), SUCCESS);
+    assert_int_equal(cuMemCreate(&second, 2 * unit, &what, 0), SUCCESS);
+    assert_int_equal(cuMemAddressReserve(&at, 4 * unit, 0, 0, 0), SUCCESS);
+    assert_int_equal(cuMemMap(at, 2 * unit, 0, first, 0), INVALID_VALUE); /* larger than it is */
+    assert_int_equal(cuMemMap(at + 4096, unit, 0, first, 0), INVALID_VALUE);
+    assert_int_equal(cuMemMap(at, unit, 0, first, 0), SUCCESS);
+    assert_int_equal(cuMemMap(at, 2 * unit, 0, second, 0), INVALID_VALUE); /* something is there */
+    assert_int_equal(cuMemMap(at + 3 * unit, 2 * unit, 0, second, 0), INVALID_VALUE);
+    assert_int_equal(cuMemMap(at + unit, 2 * unit, 0, second, 0), SUCCESS);
+    assert_int_equal(cuMemsetD8Async((void *)at, 1, 8, NULL), INVALID_VALUE); /* no access yet */
+    assert_int_equal(cuMemSetAccess(at, 2 * unit, &everything, 1), INVALID_VALUE);
+    assert_int_equal(cuMemSetAccess(at, 4 * unit, &everything, 1), INVALID_VALUE);
+    assert_int_equal(cuMemSetAccess(at, 3 * unit, &everything, 1), SUCCESS);
+    assert_int_equal(cuMemsetD8Async((void *)(at + unit - 4), 0x5a, 8, NULL), SUCCESS); /* across both */
+    assert_int_equal(cuMemsetD8Async((void *)(at + 3 * unit - 4), 0x5a, 8, NULL), INVALID_VALUE);
+    assert_int_equal(cuMemcpyAsync(&value, (void *)(at + unit - 4), 8, NULL), SUCCESS);
+    assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);
+    assert_true(value == UINT64_C(0x5a5a5a5a5a5a5a5a));
+    assert_int_equal(cuMemRetainAllocationHandle(&retained, (void *)(at + 3 * unit - 1)), SUCCESS);
+    assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&found, retained), SUCCESS);
+    assert_int_equal(found.handle_types, 1);
+    assert_int_equal(cuMemRelease(retained), SUCCESS);
+    assert_int_equal(cuMemRelease(first), SUCCESS);
+    assert_int_equal(cuMemRelease(first), INVALID_VALUE);
+    assert_int_equal(cuMemRelease(second), SUCCESS);
+    assert_int_equal(cuMemFree_v2((void *)at), INVALID_VALUE);
+    assert_int_equal(cuMemUnmap(at, 2 * unit), INVALID_VALUE); /* a part of the second */
+    assert_int_equal(cuMemAddressFree(at, 4 * unit), INVALID_VALUE);
+    assert_int_equal(cuMemUnmap(at, unit), SUCCESS);
+    assert_int_equal(cuMemsetD8Async((void *)at, 1, 8, NULL), INVALID_VALUE);
+    assert_int_equal(cuMemRetainAllocationHandle(&retained, (void *)at), INVALID_VALUE);
+    assert_int_equal(cuMemUnmap(at + unit, 2 * unit), SUCCESS);
+    assert_int_equal(cuMemAddressFree(at, 3 * unit), INVALID_VALUE);
+    assert_int_equal(cuMemAddressFree(at, 4 * unit), SUCCESS);
+    assert_int_equal(cuMemGetInfo_v2(&free_after, &bytes), SUCCESS);
+    assert_int_equal(free_after, free_before);
+}
+
+/* What a descriptor stands for is there as long as the descriptor is; without the type there is none. */
+static void descriptors(void **state)
+{
+    (void)state;
+    struct properties what = {.type = 1, .handle_types = 1, .location_type = 1, .location = 1};
+    const struct permission own = {.location_type = 1, .location = 0, .flags = 3},
+                            other = {.location_type = 1, .location = 1, .flags = 3};
+    size_t unit;
+    uint64_t handle, at, word = 0, handles[2];
+    int fd = -1;
+    assert_int_equal(cuMemGetAllocationGranularity(&unit, &what, 1), SUCCESS);
+    assert_int_equal(cuMemCreate(&handle, unit, &what, 0), SUCCESS);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, handle, 1, 0), SUCCESS);
+    assert_int_equal(cuMemRelease(handle), SUCCESS);
+    assert_int_equal(cuMemImportFromShareableHandle(&handles[0], (void *)(intptr_t)fd, 1), SUCCESS);
+    assert_int_equal(cuMemImportFromShareableHandle(&handles[1], (void *)(intptr_t)fd, 1), SUCCESS);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1), INVALID_VALUE);
+    assert_int_equal(cuMemAddressReserve(&at, 2 * unit, unit, 0, 0), SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cuMemMap(at + (uint64_t)i * unit, unit, 0, handles[i], 0), SUCCESS);
+        assert_int_equal(cuMemRelease(handles[i]), SUCCESS);
+    }
+    assert_int_equal(cuMemSetAccess(at, 2 * unit, &other, 1), SUCCESS);
+    assert_int_equal(cuMemsetD8Async((void *)at, 3, 8, NULL), INVALID_VALUE); /* this is not that device */
+    assert_int_equal(cuMemSetAccess(at, 2 * unit, &own, 1), SUCCESS);
+    assert_int_equal(cuMemsetD8Async((void *)at, 3, 8, NULL), SUCCESS);
+    assert_int_equal(cuMemcpyAsync(&word, (void *)(at + unit), 8, NULL), SUCCESS); /* the same memory */
+    assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);
+    assert_true(word == UINT64_C(0x0303030303030303));
+    assert_int_equal(cuMemUnmap(at, 2 * unit), SUCCESS);
+    assert_int_equal(cuMemAddressFree(at, 2 * unit), SUCCESS);
+    what.handle_types = 0;
+    assert_int_equal(cuMemCreate(&handle, unit, &what, 0), SUCCESS);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, handle, 1, 0), NOT_PERMITTED);
+    assert_int_equal(cuMemRelease(handle), SUCCESS);
+}
+
 /* Kernels of two processes wait for each other in memory that one of them exported. `pipes`: here, there. */
 static void be_there(const int pipes[2])
 {
@@ -392,7 +502,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(across_processes),    cmocka_unit_test(refused_before), cmocka_unit_test(together),
         cmocka_unit_test(ping_pong),           cmocka_unit_test(in_order),       cmocka_unit_test(replayed),
-        cmocka_unit_test(refused_in_captures), cmocka_unit_test(pointers),
+        cmocka_unit_test(refused_in_captures), cmocka_unit_test(pointers),       cmocka_unit_test(mapped),
+        cmocka_unit_test(descriptors),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: %s LIBRARY\n", argv[0]);
