@@ -21,7 +21,7 @@ static uint64_t below(uint64_t n)
 
 static void make_place(uint32_t n, uint32_t me, struct cuda_place *place)
 {
-    *place = (struct cuda_place){.n = n, .me = me};
+    *place = (struct cuda_place){.n = n, .me = me, .speed = cuda_speed_known("", n)};
     memset(place->has, true, sizeof place->has);
     assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, 64, &place->layout, &place->bounce_bytes));
 }
