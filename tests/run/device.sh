@@ -37,6 +37,13 @@ expect 'without --peer' bench all_gather --explain --peer nccl
 expect '"time_us":[0-9.]+,"min_us":[0-9.]+,"max_us":[0-9.]+' bench all_gather -b 1K -e 1K --json
 expect '"out_of_place":.*"wrong":0}.*"in_place":.*"wrong":0}' bench broadcast -b 4K -e 4K --mapped --check --json
 
+# Groups, whose calls are fused.
+expect '"group":6,' bench all_gather -b 1K -e 1K --group 6 --json
+expect '"out_of_place":.*"wrong":0}.*"in_place":.*"wrong":0}' bench all_gather -b 1K -e 1K --group 6 --check --json
+expect 'batch_sentinel_float32_sum' env TUTTI_STANDIN_TRACE=1 "$tutti" bench --device cuda -n 2 --calls 2 --rounds 2 \
+    -b 1K -e 1K --group 6 --place in
+expect 'with --device cuda' "$tutti" bench --group 6
+
 # What a communicator takes of the device.
 expect 'device [01], 2 ranks: cuda, 64\.0 MiB of scratch memory, [0-9]+ blocks, 0 peers by address and 1 by handle' \
     env TUTTI_LOG=info "$tutti" bench all_gather --device cuda -b 1K -e 1K --calls 1 --rounds 1

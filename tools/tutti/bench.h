@@ -56,6 +56,7 @@ struct bench_settings {
     const char *plot, *algorithm;
     bool cuda, eager; /* device memory: calls replayed from a graph, or made one by one */
     const char *peer; /* another library to measure beside, NULL: none */
+    uint32_t group;   /* so many calls, on buffers of their own, are made as one group; 1: none are */
 };
 struct bench_time {
     double median_us, min_us, max_us, algbw, busbw;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BESIDE 512 /* buffers begin at multiples of it, as allocators place them */
 #define BLANK 0x3c /* inputs that nobody checks: small numbers in every type */
 
 struct side {
@@ -21,12 +22,12 @@ struct bench_gpu {
     struct tutti_gpu *gpu;
     void *stream, *from, *to; /* timed events */
     struct side sides[2];     /* tutti, the peer */
-    uint32_t n_sides;
+    uint32_t n_sides, group;
     bool eager;
 };
 struct buffers {
     struct bench_buffers at;
-    size_t bytes[2];
+    size_t bytes[2], strides[2];        /* strides: from the buffers of a group's call to those of the next */
     struct tutti_window *windows[2][2]; /* side, buffer */
 };
 
@@ -60,6 +61,7 @@ enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_set
     const char *ways[2] = {"auto", settings->peer};
     g->n_sides = settings->peer ? 2 : 1;
     g->eager = settings->eager;
+    g->group = settings->group;
     for (uint32_t i = 0; i < g->n_sides; i++) TUTTI_TRY(side_open(g, &g->sides[i], ways[i], rank, n));
     return TUTTI_OK;
 }
@@ -111,7 +113,11 @@ static enum tutti_status buffers_open(struct bench_gpu *g, const struct bench_se
     memset(b, 0, sizeof *b);
     b->bytes[0] = (c->in_place && recv > send ? recv : send) * esize;
     b->bytes[1] = c->in_place ? 0 : recv * esize;
-    for (int i = 0; i < 2; i++) TUTTI_TRY(buffer_open(g, settings, b, i));
+    for (int i = 0; i < 2; i++) {
+        if (g->group > 1) b->strides[i] = (b->bytes[i] + BESIDE - 1) / BESIDE * BESIDE;
+        b->bytes[i] += b->strides[i] * (g->group - 1);
+        TUTTI_TRY(buffer_open(g, settings, b, i));
+    }
     bench_buffers_place(c, &b->at);
     return TUTTI_OK;
 }
@@ -167,7 +173,17 @@ static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, 
 static enum tutti_status calls_make(struct bench_gpu *g, uint32_t s, const struct bench_case *c,
                                     const struct buffers *b, const struct tutti_call_options *options, uint32_t calls)
 {
-    for (uint32_t i = 0; i < calls; i++) TUTTI_TRY(c->op->call(c, b->at.send, b->at.recv, g->sides[s].comm, options));
+    for (uint32_t i = 0; i < calls; i += g->group) {
+        enum tutti_status status = TUTTI_OK;
+        if (g->group > 1) TUTTI_TRY(tutti_group_start());
+        for (uint32_t k = 0; k < g->group && i + k < calls && status >= 0; k++) {
+            const char *send = (const char *)b->at.send + k * b->strides[0];
+            char *recv = (char *)b->at.recv + k * b->strides[c->in_place ? 0 : 1];
+            status = c->op->call(c, send, recv, g->sides[s].comm, options);
+        }
+        if (g->group > 1) status = tutti_group_end(NULL); /* which fails when a call did */
+        TUTTI_TRY(status);
+    }
     return TUTTI_OK;
 }
 
@@ -216,7 +232,7 @@ static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings
                                 const struct buffers *b, const struct tutti_call_options *options, double *us[2])
 {
     void *graphs[2] = {NULL, NULL};
-    uint32_t calls = bench_calls(settings, c->bytes);
+    uint32_t calls = (bench_calls(settings, c->bytes) + g->group - 1) / g->group * g->group;
     enum tutti_status status = TUTTI_OK;
     for (uint32_t s = 0; s < g->n_sides && status >= 0; s++) {
         double ignored;

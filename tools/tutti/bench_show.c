@@ -8,9 +8,9 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
     if (settings->json) {
         fprintf(out,
                 "{\"version\":\"%s\",\"ranks\":%d,\"device\":\"%s\",\"calls\":%u,\"rounds\":%u,\"fresh\":%s,"
-                "\"mapped\":%s,\"%s\":[",
+                "\"mapped\":%s,\"group\":%u,\"%s\":[",
                 tutti_version_text(), n_ranks, settings->cuda ? "cuda" : "cpu", settings->iterations, settings->rounds,
-                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false",
+                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false", settings->group,
                 settings->explain ? "explained" : "points");
         return;
     }
@@ -24,6 +24,7 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
     if (settings->cuda)
         fprintf(out, "# device memory%s, %s\n", settings->mapped ? " in windows" : "",
                 settings->eager ? "call by call, launches included" : "replayed from graphs");
+    if (settings->group > 1) fprintf(out, "# groups of %u calls; time: of a call\n", settings->group);
     if (settings->peer)
         fprintf(out, "# %s: its time in us and, behind the stroke, how many times tutti's\n", settings->peer);
     fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "

@@ -14,7 +14,7 @@
 
 struct request {
     const char *ops, *types, *reductions, *only, *plot, *algorithm, *device, *mode, *peer;
-    uint32_t n, iterations, warmup, rounds, root;
+    uint32_t n, iterations, warmup, rounds, root, group;
     uint64_t min_bytes, max_bytes;
     const char *factor;
     bool check, fresh, json, mapped, explain;
@@ -29,7 +29,7 @@ struct request {
     {                                                                                                                  \
         .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu",                 \
         .mode = "graph", .n = 2, .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8,                         \
-        .max_bytes = 256u << 20, .factor = "2"                                                                         \
+        .max_bytes = 256u << 20, .factor = "2", .group = 1                                                             \
     }
 
 /* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
@@ -101,7 +101,10 @@ static int understand(const struct tutti_args *spec, struct request *r)
     if (!eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
     if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
-    if (!cuda && (r->peer || eager)) return tutti_args_fail(spec, "--peer and --mode go with --device cuda");
+    if (!cuda && (r->peer || eager || r->group > 1))
+        return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
+    if (r->group < 1 || (r->group > 1 && r->explain))
+        return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
     if (cuda && r->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
     if (r->explain && r->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
@@ -121,7 +124,8 @@ static int understand(const struct tutti_args *spec, struct request *r)
                                           .algorithm = r->algorithm,
                                           .cuda = cuda,
                                           .eager = eager,
-                                          .peer = r->peer};
+                                          .peer = r->peer,
+                                          .group = r->group};
     return TUTTI_EXIT_OK;
 }
 
@@ -279,6 +283,7 @@ int tutti_cmd_bench(int argc, char **argv)
          "every way a call could go, predicted and measured, and how good the chosen one is"},
         {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
         {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
+        {"group", 0, TUTTI_ARG_U32, &r.group, "N", "with cuda: N calls on buffers of their own in a group (default 1)"},
         {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns"},
         {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
