@@ -217,7 +217,7 @@ static bool lines_step(const struct cuda_place *place, const struct tutti_backen
 
 static bool sentinel_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return forms[call->info.kind].folds && slot_fits(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes);
+    return slot_fits(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes);
 }
 
 static bool sentinel_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -393,7 +393,9 @@ static double lines_cost(const struct cuda_place *place, const struct tutti_back
 
 static double sentinel_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return place->speed->sentinel_ns + pushed(place, call) / place->speed->store_gbs;
+    bool is_float = forms[call->info.kind].folds && call->info.dtype >= TUTTI_FLOAT8_E4M3FN;
+    return place->speed->sentinel_ns + (is_float ? 0 : place->speed->exceptions_ns) +
+           pushed(place, call) / place->speed->store_gbs;
 }
 
 static double sentinel2_cost(const struct cuda_place *place, const struct tutti_backend_call *call)

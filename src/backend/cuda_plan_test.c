@@ -434,8 +434,11 @@ static void prepare(const struct trial *t)
         if (reduces(t) && t->op == TUTTI_AVG)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
-        r->place = (struct cuda_place){.n = t->n, .me = me, .speed = cuda_speed_known("", t->n),
-                                       .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
+        r->place = (struct cuda_place){.n = t->n,
+                                       .me = me,
+                                       .speed = cuda_speed_known("", t->n),
+                                       .bounce_bytes = BOUNCE,
+                                       .bounce = (char *)r->bounce};
         memset(r->place.has, true, sizeof(r->place.has));
         assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
         if (t->windows) r->place.own = (char *)r->out;
@@ -550,32 +553,37 @@ static void v_forms(void **state)
     }
 }
 
+static void chosen_is(const struct cuda_place *place, struct tutti_backend_call *call, size_t bytes, const char *name)
+{
+    double ns;
+    call->bind.count = bytes / tutti_dtype_bytes(call->info.dtype);
+    assert_string_equal(cuda_choose(place, call, "", &ns)->name, name);
+    assert_true(ns > 0 && ns < 1e7);
+    assert_string_equal(cuda_choose(place, call, "tiles", &ns)->name, "tiles");
+    assert_true(ns > 0 && ns < 1e7);
+}
+
 /* No rank must need what another lacks: all are asked the same, so all answer alike. */
 static void choices(void **state)
 {
     struct cuda_place place = {.n = 2, .speed = cuda_speed_known("", 2)};
     struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32},
                                       .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
-    static const struct {
-        size_t bytes;
-        const char *name;
-    } cases[] = {{1024, "sentinel"}, {65536, "sentinel"}, {(size_t)1 << 20, "sentinel"}, {(size_t)1 << 30, "tiles"}};
-    double ns;
+    static const size_t sizes[] = {1024, 65536, (size_t)1 << 20, (size_t)4 << 20, (size_t)1 << 30};
+    static const char *const floats[] = {"sentinel", "sentinel", "sentinel", "sentinel", "tiles"},
+                             *const others[] = {"lines", "sentinel", "sentinel", "sentinel", "tiles"};
     (void)state;
     memset(place.has, true, sizeof(place.has));
     assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
-        call.bind.count = cases[i].bytes / 4;
-        assert_string_equal(cuda_choose(&place, &call, "", &ns)->name, cases[i].name);
-        assert_true(ns > 0 && ns < 1e7);
-        assert_string_equal(cuda_choose(&place, &call, "tiles", &ns)->name, "tiles");
-        assert_true(ns > 0 && ns < 1e7);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
+        call.info.kind = TUTTI_ALL_REDUCE, call.info.dtype = call.bind.dtype = TUTTI_FLOAT32;
+        chosen_is(&place, &call, sizes[i], floats[i]);
+        call.info.dtype = call.bind.dtype = TUTTI_INT32;
+        chosen_is(&place, &call, sizes[i], others[i]);
+        call.info.kind = TUTTI_ALL_GATHER, call.info.dtype = call.bind.dtype = TUTTI_FLOAT32;
+        chosen_is(&place, &call, sizes[i], others[i]);
     }
-    call.info.dtype = call.bind.dtype = TUTTI_INT32;
-    memset(place.has[CUDA_SENTINEL], false, sizeof(place.has[0]));
-    memset(place.has[CUDA_SENTINEL2], false, sizeof(place.has[0]));
-    call.bind.count = 256;
-    assert_string_equal(cuda_choose(&place, &call, "", NULL)->name, "lines");
+    call.info.kind = TUTTI_ALL_REDUCE;
     call.info.op = TUTTI_N_OPS; /* a user's */
     assert_null(cuda_choose(&place, &call, "", NULL));
     call.info.kind = TUTTI_BARRIER, call.info.op = -1;
