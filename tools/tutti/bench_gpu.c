@@ -170,6 +170,12 @@ static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, 
 
 /* ---- timing ---- */
 
+/* NULL where a rooted kind needs nothing. */
+static void *beside(void *buffer, size_t bytes)
+{
+    return buffer ? (char *)buffer + bytes : NULL;
+}
+
 static enum tutti_status calls_make(struct bench_gpu *g, uint32_t s, const struct bench_case *c,
                                     const struct buffers *b, const struct tutti_call_options *options, uint32_t calls)
 {
@@ -177,8 +183,8 @@ static enum tutti_status calls_make(struct bench_gpu *g, uint32_t s, const struc
         enum tutti_status status = TUTTI_OK;
         if (g->group > 1) TUTTI_TRY(tutti_group_start());
         for (uint32_t k = 0; k < g->group && i + k < calls && status >= 0; k++) {
-            const char *send = (const char *)b->at.send + k * b->strides[0];
-            char *recv = (char *)b->at.recv + k * b->strides[c->in_place ? 0 : 1];
+            const void *send = beside(b->at.send, k * b->strides[0]);
+            void *recv = beside(b->at.recv, k * b->strides[c->in_place ? 0 : 1]);
             status = c->op->call(c, send, recv, g->sides[s].comm, options);
         }
         if (g->group > 1) status = tutti_group_end(NULL); /* which fails when a call did */
