@@ -27,7 +27,8 @@ class Tuner(Rank):
             file.write(f"blocks {blocks}\n")
             file.flush()
             given = {**self.plan["options"], "gpu_tuning": file.name}
-            return Tutti(self.plan["library"], self.device.index, self.rank, self.world, given)
+            where = self.plan["library"], self.device.index, self.rank, self.world
+            return Tutti(*where, given, f"{blocks} blocks")
 
     def calls(self, op: str, n: int, dtype: str, in_place: bool) -> Calls:
         own, large = self.tutti, n * TYPES[dtype].itemsize >= BLOCKS_FROM

@@ -57,14 +57,14 @@ class Error(ctypes.Structure):
 class Tutti:
     """One communicator over all ranks, whose environment says who they are."""
 
-    def __init__(self, library: str, device: int, rank: int, n_ranks: int, options: dict[str, str]) -> None:
+    def __init__(self, library: str, device: int, rank: int, n_ranks: int, options: dict, name: str = "peers") -> None:
         self.lib = ctypes.CDLL(library)
         self.lib.tutti_last_error.restype = POINTER(Error)
         given = (Option * max(1, len(options)))(*[Option(k.encode(), v.encode()) for k, v in options.items()])
         self.context, self.comm = c_void_p(), c_void_p()
         self.check(self.lib.tutti_context_create(given, c_size_t(len(options)), byref(self.context)))
         config = CommConfig(
-            ctypes.sizeof(CommConfig), rank, n_ranks, None, b"gpu_peers", None, TIMEOUT_NS, False, device
+            ctypes.sizeof(CommConfig), rank, n_ranks, None, name.encode(), None, TIMEOUT_NS, False, device
         )
         self.check(self.lib.tutti_comm_create(self.context, byref(config), byref(self.comm)))
         self.options = CallOptions(ctypes.sizeof(CallOptions), 0, None, None, None, 1.0, False, None)
