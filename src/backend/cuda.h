@@ -10,9 +10,10 @@
  * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_speed.c: what they
  * rest on. cuda_methods.c: the table, the
  * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of them. cuda_messages.c: point-to-point.
- * cuda_windows.c: windows.
+ * cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that calls name.
  * cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
 
+#include "backend/cuda_program.h"
 #include "backend/cuda_speed.h"
 #include "backend/device.h"
 #include "device/cuda/exchange.h"
@@ -38,6 +39,7 @@ enum cuda_protocol {
     CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     CUDA_TILES,
     CUDA_FOLD,
+    CUDA_PLAN,
     CUDA_N_PROTOCOLS
 };
 enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_MEET, CUDA_FORK, CUDA_JOIN };
@@ -217,6 +219,7 @@ struct cuda_backend {
     struct cuda_batch batch;
     struct cuda_fold fold;
     struct cuda_meeting meeting;
+    struct cuda_plan plan;
     void *event, *stream; /* event: after the last eager call, on stream */
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
@@ -225,6 +228,7 @@ struct cuda_backend {
     pthread_mutex_t lock;         /* of what follows: the watch reads it */
     struct cuda_window windows[CUDA_WINDOWS];
     uint32_t n_windows;
+    struct cuda_programs programs;
 
     /* the watch */
     struct cuda_backend *next;
@@ -265,6 +269,10 @@ enum tutti_status cuda_state(struct cuda_backend *b);
 /* cuda_batch.c */
 enum tutti_status cuda_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls, size_t n,
                              void *stream);
+
+/* cuda_schedule.c: calls whose schedule is named (bind.schedule) */
+double cuda_schedule_score(struct cuda_backend *b, const struct tutti_backend_call *call); /* HUGE_VAL: it can not */
+enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* cuda_windows.c */
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,

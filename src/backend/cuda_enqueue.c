@@ -173,12 +173,13 @@ static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_met
     return TUTTI_OK;
 }
 
+/* method NULL: by the schedule that the call names. */
 static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_method *method,
                                     const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
 {
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
-    TUTTI_TRY(run_steps(b, method, place, call, stream));
+    TUTTI_TRY(method ? run_steps(b, method, place, call, stream) : cuda_schedule_run(b, call, stream));
     cuda_log_post(b->logs[b->me], call);
     b->posted_seq = call->seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);
@@ -193,8 +194,9 @@ enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struc
     struct tutti_gpu_scope scope;
     TUTTI_TRY(cuda_state(b));
     cuda_window_place(b, call, &place);
-    const struct cuda_method *method = cuda_choose(&place, call, call->method ? call->method : b->forced, NULL);
-    if (!method)
+    const char *wanted = call->method ? call->method : b->forced;
+    const struct cuda_method *method = call->bind.schedule ? NULL : cuda_choose(&place, call, wanted, NULL);
+    if (!method && !call->bind.schedule)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
                           tutti_dtype_name(call->info.dtype));
     b->timeout_ns = call->info.timeout_ns ? call->info.timeout_ns : tutti_team_timeout(b->team);

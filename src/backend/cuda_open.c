@@ -40,7 +40,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
-                        sizeof(struct cuda_batch), CUDA_TILE_THREADS};
+                        sizeof(struct cuda_batch), sizeof(struct cuda_plan), CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -66,6 +66,7 @@ static void find_kernels(struct cuda_backend *b)
                                                             [CUDA_BATCH_LINES] = "batch_lines",
                                                             [CUDA_BATCH_SENTINEL] = "batch_sentinel",
                                                             [CUDA_TILES] = "tiles",
+                                                            [CUDA_PLAN] = "plan",
                                                             [CUDA_FOLD] = "fold"};
     for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
         for (uint32_t r = 0; r < CUDA_REDUCERS; r++) {
@@ -112,6 +113,8 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
     b->scratch = b->bases[b->me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
+    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, CUDA_PROGRAM_BYTES, &memory)); /* now: later it could wait for a kernel */
+    b->programs.memory = memory;
     if (b->n > 1 && !(b->transport->caps & TUTTI_CAP_ADDRESSES)) {
         TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
@@ -255,6 +258,7 @@ static void prefill(struct cuda_backend *b)
     call->layout = b->place.layout;
     call->n = b->n, call->me = b->me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
+    b->plan.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
@@ -300,6 +304,7 @@ static double cuda_score(const struct tutti_device_backend *backend, const struc
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
     struct cuda_place place;
     double ns;
+    if (call->bind.schedule) return cuda_schedule_score((struct cuda_backend *)(uintptr_t)backend, call);
     place_for(b, call, &place);
     const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, &ns);
     /* A call says what it wants, while the option asks for it where it can be had. */
@@ -344,6 +349,7 @@ static size_t cuda_ways(const struct tutti_device_backend *backend, const struct
 const struct tutti_device_backend_ops tutti_device_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
+    .schedules = true,
     .open = cuda_open,
     .connect = cuda_connect,
     .connected = cuda_connected,

@@ -54,6 +54,7 @@ struct tutti_device_backend {
 };
 struct tutti_device_backend_ops {
     const char *name, *help;
+    bool schedules; /* it carries out calls whose schedule is named: bind.schedule, which may go when enqueue returns */
     /* UNSUPPORTED with the reason when it can not serve this member. */
     enum tutti_status (*open)(const struct tutti_device_config *config, void *card, struct tutti_device_backend **out);
     /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one

@@ -242,6 +242,7 @@ enum tutti_status tutti_request_fail(const struct tutti_request *request, enum t
 /* What follows a checked request, in this order (request.c). */
 enum tutti_status tutti_request_choose(struct tutti_request *request);
 enum tutti_status tutti_request_prepare(struct tutti_request *request);
+enum tutti_status tutti_request_seal(struct tutti_request *request); /* the schedule of what was chosen */
 /* *work is always written on success. helper: nobody waits at once. Takes over the prepared schedule. */
 enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
 void tutti_request_release(struct tutti_request *request); /* prepared but not started */

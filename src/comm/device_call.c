@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which way a call goes: by where its significant buffers are, what the communicator has, and what back ends can. All
  * but where the buffers are is equal on all members, so that they go one way together. */
+#include "algo/algo.h"
 #include "comm/device.h"
 
 #include <math.h>
@@ -125,6 +126,31 @@ struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct
     return best;
 }
 
+/* By the schedule that the call or the option `algorithm` names; where no device runs it nothing is chosen. */
+static enum tutti_status choose_schedule(struct tutti_request *request)
+{
+    const struct tutti_comm *comm = request->comm;
+    struct tutti_question question;
+    struct tutti_backend_call call;
+    tutti_request_question(request, &question);
+    if (tutti_choose(&comm->facts, &question, &request->algorithm, &request->shape) < 0) {
+        struct tutti_error why = *tutti_last_error();
+        return tutti_request_fail(request, why.status, "%s", why.text);
+    }
+    request->shape.slot = (uint32_t)comm->rank;
+    request->shape.root = tutti_kind_info(request->kind)->rooted ? (uint32_t)request->root : 0;
+    for (uint32_t b = 0; b < comm->device->n && !request->device; b++) {
+        struct tutti_device_backend *backend = comm->device->backends[b];
+        if (!backend->ops->schedules) continue;
+        TUTTI_TRY(tutti_request_seal(request));
+        tutti_request_call(request, &call);
+        if (backend->ops->score(backend, &call) < HUGE_VAL) request->device = backend;
+        tutti_request_release(request);
+    }
+    if (!request->device) request->algorithm = NULL;
+    return TUTTI_OK;
+}
+
 /* Messages have no score: the first back end carries them out, or the one that is named. */
 static enum tutti_status choose_named(struct tutti_request *request)
 {
@@ -135,9 +161,16 @@ static enum tutti_status choose_named(struct tutti_request *request)
     struct tutti_device_backend *named = NULL;
     for (uint32_t b = 0; b < device->n && !named; b++)
         if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) named = device->backends[b];
+    if (!named && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL)) {
+        TUTTI_TRY(choose_schedule(request));
+        if (!request->device) request->route = TUTTI_ROUTE_THROUGH;
+        return TUTTI_OK;
+    }
     if (!named)
-        return REFUSE("algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open",
-                      wanted);
+        return REFUSE(
+            "algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open, "
+            "or, for a collective, one of `tutti sched list`",
+            wanted);
     request->device = named;
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     tutti_request_call(request, &call);
@@ -163,6 +196,10 @@ enum tutti_status tutti_request_choose_device(struct tutti_request *request)
     if (request->type != TUTTI_REQUEST_COLLECTIVE) {
         request->device = comm->device->backends[0];
         return TUTTI_OK;
+    }
+    if (comm->facts.overrides && tutti_overridden(&comm->facts, request->kind)) {
+        TUTTI_TRY(choose_schedule(request));
+        if (request->device) return TUTTI_OK;
     }
     tutti_request_call(request, &call);
     tutti_comm_turn_take(comm); /* the choices are its */

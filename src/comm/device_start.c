@@ -112,8 +112,11 @@ enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_dev
 static enum tutti_status enqueue_one(struct tutti_request *request)
 {
     struct tutti_backend_call call;
+    if (request->algorithm) TUTTI_TRY(tutti_request_seal(request));
     tutti_request_call(request, &call);
-    return tutti_device_enqueue(request->comm, request->device, &call, request->options.stream);
+    enum tutti_status status = tutti_device_enqueue(request->comm, request->device, &call, request->options.stream);
+    tutti_request_release(request);
+    return status;
 }
 
 static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
@@ -136,9 +139,12 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
     return status;
 }
 
+/* Calls that name schedules are enqueued one by one. */
 static enum tutti_status enqueue_collectives(struct tutti_request *requests, size_t n)
 {
-    if (n > 1 && requests->device->ops->batch) return enqueue_batch(requests, n);
+    bool together = n > 1 && requests->device->ops->batch;
+    for (size_t i = 0; i < n; i++) together = together && !requests[i].algorithm;
+    if (together) return enqueue_batch(requests, n);
     for (size_t i = 0; i < n; i++) TUTTI_TRY(enqueue_one(&requests[i]));
     return TUTTI_OK;
 }

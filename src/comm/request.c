@@ -71,8 +71,15 @@ enum tutti_status tutti_request_prepare(struct tutti_request *request)
     TUTTI_TRY(tutti_request_choose(request));
     if (request->type != TUTTI_REQUEST_COLLECTIVE || request->on_backend || request->route != TUTTI_ROUTE_HOST)
         return TUTTI_OK;
+    return tutti_request_seal(request);
+}
+
+/* Lanes carry out calls on host memory. */
+enum tutti_status tutti_request_seal(struct tutti_request *request)
+{
     struct tutti_cache *cache = request->comm->context->cache;
-    const struct tutti_lanes *lanes = request->shape.n_levels > 0 ? &request->comm->lanes : NULL;
+    bool lanes_serve = request->shape.n_levels > 0 && request->route == TUTTI_ROUTE_HOST;
+    const struct tutti_lanes *lanes = lanes_serve ? &request->comm->lanes : NULL;
     TUTTI_TRY(tutti_cache_get(cache, request->algorithm, request->kind, &request->shape, lanes, &request->schedule));
     if (!request->schedule->defect) return TUTTI_OK;
     enum tutti_status status = tutti_request_fail(request, TUTTI_ERR_INTERNAL, "%s", request->schedule->defect);

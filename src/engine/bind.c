@@ -80,6 +80,19 @@ static const unsigned char *input_block(const struct tutti_layout *l, uint32_t b
     return l->input + displacement(l->in_displs, l, block) * l->element;
 }
 
+const unsigned char *tutti_layout_input(const struct tutti_layout *l, uint32_t block)
+{
+    enum side side = sides[l->kind].input;
+
+    if (!l->input || side == NONE || (side == OWN && block != l->slot)) return NULL;
+    return input_block(l, block);
+}
+
+unsigned char *tutti_layout_output(const struct tutti_layout *l, uint32_t block)
+{
+    return tutti_layout_visible(l, block) ? data_block(l, block) : NULL;
+}
+
 /* Elements and address of one slice of the i-th chunk of a place. */
 static size_t piece(const struct tutti_layout *l, const struct tutti_place *p, uint32_t i, uint32_t slice,
                     unsigned char **out)
@@ -211,7 +224,7 @@ static enum tutti_status measure(struct tutti_layout *l, const struct tutti_bind
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: %u blocks of %zu elements are more than memory can hold",
                           tutti_kind_name(l->kind), l->n_blocks, l->count);
     bool tables = b->counts || b->displs || b->in_counts || b->in_displs;
-    need->n_tables = tables ? 5 : 0;
+    need->n_tables = tables ? TUTTI_LAYOUT_TABLES : 0;
     need->tables = at, at = align64(at + need->n_tables * (size_t)l->n_blocks * sizeof(size_t));
     need->copy_bytes = wants_copy(b) ? (l->kind == TUTTI_ALL_TO_ALL ? in_total : total) * l->element : 0;
     need->copy = at, at = align64(at + need->copy_bytes);
@@ -267,7 +280,7 @@ static const size_t *table_fill(size_t *to, const size_t *from, const size_t *co
     return to;
 }
 
-static void tables_fill(struct tutti_layout *l, const struct tutti_bind *b, size_t *table)
+void tutti_layout_tables(struct tutti_layout *l, const struct tutti_bind *b, size_t *table)
 {
     uint32_t n = l->n_blocks;
     const size_t *displs;
@@ -304,7 +317,7 @@ void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const
 {
     static unsigned char nothing; /* even an offset of 0 must not be added to NULL */
     if (!region) region = &nothing;
-    if (need->n_tables > 0) tables_fill(l, b, (size_t *)(void *)(region + need->tables));
+    if (need->n_tables > 0) tutti_layout_tables(l, b, (size_t *)(void *)(region + need->tables));
     if (need->copy_bytes > 0) copy_fill(l, b, region + need->copy);
     l->private_data = region + need->data;
     l->scratch = region + need->scratch;

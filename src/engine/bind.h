@@ -62,6 +62,13 @@ enum tutti_status tutti_layout_init(struct tutti_layout *layout, const struct tu
 void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bind, const struct tutti_need *need,
                        unsigned char *region);
 
+/* The tables alone, for who wants but to know where users' blocks are: room for TUTTI_LAYOUT_TABLES entries a block. */
+#define TUTTI_LAYOUT_TABLES 5
+void tutti_layout_tables(struct tutti_layout *layout, const struct tutti_bind *bind, size_t *tables);
+/* Where a user's buffer has a block of the input (of IN, if there is one), or of the output; NULL: it has it not. */
+const unsigned char *tutti_layout_input(const struct tutti_layout *layout, uint32_t block);
+unsigned char *tutti_layout_output(const struct tutti_layout *layout, uint32_t block);
+
 /* Bytes of a slice of all chunks of a place. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_place *place, uint32_t slice);
 /* The contiguous run at byte `offset` of them, at most `limit` bytes (both multiples of the element). */

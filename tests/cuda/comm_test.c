@@ -195,9 +195,12 @@ static void named(struct rank *rank)
     options.algorithm = "cuda:unknown";
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"cuda:unknown\" can not run this call",
                      SUM(&f, f.a, f.b, N, &options, NULL));
-    options.algorithm = "ring";
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"ring\" is none for device memory",
+    options.algorithm = "rings";
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"rings\" is none for device memory",
                      SUM(&f, f.a, f.b, N, &options, NULL));
+    options.algorithm = "ring"; /* which no back end here carries out: through the host */
+    RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &options, NULL));
+    RANK_CHECK(rank, f.fake->n == 2);
     f.host[0] = 1;
     RANK_CHECK_OK(rank, SUM(&f, f.host, f.host, 1, &options, NULL));
     RANK_CHECK(rank, f.fake->n == 2);
