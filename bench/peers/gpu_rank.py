@@ -248,6 +248,7 @@ class Rank:
         self.cpu = dist.new_group(backend="gloo")
         gc.disable()
         gc.freeze()
+        must_end()
         begun = time.monotonic()
         self.tell({"machine": torch.cuda.get_device_name(), "ranks": self.world, "unavailable": self.unavailable})
         self.tell({"eager_us": self.eager()})
