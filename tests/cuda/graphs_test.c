@@ -38,8 +38,10 @@ static void data_close(struct gpu_rank *g, struct data *d)
     tutti_gpu_free(g->gpu, d->all);
 }
 
+/* Some are all ones, others every time. */
 static uint32_t value(uint32_t rank, uint32_t round, size_t i)
 {
+    if ((i / 8 + rank + round) % 4 == 0) return ~0u;
     uint64_t x = ((uint64_t)round << 32 | rank << 20) + i;
     x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
     return (uint32_t)(x >> 24);
@@ -92,6 +94,7 @@ static enum tutti_status enqueue(struct gpu_rank *g, struct data *d, struct tutt
 
 struct shape {
     bool two_streams, two_communicators;
+    const char *method; /* NULL: what is chosen */
 };
 
 static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *shape, struct tutti_comm *second)
@@ -192,7 +195,13 @@ static void leave_a_replay_in_vain(struct rank *rank)
 
 static void run(uint32_t n, struct shape shape)
 {
-    struct ranks_config config = {.n = n, .forked = true, .deadline_s = 110, .arg = &shape};
+    const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", shape.method}};
+    struct ranks_config config = {.n = n,
+                                  .forked = true,
+                                  .deadline_s = 110,
+                                  .options = options,
+                                  .n_options = shape.method ? 2 : 0,
+                                  .arg = &shape};
     assert_int_equal(ranks_run(&config, replay), 0);
 }
 
@@ -219,6 +228,11 @@ static void destroyed_behind_replays(void **state)
     config.timeout_ns = UINT64_C(1000000000);
     assert_int_equal(ranks_run(&config, leave_a_replay_in_vain), 0);
 }
+static void replays_by_sentinels(void **state)
+{
+    (void)state;
+    run(2, (struct shape){.method = "sentinel"});
+}
 static void replays_alone(void **state)
 {
     (void)state;
@@ -232,6 +246,7 @@ int main(void)
         cmocka_unit_test(replays),
         cmocka_unit_test(replays_of_two_streams),
         cmocka_unit_test(replays_of_two_communicators),
+        cmocka_unit_test(replays_by_sentinels),
         cmocka_unit_test(replays_alone),
         cmocka_unit_test(destroyed_behind_replays),
     };
