@@ -42,11 +42,11 @@ class Share:
 
 
 SHARES = (
-    Share("build", 130),
-    Share("contract", 90),
-    Share("peers", 125),
+    Share("build", 110),
+    Share("contract", 80),
+    Share("peers", 120),
     Share("training", 45),
-    Share("cpu", 60),
+    Share("cpu", 95),
     Share("tune", 25),
 )
 
@@ -86,7 +86,10 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def gpus() -> tuple[int, str | None]:
     """How many devices the driver shows, and the name of the first."""
-    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60)
+    try:
+        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return 0, None
     return tuple(json.loads(done.stdout)) if done.returncode == 0 else (0, None)
 
 

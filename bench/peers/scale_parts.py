@@ -22,8 +22,9 @@ from .report import training_lines
 BENCH = ROOT / "bench"
 GRACE_S = 4.0  # between asking a program to end and ending it
 SKIPPED = 77  # what a test ends with that finds no device
-CPU_RANKS = (64, 4, 32, 16)  # what is asked for first comes first
-OPEN_MPI = "openmpi,openmpi_sm,openmpi_han"
+CPU_RANKS = (64, 32, 16, 4)
+OPEN_MPI = "openmpi,openmpi_sm"  # as it comes, and with its own way for one host
+TIME_IS_UP = "its time was up"
 
 
 class Unavailable(Exception):
@@ -127,7 +128,7 @@ def run(scene: Scene, name: str, command: list, environment: dict | None = None,
     status = finish(program, until or scene.until)
     if status == 0:
         return ""
-    how = "its time was up" if status is None else f"it ended with {status}"
+    how = TIME_IS_UP if status is None else f"it ended with {status}"
     return f"{how}: {program.last_words()}"
 
 
@@ -198,7 +199,7 @@ def contract(scene: Scene) -> dict:
         }
         for count, one in started.items():
             status = finish(one, until)
-            outcome = {0: "passed", None: "time was up", SKIPPED: "skipped"}.get(status, "failed")
+            outcome = {0: "passed", None: TIME_IS_UP, SKIPPED: "skipped"}.get(status, "failed")
             told = "" if status == 0 else one.last_words()
             runs[str(count)] = {"outcome": outcome, "seconds": round(time.monotonic() - begun, 1), "told": told}
     bad = [f"{k} GPUs: {r['outcome']} ({r['told']})" for k, r in runs.items() if r["outcome"] != "passed"]
@@ -262,43 +263,56 @@ def training(scene: Scene) -> dict:
         for peer, row in steps.items()
         if "reason" in row
     ]
-    return ended(why or "; ".join(bad), world=world)
+    why = why or "; ".join(bad) or ("" if world else "nothing was measured")
+    return ended(why, world=world)
 
 
 # ---- CPUs ----
 
 
-def cpu_worlds(n_cpus: int) -> list[int]:
-    fit = [n for n in CPU_RANKS if n <= n_cpus]
-    return fit or [2, 4]
+@dataclass(frozen=True)
+class Job:
+    """One run of cpu_peers.py: a world, what is measured in it, and its weight in the time."""
+
+    n: int
+    ops: str
+    sizes: str
+    memory: str
+    weight: float
+
+
+def cpu_jobs(n_cpus: int) -> list[Job]:
+    """What has goals comes first. Private buffers of megabytes are in huge pages, which take less time to be made."""
+    worlds = [n for n in CPU_RANKS if n <= n_cpus] or [4, 2]
+    small = [Job(n, "all_reduce", "8,512,64K,1M", "pages,mapped", 2.0) for n in worlds]
+    large = Job(worlds[0], "all_reduce", "64M", "huge,mapped", 3.0)
+    others = "all_gather,reduce_scatter,all_to_all,broadcast,barrier"
+    return [small[0], large, *small[1:], Job(worlds[0], others, "8,64K,1M", "pages,mapped", 2.0)]
 
 
 def cpu(scene: Scene) -> dict:
-    """all_reduce first, at all sizes, then the other large collectives at some, world by world."""
     scene.need_build()
-    plans = (
-        ("all_reduce", "8,512,64K,1M,64M", 2.0),
-        ("all_gather,reduce_scatter,all_to_all,broadcast,barrier", "8,64K,1M", 1.0),
-    )
-    jobs = [(n, *plan) for plan in plans for n in cpu_worlds(scene.machine["n_cpus"])]
-    troubles, files = [], []
-    for i, (n, ops, sizes, weight) in enumerate(jobs):
-        limit = scene.left * weight / sum(job[3] for job in jobs[i:])
-        name = f"cpu_{n}_{'all_reduce' if ops == 'all_reduce' else 'others'}"
-        files.append(scene.out / f"{name}.jsonl")
-        files[-1].unlink(missing_ok=True)
-        command = [sys.executable, BENCH / "cpu_peers.py", "-n", n, "--ops", ops, "--sizes", sizes, "--block", 20]
-        command += ["--peers", f"tutti,{OPEN_MPI}", "--tutti", scene.build, "--build", scene.build / "cpu"]
-        # Ranks take their time to start and to end, and calls of one point are not interrupted.
-        command += ["--out", files[-1], "--pinning", "yes"]
-        command += ["--minutes", f"{max(0.5, 0.6 * limit - GRACE_S) / 60:.3f}"]
+    jobs, troubles, cut, files = cpu_jobs(scene.machine["n_cpus"]), [], [], []
+    for i, job in enumerate(jobs):
+        limit = scene.left * job.weight / sum(later.weight for later in jobs[i:])
+        name = f"cpu_{i + 1}_{job.n}_ranks"
+        path = scene.out / f"{name}.jsonl"
+        path.unlink(missing_ok=True)
+        command = [sys.executable, BENCH / "cpu_peers.py", "-n", job.n, "--ops", job.ops, "--sizes", job.sizes]
+        command += ["--memory", job.memory, "--block", 20, "--pinning", "yes", "--peers", f"tutti,{OPEN_MPI}"]
+        command += ["--tutti", scene.build, "--build", scene.build / "cpu", "--out", path]
+        # Ranks take their time to start and to end, and a point is not interrupted.
+        command += ["--minutes", f"{max(0.5, 0.5 * limit - GRACE_S) / 60:.3f}"]
         why = run(scene, name, command, until=time.monotonic() + limit)
+        measured = any("us" in line for line in lines_of(path))
+        files += [path] if lines_of(path) else []
         if why:
-            troubles.append(f"{n} ranks, {ops.split(',')[0]}: {why}")
-    return tell_cpu(scene, [path for path in files if lines_of(path)], troubles)
+            (cut if measured and why.startswith(TIME_IS_UP) else troubles).append(f"{name}: {why}")
+    return tell_cpu(scene, files, troubles, cut)
 
 
-def tell_cpu(scene: Scene, files: list[Path], troubles: list[str]) -> dict:
+def tell_cpu(scene: Scene, files: list[Path], troubles: list[str], cut: list[str]) -> dict:
+    """Runs that were cut short have told what they had."""
     if not files:
         return ended("; ".join(troubles) or "nothing was measured")
     found = results.load(files)
@@ -310,9 +324,10 @@ def tell_cpu(scene: Scene, files: list[Path], troubles: list[str]) -> dict:
     if wrong:
         troubles.append(f"{wrong} results were wrong")
     missing = found.head["missing"]
-    told = f"without Open MPI: {missing['openmpi']}" if "openmpi" in missing else ""
+    told = [f"without Open MPI: {missing['openmpi']}"] if "openmpi" in missing else []
+    told += [f"cut short: {', '.join(name.split(':')[0] for name in cut)}"] if cut else []
     goals = [astuple(verdict) for verdict in gpu_goals.many_cpus(found, state)]
-    return ended("; ".join(troubles), files=[path.name for path in files], told=told, goals=goals)
+    return ended("; ".join(troubles), files=[path.name for path in files], told="; ".join(told), goals=goals)
 
 
 # ---- constants ----

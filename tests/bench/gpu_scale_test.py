@@ -18,7 +18,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from peers import gpu_fit, gpu_goals, gpu_plots, results, scale, scale_parts, scale_report  # noqa: E402
+import gpu_peers  # noqa: E402
+from peers import gpu_fit, gpu_goals, gpu_plots, gpu_tune, results, scale, scale_parts, scale_report  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 HEAD = {"machine": "NVIDIA H200", "ranks": 2, "unavailable": {}}
@@ -110,11 +111,95 @@ class Programs(unittest.TestCase):
             self.assertEqual(counts, list(range(1, min(n, 4) + 1)))
         self.assertEqual(len(scale_parts.stages(4)), 3)
 
+    def test_worlds_fit_the_cpus(self) -> None:
+        jobs = scale_parts.cpu_jobs(64)
+        self.assertEqual([job.n for job in jobs], [64, 64, 32, 16, 4, 64])
+        self.assertEqual({job.n for job in scale_parts.cpu_jobs(40)}, {32, 16, 4})
+        self.assertEqual({job.n for job in scale_parts.cpu_jobs(2)}, {2, 4})
+
     def test_devices_are_those_that_are_visible(self) -> None:
         with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "5,7,2"}):
             self.assertEqual(scale_parts.visible([0, 2]), "5,2")
         with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
             self.assertEqual(scale_parts.visible([1]), "1")
+
+
+class Parts(unittest.TestCase):
+    """The parts that need GPUs, on programs that only say what real ones would."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.out = self.root / "out"
+        (self.out / "logs").mkdir(parents=True)
+        self.write("lib/libtutti.so", "")
+        self.write("built.json", json.dumps({"torch": "2.11", "without_torch": ""}))
+        self.write("bin/tutti", '#!/bin/sh\necho \'{"points":[{"out_of_place":{"time_us":4.600,"min_us":4}}]}\'\n')
+        self.scene = scale_parts.Scene(self.out, self.root, MACHINE, {}, until=time.monotonic() + 60)
+        patch = mock.patch.object(scale_parts, "BENCH", self.root)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def program(self, name: str, content: str, option: str, status: int = 0) -> None:
+        """Writes the content where the option says."""
+        text = f"import sys\nout = sys.argv[sys.argv.index({option!r}) + 1]\nopen(out, 'w').write({content!r})\n"
+        self.write(name, f"{text}sys.exit({status})\n")
+
+    def lines(self, lines: list[dict]) -> str:
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def test_contract(self) -> None:
+        script = '#!/bin/sh\n[ "$CUDA_VISIBLE_DEVICES" = 0 ] && exit 0\necho "rank 1: it broke"\nexit 1\n'
+        self.write("test/test_cuda_contract", script)
+        found = scale_parts.contract(self.scene)
+        self.assertEqual((found["status"], found["why"]), ("failed", "2 GPUs: failed (rank 1: it broke)"))
+        self.assertEqual(found["runs"]["1"]["outcome"], "passed")
+        self.write("test/test_cuda_contract", "#!/bin/sh\nexit 77\n")  # it found no device: that is no pass
+        self.assertEqual(scale_parts.contract(self.scene)["status"], "failed")
+        self.write("test/test_cuda_contract", "#!/bin/sh\nexit 0\n")
+        self.assertEqual(scale_parts.contract(self.scene)["status"], "ok")
+
+    def test_peers(self) -> None:
+        self.program("gpu_peers.py", self.lines(some_lines()), "--json")
+        found = scale_parts.peers(self.scene)
+        self.assertEqual((found["status"], found["c_us"], found["lines"]), ("ok", 4.6, some_lines()))
+        self.assertTrue((self.out / "gpu_all_reduce_bfloat16_out.svg").exists())
+
+    def test_wrong_results_and_failures_of_peers_count(self) -> None:
+        wrong = [*some_lines(), cell("all_gather", 8 * KIB, {"tutti": 1.0, "tutti window": 1.0, "nccl": 2.0}, wrong=1)]
+        self.program("gpu_peers.py", self.lines(wrong), "--json")
+        self.assertEqual(scale_parts.peers(self.scene)["why"], "wrong results in 1 cells")
+        self.program("gpu_peers.py", self.lines(some_lines()), "--json", status=1)
+        found = scale_parts.peers(self.scene)
+        self.assertEqual((found["status"], len(found["lines"])), ("failed", len(some_lines())))
+
+    def test_training(self) -> None:
+        steps = {"tutti": {"median_us": 9e3}, "nccl": {"median_us": 10e3}}
+        self.program("torch_peers.py", json.dumps({"worlds": {"2": {"training": {"ddp": steps}}}}), "--json")
+        found = scale_parts.training(self.scene)
+        self.assertEqual(found["status"], "ok")
+        self.assertIn("| DDP | 9.0 | 10.0 |", scale_report.training_part(found))
+        steps = {"tutti": {"reason": "wrong gradients"}, "nccl": {"median_us": 10e3}}
+        self.program("torch_peers.py", json.dumps({"worlds": {"2": {"training": {"ddp": steps}}}}), "--json")
+        self.assertEqual(scale_parts.training(self.scene)["why"], "ddp on tutti: wrong gradients")
+        self.program("torch_peers.py", "{}", "--json")
+        self.assertEqual(scale_parts.training(self.scene)["status"], "failed")
+
+    def test_what_is_missing_is_told(self) -> None:
+        self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here"}))
+        for name in ("peers", "training", "tune"):
+            found = scale.run_part(name, self.scene, 5.0)
+            self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch: no torch here"))
+        self.assertEqual(scale.run_part("contract", self.scene, 5.0)["why"], "test_cuda_contract is not built")
+        (self.root / "lib" / "libtutti.so").unlink()
+        self.assertIn("there is no build", scale.run_part("cpu", self.scene, 5.0)["why"])
 
 
 def is_alive(pid: int) -> bool:
@@ -267,6 +352,28 @@ class Fit(unittest.TestCase):
         self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@32": 9, "tiles@64": 9, "tiles@128": 9})), 64)
         self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@64": 12, "tiles@128": 9})), 128)
         self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
+
+    def test_tuner(self) -> None:
+        cases = [(op, size) for op in gpu_fit.FOLDS + gpu_fit.MOVES for size in (KIB, MIB)]
+        lines = [HEAD, *(cell(op, size, self.us(op, size, 2)) for op, size in cases)]
+        seen = []
+
+        def measure(chosen, module: str) -> list[dict]:
+            seen.append((module, len(gpu_peers.plan_of(chosen)["cells"])))
+            return lines
+
+        with tempfile.TemporaryDirectory() as out, mock.patch.object(gpu_peers, "measure", measure):
+            found = f"{out}/found.json"
+            arguments = ["gpu_tune", "-n", "2", "--library", "libtutti.so", "--out", out, "--json", found]
+            with mock.patch.object(sys, "argv", arguments):
+                self.assertEqual(gpu_tune.main(), 0)
+            self.assertEqual(seen, [("peers.gpu_tune_rank", 2 * len(gpu_tune.SIZES))])
+            self.assertEqual(json.loads(Path(found).read_text())["file"], "nvidia-h200-2.tune")
+            text = (Path(out) / "nvidia-h200-2.tune").read_text()
+            self.assertIn("tiles_ns        5000.000\n", text)
+            lines.append({"failed": "rank 1 failed at the end"})
+            with mock.patch.object(sys, "argv", arguments):
+                self.assertEqual(gpu_tune.main(), 1)
 
     def test_file(self) -> None:
         self.assertEqual(gpu_fit.file_name("NVIDIA H200", 4), "nvidia-h200-4.tune")
