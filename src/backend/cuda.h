@@ -184,6 +184,11 @@ struct cuda_window {
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
 };
 #define CUDA_WINDOWS 64
+struct cuda_choice { /* what was chosen for a signature */
+    uint64_t signature;
+    const struct cuda_method *method;
+};
+#define CUDA_CHOICES 64
 
 struct cuda_backend {
     struct tutti_device_backend base;
@@ -214,6 +219,7 @@ struct cuda_backend {
     bool cards_seen, watched;
 
     /* calls; all under the communicator's turn */
+    struct cuda_choice choices[CUDA_CHOICES];
     struct cuda_step step;
     struct cuda_two_shot two_shot;
     struct cuda_batch batch;

@@ -186,6 +186,18 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
 }
 
+/* Once for a signature, which says all but what windows add and v forms hide. */
+static const struct cuda_method *choose(struct cuda_backend *b, const struct cuda_place *place,
+                                        const struct tutti_backend_call *call)
+{
+    struct cuda_choice *known = &b->choices[call->info.signature % CUDA_CHOICES];
+    if (place->own || call->method || call->bind.v)
+        return cuda_choose(place, call, call->method ? call->method : b->forced, NULL);
+    if (!known->method || known->signature != call->info.signature)
+        *known = (struct cuda_choice){call->info.signature, cuda_choose(place, call, b->forced, NULL)};
+    return known->method;
+}
+
 enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                                void *stream)
 {
@@ -194,8 +206,7 @@ enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struc
     struct tutti_gpu_scope scope;
     TUTTI_TRY(cuda_state(b));
     cuda_window_place(b, call, &place);
-    const char *wanted = call->method ? call->method : b->forced;
-    const struct cuda_method *method = call->bind.schedule ? NULL : cuda_choose(&place, call, wanted, NULL);
+    const struct cuda_method *method = call->bind.schedule ? NULL : choose(b, &place, call);
     if (!method && !call->bind.schedule)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
                           tutti_dtype_name(call->info.dtype));

@@ -308,10 +308,10 @@ bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t by
 static inline bool tutti_is_plain(const struct tutti_call_options *options, struct tutti_work **work)
 {
     if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
-    return !options ||
-           (options->size == sizeof(*options) && !options->timeout_ns && !options->algorithm && !options->tag);
+    return !options || (options->size == sizeof(*options) && !options->algorithm);
 }
 /* The short way of a plain blocking collective, without a request: no options, no group, nothing unusual (quick.c).
+ * On devices, where works and sentences are made elsewhere, timeouts and tags are not unusual.
  * AGAIN: not for this call; nothing was done.
  * out: NULL to block, else the work of an attended call, which may be complete already. */
 enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,

@@ -188,7 +188,8 @@ static enum tutti_status run_quick(struct tutti_comm *comm, struct tutti_plain *
 
 /* On device memory, all of it: enqueues the call. Host memory may have to wait for what is enqueued, and goes the long
  * way. */
-static enum tutti_status run_device(struct tutti_comm *comm, struct tutti_plain *plain, void *stream)
+static enum tutti_status run_device(struct tutti_comm *comm, struct tutti_plain *plain,
+                                    const struct tutti_call_options *options)
 {
     struct tutti_backend_call call;
     const struct tutti_comm_device *device = comm->device;
@@ -199,8 +200,15 @@ static enum tutti_status run_device(struct tutti_comm *comm, struct tutti_plain 
         return TUTTI_AGAIN;
     fill(comm, &forms[plain->kind], plain->kind, plain->count, plain->dtype, plain->op, plain->root, &call);
     place(plain->kind, &plain->in, &plain->out, plain->root == comm->rank, &call.bind);
+    if (options && options->timeout_ns) call.info.timeout_ns = options->timeout_ns;
     struct tutti_device_backend *backend = tutti_device_choose(comm, &call);
-    return backend ? tutti_device_enqueue(comm, backend, &call, stream) : TUTTI_AGAIN;
+    return backend ? tutti_device_enqueue(comm, backend, &call, options ? options->stream : NULL) : TUTTI_AGAIN;
+}
+
+/* On host memory waits and sentences need the rest. */
+static bool is_bare(const struct tutti_call_options *options)
+{
+    return !options || (!options->timeout_ns && !options->tag);
 }
 
 /* Programs repeat their calls: what was found right once needs no second look. */
@@ -222,13 +230,13 @@ enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv
 
     if (!comm || atomic_load_explicit(&tutti_collecting, memory_order_relaxed) || (count == 0 && kind != TUTTI_BARRIER))
         return TUTTI_AGAIN;
+    if (!comm->device && !is_bare(options)) return TUTTI_AGAIN;
     if (!tutti_comm_turn_try(comm)) return TUTTI_AGAIN;
     plain.kind = kind, plain.dtype = dtype, plain.op = op, plain.root = root, plain.count = count;
     plain.send = send, plain.recv = recv;
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
         if (comm->device)
-            status =
-                out || !is_known(&plain) ? TUTTI_AGAIN : run_device(comm, &plain, options ? options->stream : NULL);
+            status = out || !is_known(&plain) ? TUTTI_AGAIN : run_device(comm, &plain, options);
         else if (is_repeat(&comm->repeat.plain, &plain))
             status = run_tiny(comm, &work);
         else if (is_known(&plain))
