@@ -116,7 +116,7 @@ void Backend::note(Operation &operation)
 }
 
 /* The calls of a coalesced region have the number of the region, which is the next one. */
-uint64_t Backend::note(const Call &call, uint64_t number)
+uint64_t Backend::note(const Call &call, uint64_t number, bool begun)
 {
     if (!recorded_) {
         std::vector<uint64_t> ranks;
@@ -132,7 +132,7 @@ uint64_t Backend::note(const Call &call, uint64_t number)
     const uint64_t p2p_seq = p2p_seq_ + (region && p2p ? 1 : 0);
     const milliseconds timeout = call.timeout.count() > 0 ? call.timeout : options_->timeout;
     describe_call(call, p2p ? p2p_seq : seq, *recorded_);
-    return Recorder::get().record(recorded_, call, seq, p2p_seq, timeout);
+    return Recorder::get().record(recorded_, call, seq, p2p_seq, timeout, begun);
 }
 
 template <typename Started> void Backend::hook(Started &started)
@@ -225,9 +225,10 @@ Backend::WorkPtr Backend::completed_work() const
 
 Backend::WorkPtr Backend::submit(Call call)
 {
-    if (std::shared_ptr<Channel> channel = channel_of(call)) return enqueue(channel, std::move(call));
+    std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
+    if (std::shared_ptr<Channel> channel = channel_of(call, guard)) return enqueue(guard, channel, std::move(call));
     call.twins = Twins::of(staging_, call);
-    std::unique_lock<std::mutex> guard(mutex_);
+    guard.lock();
     OperationPtr operation = make_operation(std::move(call));
     if (coalescing_ > 0) {
         check_region(operation->call.name);
@@ -276,10 +277,11 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
 {
     TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
     if (calls.size() == 1) return submit(std::move(calls[0]));
-    if (std::shared_ptr<Channel> channel = channel_of(calls[0]))
-        return enqueue_all(channel, type, name, std::move(calls));
+    std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
+    if (std::shared_ptr<Channel> channel = channel_of(calls[0], guard))
+        return enqueue_all(guard, channel, type, name, std::move(calls));
     for (Call &call : calls) call.twins = Twins::of(staging_, call);
-    std::unique_lock<std::mutex> guard(mutex_);
+    guard.lock();
     Call head{};
     head.type = type;
     head.name = name;

@@ -142,17 +142,18 @@ class Backend : public c10d::Backend
     /* The same for several calls that start together; inside a coalesced region they join it. */
     WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
     /* ---- CUDA devices (devices.cpp) ---- */
-    /* The way to the device of the call's tensors; null when they are the host's, or go through it. */
-    std::shared_ptr<Channel> channel_of(const Call &call);
+    /* The way to the device of the call's tensors, with mutex_ taken: nothing ends before it is given back. Null when
+     * they are the host's, or go through it. */
+    std::shared_ptr<Channel> channel_of(const Call &call, std::unique_lock<std::mutex> &guard);
     std::shared_ptr<Channel> channel_to(c10::Device device);
     std::shared_ptr<Channel> open_channel(c10::Device device, int peer);
     std::vector<std::shared_ptr<Channel>> channels() const;
     std::shared_ptr<Comm> comm_of_device(c10::DeviceIndex index);
-    WorkPtr enqueue(const std::shared_ptr<Channel> &channel, Call &&call);
+    WorkPtr enqueue(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Channel> &channel, Call &&call);
     void leave_nothing(Channel &channel, const Call &call); /* with mutex_ held */
     bool leaves_nothing(const Call &call) const;            /* with mutex_ held */
-    WorkPtr enqueue_all(const std::shared_ptr<Channel> &channel, c10d::OpType type, const char *name,
-                        std::vector<Call> calls);
+    WorkPtr enqueue_all(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Channel> &channel, c10d::OpType type,
+                        const char *name, std::vector<Call> calls);
     void fail_region(std::exception_ptr error);
     /* These with mutex_ held. */
     int peer_of_channel(const Call &call) const;
@@ -166,7 +167,7 @@ class Backend : public c10d::Backend
     /* These with mutex_ held. */
     c10::intrusive_ptr<Operation> make_operation(Call call);
     void note(Operation &operation); /* in the flight recorder */
-    uint64_t note(const Call &call, uint64_t seq);
+    uint64_t note(const Call &call, uint64_t seq, bool begun = false);
     const std::shared_ptr<Comm> &live() const; /* throws after shutdown */
     /* Starts it, or queues it: behind others, or until its device has come this far. */
     void begin(const c10::intrusive_ptr<Operation> &operation);

@@ -41,7 +41,8 @@ void Events::give(c10::Event event)
 
 void Progress::retire(size_t n)
 {
-    for (size_t i = 0; i < n; i++) Recorder::get().completed(calls_[i]);
+    if (n == 0) return;
+    Recorder::get().completed(calls_, n);
     calls_.erase(calls_.begin(), calls_.begin() + std::ptrdiff_t(n));
 }
 
@@ -103,6 +104,7 @@ Channel::Channel(std::shared_ptr<Comm> comm, c10::Device on)
     at::AutoDispatchBelowAutograd below;
     memory_ = at::empty({n_places * place_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
     one_ = memory_.narrow(0, 2 * place_bytes, 4).view(at::kInt);
+    nowhere_ = static_cast<char *>(memory_.data_ptr());
 }
 
 /* Whether all ranks can use their devices. */
@@ -185,19 +187,17 @@ void Channel::follow(const std::vector<c10::Stream> &streams, bool on_own)
 
 Buffers Channel::buffers(const Call &call) const
 {
-    auto *nowhere = static_cast<char *>(memory_.data_ptr());
     auto address = [](const Tensor &tensor, char *otherwise) {
         return tensor.numel() > 0 ? tensor.data_ptr() : static_cast<void *>(otherwise);
     };
     Buffers buffers;
-    for (const Tensor &tensor : call.inputs) buffers.in.push_back(address(tensor, nowhere));
-    for (const Tensor &tensor : call.outputs) buffers.out.push_back(address(tensor, nowhere + place_bytes));
+    for (const Tensor &tensor : call.inputs) buffers.in.push_back(address(tensor, nowhere_));
+    for (const Tensor &tensor : call.outputs) buffers.out.push_back(address(tensor, nowhere_ + place_bytes));
     return buffers;
 }
 
 const char *Channel::label(const std::shared_ptr<const std::string> &group)
 {
-    std::lock_guard<std::mutex> guard(mutex_);
     if (labels_.empty() || labels_.back() != group) labels_.push_back(group);
     return group->c_str();
 }

@@ -72,6 +72,8 @@ class Channel
 
     /* Null after close. */
     std::shared_ptr<Comm> comm() const;
+    /* For a group that has not begun to close it. */
+    tutti_comm *handle() const { return comm_->handle(); }
     tutti_status state() const;
     void set_timeout(milliseconds timeout);
     /* With the reason of an abort, ends what waits on the device. */
@@ -89,7 +91,7 @@ class Channel
     Buffers buffers(const Call &call) const;
     /* One number on the device, for barriers. */
     const Tensor &one() const { return one_; }
-    /* The library's labels of calls live as long as the channel. */
+    /* The library's labels of calls live as long as the channel. By one thread at a time, as calls are enqueued. */
     const char *label(const std::shared_ptr<const std::string> &group);
 
     const c10::Device device;
@@ -101,6 +103,7 @@ class Channel
     mutable std::mutex mutex_;
     std::shared_ptr<Comm> comm_;
     Tensor memory_, one_;
+    char *nowhere_ = nullptr; /* in memory_ */
     std::vector<std::shared_ptr<const std::string>> labels_;
 };
 

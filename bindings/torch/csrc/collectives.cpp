@@ -28,8 +28,8 @@ static Call all_reduce_call(Tensor &tensor, const c10d::AllreduceOptions &option
     Call call = call_of(OpType::ALLREDUCE, "all_reduce", options);
     check_dense(call.name, "tensor", tensor);
     Reduction reduction = reduction_of(call.name, options.reduceOp, tensor);
-    call.inputs = {reduction.scaled(tensor)};
-    call.outputs = {tensor};
+    call.inputs.push_back(reduction.scaled(tensor));
+    call.outputs.push_back(tensor);
     call.factor = reduction.factor;
     call.launch = [n = size_t(tensor.numel()), dtype = reduced_dtype(call.name, tensor),
                    op = reduction.op](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
@@ -231,13 +231,14 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
     call.launch = [](tutti_comm *comm, const Buffers &, const tutti_call_options *o, tutti_work **w) {
         return tutti_barrier(comm, o, w);
     };
-    std::shared_ptr<Channel> channel = channel_of(call);
+    std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
+    std::shared_ptr<Channel> channel = channel_of(call, guard);
     if (!channel) return submit(std::move(call));
     call.inputs = call.outputs = {channel->one()}; /* on a device: a sum that says that all have come this far */
     call.launch = [](tutti_comm *comm, const Buffers &b, const tutti_call_options *o, tutti_work **w) {
         return tutti_all_reduce(b.in[0], b.out[0], 1, TUTTI_INT32, TUTTI_SUM, comm, o, w);
     };
-    return enqueue(channel, std::move(call));
+    return enqueue(guard, channel, std::move(call));
 }
 
 } // namespace tutti_torch

@@ -37,21 +37,27 @@ bool Backend::goes_through_host(c10::Device device) const
                        [device](const auto &known) { return known.first.first == device.index() && !known.second; });
 }
 
-std::shared_ptr<Channel> Backend::channel_of(const Call &call)
+std::shared_ptr<Channel> Backend::channel_of(const Call &call, std::unique_lock<std::mutex> &guard)
 {
     if (!is_on_cuda(call)) return nullptr;
     const c10::Device device = *device_of(call);
-    int peer = whole_group;
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
+    guard.lock();
+    live();
+    TORCH_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), "tutti: ", call.name,
+                      ": tensors of ", device, " are received from a rank that is named");
+    const int peer = peer_of_channel(call);
+    auto known = channels_.find({device.index(), peer});
+    std::shared_ptr<Channel> channel;
+    if (known != channels_.end()) {
+        channel = known->second;
+    } else {
+        guard.unlock();
+        channel = open_channel(device, peer);
+        guard.lock();
         live();
-        TORCH_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), "tutti: ", call.name,
-                          ": tensors of ", device, " are received from a rank that is named");
-        peer = peer_of_channel(call);
-        auto known = channels_.find({device.index(), peer});
-        if (known != channels_.end()) return known->second;
     }
-    return open_channel(device, peer);
+    if (!channel) guard.unlock();
+    return channel;
 }
 
 std::shared_ptr<Channel> Backend::open_channel(c10::Device device, int peer)
@@ -97,7 +103,8 @@ std::shared_ptr<Channel> Backend::channel_to(c10::Device device)
 {
     Call call{};
     call.device = device;
-    return channel_of(call);
+    std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
+    return channel_of(call, guard);
 }
 
 void Backend::eagerConnectSingleDevice(at::Device device)
@@ -168,21 +175,20 @@ bool Backend::leaves_nothing(const Call &call) const
 void Backend::leave_nothing(Channel &channel, const Call &call)
 {
     const uint64_t seq = seq_ + (call.counted && !call.is_p2p() ? 1 : 0);
-    const uint64_t record_id = note(call, seq);
+    const uint64_t record_id = note(call, seq, true);
     const auto span = begin_span(call);
     try {
         enqueue_and_forget(channel, call, record_id, group_);
     } catch (...) {
-        Recorder::get().failed(record_id);
+        Recorder::get().refused(record_id);
         throw;
     }
     seq_ = seq;
 }
 
-Backend::WorkPtr Backend::enqueue(const std::shared_ptr<Channel> &channel, Call &&call)
+Backend::WorkPtr Backend::enqueue(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Channel> &channel,
+                                  Call &&call)
 {
-    std::unique_lock<std::mutex> guard(mutex_);
-    live();
     if (leaves_nothing(call)) {
         leave_nothing(*channel, call);
         return nullptr;
@@ -193,14 +199,12 @@ Backend::WorkPtr Backend::enqueue(const std::shared_ptr<Channel> &channel, Call 
     return join_region(channel, std::move(calls));
 }
 
-Backend::WorkPtr Backend::enqueue_all(const std::shared_ptr<Channel> &channel, c10d::OpType type, const char *name,
-                                      std::vector<Call> calls)
+Backend::WorkPtr Backend::enqueue_all(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Channel> &channel,
+                                      c10d::OpType type, const char *name, std::vector<Call> calls)
 {
     for (const Call &call : calls)
         TORCH_CHECK_VALUE(device_of(call) == channel->device, "tutti: ", name, ": tensors on different devices, ",
                           channel->device, " and ", device_of(call).value_or(c10::Device(c10::kCPU)));
-    std::unique_lock<std::mutex> guard(mutex_);
-    live();
     if (coalescing_ > 0) return join_region(channel, std::move(calls));
     Call head = head_of(type, name, calls);
     return begin_enqueued(guard, channel, std::move(head), std::move(calls));

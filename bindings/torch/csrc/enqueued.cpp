@@ -61,17 +61,9 @@ static tutti_status launch_one(Channel &channel, const Call &call, tutti_comm *c
     return call.launch(comm, channel.buffers(call), &options, nullptr);
 }
 
-static std::shared_ptr<Comm> live(const Channel &channel, const Group &group)
-{
-    std::shared_ptr<Comm> comm = channel.comm();
-    if (!comm) C10_THROW_ERROR(DistBackendError, c10::str("tutti: the process group '", *group, "' was destroyed"));
-    return comm;
-}
-
 void Enqueued::launch(void *native)
 {
-    const std::shared_ptr<Comm> comm = live(*channel, group);
-    tutti_comm *handle = comm->handle();
+    tutti_comm *handle = channel->handle();
     if (calls_.size() == 1) return check(launch_one(*channel, calls_[0], handle, group, native));
     check(tutti_group_start());
     for (const Call &call : calls_) (void)launch_one(*channel, call, handle, group, native); /* the end tells */
@@ -148,7 +140,6 @@ void Enqueued::fail(std::exception_ptr error)
 static void tell_recorder_of(uint64_t id, Channel &channel, const c10::Stream &stream, bool captured)
 {
     if (id == 0) return;
-    Recorder::get().started(id);
     if (captured)
         Recorder::get().failed(id);
     else
@@ -157,7 +148,10 @@ static void tell_recorder_of(uint64_t id, Channel &channel, const c10::Stream &s
 
 void Enqueued::tell_recorder() const
 {
-    for (uint64_t id : record_ids) tell_recorder_of(id, *channel, *stream_, captured_);
+    for (uint64_t id : record_ids) {
+        Recorder::get().started(id);
+        tell_recorder_of(id, *channel, *stream_, captured_);
+    }
 }
 
 void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id, const Group &group)
@@ -165,7 +159,7 @@ void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id, 
     const c10::Stream stream = current_stream(channel.device);
     void *native = native_stream(stream);
     const bool captured = record_id != 0 && is_captured(native);
-    check(launch_one(channel, call, live(channel, group)->handle(), group, native));
+    check(launch_one(channel, call, channel.handle(), group, native));
     if (call.unpack) {
         at::AutoDispatchBelowAutograd below;
         call.unpack();

@@ -33,7 +33,8 @@ class Enqueued : public c10::intrusive_ptr_target
              std::shared_ptr<const std::string> group);
     ~Enqueued() override;
 
-    /* Enqueues it. Throws, and then nothing was. */
+    /* Enqueues it. Throws, and then nothing was. As for all that enqueues, the group keeps the channel open, and other
+     * threads off it. */
     void start();
     /* For the handle of a part of a coalesced region, which began as `leader`, or will never begin. */
     void begin_with(const Ptr &leader);
@@ -98,8 +99,8 @@ class Enqueued : public c10::intrusive_ptr_target
     std::vector<FuturePtr> futures_, result_futures_; /* futures_: until it starts */
 };
 
-/* A synchronous call on the caller's stream, of which nothing is left; its end is the flight recorder's matter. Throws,
- * and then nothing was enqueued. */
+/* A synchronous call on the caller's stream, of which nothing is left; its end is the matter of the flight recorder,
+ * which has it as begun. Throws, and then nothing was enqueued. */
 void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id,
                         const std::shared_ptr<const std::string> &group);
 

@@ -48,7 +48,8 @@ template <typename Info> static void tell_sequence(Info &, int64_t, bool, long) 
 
 void describe_call(const Call &call, uint64_t seq, const RecordedGroup &group)
 {
-    if (C10_LIKELY(!at::hasCallbacks())) return;
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    if (C10_LIKELY(!callbacks)) return;
     const Tensors &tensors = call.inputs.empty() ? call.outputs : call.inputs;
     const std::tuple<std::string, std::string> name(group.name, group.desc);
     const int start = int(group.ranks.front()), size = int(group.ranks.size());
@@ -62,7 +63,8 @@ void describe_call(const Call &call, uint64_t seq, const RecordedGroup &group)
     const std::vector<c10::IValue> shown = {c10::IValue(c10::ivalue::Tuple::create({int64_t(seq), call.is_p2p()})),
                                             c10::IValue(name), int64_t(group.rank), std::string(title_of(call)),
                                             int64_t(size)};
-    RECORD_FUNCTION(at::kParamCommsCallName, c10::ArrayRef<const c10::IValue>(shown.data(), shown.size()));
+    at::RecordFunction event(std::move(*callbacks));
+    event.before(at::kParamCommsCallName, c10::ArrayRef<const c10::IValue>(shown.data(), shown.size()));
 }
 
 } // namespace tutti_torch

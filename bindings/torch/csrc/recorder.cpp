@@ -148,7 +148,7 @@ std::shared_ptr<RecordedGroup> Recorder::add_group(std::string name, std::string
 }
 
 uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
-                          milliseconds timeout)
+                          milliseconds timeout, bool begun)
 {
     if (!enabled()) return 0;
     std::shared_ptr<torch::CapturedTraceback> frames;
@@ -168,7 +168,8 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
     entry.is_p2p = call.is_p2p();
     entry.retired = false;
     entry.created_ns = wall_ns();
-    entry.started_ns = entry.completed_ns = 0;
+    entry.started_ns = begun ? entry.created_ns : 0;
+    entry.completed_ns = 0;
     entry.timeout_ms = timeout.count();
     note(call.inputs, entry.input_sizes, entry.input_dtypes);
     note(call.outputs, entry.output_sizes, entry.output_dtypes);
@@ -176,12 +177,17 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
     return id;
 }
 
+Recorder::Entry *Recorder::find(uint64_t id)
+{
+    Entry &entry = ring_[(id - 1) % capacity_];
+    return entry.id == id ? &entry : nullptr;
+}
+
 template <typename Change> void Recorder::change(uint64_t id, Change f)
 {
     if (id == 0) return;
     std::lock_guard<std::mutex> guard(mutex_);
-    Entry &entry = ring_[(id - 1) % capacity_];
-    if (entry.id == id) f(entry); /* else it was overwritten */
+    if (Entry *entry = find(id)) f(*entry);
 }
 
 void Recorder::started(uint64_t id)
@@ -197,9 +203,29 @@ void Recorder::completed(uint64_t id)
     });
 }
 
+void Recorder::completed(const std::deque<uint64_t> &ids, size_t n)
+{
+    const int64_t now = wall_ns();
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (size_t i = 0; i < n; i++) {
+        Entry *entry = find(ids[i]);
+        if (!entry) continue;
+        entry->completed_ns = now;
+        entry->retired = true;
+    }
+}
+
 void Recorder::failed(uint64_t id)
 {
     change(id, [](Entry &entry) { entry.retired = true; });
+}
+
+void Recorder::refused(uint64_t id)
+{
+    change(id, [](Entry &entry) {
+        entry.started_ns = 0;
+        entry.retired = true;
+    });
 }
 
 /* ---- the pickle ---- */

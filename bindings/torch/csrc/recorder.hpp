@@ -14,6 +14,7 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,13 +41,17 @@ class Recorder
     bool enabled() const { return capacity_ > 0; }
     std::shared_ptr<RecordedGroup> add_group(std::string name, std::string desc, std::vector<uint64_t> ranks, int rank);
     /* A call that is about to start; returns its number, 0 when the recorder is off. seq: of the collective; the calls
-     * of a coalesced region share it with the entry "coalesced" that ends them. */
+     * of a coalesced region share it with the entry "coalesced" that ends them. begun: it starts at once. */
     uint64_t record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
-                    milliseconds timeout);
+                    milliseconds timeout, bool begun = false);
     void started(uint64_t id);
     void completed(uint64_t id);
+    /* The first n of them. */
+    void completed(const std::deque<uint64_t> &ids, size_t n);
     /* It ended with an error: no longer in flight, never completed. */
     void failed(uint64_t id);
+    /* The same for one that has not even started. */
+    void refused(uint64_t id);
 
     /* Before each dump: whoever knows of calls that are over says so now. False: it is gone. */
     void add_source(std::function<bool()> look);
@@ -71,6 +76,7 @@ class Recorder
         std::shared_ptr<torch::CapturedTraceback> frames;
     };
     Recorder();
+    Entry *find(uint64_t id); /* null when it was overwritten; with mutex_ held */
     template <typename Change> void change(uint64_t id, Change f);
     c10::IValue entries(bool only_active);
     c10::IValue groups();
