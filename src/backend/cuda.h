@@ -7,11 +7,11 @@
  * gives the call's steps one by one; a step is a kernel's exchange, a copy or a meeting. Everything else is
  * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
  *
- * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_speed.c: what they
- * rest on. cuda_methods.c: the table, the
- * choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of them. cuda_messages.c: point-to-point.
- * cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that calls name.
- * cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
+ * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_speed.c: what they rest
+ * on. cuda_methods.c: the table, the choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of
+ * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that
+ * calls name. cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives
+ * it. */
 
 #include "backend/cuda_program.h"
 #include "backend/cuda_speed.h"
@@ -208,8 +208,8 @@ struct cuda_backend {
     void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
     struct cuda_place place;
     struct cuda_speed speed; /* the first member's */
-    bool alone; /* no GPU serves two members */
-    struct {    /* the fast one, else the general one */
+    bool alone;              /* no GPU serves two members */
+    struct {                 /* the fast one, else the general one */
         void *any, *sum;
     } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
     void *meet;
@@ -230,7 +230,8 @@ struct cuda_backend {
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;
-    void *lane, *forked, *joined; /* the own stream, and events that tie it to the caller's */
+    void *lanes[2];               /* own streams: of calls made at once, of those that are captured */
+    void *lane, *forked, *joined; /* the call's, and events that tie it to the caller's */
     pthread_mutex_t lock;         /* of what follows: the watch reads it */
     struct cuda_window windows[CUDA_WINDOWS];
     uint32_t n_windows;
@@ -241,10 +242,10 @@ struct cuda_backend {
     _Atomic uint64_t timeout_ns; /* of the last call */
     _Atomic uint64_t n_enqueued; /* eager calls, */
     _Atomic uint64_t last_seq;   /* the number of the last, */
-    uint64_t n_over;             /* and those that are seen to be over */
+    _Atomic uint64_t n_over;     /* and those that are seen to be over */
     _Atomic bool captured;       /* graphs hold calls: any may be in flight at any time */
     _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */
-    bool told;                   /* the team has failed, and the device is stopped */
+    _Atomic bool told;           /* the team has failed, and the device is stopped */
 };
 
 /* cuda_watch.c: begins and ends to look after an instance. */
