@@ -270,20 +270,11 @@ static void run_batch(uint32_t n, size_t n_calls)
     for (uint32_t r = 0; r < n; r++) assert_int_equal(sides[r].batch.end, sides[r].batch.first[CUDA_SEGMENTS]);
 }
 
-/* The calls of the plan that belong together, as rank r sees them. */
-static void bind_calls(const struct group_plan *plan, size_t from, size_t n_calls, uint32_t r)
+/* The calls of the plan from one on, as rank r sees them. */
+static void bind_calls(const struct group_plan *plan, size_t from, uint32_t r)
 {
-    struct side *side = &sides[r];
-    for (size_t i = 0; i < n_calls; i++) {
-        const struct group_call *c = &plan->calls[from + i];
-        struct tutti_backend_call *call = &side->calls[i];
-        *call = call_of(c->kind, c->dtype, c->op, c->count);
-        if (tutti_kind_info(c->kind)->rooted) call->info.root = (int32_t)c->root;
-        call->bind.input = side->memory + c->in_at[r];
-        call->bind.output = side->memory + c->out_at[r];
-        tutti_factor_encode(c->dtype, c->factor, call->factor);
-        call->bind.factor = call->factor;
-    }
+    for (size_t i = from; i < plan->n; i++)
+        group_call_bind(&plan->calls[i], plan, r, sides[r].memory, &sides[r].calls[i - from]);
 }
 
 /* One plan, run by run: what is planned as several calls is a batch, whatever else is applied as it is meant. */
@@ -296,7 +287,7 @@ static size_t try_plan(struct group_plan *plan)
         struct cuda_run run;
         most = plan->n - at;
         for (uint32_t r = 0; r < n; r++) {
-            bind_calls(plan, at, plan->n - at, r);
+            bind_calls(plan, at, r);
             cuda_run_plan(&sides[r].place, sides[r].calls, plan->n - at, "batch", &run);
             if (r > 0) assert_int_equal(run.n, most);
             most = run.n;
@@ -318,7 +309,8 @@ static void any_dependence(void **state)
     size_t n_fused = 0;
     (void)state;
     for (uint32_t i = 0; i < 300; i++) {
-        const struct group_shape shape = {2 + i % (GROUP_RANKS - 1), 24, i % 3 ? 256 : 1100, true};
+        const struct group_shape shape = {
+            .ranks = 2 + i % (GROUP_RANKS - 1), .most_calls = 24, .most_bytes = i % 3 ? 256 : 1100, .depends = true};
         const uint64_t of_plan = tutti_random64(&seed);
         struct group_plan plan, want;
         char what[256];

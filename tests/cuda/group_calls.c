@@ -2,6 +2,7 @@
 /* See group_calls.h. */
 #include "group_calls.h"
 
+#include "backend/backend.h"
 #include "device/reduce.h"
 #include "reference.h"
 
@@ -200,7 +201,7 @@ bool group_plan_draw(struct group_plan *plan, const struct group_shape *shape, u
     if (shape->depends) plan->bytes = 4 * shape->most_bytes * shape->ranks;
     for (size_t i = 0; i < plan->n; i++) {
         struct group_call *c = &plan->calls[i];
-        if (i > 0 && below(&state, 8))
+        if (i > 0 && (shape->alike || below(&state, 8)))
             *c = plan->calls[i - 1];
         else
             draw_kind(c, shape, &state);
@@ -241,6 +242,24 @@ void group_plan_fill(struct group_plan *plan, uint64_t seed)
 }
 
 /* ---- making the calls ---- */
+
+void group_call_bind(const struct group_call *c, const struct group_plan *plan, uint32_t rank, unsigned char *base,
+                     struct tutti_backend_call *out)
+{
+    const bool reduces = meaning_of(c)->reduces;
+    uint32_t contributors = 0;
+    for (uint32_t q = 0; q < plan->shape.ranks; q++) contributors += meaning_of(c)->reaches(c->root, q, rank);
+    *out = (struct tutti_backend_call){
+        .bind = {.input = base + c->in_at[rank], .output = base + c->out_at[rank], .dtype = c->dtype, .divisor = 1},
+        .info = {.kind = c->kind, .dtype = c->dtype, .op = reduces ? (int32_t)c->op : -1, .root = (int32_t)c->root}};
+    out->bind.count = out->info.count = c->count;
+    tutti_factor_encode(c->dtype, c->factor, out->factor);
+    out->bind.factor = out->factor;
+    if (reduces && c->op == TUTTI_PREMUL_SUM) out->bind.scale = tutti_scale_find(c->dtype);
+    if (!reduces || c->op != TUTTI_AVG) return;
+    out->bind.divide = tutti_divide_find(c->dtype);
+    out->bind.divisor = contributors;
+}
 
 static enum tutti_status make(const struct group_plan *plan, const struct group_call *c, uint32_t rank,
                               unsigned char *base, struct tutti_comm *comm, const struct tutti_call_options *options)

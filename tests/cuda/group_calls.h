@@ -26,6 +26,7 @@ struct group_call {
 struct group_shape {
     uint32_t ranks, most_calls;
     size_t most_bytes; /* of a block */
+    bool alike;        /* one kind, type, operation and root */
     bool depends;      /* buffers lie anywhere, so that calls use one another's results, each rank's its own way */
 };
 
@@ -43,6 +44,10 @@ void group_plan_free(struct group_plan *plan);
 void group_plan_fill(struct group_plan *plan, uint64_t seed);
 /* The memory as the calls leave it. */
 void group_plan_apply(struct group_plan *plan);
+/* A call as rank's back end gets it; the factor is in *out. */
+struct tutti_backend_call;
+void group_call_bind(const struct group_call *call, const struct group_plan *plan, uint32_t rank, unsigned char *base,
+                     struct tutti_backend_call *out);
 /* Makes all calls of a rank whose memory is at `base`, as one group. work: of the group; NULL: none. */
 enum tutti_status group_plan_make(const struct group_plan *plan, uint32_t rank, unsigned char *base,
                                   struct tutti_comm *comm, const struct tutti_call_options *options,

@@ -115,7 +115,10 @@ static void close_rank(struct gpu_rank *g)
 static void groups(struct rank *rank)
 {
     const struct plan *plan = rank->arg;
-    const struct group_shape shape = {(uint32_t)rank->n, (uint32_t)plan->most_calls, plan->most_bytes, plan->depends};
+    const struct group_shape shape = {.ranks = (uint32_t)rank->n,
+                                      .most_calls = (uint32_t)plan->most_calls,
+                                      .most_bytes = plan->most_bytes,
+                                      .depends = plan->depends};
     struct gpu_rank g;
     struct memory m;
     if (!gpu_rank_open(rank, &g)) return;
