@@ -8,6 +8,8 @@ import argparse
 import json
 import os
 import platform
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 from . import scale_report
-from .programs import ROOT
+from .programs import ROOT, output_of
 from .scale_parts import PARTS, Scene, Unavailable
 
 RESERVE_S = 5.0  # for the last words
@@ -115,8 +117,8 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return done.stdout.strip()
+    told = output_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+    return told if re.fullmatch("[0-9a-f]+", told) else "unknown commit"
 
 
 # ---- parts ----
@@ -161,6 +163,7 @@ def run(chosen: argparse.Namespace) -> dict:
 
 def main() -> int:
     chosen = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended, too
     results = json.loads((chosen.out / RESULTS).read_text()) if chosen.report else run(chosen)
     keep(results, chosen.out)
     print("\n".join(scale_report.summary(results)))
