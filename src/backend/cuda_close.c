@@ -160,7 +160,8 @@ void cuda_connected(struct tutti_device_backend *backend)
 
 static void free_streams(struct cuda_backend *b)
 {
-    tutti_gpu_stream_destroy(b->gpu, b->lane);
+    tutti_gpu_stream_destroy(b->gpu, b->lanes[0]);
+    tutti_gpu_stream_destroy(b->gpu, b->lanes[1]);
     tutti_gpu_event_destroy(b->gpu, b->joined);
     tutti_gpu_event_destroy(b->gpu, b->forked);
     tutti_gpu_event_destroy(b->gpu, b->event);

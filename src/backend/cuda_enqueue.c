@@ -14,12 +14,14 @@
 enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_t *capture)
 {
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    b->lane = b->lanes[*capture != 0]; /* of what is captured until the capture ends */
     if (*capture) {
         /* Calls before the capture, and other captures, are ordered by who launches the graph. */
-        bool chained = *capture == b->capture && stream != b->capture_stream;
+        bool chained = *capture == b->capture && !cuda_one_stream(stream, b->capture_stream);
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
-    if (atomic_load_explicit(&b->n_enqueued, memory_order_relaxed) == 0 || stream == b->stream) return TUTTI_OK;
+    if (atomic_load_explicit(&b->n_enqueued, memory_order_relaxed) == 0 || cuda_one_stream(stream, b->stream))
+        return TUTTI_OK;
     return tutti_gpu_stream_wait(b->gpu, stream, b->event);
 }
 

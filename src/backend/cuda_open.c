@@ -129,7 +129,8 @@ static enum tutti_status open_streams(struct cuda_backend *b)
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->event));
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->forked));
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->joined));
-    return tutti_gpu_stream_create(b->gpu, &b->lane);
+    TUTTI_TRY(tutti_gpu_stream_create(b->gpu, &b->lanes[0]));
+    return tutti_gpu_stream_create(b->gpu, &b->lanes[1]);
 }
 
 static enum tutti_status cuda_open(const struct tutti_device_config *config, void *out_card,

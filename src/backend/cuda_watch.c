@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The watch: one thread of the process, which looks after the instances of all its ranks while something is enqueued.
- * Calls are long gone when their kernels run, so it is the watch that finds out what goes wrong (a kernel has run out
- * of time, ranks called different things, a peer is gone), fails the team with the sentence that engines have for it,
- * and stops what waits on the device. It asks the driver for nothing but an event, and touches no data. */
+/* The watch, which looks after the instances of all ranks of the process while something is enqueued. Calls are long
+ * gone when their kernels run, so it is the watch that finds out what goes wrong (a kernel has run out of time, ranks
+ * called different things, a peer is gone), fails the team with the sentence that engines have for it, and stops what
+ * waits on the device. It touches no data.
+ *
+ * Two threads: one asks the driver which events are over, and for nothing else; the other one looks at memory of the
+ * host alone. The driver may keep who asks waiting for what another thread has begun, such as giving back memory when
+ * the device is idle: while a kernel waits for a peer that is dead, that ends when the looking thread stops it. */
 #include "backend/cuda.h"
 
 #include <signal.h>
@@ -10,21 +14,22 @@
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 
 static struct {
-    pthread_mutex_t life; /* of who starts and ends the thread */
-    pthread_mutex_t lock; /* of the list; held while it looks */
+    pthread_mutex_t life;         /* of who starts and ends the threads */
+    pthread_mutex_t asking, lock; /* of the list: changed with both; held while asking, while looking */
     struct cuda_backend *first;
-    pthread_t thread;
+    pthread_t threads[2];
     bool runs;
     _Atomic uint32_t wake; /* moves when there is something to look at, or to end for */
-    _Atomic bool sleeps, ends;
-} watch = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+    _Atomic uint32_t n_asleep;
+    _Atomic bool ends;
+} watch = {.life = PTHREAD_MUTEX_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- what it finds ---- */
 
 static void stop(struct cuda_backend *b)
 {
     cuda_stop(&b->base);
-    b->told = true;
+    atomic_store(&b->told, true);
 }
 
 static bool find_report(struct cuda_backend *b)
@@ -118,27 +123,26 @@ static bool find_lost(struct cuda_backend *b, uint64_t now)
 
 static bool is_in_flight(const struct cuda_backend *b)
 {
-    return b->n_over != atomic_load(&b->n_enqueued);
+    return atomic_load(&b->n_over) != atomic_load(&b->n_enqueued);
 }
 
-/* True: the device itself has failed, whoever's fault that is. */
-static bool find_broken(struct cuda_backend *b)
+/* What is over; or the device itself has failed, whoever's fault that is. */
+static void ask(struct cuda_backend *b)
 {
     uint64_t n = atomic_load(&b->n_enqueued), seq = atomic_load(&b->last_seq);
-    if (b->n_over == n) return false;
+    if (atomic_load(&b->n_over) == n || atomic_load(&b->told)) return;
     enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event);
     if (status < 0) cuda_give_up(b, "the device", seq);
-    if (status != TUTTI_OK) return status < 0;
-    b->n_over = n;
+    if (status != TUTTI_OK) return;
+    atomic_store(&b->n_over, n);
     atomic_store(&b->logs[b->me]->over, seq);
-    return false;
 }
 
 static void look(struct cuda_backend *b, uint64_t now)
 {
     struct tutti_error error;
     uint64_t stop_ns = atomic_load(&b->stop_ns);
-    if (b->told) return;
+    if (atomic_load(&b->told)) return;
     if (stop_ns && now >= stop_ns) {
         stop(b);
         return;
@@ -147,7 +151,7 @@ static void look(struct cuda_backend *b, uint64_t now)
         stop(b);
         return;
     }
-    if (find_report(b) || find_broken(b)) {
+    if (find_report(b)) {
         stop(b);
         return;
     }
@@ -162,7 +166,12 @@ void cuda_watch_now(struct cuda_backend *b)
     pthread_mutex_unlock(&watch.lock);
 }
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
+
+static bool is_busy(const struct cuda_backend *b)
+{
+    return !atomic_load(&b->told) && (is_in_flight(b) || atomic_load(&b->captured));
+}
 
 static bool look_at_all(void)
 {
@@ -171,25 +180,41 @@ static bool look_at_all(void)
     uint64_t now = tutti_now_ns();
     for (struct cuda_backend *b = watch.first; b; b = b->next) {
         look(b, now);
-        busy |= !b->told && (is_in_flight(b) || atomic_load(&b->captured));
+        busy |= is_busy(b);
     }
     pthread_mutex_unlock(&watch.lock);
     return busy;
 }
 
+static bool ask_of_all(void)
+{
+    bool busy = false;
+    pthread_mutex_lock(&watch.asking);
+    for (struct cuda_backend *b = watch.first; b; b = b->next) {
+        ask(b);
+        busy |= !atomic_load(&b->told) && is_in_flight(b);
+    }
+    pthread_mutex_unlock(&watch.asking);
+    return busy;
+}
+
+static const struct duty {
+    bool (*on_all)(void); /* whether there is more to come */
+} duties[2] = {{ask_of_all}, {look_at_all}};
+
 static void *run(void *arg)
 {
-    (void)arg;
+    const struct duty *duty = arg;
     while (!atomic_load(&watch.ends)) {
         uint32_t before = atomic_load(&watch.wake);
-        if (look_at_all()) {
+        if (duty->on_all()) {
             tutti_sleep_ns(LOOK_NS);
             continue;
         }
-        /* Who enqueues counts first, then looks whether this sleeps. */
-        atomic_store(&watch.sleeps, true);
-        if (!look_at_all()) tutti_futex_wait(&watch.wake, before, TUTTI_NEVER);
-        atomic_store(&watch.sleeps, false);
+        /* Who enqueues counts first, then looks whether somebody sleeps. */
+        atomic_fetch_add(&watch.n_asleep, 1);
+        if (!duty->on_all()) tutti_futex_wait(&watch.wake, before, TUTTI_NEVER);
+        atomic_fetch_sub(&watch.n_asleep, 1);
     }
     return NULL;
 }
@@ -197,12 +222,20 @@ static void *run(void *arg)
 static void wake(void)
 {
     atomic_fetch_add(&watch.wake, 1);
-    tutti_futex_wake(&watch.wake, 1);
+    tutti_futex_wake(&watch.wake, TUTTI_ARRAY_LEN(duties));
 }
 
 void cuda_watch_wake(void)
 {
-    if (atomic_load(&watch.sleeps)) wake();
+    if (atomic_load(&watch.n_asleep) > 0) wake();
+}
+
+static void end(uint32_t n_threads)
+{
+    atomic_store(&watch.ends, true);
+    wake();
+    for (uint32_t i = 0; i < n_threads; i++) pthread_join(watch.threads[i], NULL);
+    watch.runs = false;
 }
 
 /* Signals are for the program's threads. */
@@ -213,10 +246,17 @@ static enum tutti_status start(void)
     atomic_store(&watch.ends, false);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int e = pthread_create(&watch.thread, NULL, run, NULL);
+    int e = 0;
+    uint32_t n = 0;
+    while (n < TUTTI_ARRAY_LEN(duties) && e == 0) {
+        e = pthread_create(&watch.threads[n], NULL, run, (void *)(uintptr_t)&duties[n]);
+        n += e == 0;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     watch.runs = e == 0;
-    return e == 0 ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the watch of devices can not be started (error %d)", e);
+    if (e == 0) return TUTTI_OK;
+    end(n);
+    return tutti_fail(TUTTI_ERR_SYSTEM, "the watch of devices can not be started (error %d)", e);
 }
 
 enum tutti_status cuda_watch_add(struct cuda_backend *b)
@@ -224,11 +264,13 @@ enum tutti_status cuda_watch_add(struct cuda_backend *b)
     pthread_mutex_lock(&watch.life);
     enum tutti_status status = start();
     if (status >= 0) {
+        pthread_mutex_lock(&watch.asking);
         pthread_mutex_lock(&watch.lock);
         b->next = watch.first;
         watch.first = b;
         b->watched = true;
         pthread_mutex_unlock(&watch.lock);
+        pthread_mutex_unlock(&watch.asking);
     }
     pthread_mutex_unlock(&watch.life);
     return status;
@@ -238,18 +280,15 @@ void cuda_watch_remove(struct cuda_backend *b)
 {
     if (!b->watched) return;
     pthread_mutex_lock(&watch.life);
+    pthread_mutex_lock(&watch.asking);
     pthread_mutex_lock(&watch.lock);
     struct cuda_backend **at = &watch.first;
     while (*at != b) at = &(*at)->next;
     *at = b->next;
     bool last = !watch.first;
     pthread_mutex_unlock(&watch.lock);
+    pthread_mutex_unlock(&watch.asking);
     b->watched = false;
-    if (last) {
-        atomic_store(&watch.ends, true);
-        wake();
-        pthread_join(watch.thread, NULL);
-        watch.runs = false;
-    }
+    if (last) end(TUTTI_ARRAY_LEN(duties));
     pthread_mutex_unlock(&watch.life);
 }

@@ -82,15 +82,22 @@ static void broadcasts(struct scene *s, uint32_t round)
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, s->got[i] == value(root, i, round));
 }
 
-/* The all_reduce of a graph, with forks to the own stream and back, replayed on changing data. */
+/* The all_reduce of a graph, with forks to the own stream and back, replayed on changing data. Another one is made at
+ * once, on another stream, while it is captured. */
 static void replays(struct scene *s)
 {
     struct rank *rank = s->g.rank;
     size_t n = s->count * (size_t)rank->n;
-    void *graph = NULL;
+    void *graph = NULL, *other = NULL;
+    struct tutti_call_options beside = s->options;
+    RANK_CHECK_OK(rank, tutti_gpu_stream_create(s->g.gpu, &other));
+    beside.stream = other;
     RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s->g.gpu, s->g.stream));
     RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &beside, NULL));
     RANK_CHECK_OK(rank, tutti_gpu_graph_end(s->g.gpu, s->g.stream, &graph));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, other));
+    tutti_gpu_stream_destroy(s->g.gpu, other);
     for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) {
         give(s, s->in, n, round);
         RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s->g.gpu, graph, s->g.stream));

@@ -21,6 +21,7 @@ enum { WORDS = 40000, VICTIM = 1 };
 
 struct plan {
     uint64_t delay_ns;
+    bool gives_back;            /* the others give back memory, for which the driver waits until the device is idle */
     _Atomic uint64_t *death_ns; /* shared by the processes */
 };
 
@@ -108,8 +109,8 @@ static void wait_for_the_dead(struct rank *rank)
     const struct plan *plan = rank->arg;
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
-    uint32_t *words = gpu_rank_words(&g, WORDS);
-    if (!words) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
+    if (!words || !other) return;
     RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -119,6 +120,7 @@ static void wait_for_the_dead(struct rank *rank)
         kill(getpid(), SIGKILL);
     }
     RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
+    if (plan->gives_back) tutti_gpu_free(g.gpu, other);
     check_death(&g, plan, words);
 }
 
@@ -171,10 +173,11 @@ static void call_until_a_death(struct rank *rank)
     check_death(&g, plan, words);
 }
 
-static void run_deaths(uint32_t n_runs, rank_function function)
+static void run_deaths(uint32_t n_runs, rank_function function, bool gives_back)
 {
     if (!ranks_can_fork()) skip();
-    struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+    struct plan plan = {.gives_back = gives_back,
+                        .death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
     uint64_t random = test_seed();
     for (uint32_t i = 0; i < n_runs; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -193,18 +196,19 @@ static void run_deaths(uint32_t n_runs, rank_function function)
 static void deaths_before(void **state)
 {
     (void)state;
-    run_deaths(2, wait_for_the_dead);
+    run_deaths(2, wait_for_the_dead, false);
+    run_deaths(1, wait_for_the_dead, true);
 }
 static void deaths_within(void **state)
 {
     (void)state;
-    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death);
+    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, false);
 }
 
 static void deaths_in_replays(void **state)
 {
     (void)state;
-    run_deaths(2, replay_for_the_dead);
+    run_deaths(2, replay_for_the_dead, false);
 }
 
 /* ---- without a death: every rank sees the same failure ---- */
