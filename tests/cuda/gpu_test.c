@@ -111,7 +111,7 @@ static void test_pointers_are_told_apart(void **state)
     OK(tutti_gpu_block(device + BYTES / 2, &inner));
     assert_ptr_equal(block.base, device);
     assert_ptr_equal(inner.base, device);
-    assert_true(block.bytes >= BYTES && block.legacy);
+    assert_true(block.bytes >= BYTES);
     assert_int_equal(block.id, inner.id);
     assert_int_equal(tutti_gpu_block(own, &block), TUTTI_ERR_ARGUMENT);
     tutti_gpu_free(gpu, device);

@@ -286,6 +286,10 @@ struct cuda_aside {
 enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside);
 enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call);
 
+/* ---- gpu_memory.c ---- */
+/* It can have a legacy IPC handle: not expandable segments, cudaMallocAsync or managed memory. */
+bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer);
+
 /* ---- gpu_virtual.c: memory of the virtual memory API ---- */
 enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, size_t bytes);
 void cuda_pieces_release(struct tutti_gpu *gpu, struct cuda_pieces *pieces); /* once */

@@ -57,7 +57,6 @@ struct tutti_gpu_block {
     void *base;
     size_t bytes;
     uint64_t id;
-    bool legacy; /* can have an IPC handle: not of expandable segments, cudaMallocAsync or managed memory */
 };
 enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out);
 

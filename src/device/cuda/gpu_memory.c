@@ -24,9 +24,17 @@ int32_t tutti_gpu_of(const void *pointer)
     return (type == CUDA_MEMORY_OF_DEVICE || managed) && ordinal >= 0 ? ordinal : -1;
 }
 
+bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer)
+{
+    unsigned legacy = 0, managed = 0; /* as above */
+    /* Kinds of memory that the driver has no answer for have no handle. */
+    return driver->pointer_attribute(&legacy, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, pointer) == CUDA_RESULT_OK &&
+           driver->pointer_attribute(&managed, CUDA_POINTER_IS_MANAGED, pointer) == CUDA_RESULT_OK && legacy &&
+           !managed;
+}
+
 static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct tutti_gpu_block *out)
 {
-    unsigned legacy = 0, managed = 0;
     uint64_t base = 0;
     unsigned long long id = 0;
     size_t bytes = 0;
@@ -35,15 +43,7 @@ static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct
         (result = driver->pointer_attribute(&bytes, CUDA_POINTER_RANGE_SIZE, pointer)) != CUDA_RESULT_OK ||
         (result = driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, pointer)) != CUDA_RESULT_OK)
         return result;
-    /* Kinds of memory that the driver has no answer for have no handle. */
-    if (driver->pointer_attribute(&legacy, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, pointer) != CUDA_RESULT_OK) legacy = 0;
-    if (driver->pointer_attribute(&managed, CUDA_POINTER_IS_MANAGED, pointer) != CUDA_RESULT_OK) managed = 1;
-    *out = (struct tutti_gpu_block){
-        .base = (void *)(uintptr_t)base,
-        .bytes = bytes,
-        .id = id,
-        .legacy = legacy && !managed,
-    };
+    *out = (struct tutti_gpu_block){.base = (void *)(uintptr_t)base, .bytes = bytes, .id = id};
     return CUDA_RESULT_OK;
 }
 

@@ -36,13 +36,16 @@ enum tutti_status tutti_gpu_holds(struct tutti_gpu *gpu, const void *pointer, si
     return found ? TUTTI_OK : block_of(pointer, bytes, &block);
 }
 
-static enum tutti_status export_legacy(struct tutti_gpu *gpu, const struct tutti_gpu_block *block,
-                                       struct cuda_offer *out)
+static enum tutti_status export_legacy(struct tutti_gpu *gpu, const void *pointer, size_t bytes, struct cuda_offer *out,
+                                       uint64_t *start)
 {
+    struct tutti_gpu_block block;
     struct cuda_aside aside;
+    TUTTI_TRY(block_of(pointer, bytes, &block));
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->ipc_get(&out->by.ipc, (uint64_t)(uintptr_t)block->base);
+    *start = (uint64_t)(uintptr_t)block.base;
     out->kind = CUDA_OFFER_IPC;
+    const int result = cuda_calls(gpu)->ipc_get(&out->by.ipc, *start);
     return cuda_aside_done(gpu, &aside, result, "cuIpcGetMemHandle");
 }
 
@@ -63,17 +66,11 @@ static enum tutti_status export_virtual(struct tutti_gpu *gpu, const void *point
 enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
                                    unsigned char handle[TUTTI_GPU_HANDLE_BYTES], uint64_t *offset)
 {
-    struct tutti_gpu_block block;
     struct cuda_offer offer = {.kind = 0};
     uint64_t start = 0;
-    TUTTI_TRY(tutti_gpu_block(pointer, &block));
-    if (block.legacy) {
-        TUTTI_TRY(block_of(pointer, bytes, &block));
-        TUTTI_TRY(export_legacy(gpu, &block, &offer));
-        start = (uint64_t)(uintptr_t)block.base;
-    } else {
-        TUTTI_TRY(export_virtual(gpu, pointer, bytes, &offer, &start));
-    }
+    if (tutti_gpu_of(pointer) < 0) return refuse_range(pointer, bytes);
+    const bool legacy = cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer);
+    TUTTI_TRY((legacy ? export_legacy : export_virtual)(gpu, pointer, bytes, &offer, &start));
     memset(handle, 0, TUTTI_GPU_HANDLE_BYTES);
     memcpy(handle, &offer, sizeof offer);
     *offset = (uint64_t)(uintptr_t)pointer - start;

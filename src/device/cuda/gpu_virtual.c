@@ -170,13 +170,12 @@ void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cud
 
 enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *pointer, size_t bytes)
 {
-    struct tutti_gpu_block block;
     struct cuda_pieces pieces;
     struct cuda_aside aside;
     uint64_t start = 0;
     if (tutti_gpu_of(pointer) == gpu->ordinal) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_block(pointer, &block));
-    if (block.legacy) return TUTTI_OK; /* whoever reaches the device reaches it */
+    if (cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer))
+        return TUTTI_OK; /* whoever reaches the device reaches it */
     TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
     const size_t n = pieces.n, all = pieces_bytes(&pieces);
     enum tutti_status status = cuda_aside_enter(gpu, &aside);
