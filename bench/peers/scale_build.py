@@ -34,6 +34,12 @@ def settings_for(backend, facts) -> dict:
     return {**settings, **(backend.torch_settings(facts) if facts else {"TUTTI_TORCH_ROOT": ""})}
 
 
+def nccl_of(facts) -> str | None:
+    """PyTorch's, which lies where no loader looks."""
+    path = Path(facts.torch_root).parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2" if facts else None
+    return str(path) if path and path.exists() else None
+
+
 def pack(backend, facts, tree: Path) -> None:
     """The package as a folder for PYTHONPATH."""
     files = {**backend.python_files(), **backend.built_files(facts, tree, backend.fingerprint())}
@@ -72,7 +78,7 @@ def main() -> int:
         return 1
     if facts:
         pack(backend, facts, tree)
-    built = {"torch": facts.torch_version if facts else None, "without_torch": why}
+    built = {"torch": facts.torch_version if facts else None, "without_torch": why, "nccl": nccl_of(facts)}
     (tree / "built.json").write_text(json.dumps(built))
     return 0
 

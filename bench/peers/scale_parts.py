@@ -59,13 +59,16 @@ class Scene:
         if not self.library.exists():
             raise Unavailable(f"there is no build in {self.build}")
 
+    def built(self) -> dict:
+        try:
+            return json.loads((self.build / "built.json").read_text())
+        except OSError:
+            return {"torch": None, "without_torch": "it was not built", "nccl": None}
+
     def need_torch(self) -> dict:
         """Variables with which Python finds the PyTorch package."""
         self.need_build()
-        try:
-            built = json.loads((self.build / "built.json").read_text())
-        except OSError:
-            built = {"torch": None, "without_torch": "it was not built"}
+        built = self.built()
         if not built["torch"]:
             raise Unavailable(f"no PyTorch: {built['without_torch']}")
         return {"PYTHONPATH": os.pathsep.join([str(self.build / "python"), str(BENCH)])}
@@ -152,8 +155,7 @@ def ended(why: str, **found) -> dict:
 
 def build(scene: Scene) -> dict:
     why = run(scene, "build", [sys.executable, "-m", "peers.scale_build", scene.build])
-    built = scene.build / "built.json"
-    return ended(why, **(json.loads(built.read_text()) if not why else {}))
+    return ended(why, **(scene.built() if not why else {}))
 
 
 # ---- the contract suite ----
@@ -182,18 +184,22 @@ def visible(devices: list[int]) -> str:
 
 
 def contract(scene: Scene) -> dict:
-    """Worlds of 1, 2, 3, 4 and 8 ranks, on each number of devices."""
+    """Worlds of 1, 2, 3, 4 and 8 ranks on each number of devices; by NCCL of no more ranks than devices."""
     n = scene.need_gpu()
     program = scene.build / "test" / "test_cuda_contract"
     if not program.exists():
         raise Unavailable(f"{program.name} is not built")
-    planned, runs = stages(n), {}
+    planned, runs, nccl = stages(n), {}, scene.built()["nccl"]
+    environment = {"TUTTI_NCCL_LIBRARY": nccl} if nccl else {}
     for i, stage in enumerate(planned):
         until = time.monotonic() + scene.left / (len(planned) - i)
         begun = time.monotonic()
         started = {
             len(devices): start(
-                scene, f"contract_{len(devices)}", [program], {"CUDA_VISIBLE_DEVICES": visible(devices)}
+                scene,
+                f"contract_{len(devices)}",
+                [program],
+                {**environment, "CUDA_VISIBLE_DEVICES": visible(devices)},
             )
             for devices in stage
         }

@@ -136,7 +136,7 @@ class Parts(unittest.TestCase):
         self.out = self.root / "out"
         (self.out / "logs").mkdir(parents=True)
         self.write("lib/libtutti.so", "")
-        self.write("built.json", json.dumps({"torch": "2.11", "without_torch": ""}))
+        self.write("built.json", json.dumps({"torch": "2.11", "without_torch": "", "nccl": "/nccl"}))
         self.write("bin/tutti", '#!/bin/sh\necho \'{"points":[{"out_of_place":{"time_us":4.600,"min_us":4}}]}\'\n')
         self.scene = scale_parts.Scene(self.out, self.root, MACHINE, {}, until=time.monotonic() + 60)
         patch = mock.patch.object(scale_parts, "BENCH", self.root)
@@ -158,7 +158,8 @@ class Parts(unittest.TestCase):
         return "".join(json.dumps(line) + "\n" for line in lines)
 
     def test_contract(self) -> None:
-        script = '#!/bin/sh\n[ "$CUDA_VISIBLE_DEVICES" = 0 ] && exit 0\necho "rank 1: it broke"\nexit 1\n'
+        script = '#!/bin/sh\n[ "$CUDA_VISIBLE_DEVICES,$TUTTI_NCCL_LIBRARY" = 0,/nccl ] && exit 0\n'
+        script += 'echo "rank 1: it broke"\nexit 1\n'
         self.write("test/test_cuda_contract", script)
         found = scale_parts.contract(self.scene)
         self.assertEqual((found["status"], found["why"]), ("failed", "2 GPUs: failed (rank 1: it broke)"))
@@ -195,7 +196,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(scale_parts.training(self.scene)["status"], "failed")
 
     def test_what_is_missing_is_told(self) -> None:
-        self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here"}))
+        self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here", "nccl": None}))
         for name in ("peers", "training", "tune"):
             found = scale.run_part(name, self.scene, 5.0)
             self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch: no torch here"))
