@@ -264,6 +264,49 @@ static void alike_calls_are_one(void **state)
     }
 }
 
+/* ---- works ---- */
+
+/* Each call's own, of a group that is one launch: all are complete when that is over. */
+static void own_works(struct rank *rank)
+{
+    enum { CALLS = 5 };
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_work *works[CALLS] = {NULL};
+    uint32_t got[CALLS * 4], mine[CALLS * 4], all = 0;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, CALLS * 4);
+    if (!words) return;
+    options.stream = g.stream;
+    for (uint32_t i = 0; i < CALLS * 4; i++) mine[i] = i << (8 * rank->index);
+    for (int32_t r = 0; r < rank->n; r++) all |= 1u << (8 * r);
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, mine, sizeof mine));
+    const uint32_t before = exchanges(&g);
+    RANK_CHECK_OK(rank, tutti_group_start());
+    for (uint32_t i = 0; i < CALLS; i++)
+        RANK_CHECK_OK(rank, tutti_all_reduce(words + 4 * i, words + 4 * i, 4, TUTTI_UINT32, TUTTI_SUM, rank->comm,
+                                             &options, i == 2 ? NULL : &works[i]));
+    RANK_CHECK_OK(rank, tutti_group_end(NULL));
+    for (uint32_t i = 0; i < CALLS; i++) {
+        if (i == 2) continue;
+        RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+        tutti_work_free(works[i]);
+    }
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, got, words, sizeof got));
+    for (uint32_t i = 0; i < CALLS * 4; i++) RANK_CHECK(rank, got[i] == i * all);
+    RANK_CHECK(rank, exchanges(&g) == before + 1);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_gpu_free(g.gpu, words);
+    close_rank(&g);
+}
+
+static void works_of_calls(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 2, .forked = true};
+    assert_int_equal(ranks_run(&config, own_works), 0);
+}
+
 /* ---- failures ---- */
 
 struct wrong {
@@ -320,6 +363,7 @@ int main(void)
         cmocka_unit_test(larger_calls),
         cmocka_unit_test(calls_that_depend),
         cmocka_unit_test(replays),
+        cmocka_unit_test(works_of_calls),
         cmocka_unit_test(groups_that_differ),
         cmocka_unit_test(who_does_not_come),
         cmocka_unit_test(any_calls_of_threads),
