@@ -7,10 +7,13 @@
 #include "../contract/contract.h"
 #include "gpu_ranks.h"
 
+#include "backend/cuda.h"
 #include "comm/device_host.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint32_t worlds[] = {1, 2, 3, 4, 8};
@@ -19,16 +22,27 @@ enum { N_WORLDS = sizeof worlds / sizeof worlds[0] };
 struct suite {
     const struct contract_case *cases;
     size_t n;
-    uint32_t first, step; /* of the cases of each world: every step-th, from the first on */
-    const char *gpu;      /* the option */
-    size_t most;          /* elements of a block; the stand-in is slow */
-    _Atomic size_t *ran;  /* on devices, by rank 0; of threads alone */
+    uint32_t first, step;        /* of the cases of each world: every step-th, from the first on */
+    const char *gpu;             /* the option */
+    size_t most;                 /* elements of a block; the stand-in is slow */
+    _Atomic size_t *ran;         /* on devices, by rank 0; of threads alone */
+    enum cuda_protocol protocol; /* of the method that is forced: */
+    _Atomic size_t *by_it;       /* calls that ended with it; NULL: none is */
+    uint32_t most_ranks;         /* 0: any */
 };
 
 static bool is_mine(const struct suite *suite, const struct rank *rank, const struct contract_case *c, size_t *count)
 {
     if (worlds[c->at[RANKS] % N_WORLDS] != (uint32_t)rank->n || contract_sizes[c->at[SIZE]] > suite->most) return false;
     return (*count)++ % suite->step == suite->first;
+}
+
+/* What the last launch was, where a method is forced. */
+static void count_method(const struct suite *suite, const struct rank *rank)
+{
+    if (!suite->by_it) return;
+    const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
+    if (backend->step.act == CUDA_LAUNCH && backend->step.protocol == suite->protocol) ++*suite->by_it;
 }
 
 static void run_suite(struct rank *rank)
@@ -48,9 +62,11 @@ static void run_suite(struct rank *rank)
         c.mapped = c.seed >> 5;
         contract_run(rank, &c, NULL);
         if (suite->ran && rank->index == 0) ++*suite->ran;
+        count_method(suite, rank);
     }
     if (rank->failure[0]) return;
-    RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0); /* devices did it all */
+    if (strcmp(suite->gpu, "cuda") == 0) /* devices did it all; NCCL lacks types and operations */
+        RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     contract_memory_fini(&memory, rank->comm);
     tutti_comm_destroy(rank->comm);
@@ -62,6 +78,7 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
 {
     const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
     for (uint32_t w = 0; w < N_WORLDS; w++) {
+        if (suite->most_ranks && worlds[w] > suite->most_ranks) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -107,31 +124,60 @@ static void chosen_processes(void **state)
     chosen(true);
 }
 
-/* Each method has the calls that it can carry out; the others go where they would. */
+/* Each method has the calls that it can carry out, of which there are some; the others go where they would. Copy
+ * engines need windows: engines_test.c, sizes_test.c. */
 static void every_method(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"lines", "sentinel", "sentinel2", "tiles", "tiles2", "engines"};
+    static const struct {
+        const char *name;
+        enum cuda_protocol protocol;
+    } methods[] = {{"lines", CUDA_LINES},
+                   {"sentinel", CUDA_SENTINEL},
+                   {"sentinel2", CUDA_SENTINEL2},
+                   {"tiles", CUDA_TILES},
+                   {"tiles2", CUDA_TILES}};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
     assert_non_null(cases);
     for (uint32_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        _Atomic size_t by_it = 0;
         struct suite suite = {.cases = cases,
                               .n = n,
                               .first = m % 2,
                               .step = gpu_ranks_stand_in() ? 4 : 1,
                               .gpu = "cuda",
-                              .most = most()};
+                              .most = most(),
+                              .protocol = methods[m].protocol,
+                              .by_it = &by_it};
         if (suite.step == 1) suite.first = 0;
-        run_worlds(&suite, false, methods[m]);
+        run_worlds(&suite, false, methods[m].name);
+        if (by_it == 0) fail_msg("no call went by %s", methods[m].name);
     }
+    free(cases);
+}
+
+/* NVIDIA's library, which wants a GPU for each rank. */
+static void by_nccl(void **state)
+{
+    (void)state;
+    const char *named = getenv("TUTTI_NCCL_LIBRARY");
+    void *library = gpu_ranks_stand_in() ? NULL : dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) skip();
+    dlclose(library);
+    size_t n;
+    struct contract_case *cases = contract_pairs(test_seed() + 35, &n);
+    assert_non_null(cases);
+    struct suite suite = {
+        .cases = cases, .n = n, .step = 1, .gpu = "nccl", .most = most(), .most_ranks = gpu_ranks_devices()};
+    run_worlds(&suite, true, "");
     free(cases);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads),
-                                       cmocka_unit_test(every_method)};
+                                       cmocka_unit_test(by_nccl), cmocka_unit_test(every_method)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
