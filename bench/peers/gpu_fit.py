@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 Point = tuple  # bytes pushed, nanoseconds
 FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
-LEAST, MOST = 0.1, 1e7
+RANGES = {"ns": (1.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as cuda_speed.h has them, or narrower
 MEET_NS = 2500.0  # of a meeting: what engines take beyond copies can not be told apart from it
 NEARLY = 1.01  # so little is not worth more blocks
 
@@ -49,7 +49,12 @@ def fit(lines: list[dict], n: int) -> dict[str, float]:
     blocks = fewest_blocks(lines)
     if blocks:
         found["blocks"] = blocks
-    return {name: min(max(value, 1.0 if name.endswith("_ns") else LEAST), MOST) for name, value in found.items()}
+    return {name: within(name, value) for name, value in found.items()}
+
+
+def within(name: str, value: float) -> float:
+    low, high = RANGES[name.rpartition("_")[2]]
+    return min(max(value, low), high)
 
 
 def fit_slots(lines: list[dict], n: int) -> dict[str, float]:

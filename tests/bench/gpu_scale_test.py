@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -355,6 +356,15 @@ class Fit(unittest.TestCase):
         self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@32": 9, "tiles@64": 9, "tiles@128": 9})), 64)
         self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@64": 12, "tiles@128": 9})), 128)
         self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
+
+    def test_the_library_takes_what_is_found(self) -> None:
+        header = (ROOT / "src" / "backend" / "cuda_speed.h").read_text()
+        rows = re.findall(r"X\((\w+), ([0-9.e]+), ([0-9.e]+), \"", header)
+        ranges = {name: (float(low), float(high)) for name, low, high in rows}
+        self.assertLessEqual({*self.SPEED, "blocks"}, set(ranges))
+        for name, (low, high) in ranges.items():
+            for value in (-1e9, 1e-3, 1e12):
+                self.assertTrue(low <= gpu_fit.within(name, value) <= high, name)
 
     def test_tuner(self) -> None:
         cases = [(op, size) for op in gpu_fit.FOLDS + gpu_fit.MOVES for size in (KIB, MIB)]
