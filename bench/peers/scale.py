@@ -44,11 +44,11 @@ class Share:
 
 
 SHARES = (
-    Share("build", 110),
+    Share("build", 130),
     Share("contract", 80),
-    Share("peers", 120),
-    Share("training", 45),
-    Share("cpu", 95),
+    Share("peers", 115),
+    Share("training", 40),
+    Share("cpu", 85),
     Share("tune", 25),
 )
 

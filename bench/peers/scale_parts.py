@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -66,11 +67,18 @@ class Scene:
             return {"torch": None, "without_torch": "it was not built", "nccl": None}
 
     def need_torch(self) -> dict:
+        """Variables for programs that call the library by ctypes, beside PyTorch."""
+        self.need_build()
+        if not importlib.util.find_spec("torch"):
+            raise Unavailable(f"no PyTorch in {sys.executable}")
+        return {"PYTHONPATH": str(BENCH)}
+
+    def need_package(self) -> dict:
         """Variables with which Python finds the PyTorch package."""
         self.need_build()
         built = self.built()
         if not built["torch"]:
-            raise Unavailable(f"no PyTorch: {built['without_torch']}")
+            raise Unavailable(f"no PyTorch package: {built['without_torch']}")
         return {"PYTHONPATH": os.pathsep.join([str(self.build / "python"), str(BENCH)])}
 
 
@@ -254,7 +262,7 @@ def draw(scene: Scene, lines: list[dict]) -> None:
 
 def training(scene: Scene) -> dict:
     n = scene.need_gpu()
-    environment = scene.need_torch()
+    environment = scene.need_package()
     path = scene.out / "training.json"
     path.unlink(missing_ok=True)
     command = [sys.executable, BENCH / "torch_peers.py", "--device", "cuda", "--ranks", n, "--json", path]

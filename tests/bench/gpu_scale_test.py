@@ -140,9 +140,10 @@ class Parts(unittest.TestCase):
         self.write("built.json", json.dumps({"torch": "2.11", "without_torch": "", "nccl": "/nccl"}))
         self.write("bin/tutti", '#!/bin/sh\necho \'{"points":[{"out_of_place":{"time_us":4.600,"min_us":4}}]}\'\n')
         self.scene = scale_parts.Scene(self.out, self.root, MACHINE, {}, until=time.monotonic() + 60)
-        patch = mock.patch.object(scale_parts, "BENCH", self.root)
-        patch.start()
-        self.addCleanup(patch.stop)
+        there = mock.patch("importlib.util.find_spec", lambda name: name)
+        for patch in (mock.patch.object(scale_parts, "BENCH", self.root), there):
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -198,9 +199,11 @@ class Parts(unittest.TestCase):
 
     def test_what_is_missing_is_told(self) -> None:
         self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here", "nccl": None}))
-        for name in ("peers", "training", "tune"):
-            found = scale.run_part(name, self.scene, 5.0)
-            self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch: no torch here"))
+        found = scale.run_part("training", self.scene, 5.0)
+        self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch package: no torch here"))
+        with mock.patch("importlib.util.find_spec", lambda _name: None):
+            for name in ("peers", "tune"):
+                self.assertIn("no PyTorch in ", scale.run_part(name, self.scene, 5.0)["why"])
         self.assertEqual(scale.run_part("contract", self.scene, 5.0)["why"], "test_cuda_contract is not built")
         (self.root / "lib" / "libtutti.so").unlink()
         self.assertIn("there is no build", scale.run_part("cpu", self.scene, 5.0)["why"])
