@@ -148,7 +148,8 @@ struct cuda_log {
     struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
     struct cuda_entry entries[CUDA_LOG_ENTRIES];
 };
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call);
+/* by_engines: by copy engines, since its buffers are in a window; if so, they are on all ranks. */
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool by_engines);
 void cuda_log_message(struct cuda_letters *pair, size_t bytes);
 /* The last entry as a board; false: it has called nothing. */
 bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#define ENGINES UINT64_C(0x656e67696e6573)
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 #define STORE(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
 
@@ -21,18 +22,19 @@ static bool is_kept(const struct cuda_log *log, uint64_t i)
     return LOAD(log->n) < i + CUDA_LOG_ENTRIES;
 }
 
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call)
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool by_engines)
 {
     const struct tutti_call_info *info = &call->info;
+    uint64_t signature = info->signature ^ (by_engines ? tutti_mix64(ENGINES) : 0);
     uint64_t n = LOAD(log->n), before = n > 0 ? LOAD(entry_of(log, n - 1)->hash) : 0;
     struct cuda_entry *entry = &log->entries[n % CUDA_LOG_ENTRIES];
     atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: is_kept */
     STORE(entry->seq, call->seq);
-    STORE(entry->signature, info->signature);
+    STORE(entry->signature, signature);
     STORE(entry->call, tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype, (uint32_t)info->op, info->root));
     STORE(entry->count, info->count);
     STORE(entry->timeout_ns, info->timeout_ns);
-    STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(info->signature ^ tutti_mix64(call->seq))));
+    STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(signature ^ tutti_mix64(call->seq))));
     atomic_store_explicit(&log->n, n + 1, memory_order_release);
 }
 

@@ -161,6 +161,36 @@ static void run(struct rank *rank)
     gpu_rank_close(&s.g);
 }
 
+/* Rank 1's output is in no window: the others would wait for copies that it never makes. */
+static void leave_the_window(struct rank *rank)
+{
+    struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
+    struct tutti_error error = {0};
+    size_t words = SHARD * (size_t)rank->n;
+    if (!gpu_rank_open(rank, &s.g)) return;
+    s.options.stream = s.g.stream;
+    s.options.algorithm = rank->index == 1 ? "cuda:tiles" : "cuda:engines"; /* as long calls go by themselves */
+    s.in = (float *)gpu_rank_words(&s.g, 2 * words);
+    if (!s.in) return;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, words * sizeof(float), (void **)&s.out));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, words * sizeof(float), &s.window));
+    float *out = rank->index == 1 ? s.in + words : s.out;
+    enum tutti_status status = tutti_all_gather(s.in, out, SHARD, TUTTI_FLOAT32, rank->comm, &s.options, NULL);
+    if (status == TUTTI_OK) (void)tutti_gpu_stream_sync(s.g.gpu, s.g.stream);
+    while (status == TUTTI_OK) status = tutti_comm_state(rank->comm, &error); /* until the run's deadline */
+    if (error.status == TUTTI_OK) error = *tutti_last_error();
+    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH && strstr(error.text, "with another algorithm"));
+    tutti_window_destroy(s.window);
+    tutti_gpu_free(s.g.gpu, s.in);
+}
+
+static void windows_that_differ(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 2, .forked = true};
+    assert_int_equal(ranks_run(&config, leave_the_window), 0);
+}
+
 static void engines(void **state)
 {
     (void)state;
@@ -173,6 +203,6 @@ static void engines(void **state)
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(engines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(engines), cmocka_unit_test(windows_that_differ)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
