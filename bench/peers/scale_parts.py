@@ -32,6 +32,10 @@ class Unavailable(Exception):
     """A part can not run here; the text says why."""
 
 
+def path_of(*folders: Path) -> str:
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @dataclass
 class Scene:
     """Where parts run, and what they know of one another."""
@@ -71,7 +75,7 @@ class Scene:
         self.need_build()
         if not importlib.util.find_spec("torch"):
             raise Unavailable(f"no PyTorch in {sys.executable}")
-        return {"PYTHONPATH": str(BENCH)}
+        return {"PYTHONPATH": path_of(BENCH)}
 
     def need_package(self) -> dict:
         """Variables with which Python finds the PyTorch package."""
@@ -79,7 +83,7 @@ class Scene:
         built = self.built()
         if not built["torch"]:
             raise Unavailable(f"no PyTorch package: {built['without_torch']}")
-        return {"PYTHONPATH": os.pathsep.join([str(self.build / "python"), str(BENCH)])}
+        return {"PYTHONPATH": path_of(self.build / "python", BENCH)}
 
 
 # ---- programs with a deadline ----
