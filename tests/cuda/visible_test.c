@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { DEVICES_MOST = 16, COUNT = 5000, LIST_MOST = 1024 };
 
@@ -148,10 +150,25 @@ static void none_reaches_another(void **state)
     run((struct scene){.all = true, .apart = true});
 }
 
+static void nobody_sees_any(void **state)
+{
+    int status = -1;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", "", 1);
+        const char *why = tutti_gpu_absence();
+        _exit(!why || !strstr(why, "sees no device; CUDA_VISIBLE_DEVICES is empty") || tutti_gpu_count() != 0);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_sees_its_own), cmocka_unit_test(each_counts_from_its_own),
-                                       cmocka_unit_test(none_reaches_another)};
+                                       cmocka_unit_test(none_reaches_another), cmocka_unit_test(nobody_sees_any)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

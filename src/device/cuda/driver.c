@@ -98,10 +98,11 @@ static void absence_from(int result, const char *call)
     snprintf(absence, sizeof absence, "the CUDA driver does not start: %s", tutti_last_error()->text);
 }
 
-static bool devices_find(void)
+/* init: what it came back with. Without a device it has not made the driver ready for questions. */
+static bool devices_find(int init)
 {
     int n = 0;
-    const int result = driver.device_count(&n);
+    const int result = init == CUDA_RESULT_OK ? driver.device_count(&n) : init;
     if (result != CUDA_RESULT_OK && result != CUDA_RESULT_NO_DEVICE)
         return absence_from(result, "cuDeviceGetCount"), false;
     driver.n_devices = result == CUDA_RESULT_OK && n > 0 ? (uint32_t)n : 0;
@@ -133,7 +134,7 @@ static bool driver_start(void *library)
     driver.standin_kernels = dlsym(library, "tutti_standin_kernels");
     const int result = driver.init(0);
     if (result != CUDA_RESULT_OK && result != CUDA_RESULT_NO_DEVICE) return absence_from(result, "cuInit"), false;
-    return devices_find();
+    return devices_find(result);
 }
 
 /* Under the lock, the first time. */
