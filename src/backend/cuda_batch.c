@@ -42,8 +42,7 @@ static double alone_ns(const struct cuda_place *place, const struct tutti_backen
 }
 
 /* The run as a call of so many units, of which so many bytes are used; HUGE_VAL: it is too long, or there are no
- * kernels.
- */
+ * kernels. */
 static double fused_ns(const struct cuda_place *place, size_t units, size_t bytes, struct cuda_run *run)
 {
     static const struct {

@@ -27,20 +27,14 @@ CUDA_DEVICE uint32_t cuda_segment_of(const struct cuda_batch &batch, uint32_t un
     return found;
 }
 
-/* Of any unit that the batch has. */
-CUDA_DEVICE struct cuda_place_of_unit cuda_find_unit(const struct cuda_batch &batch, uint32_t unit)
-{
-    const uint32_t s = cuda_segment_of(batch, unit);
-    const struct cuda_segment &segment = batch.segments[s];
-    return cuda_place_of_unit{segment.in, segment.out, segment.bytes, (uint64_t)16 * (unit - batch.first[s])};
-}
-
 /* Of this thread's unit u. */
-CUDA_DEVICE struct cuda_place_of_unit cuda_find_own_unit(const struct cuda_batch &batch, uint32_t u)
+CUDA_DEVICE struct cuda_place_of_unit cuda_find_unit(const struct cuda_batch &batch, uint32_t u)
 {
     const uint32_t unit = (cuda_block() * batch.units + u) * cuda_threads() + cuda_thread();
     if (unit < batch.begin || unit >= batch.end) return cuda_place_of_unit{nullptr, nullptr, 0, 0};
-    return cuda_find_unit(batch, unit);
+    const uint32_t s = cuda_segment_of(batch, unit);
+    const struct cuda_segment &segment = batch.segments[s];
+    return cuda_place_of_unit{segment.in, segment.out, segment.bytes, (uint64_t)16 * (unit - batch.first[s])};
 }
 
 /* A segment's parts, as those of an exchange of which one unit is looked at. */
@@ -90,24 +84,24 @@ CUDA_DEVICE bool cuda_batch_receive(const struct cuda_segment_parts &x, struct c
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
 CUDA_DEVICE void cuda_run_batch(const struct cuda_batch &batch)
 {
-    const struct cuda_place_of_unit only = cuda_find_own_unit(batch, 0);
-    const struct cuda_segment_parts first =
-        cuda_parts_at(batch, cuda_find_unit(batch, cuda_block() * batch.units * cuda_threads())); /* of the block */
+    const struct cuda_place_of_unit only = cuda_find_unit(batch, 0);
+    const struct cuda_place_of_unit some = {nullptr, nullptr, 1, 0}; /* no block is without a unit */
+    const struct cuda_segment_parts block = cuda_parts_at(batch, some);
     cuda_words own = {0, 0, 0, 0};
     cuda_follow_launch();
     struct cuda_turn turn = cuda_turn_begin(batch.call);
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_own_unit(batch, u);
+        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_unit(batch, u);
         cuda_send_unit<Wire, R, MOST, CHUNK, false>(cuda_parts_at(batch, place), &turn, u, &own);
     }
-    cuda_turn_tell(first, turn, first.unit_at);
+    cuda_turn_tell(block, turn, 0);
     if (turn.failed) return;
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_own_unit(batch, u);
+        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_unit(batch, u);
         if (!cuda_batch_receive<Wire, R, MOST, CHUNK>(cuda_parts_at(batch, place), &turn, u, own)) return;
     }
     if (batch.end < batch.first[CUDA_SEGMENTS]) return;
-    cuda_turn_count<MOST>(first, turn, first.unit_at);
+    cuda_turn_count<MOST>(block, turn, 0);
     cuda_turn_end(batch.call, turn);
 }
 
