@@ -62,7 +62,6 @@ static void add_step(struct making *m, const struct tutti_step *from)
                                   .dst_buffer = buffer_of(from->dst_buffer)};
     step.act = sends ? CUDA_PLAN_SEND : receives ? CUDA_PLAN_RECV : CUDA_PLAN_LOCAL;
     if (from->op == TUTTI_STEP_RECV_REDUCE || from->op == TUTTI_STEP_REDUCE) step.flags |= CUDA_PLAN_FOLDS;
-    if (from->flags & TUTTI_STEP_LEFT) step.flags |= CUDA_PLAN_LEFT;
     if (from->flags & TUTTI_STEP_SRC_INPUT) step.flags |= CUDA_PLAN_SRC_INPUT;
     if (from->flags & TUTTI_STEP_DST_INPUT) step.flags |= CUDA_PLAN_OLD_INPUT;
     add(m, step, sends ? from->peer : receives ? CUDA_MAX_RANKS + from->peer : UINT32_MAX);

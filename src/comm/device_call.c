@@ -184,6 +184,8 @@ enum tutti_status tutti_request_choose_device(struct tutti_request *request)
     struct tutti_comm *comm = request->comm;
     struct tutti_backend_call call;
     if (request->route != TUTTI_ROUTE_DEVICE) return TUTTI_OK;
+    request->device = NULL; /* what a recorded call was once given */
+    request->algorithm = NULL;
     if (request->type != TUTTI_REQUEST_SEND && request->source == TUTTI_ANY_SOURCE &&
         request->type != TUTTI_REQUEST_COLLECTIVE)
         return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED,

@@ -13,12 +13,11 @@
 constexpr uint32_t cuda_plan_pass = cuda_plan_movers * CUDA_WARP * 16;   /* bytes that movers move at once */
 template <class R> constexpr uint32_t cuda_plan_held = R::moves ? 4 : 2; /* units that a thread has on their way */
 
-template <class R>
-CUDA_DEVICE cuda_words cuda_plan_fold(const struct cuda_call &call, uint32_t flags, cuda_words unit, cuda_words old)
+template <class R> CUDA_DEVICE cuda_words cuda_plan_fold(const struct cuda_call &call, cuda_words old, cuda_words unit)
 {
     typename R::total total;
-    R::first(&total, flags & CUDA_PLAN_LEFT ? unit : old);
-    R::next(&total, flags & CUDA_PLAN_LEFT ? old : unit, call.op);
+    R::first(&total, old);
+    R::next(&total, unit, call.op);
     return R::result(total, 0);
 }
 
@@ -29,7 +28,7 @@ CUDA_DEVICE cuda_words cuda_plan_combine(const struct cuda_call &call, uint32_t 
     if constexpr (!R::moves) {
         if (call.scales && (flags & CUDA_PLAN_SRC_INPUT)) unit = R::scale(unit, call.factor);
         if (call.scales && (flags & CUDA_PLAN_OLD_INPUT)) old = R::scale(old, call.factor);
-        if (flags & CUDA_PLAN_FOLDS) return cuda_plan_fold<R>(call, flags, unit, old);
+        if (flags & CUDA_PLAN_FOLDS) return cuda_plan_fold<R>(call, old, unit);
         if (flags & CUDA_PLAN_DIVIDES) {
             typename R::total total;
             R::first(&total, unit);
@@ -68,7 +67,7 @@ CUDA_DEVICE void cuda_plan_do_whole(const struct cuda_call &call, const struct c
         {
             const uint32_t at = begin + u * cuda_plan_pass;
             if constexpr (!R::moves) {
-                if (job.old) units[u] = cuda_plan_fold<R>(call, job.flags, units[u], olds[u]);
+                if (job.old) units[u] = cuda_plan_fold<R>(call, olds[u], units[u]);
             }
             if (at < bytes) cuda_write_words(job.dst + at, units[u]);
         }

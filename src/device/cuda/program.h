@@ -39,11 +39,10 @@ enum cuda_plan_buffer {
     CUDA_PLAN_KEPT, /* a private copy of IN where this is one with the output; else IN itself */
 };
 enum cuda_plan_flag {
-    CUDA_PLAN_FOLDS = 1,     /* dst = old op src */
-    CUDA_PLAN_LEFT = 2,      /* dst = src op old */
-    CUDA_PLAN_SRC_INPUT = 4, /* src is read from the user's input, */
-    CUDA_PLAN_OLD_INPUT = 8, /* old is */
-    CUDA_PLAN_DIVIDES = 16,  /* dst = src / divisor; nothing where that is 0 */
+    CUDA_PLAN_FOLDS = 1,     /* dst = old op src: all operations of kernels commute, bit by bit */
+    CUDA_PLAN_SRC_INPUT = 2, /* src is read from the user's input, */
+    CUDA_PLAN_OLD_INPUT = 4, /* old is */
+    CUDA_PLAN_DIVIDES = 8,   /* dst = src / divisor; nothing where that is 0 */
 };
 
 struct cuda_plan_step {
