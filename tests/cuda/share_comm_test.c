@@ -6,57 +6,19 @@
 #include "test.h"
 
 #include "../contract/contract.h"
+#include "descriptors.h"
 #include "gpu_ranks.h"
 #include "segment.h"
 
 #include "comm/device.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 enum { COUNT = 40000, PIECES = 3, ROUNDS = 3, OFFSET = 4096, VICTIM = 1 };
-
-/* ---- descriptors ---- */
-
-/* Those that are open, or, with `offers`, the tables of what is exported. -1: that can not be seen. */
-static int count_descriptors(bool offers)
-{
-    int n = 0;
-    DIR *all = opendir("/proc/self/fd");
-    if (!all) return -1;
-    for (struct dirent *one; (one = readdir(all));) {
-        char path[64], name[128] = "";
-        snprintf(path, sizeof path, "/proc/self/fd/%.20s", one->d_name);
-        if (readlink(path, name, sizeof name - 1) < 0) continue;
-        n += !offers || strncmp(name, "/memfd:tutti ", 13) == 0;
-    }
-    closedir(all);
-    return n;
-}
-
-static bool forbid_taking(void)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {TUTTI_ARRAY_LEN(code), code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 /* ---- calls ---- */
 
@@ -121,7 +83,7 @@ static void windowed(struct scene *s, uint32_t round)
     struct rank *rank = s->g.rank;
     struct tutti_window *window = NULL;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->base + OFFSET, PIECES * s->piece - OFFSET, &window));
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     check_window(s, window);
     if (!rank->failure[0]) check_calls(s, round);
     if (rank->failure[0]) return;
@@ -169,11 +131,11 @@ static void on_segments(struct scene *s)
     for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) {
         check_calls(s, round);
         if (!rank->failure[0]) windowed(s, round);
-        if (round == 0) n_before = count_descriptors(false);
+        if (round == 0) n_before = descriptors_open();
     }
     if (rank->failure[0]) return;
     const bool alone = !((const struct plan *)rank->arg)->threads; /* others open and close what they need */
-    RANK_CHECK(rank, !alone || (count_descriptors(false) == n_before && n_before > 0));
+    RANK_CHECK(rank, !alone || (descriptors_open() == n_before && n_before > 0));
     segment_close(&segment);
 }
 
@@ -192,7 +154,7 @@ static void all_memory(struct rank *rank)
     struct scene s;
     if (!scene_open(rank, &s)) return;
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n > 0);
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     on_segments(&s);
     if (!rank->failure[0]) on_own(&s);
     if (!rank->failure[0]) scene_close(&s);
@@ -205,17 +167,17 @@ static void none_can_be_had(struct rank *rank)
     struct scene s;
     struct segment segment;
     struct tutti_window *window = NULL;
-    if (plan->forbidden && rank->index == 0) RANK_CHECK(rank, forbid_taking());
+    if (plan->forbidden && rank->index == 0) RANK_CHECK(rank, descriptors_forbid(SYS_pidfd_getfd, EPERM));
     if (!scene_open(rank, &s)) return;
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n == 0);
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     if (!segment_open(&segment, s.g.gpu, PIECES, true)) return;
     place(&s, segment.base, segment.piece);
     check_calls(&s, 1);
     if (rank->failure[0]) return;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "window_create",
                      tutti_window_create(rank->comm, s.base, 4096, &window));
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     segment_close(&segment);
     scene_close(&s);
 }
@@ -228,12 +190,12 @@ static void windows_can_not_be_had(struct rank *rank)
     struct tutti_window *window = NULL;
     if (!scene_open(rank, &s)) return;
     RANK_CHECK(rank, rank->comm->device->n > 0);
-    if (rank->index == 0) RANK_CHECK(rank, forbid_taking());
+    if (rank->index == 0) RANK_CHECK(rank, descriptors_forbid(SYS_pidfd_getfd, EPERM));
     if (!segment_open(&segment, s.g.gpu, PIECES, true)) return;
     place(&s, segment.base, segment.piece);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, rank->index == 0 ? "permission to trace" : "",
                      tutti_window_create(rank->comm, s.base, 4096, &window));
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     check_calls(&s, 2);
     if (rank->failure[0]) return;
     segment_close(&segment);
@@ -272,7 +234,7 @@ static void one_dies(struct rank *rank)
     windowed(&s, 5);
     memcpy(rank->failure, again.failure, sizeof rank->failure);
     if (rank->failure[0]) return;
-    RANK_CHECK(rank, count_descriptors(true) == 0);
+    RANK_CHECK(rank, descriptors_offered() == 0);
     s.g.rank = rank;
     scene_close(&s);
 }
@@ -302,7 +264,7 @@ static void any_order(struct rank *rank)
             }
             RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
         }
-        RANK_CHECK(rank, count_descriptors(true) == 0);
+        RANK_CHECK(rank, descriptors_offered() == 0);
     }
 }
 

@@ -5,25 +5,18 @@
 
 #include "test.h"
 
+#include "descriptors.h"
 #include "device/cuda/share.h"
 #include "segment.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 enum { SKIPPED = 77, OFFSET = 4321, ROUNDS = 5, DEADLINE_S = 100 };
 
@@ -97,16 +90,6 @@ static void run_pair(void (*exporter)(struct side *side), void (*importer)(struc
 }
 
 /* ---- what they do ---- */
-
-static int count_descriptors(void)
-{
-    int n = 0;
-    DIR *all = opendir("/proc/self/fd");
-    CHECK(all != NULL);
-    while (readdir(all)) n++;
-    closedir(all);
-    return n;
-}
 
 static unsigned char byte_at(size_t i, unsigned seed)
 {
@@ -182,7 +165,7 @@ static void export_both_ways(struct side *side)
         struct memory m;
         memory_open(side, &m);
         put(side, m.at, m.bytes, (unsigned)round);
-        if (round == 1) before = count_descriptors(); /* the driver opens what it needs once */
+        if (round == 1) before = descriptors_open(); /* the driver opens what it needs once */
         struct offer offer = offer_of(side, &m);
         const size_t bytes = range(&m);
         tell(side, &bytes, sizeof bytes);
@@ -190,7 +173,7 @@ static void export_both_ways(struct side *side)
         meet(side); /* it has imported and changed it */
         tutti_gpu_unexport(offer.handle);
         tutti_gpu_unexport(offer.handle);
-        if (round > 0) CHECK(count_descriptors() == before);
+        if (round > 0) CHECK(descriptors_open() == before);
         meet(side); /* it still has it */
         expect(side, m.at + OFFSET, bytes, (unsigned)round + 100);
         meet(side); /* it has no more */
@@ -207,7 +190,7 @@ static void import_both_ways(struct side *side)
         void *mapped, *again;
         hear(side, &bytes, sizeof bytes);
         hear(side, &offer, sizeof offer);
-        if (round == 1) before = count_descriptors();
+        if (round == 1) before = descriptors_open();
         CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &mapped));
         CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &again));
         CHECK(mapped == again);
@@ -224,7 +207,7 @@ static void import_both_ways(struct side *side)
         meet(side);
         expect(side, at, bytes, (unsigned)round + 100);
         tutti_gpu_unimport(side->gpu, mapped);
-        if (round > 0 && source != LEGACY) CHECK(count_descriptors() == before);
+        if (round > 0 && source != LEGACY) CHECK(descriptors_open() == before);
         CHECK(tutti_gpu_of(mapped) == -1);
         meet(side);
     }
@@ -283,12 +266,12 @@ static void import_and_stay(struct side *side)
     else
         meet(side);
     expect(side, (char *)mapped + offer.offset, bytes, 7); /* as long as somebody has it, it is there */
-    const int before = count_descriptors();
+    const int before = descriptors_open();
     CHECK(tutti_gpu_import(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
-    CHECK(count_descriptors() == before);
+    CHECK(descriptors_open() == before);
     tutti_gpu_unimport(side->gpu, mapped);
-    CHECK(count_descriptors() <= before);
+    CHECK(descriptors_open() <= before);
     if (!killed) meet(side);
 }
 
@@ -322,27 +305,15 @@ static void export_and_lie(struct side *side)
     memory_close(side, &m);
 }
 
-static bool forbid(uint32_t call, uint32_t error)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {TUTTI_ARRAY_LEN(code), code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 static void refused(struct side *side, const struct cuda_offer *offer, const char *why)
 {
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES] = {0};
     void *mapped = NULL;
     memcpy(handle, offer, sizeof *offer);
-    const int before = count_descriptors();
+    const int before = descriptors_open();
     CHECK(tutti_gpu_import(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, why) && !mapped);
-    CHECK(count_descriptors() == before);
+    CHECK(descriptors_open() == before);
 }
 
 static void import_in_vain(struct side *side)
@@ -366,9 +337,9 @@ static void import_in_vain(struct side *side)
     wrong = offer, wrong.by.descriptors.pid = getpid();
     refused(side, &wrong, "not there");
     meet(side);
-    CHECK(forbid(SYS_pidfd_getfd, EPERM));
+    CHECK(descriptors_forbid(SYS_pidfd_getfd, EPERM));
     refused(side, &offer, "permission to trace");
-    CHECK(forbid(SYS_pidfd_open, ENOSYS));
+    CHECK(descriptors_forbid(SYS_pidfd_open, ENOSYS));
     refused(side, &offer, "Function not implemented");
     meet(side);
 }
@@ -387,7 +358,7 @@ static void export_in_vain(struct side *side)
     uint64_t offset;
     struct segment secret;
     void *pooled = NULL, *plain = NULL;
-    const int before = count_descriptors();
+    const int before = descriptors_open();
     CHECK(segment_open(&secret, side->gpu, 2, false));
     CHECK(tutti_gpu_export(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "without a type for descriptors"));
@@ -406,7 +377,7 @@ static void export_in_vain(struct side *side)
     CHECK(tutti_gpu_export(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_gpu_export(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
     tutti_gpu_free(side->gpu, plain);
-    CHECK(count_descriptors() == before || !pooled);
+    CHECK(descriptors_open() == before || !pooled);
 }
 
 static void nothing(struct side *side)
