@@ -201,7 +201,7 @@ def contract(scene: Scene) -> dict:
     program = scene.build / "test" / "test_cuda_contract"
     if not program.exists():
         raise Unavailable(f"{program.name} is not built")
-    planned, runs, nccl = stages(n), {}, scene.built()["nccl"]
+    planned, runs, nccl = stages(n), {}, scene.built().get("nccl")
     environment = {"TUTTI_NCCL_LIBRARY": nccl} if nccl else {}
     for i, stage in enumerate(planned):
         until = time.monotonic() + scene.left / (len(planned) - i)
