@@ -217,6 +217,7 @@ struct wrong {
     enum tutti_status status;
     const char *says;
     enum tutti_status (*act)(struct gpu_rank *g, uint32_t *words);
+    uint64_t timeout_ns; /* from here on: opening takes a while */
 };
 
 static void go_wrong(struct rank *rank)
@@ -229,6 +230,7 @@ static void go_wrong(struct rank *rank)
     if (!words) return;
     RANK_CHECK_OK(rank, call(&g, rank->comm, words, 100));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    tutti_comm_set_timeout(rank->comm, wrong->timeout_ns);
     enum tutti_status status = wrong->act(&g, words);
     if (status == TUTTI_OK) status = outcome(&g, rank->comm, &error);
     if (error.status == TUTTI_OK) error = *tutti_last_error();
@@ -294,31 +296,31 @@ static enum tutti_status abort_a_replay(struct gpu_rank *g, uint32_t *words)
     return TUTTI_OK;
 }
 
-static void run_wrong(uint64_t timeout_ns, struct wrong wrong)
+static void run_wrong(struct wrong wrong)
 {
-    struct ranks_config config = {.n = 2, .forked = true, .timeout_ns = timeout_ns, .deadline_s = 60, .arg = &wrong};
+    struct ranks_config config = {.n = 2, .forked = true, .deadline_s = 60, .arg = &wrong};
     assert_int_equal(ranks_run(&config, go_wrong), 0);
 }
 
 static void deadlines(void **state)
 {
     (void)state;
-    run_wrong(UINT64_C(1000000000), (struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away});
-    run_wrong(UINT64_C(1000000000), (struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without});
-    run_wrong(UINT64_C(20000000000),
-              (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two});
+    run_wrong((struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away, UINT64_C(1000000000)});
+    run_wrong((struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without, UINT64_C(1000000000)});
+    run_wrong(
+        (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
 }
 static void mismatches(void **state)
 {
     (void)state;
-    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ});
-    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_MISMATCH, "rank 1 did not", take_host_memory});
+    run_wrong((struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ, UINT64_C(30000000000)});
+    run_wrong((struct wrong){TUTTI_ERR_MISMATCH, "rank 1 did not", take_host_memory, UINT64_C(30000000000)});
 }
 static void aborts(void **state)
 {
     (void)state;
-    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon});
-    run_wrong(UINT64_C(30000000000), (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay});
+    run_wrong((struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon, UINT64_C(30000000000)});
+    run_wrong((struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay, UINT64_C(30000000000)});
 }
 
 int main(void)

@@ -184,6 +184,7 @@ static void leave_a_replay_in_vain(struct rank *rank)
     } else {
         nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
     }
+    tutti_comm_set_timeout(rank->comm, UINT64_C(1000000000));
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
@@ -225,7 +226,6 @@ static void destroyed_behind_replays(void **state)
     (void)state;
     struct ranks_config config = {.n = 2, .forked = true};
     assert_int_equal(ranks_run(&config, leave_behind_replays), 0);
-    config.timeout_ns = UINT64_C(1000000000);
     assert_int_equal(ranks_run(&config, leave_a_replay_in_vain), 0);
 }
 static void replays_by_sentinels(void **state)
