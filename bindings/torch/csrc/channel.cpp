@@ -173,7 +173,7 @@ void Channel::close(bool failing)
     comm_.reset();
 }
 
-void Channel::follow(const std::vector<c10::Stream> &streams, bool on_own)
+void Channel::follow(c10::ArrayRef<c10::Stream> streams, bool on_own)
 {
     const c10::Stream to = on_own ? stream : current_stream(device);
     for (const c10::Stream &from : streams) {

@@ -10,6 +10,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/util/ArrayRef.h>
 
 #include <chrono>
 #include <deque>
@@ -85,7 +86,7 @@ class Channel
 
     /* What is enqueued from now on comes after what is on these streams: on the channel's own stream, or on the current
      * one. */
-    void follow(const std::vector<c10::Stream> &streams, bool on_own);
+    void follow(c10::ArrayRef<c10::Stream> streams, bool on_own);
 
     /* Where a call's tensors are. Empty ones have an address, too: it says that the call is the device's. */
     Buffers buffers(const Call &call) const;

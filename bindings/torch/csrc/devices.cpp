@@ -250,7 +250,7 @@ Backend::WorkPtr Backend::begin_enqueued(std::unique_lock<std::mutex> &guard, co
                                          Call head, std::vector<Call> calls, const std::vector<Enqueued::Ptr> &parts)
 {
     const uint64_t seq = seq_ + (head.counted && !head.is_p2p() ? 1 : 0);
-    const uint64_t record_id = note(head, seq);
+    const uint64_t record_id = note(head, seq, true);
     const auto span = begin_span(head);
     std::function<void()> first = std::move(head.first);
     auto call = c10::make_intrusive<Enqueued>(channel, std::move(head), std::move(calls), seq, group_);
@@ -260,11 +260,14 @@ Backend::WorkPtr Backend::begin_enqueued(std::unique_lock<std::mutex> &guard, co
     try {
         call->start();
     } catch (...) {
-        Recorder::get().failed(record_id);
+        Recorder::get().refused(record_id);
         throw;
     }
     seq_ = seq;
-    for (const Enqueued::Ptr &part : parts) call->record_ids.push_back(part->record_ids[0]);
+    for (const Enqueued::Ptr &part : parts) {
+        Recorder::get().started(part->record_ids[0]);
+        call->record_ids.push_back(part->record_ids[0]);
+    }
     call->tell_recorder();
     hook(*call);
     call->watch_if_wanted();

@@ -43,7 +43,7 @@ Enqueued::Enqueued(std::shared_ptr<Channel> of, Call head, std::vector<Call> par
 Enqueued::~Enqueued()
 {
     if (!started_ || leader_) return;
-    if (async) tell_allocator();
+    if (async && !calls_.empty()) tell_allocator();
     if (end_ && !timed && !captured_) channel->events.give(std::move(*end_));
 }
 
@@ -87,7 +87,7 @@ void Enqueued::start()
     caller_ = current_stream(channel->device);
     stream_ = async ? channel->stream : *caller_;
     captured_ = is_captured(native_stream(*caller_));
-    channel->follow({*caller_}, async);
+    if (async) channel->follow(*caller_, true);
     if (timed && !captured_ && (async || barrier)) {
         begin_.emplace(c10::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
         begin_->record(*stream_);
@@ -148,10 +148,7 @@ static void tell_recorder_of(uint64_t id, Channel &channel, const c10::Stream &s
 
 void Enqueued::tell_recorder() const
 {
-    for (uint64_t id : record_ids) {
-        Recorder::get().started(id);
-        tell_recorder_of(id, *channel, *stream_, captured_);
-    }
+    for (uint64_t id : record_ids) tell_recorder_of(id, *channel, *stream_, captured_);
 }
 
 void enqueue_and_forget(Channel &channel, const Call &call, uint64_t record_id, const Group &group)

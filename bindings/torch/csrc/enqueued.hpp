@@ -39,7 +39,7 @@ class Enqueued : public c10::intrusive_ptr_target
     /* For the handle of a part of a coalesced region, which began as `leader`, or will never begin. */
     void begin_with(const Ptr &leader);
     void fail(std::exception_ptr error);
-    /* The flight recorder's entries have begun; the channel will see them end. */
+    /* The flight recorder has its entries as begun; the channel will see them end. */
     void tell_recorder() const;
 
     /* What follows on the current stream comes after the call. With a timeout, and after a barrier, the host waits,
