@@ -18,9 +18,9 @@ struct card {
     uint64_t process; /* random: numbers of processes mean nothing across containers */
     uint64_t build;   /* kernels and structures: what must be equal to be understood */
     uint64_t scratch, scratch_bytes;
-    uint64_t offset; /* of the scratch in what the handle stands for */
-    uint64_t gpu;    /* struct tutti_gpu, in the own process */
-    uint64_t log;    /* offset in the heap, or address */
+    uint64_t offset;         /* of the scratch in what the handle stands for */
+    uint64_t gpu;            /* struct tutti_gpu, in the own process */
+    uint64_t log;            /* offset in the heap, or address */
     struct cuda_speed speed; /* as this member knows it */
     unsigned char uuid[16];
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
@@ -324,11 +324,6 @@ static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
     return ((const struct cuda_backend *)(const void *)backend)->scratch_bytes;
 }
 
-static bool cuda_failed(struct tutti_device_backend *backend)
-{
-    return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
-}
-
 static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
 {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
@@ -345,6 +340,11 @@ static size_t cuda_ways(const struct tutti_device_backend *backend, const struct
     struct cuda_place place;
     place_for(b, call, &place);
     return cuda_candidates(&place, call, b->forced, out, capacity);
+}
+
+static bool cuda_failed(struct tutti_device_backend *backend)
+{
+    return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
 }
 
 const struct tutti_device_backend_ops tutti_device_cuda = {

@@ -87,15 +87,15 @@ struct tutti_device_backend_ops {
     /* Everything enqueued so far is over: an event's handle to wait for or query, NULL if nothing was enqueued. */
     void *(*last_event)(struct tutti_device_backend *backend);
     size_t (*scratch_used)(const struct tutti_device_backend *backend); /* bytes of device memory */
-    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap,
-     * any thread. NULL: such a thing can not be. */
-    bool (*failed)(struct tutti_device_backend *backend);
     /* What it has opened, in few words, for the log. NULL: there is nothing to tell. */
     void (*describe)(const struct tutti_device_backend *backend, char *out, size_t capacity);
     /* The methods that can carry out a call that score accepts; at most `capacity`, their number. For `tutti bench
      * --explain`. NULL: it has but one. */
     size_t (*candidates)(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                          struct tutti_backend_candidate *out, size_t capacity);
+    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap,
+     * any thread. NULL: such a thing can not be. */
+    bool (*failed)(struct tutti_device_backend *backend);
 };
 
 /* Whether an option of this text is one that `tuning` can be. ARGUMENT, SYSTEM: the file is not right. */

@@ -243,20 +243,6 @@ static enum tutti_status refused(const struct opening *opening)
                       (int)r, tutti_status_text(status));
 }
 
-static uint32_t count_devices(const struct opening *opening)
-{
-    uint32_t n = 0;
-    for (int32_t r = 0; r < opening->comm->size; r++) n += opening->all[r].has != 0;
-    return n;
-}
-
-static void device_free(struct tutti_comm_device *device)
-{
-    tutti_device_free_events(device);
-    if (device->gpu) tutti_gpu_close(device->gpu);
-    pthread_mutex_destroy(&device->lock);
-    tutti_free(device);
-}
 /* What became of it, for who wonders where memory has gone and which way calls go. */
 static void tell(const struct tutti_comm *comm)
 {
@@ -273,6 +259,21 @@ static void tell(const struct tutti_comm *comm)
                   (int)device->ordinal, (int)comm->size, ops->name,
                   (double)ops->scratch_used(device->backends[b]) / (1 << 20), text[0] ? ", " : "", text);
     }
+}
+
+static uint32_t count_devices(const struct opening *opening)
+{
+    uint32_t n = 0;
+    for (int32_t r = 0; r < opening->comm->size; r++) n += opening->all[r].has != 0;
+    return n;
+}
+
+static void device_free(struct tutti_comm_device *device)
+{
+    tutti_device_free_events(device);
+    if (device->gpu) tutti_gpu_close(device->gpu);
+    pthread_mutex_destroy(&device->lock);
+    tutti_free(device);
 }
 
 /* The last step, whose outcome all compare. */
