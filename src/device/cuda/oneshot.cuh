@@ -3,7 +3,7 @@
 #define TUTTI_DEVICE_CUDA_ONESHOT_CUH
 
 /* An exchange by lines or sentinels, in steps for one unit: a thread puts its units of all parts into its peers' slots,
- * then takes what peers have put into its own. It waits for no other thread of its block. As units belong to threads, a
+ * and takes what peers have put into its own. It waits for no other thread of its block. As units belong to threads, a
  * buffer may be input and output: what a thread overwrites, it alone has read.
  *
  * Parts: the parts of an exchange, a struct with call, in, out, units, alike, to(q), from(q), and at(u): how far from
@@ -201,18 +201,44 @@ CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint3
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words own)
+CUDA_DEVICE bool cuda_receive_unit(const struct cuda_exchange_parts &x, struct cuda_turn *turn, uint32_t u,
+                                   cuda_words own)
 {
-    for (uint32_t u = 0; u < x.units; u++) {
-        if constexpr (R::moves) {
-            if (!cuda_move_unit<Wire, 0, MOST, CHUNK, WHOLE>(x, turn, u)) return false;
-        } else {
-            const uint64_t at = x.at(u);
-            cuda_words result;
-            bool any;
-            if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
-            if (any) cuda_give_unit<WHOLE>(x.out + x.from(x.call.me).at + at, result, x.x.result_bytes - at);
-        }
+    if constexpr (R::moves) {
+        return cuda_move_unit<Wire, 0, MOST, CHUNK, WHOLE>(x, turn, u);
+    } else {
+        const uint64_t at = x.at(u);
+        cuda_words result;
+        bool any;
+        if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
+        if (any) cuda_give_unit<WHOLE>(x.out + x.from(x.call.me).at + at, result, x.x.result_bytes - at);
+        return true;
+    }
+}
+
+/* How many units receiving stays behind sending, on wires that carry several units a thread: a unit is looked for when
+ * those after it are on their way, so that what it costs to look is hidden by the wires, and few are left to look for
+ * in the end. Nobody waits for ever: whoever waits for a unit has sent that one, and more. */
+CUDA_DEVICE uint32_t cuda_lag(uint32_t units)
+{
+    return units > 2 ? 2 : units - 1;
+}
+
+/* What leaves before anything is waited for: the first unit, or all. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
+CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words *own)
+{
+    for (uint32_t u = 0; u < (Wire::lags ? 1 : x.units); u++)
+        cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own);
+}
+
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
+CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words own)
+{
+    const uint32_t lag = Wire::lags ? cuda_lag(x.units) : 0;
+    for (uint32_t u = 0; u < x.units + lag; u++) {
+        if (Wire::lags && u > 0 && u < x.units) cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, &own);
+        if (u + 1 > lag && !cuda_receive_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u - lag, own)) return false;
     }
     return true;
 }
@@ -228,17 +254,15 @@ CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &exchange)
     cuda_follow_launch();
     struct cuda_turn turn = cuda_turn_begin(x.call);
     const bool whole = FAST && cuda_is_whole(x.units, exchange.whole);
-    for (uint32_t u = 0; u < x.units; u++) {
-        if (whole)
-            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(x, &turn, u, &own);
-        else
-            cuda_send_unit<Wire, R, MOST, 2, false>(x, &turn, u, &own);
-    }
+    if (whole)
+        cuda_begin_units<Wire, R, MOST, CHUNK, FAST>(x, &turn, &own);
+    else
+        cuda_begin_units<Wire, R, MOST, 2, false>(x, &turn, &own);
     const uint64_t block = cuda_unit_at(x.units, 0) - 16 * cuda_thread();
     cuda_turn_tell(x, turn, block);
     if (turn.failed) return;
-    if (!(whole ? cuda_receive<Wire, R, MOST, CHUNK, FAST>(x, &turn, own)
-                : cuda_receive<Wire, R, MOST, 2, false>(x, &turn, own)))
+    if (!(whole ? cuda_end_units<Wire, R, MOST, CHUNK, FAST>(x, &turn, own)
+                : cuda_end_units<Wire, R, MOST, 2, false>(x, &turn, own)))
         return;
     cuda_turn_count<MOST>(x, turn, block);
     cuda_turn_end(x.call, turn);

@@ -50,6 +50,7 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cu
     return true;
 }
 
+/* After the first unit has left: settling stays behind sending, and moving behind settling. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
 CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda_turn *turn, cuda_words own)
 {
@@ -59,10 +60,14 @@ CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda
     const struct cuda_shard_parts<1> results = {
         shot.call, shot, shot.in, shot.out, shot.units
     };
-    for (uint32_t u = 0; u < shot.units; u++)
-        if (!cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u, own)) return false;
-    for (uint32_t u = 0; u < shot.units; u++)
-        if (!cuda_move_unit<Wire, 1, MOST, CHUNK, WHOLE>(results, turn, u)) return false;
+    const uint32_t lag = cuda_lag(shot.units);
+    for (uint32_t u = 0; u < shot.units + 2 * lag; u++) {
+        if (u > 0 && u < shot.units) cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u, &own);
+        if (u >= lag && u - lag < shot.units &&
+            !cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u - lag, own))
+            return false;
+        if (u >= 2 * lag && !cuda_move_unit<Wire, 1, MOST, CHUNK, WHOLE>(results, turn, u - 2 * lag)) return false;
+    }
     return true;
 }
 
@@ -77,12 +82,10 @@ CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
     cuda_follow_launch();
     struct cuda_turn turn = cuda_turn_begin(shot.call);
     const bool whole = FAST && cuda_is_whole(shot.units, shot.whole);
-    for (uint32_t u = 0; u < shot.units; u++) {
-        if (whole)
-            cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(inputs, &turn, u, &own);
-        else
-            cuda_send_unit<Wire, R, MOST, 2, false>(inputs, &turn, u, &own);
-    }
+    if (whole)
+        cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(inputs, &turn, 0, &own);
+    else
+        cuda_send_unit<Wire, R, MOST, 2, false>(inputs, &turn, 0, &own);
     const uint64_t block = cuda_unit_at(shot.units, 0) - 16 * cuda_thread();
     cuda_turn_tell(inputs, turn, block);
     if (turn.failed) return;

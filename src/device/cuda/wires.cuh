@@ -32,7 +32,7 @@ struct cuda_inbox {
 };
 
 struct cuda_lines {
-    static constexpr bool excepts = false;
+    static constexpr bool lags = false, excepts = false;
     struct seen {
         cuda_pair a, b;
     };
@@ -89,7 +89,7 @@ struct cuda_ones {
 /* WORD: 4, or 8 for types of which 4 bytes of ones may be half of a number. All ones is a NaN, or several, in every
  * floating-point type; another one takes its place. 0: of all other types, and moves (below). */
 template <uint32_t WORD> struct cuda_sentinel : cuda_ones {
-    static constexpr bool excepts = false;
+    static constexpr bool lags = true, excepts = false;
     static constexpr uint32_t other = 0x7fffffffu;
     using seen = cuda_pair;
 
@@ -113,7 +113,7 @@ template <uint32_t WORD> struct cuda_sentinel : cuda_ones {
 
 /* Any bits: with exceptions. */
 template <> struct cuda_sentinel<0> : cuda_ones {
-    static constexpr bool excepts = true;
+    static constexpr bool lags = true, excepts = true;
     struct seen {
         cuda_pair unit, exceptions;
     };
