@@ -4,7 +4,7 @@
 # says of each how it ended. What this machine lacks or refuses is "unavailable": neither passed nor failed.
 
 gpu_limit=100 # seconds for a program under compute-sanitizer
-gpu_sanitized='memcheck:tiles memcheck:fold memcheck:kernels racecheck:tiles' # tiles have shared memory
+gpu_sanitized='memcheck:tiles memcheck:fold memcheck:kernels racecheck:tiles racecheck:program' # these two share memory
 
 gpu_verb() { # [--soak SECONDS]
   local soak=120 python= one
