@@ -49,6 +49,7 @@ static void memory(struct rank *rank)
         RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, pointers[i], page, sizeof page));
     }
     struct tutti_mem *mem = NULL;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* a rank of this process may get what is freed here */
     RANK_CHECK_OK(rank, tutti_mem_register(rank->comm, pointers[0], sizeof page, &mem));
     tutti_mem_deregister(mem);
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, pointers[1]));
