@@ -193,8 +193,9 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
         if (timeout_of(&requests[i]) < timeout_ns) timeout_ns = timeout_of(&requests[i]);
     }
     struct tutti_device_backend *backend = requests->device;
-    enum tutti_status status =
-        backend->ops->messages(backend, messages, n_messages, requests->options.stream, timeout_ns);
+    void *stream = requests->options.stream;
+    enum tutti_status status = follow_others(comm->device, backend, stream);
+    if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
     for (size_t i = 0; i < n && status >= 0; i++) tell_message(&requests[i]);
     if (messages != few) tutti_free(messages);
     return status;
