@@ -92,8 +92,15 @@ void device_memory_add_windows(Comm &comm, std::vector<std::pair<uintptr_t, size
     for (const auto &[number, piece] : ordered) {
         tutti_window *window = nullptr; /* without the lock: the others may be late */
         check(tutti_window_create(comm.handle(), reinterpret_cast<void *>(piece.first), piece.second, &window));
-        std::lock_guard<std::mutex> guard(segments().mutex);
-        segments().taken.at(piece.first).window = window;
+        std::unique_lock<std::mutex> guard(segments().mutex);
+        auto known = segments().taken.find(piece.first);
+        if (known != segments().taken.end()) {
+            known->second.window = window;
+            continue;
+        }
+        guard.unlock();
+        tutti_window_destroy(window);
+        TORCH_CHECK_VALUE(false, "tutti: memory of the pool was freed while it was being registered");
     }
 }
 
