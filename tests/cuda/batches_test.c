@@ -181,30 +181,6 @@ static void test_any_batches(void **state)
     free(row);
 }
 
-static void set_counts(struct rig *rig, uint32_t count)
-{
-    const uint64_t called = count; /* nobody was heard of */
-    for (uint32_t r = 0; r < rig->n; r++) {
-        for (uint32_t b = 0; b < BLOCKS; b++) {
-            rig_copy(rig, r, rig->scratch[r] + rig->layout.called + 8 * b, &called, 8);
-            for (uint32_t q = 0; q < rig->n; q++)
-                rig_copy(rig, r, rig->scratch[r] + rig->layout.begun + 4 * (q * BLOCKS + b), &count, 4);
-        }
-    }
-}
-
-/* Lines of an earlier age whose flags are those of the next calls; they are gone before those begin. */
-static void plant_lines(struct rig *rig, uint32_t slot, uint32_t flag)
-{
-    const size_t bytes = (size_t)rig->n * BLOCKS * 2 * BLOCK_BYTES;
-    uint32_t *words = malloc(bytes);
-    assert_non_null(words);
-    for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : (uint32_t)tutti_random64(&seed);
-    for (uint32_t r = 0; r < rig->n; r++)
-        rig_copy(rig, r, rig->scratch[r] + rig->layout.lines + slot * bytes, words, bytes);
-    free(words);
-}
-
 /* All blocks take part in the last calls of an age, so that nothing of it is left. */
 static void last_calls(struct rig *rig, struct trial *t)
 {
@@ -231,9 +207,9 @@ static void test_counts_wrap(void **state)
         for (uint32_t n = 2; n <= 4; n++) {
             struct rig rig;
             open_rig(&rig, n);
-            set_counts(&rig, starts[i]);
-            plant_lines(&rig, 0, 1);
-            plant_lines(&rig, 1, 2);
+            rig_set_counts(&rig, starts[i]);
+            rig_plant_lines(&rig, 0, 1, &seed);
+            rig_plant_lines(&rig, 1, 2, &seed);
             last_calls(&rig, row);
             run_row(&rig, row);
             close_rig(&rig);

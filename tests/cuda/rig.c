@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See rig.h. */
+#include "test.h"
+
 #include "cuda/rig.h"
 
 #include "base/base.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SKIPPED = 77, MOST_DEVICES = 2 };
@@ -165,4 +168,28 @@ void rig_free(const struct rig *rig, uint32_t me, void *pointer)
 void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes)
 {
     OK(tutti_gpu_copy_now(rig->gpus[me], dst, src, bytes));
+}
+
+void rig_set_counts(const struct rig *rig, uint32_t count)
+{
+    const struct cuda_layout *layout = &rig->layout;
+    const uint64_t called = count;
+    for (uint32_t r = 0; r < rig->n; r++) {
+        for (uint32_t b = 0; b < layout->n_blocks; b++) {
+            rig_copy(rig, r, rig->scratch[r] + layout->called + 8 * b, &called, 8);
+            for (uint32_t q = 0; q < rig->n; q++)
+                rig_copy(rig, r, rig->scratch[r] + layout->begun + 4 * (q * layout->n_blocks + b), &count, 4);
+        }
+    }
+}
+
+void rig_plant_lines(const struct rig *rig, uint32_t slot, uint32_t flag, uint64_t *seed)
+{
+    const size_t bytes = (size_t)rig->n * rig->layout.n_blocks * 2 * rig->layout.line_bytes;
+    uint32_t *words = malloc(bytes);
+    assert_non_null(words);
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : (uint32_t)tutti_random64(seed);
+    for (uint32_t r = 0; r < rig->n; r++)
+        rig_copy(rig, r, rig->scratch[r] + rig->layout.lines + slot * bytes, words, bytes);
+    free(words);
 }

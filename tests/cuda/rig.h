@@ -45,4 +45,9 @@ void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes);
 void rig_free(const struct rig *rig, uint32_t me, void *pointer);
 void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes);
 
+/* As if each block had made so many calls by lines or sentinels, in the last of which nobody was heard of. */
+void rig_set_counts(const struct rig *rig, uint32_t count);
+/* Lines of an earlier age whose flags are those of the next calls; they are gone before those begin. */
+void rig_plant_lines(const struct rig *rig, uint32_t slot, uint32_t flag, uint64_t *seed);
+
 #endif
