@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import sys
 import time
@@ -132,14 +131,6 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
     return result
 
 
-def cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
 def main() -> None:
     chosen = options()
     for name in chosen.peers:
@@ -153,7 +144,7 @@ def main() -> None:
         return
     result = {
         "torch": torch.__version__,
-        "cpu": cpu_name(),
+        "cpu": report.cpu_name(),
         "n_cpus": len(os.sched_getaffinity(0)),
         "peers": chosen.peers,
         "worlds": {},

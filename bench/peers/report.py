@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 from math import exp, log
 
 SMALL = 64 << 10  # up to here a call is a matter of latency
@@ -19,6 +20,14 @@ def size_text(size: int) -> str:
         if size >= unit:
             return f"{size / unit:g} {name}"
     return f"{size} B" if size else ""
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
 
 
 def time_text(entry: dict | None) -> str:

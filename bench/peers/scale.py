@@ -19,6 +19,7 @@ from pathlib import Path
 
 from . import scale_report
 from .programs import ROOT, output_of
+from .report import cpu_name
 from .scale_parts import PARTS, Scene, Unavailable
 
 RESERVE_S = 5.0  # for the last words
@@ -106,14 +107,6 @@ def machine(wanted: int | None) -> dict:
         "n_cpus": len(os.sched_getaffinity(0)),
         "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
     }
-
-
-def cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
 
 
 def commit() -> str:
