@@ -25,7 +25,8 @@ function(tutti_gpu_test name)
     set(limit ${GPU_TIMEOUT})
   endif()
   tutti_test(${name} ${GPU_UNPARSED_ARGUMENTS} LABEL gpu TIMEOUT ${limit} ARGS ${GPU_ARGS})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+    ENVIRONMENT CUDA_DEVICE_MAX_CONNECTIONS=32) # a queue for each stream of the ranks that share a process
   string(REPLACE "." "_" target test_${name})
   add_dependencies(gpu_tests ${target})
   if(TUTTI_CUDA_STANDIN AND NOT GPU_NO_STANDIN)

@@ -34,13 +34,13 @@ static void stop(struct cuda_backend *b)
 
 static bool find_report(struct cuda_backend *b)
 {
-    const struct cuda_control *c = b->control;
+    const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), seq = CUDA_REPORT_SEQ(report);
     struct tutti_board mine, theirs;
-    if (!__atomic_load_n(&c->ready, __ATOMIC_ACQUIRE)) return false;
-    uint32_t peer = (uint32_t)c->peer < b->n ? (uint32_t)c->peer : b->me;
-    cuda_log_call(b->logs[b->me], c->seq, &mine);
+    if (report == 0) return false;
+    uint32_t peer = CUDA_REPORT_PEER(report) < b->n ? CUDA_REPORT_PEER(report) : b->me;
+    cuda_log_call(b->logs[b->me], seq, &mine);
     cuda_log_board(b->logs[peer], &theirs);
-    tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(b->logs[b->me], c->seq, atomic_load(&b->timeout_ns)), peer,
+    tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(b->logs[b->me], seq, atomic_load(&b->timeout_ns)), peer,
                             &theirs);
     return true;
 }

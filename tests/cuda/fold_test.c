@@ -93,7 +93,7 @@ static void test_who_does_not_come_is_named(void **state)
     }
     for (uint32_t r = 0; r < 2; r++) assert_int_equal(tutti_gpu_stream_sync(rig.gpus[r], rig.streams[r]), TUTTI_OK);
     assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-    assert_int_equal(rig.control->peer, 2);
+    assert_int_equal(CUDA_REPORT_PEER(rig.control->report), 2);
     rig_close(&rig);
 }
 

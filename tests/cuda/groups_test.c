@@ -139,6 +139,8 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", method}};
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+        /* Processes take turns on a device, a millisecond each: more of them are left to threads. */
+        if (forked && worlds[w] > 3 && !gpu_ranks_stand_in()) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -152,7 +154,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
 
 static uint32_t many(void)
 {
-    return gpu_ranks_stand_in() ? 6 : 16; /* several processes a device take turns, which takes time */
+    return gpu_ranks_stand_in() ? 6 : 16;
 }
 
 static void any_calls(void **state)

@@ -148,8 +148,8 @@ void rig_sync(struct rig *rig)
 {
     for (uint32_t r = 0; r < rig->n; r++) OK(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]));
     if (rig->control->stop)
-        fail_msg("a wait for rank %d ended with %u in call %llu", rig->control->peer, rig->control->stop,
-                 (unsigned long long)rig->control->seq);
+        fail_msg("a wait for rank %u ended with %u in call %llu", CUDA_REPORT_PEER(rig->control->report),
+                 rig->control->stop, (unsigned long long)CUDA_REPORT_SEQ(rig->control->report));
     rig->seq++;
 }
 

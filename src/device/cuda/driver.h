@@ -160,6 +160,8 @@ struct cuda_launch_config {
     NEEDED(virtual_unmap, cuMemUnmap, (uint64_t pointer, size_t bytes))                                                \
     NEEDED(virtual_access, cuMemSetAccess,                                                                             \
            (uint64_t pointer, size_t bytes, const struct cuda_access *access, size_t n))                               \
+    NEEDED(virtual_access_get, cuMemGetAccess,                                                                         \
+           (unsigned long long *flags, const struct cuda_location *location, uint64_t pointer))                        \
     NEEDED(address_reserve, cuMemAddressReserve,                                                                       \
            (uint64_t * out, size_t bytes, size_t alignment, uint64_t address, unsigned long long flags))               \
     NEEDED(address_free, cuMemAddressFree, (uint64_t pointer, size_t bytes))                                           \

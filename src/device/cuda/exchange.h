@@ -38,12 +38,12 @@
 /* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Everything polls `stop`
  * about once in 1,024 spins; who times out writes the report first, then stop. */
 struct cuda_control {
-    uint32_t stop;    /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
-    uint32_t claimed; /* by the one block that may write the report */
-    uint32_t ready;   /* the report is there */
-    int32_t peer;
-    uint64_t seq; /* of the call that waited */
+    uint64_t report; /* 0: none. One word, since devices can not claim others of the host's by atomics */
+    uint32_t stop;   /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
 };
+#define CUDA_REPORT(seq, peer) ((uint64_t)(seq) << 8 | 0x80 | (uint64_t)(peer))
+#define CUDA_REPORT_SEQ(report) ((report) >> 8) /* of the call that waited */
+#define CUDA_REPORT_PEER(report) (0x7f & (uint32_t)(report))
 
 /* Where things are in each rank's scratch, in bytes from its base; equal on all ranks. Rings are indexed by the rank
  * that writes them: the ring of source q begins at `ring + q * n_blocks * block`. */
@@ -131,12 +131,12 @@ struct cuda_two_shot {
 
 /* Several collectives that are alike in all but their buffers and sizes, as one exchange: kernels `batch_lines_R` and
  * `batch_sentinel_R`. Segment s is units of 16 bytes from first[s] on, a multiple of CUDA_SEGMENT_UNITS, so that the
- * units of a warp are of one segment; units belong to blocks and threads as in `lines`, those beyond a segment's end are
- * nothing. Rank q's part of a segment is its bytes, from q * bytes on where each has a block of its own. Buffers as in
- * struct cuda_exchange.
- * A rank whose segments depend on one another carries the batch out in several launches of the same grid, a range of
- * whole segments each, in their order, without its peers taking notice: whatever a segment waits for at a peer, that
- * peer waits for no later one before it. The last launch, which ends where the batch ends, is the one that counts. */
+ * units of a warp are of one segment; units belong to blocks and threads as in `lines`, those beyond a segment's end
+ * are nothing. Rank q's part of a segment is its bytes, from q * bytes on where each has a block of its own. Buffers as
+ * in struct cuda_exchange. A rank whose segments depend on one another carries the batch out in several launches of the
+ * same grid, a range of whole segments each, in their order, without its peers taking notice: whatever a segment waits
+ * for at a peer, that peer waits for no later one before it. The last launch, which ends where the batch ends, is the
+ * one that counts. */
 #define CUDA_SEGMENT_UNITS 32
 #define CUDA_SEGMENTS 64
 struct cuda_segment {

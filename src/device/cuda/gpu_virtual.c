@@ -114,6 +114,21 @@ static int access_for(const struct cuda_driver *driver, int32_t ordinal, uint64_
     return driver->virtual_access(pointer, bytes, &access, 1);
 }
 
+/* The pieces to which the device has no access: some drivers refuse to give it again (CUDA_ERROR_ALREADY_MAPPED). */
+static int access_for_missing(const struct cuda_driver *driver, int32_t ordinal, uint64_t pointer,
+                              const struct cuda_pieces *pieces)
+{
+    const struct cuda_location device = {CUDA_LOCATION_DEVICE, ordinal};
+    int result = CUDA_RESULT_OK;
+    for (size_t i = 0; i < pieces->n && result == CUDA_RESULT_OK; pointer += pieces->at[i++].bytes) {
+        unsigned long long has = 0;
+        result = driver->virtual_access_get(&has, &device, pointer);
+        if (result == CUDA_RESULT_OK && has != CUDA_ACCESS_READWRITE)
+            result = access_for(driver, ordinal, pointer, pieces->at[i].bytes);
+    }
+    return result;
+}
+
 /* Each by itself: a call unmaps what one call has mapped. */
 static void unmap(const struct cuda_driver *driver, uint64_t pointer, const struct cuda_pieces *pieces, size_t n)
 {
@@ -177,10 +192,11 @@ enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *poin
     if (cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer))
         return TUTTI_OK; /* whoever reaches the device reaches it */
     TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
-    const size_t n = pieces.n, all = pieces_bytes(&pieces);
     enum tutti_status status = cuda_aside_enter(gpu, &aside);
     if (status < 0) return status; /* forked: there is no driver that could release anything */
-    const int result = n ? access_for(cuda_calls(gpu), gpu->ordinal, start, all) : CUDA_RESULT_OK;
+    cuda_lock();                   /* other ranks of the process may ask for the same */
+    const int result = access_for_missing(cuda_calls(gpu), gpu->ordinal, start, &pieces);
+    cuda_unlock();
     cuda_pieces_free(gpu, &pieces);
     return cuda_aside_done(gpu, &aside, result, "cuMemSetAccess");
 }

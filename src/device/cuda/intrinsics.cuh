@@ -155,19 +155,6 @@ CUDA_DEVICE void cuda_fence_system(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* ---- read, modify, write ---- */
-/* atom.relaxed.sys.global.cas.b32: the value before; it was `expected` if `desired` was written. On host memory atomic
- * among the threads of this device alone. */
-CUDA_DEVICE uint32_t cuda_exchange_if(void *p, uint32_t expected, uint32_t desired)
-{
-    uint32_t v;
-    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(v)
-                 : "l"(__cvta_generic_to_global(p)), "r"(expected), "r"(desired)
-                 : "memory");
-    return v;
-}
-
 /* ---- data that nobody else writes meanwhile: plain ---- */
 /* ld.global.L1::no_allocate.v4.u32: read once. p is 16-byte aligned. */
 CUDA_DEVICE cuda_words cuda_read_words(const void *p)
@@ -212,23 +199,36 @@ CUDA_DEVICE void cuda_arrive_some(uint32_t id, uint32_t threads)
 {
     asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/* ld.acquire.cta.u32 and st.release.cta.u32, on shared or global memory: within the block. */
+/* ld.acquire.cta, ld.relaxed.cta, st.release.cta, st.relaxed.cta, of u32 on shared or global memory: within the block.
+ * With CUDA_ATOMIC_WORDS they are atom.or of nothing and atom.exch: racecheck takes only these for synchronization. */
+#ifdef CUDA_ATOMIC_WORDS
+#define CUDA_BLOCK_LOAD(order, v, p)                                                                                   \
+    asm volatile("atom." order ".cta.or.b32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory")
+#define CUDA_BLOCK_STORE(order, p, v)                                                                                  \
+    asm volatile("{.reg .b32 old;\natom." order ".cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory")
+#else
+#define CUDA_BLOCK_LOAD(order, v, p) asm volatile("ld." order ".cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory")
+#define CUDA_BLOCK_STORE(order, p, v) asm volatile("st." order ".cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory")
+#endif
 CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
 {
     uint32_t v;
-    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    CUDA_BLOCK_LOAD("acquire", v, p);
     return v;
 }
-/* ld.relaxed.cta.u32 */
 CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
 {
     uint32_t v;
-    asm volatile("ld.relaxed.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    CUDA_BLOCK_LOAD("relaxed", v, p);
     return v;
 }
 CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
-    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+    CUDA_BLOCK_STORE("release", p, v);
+}
+CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
+{
+    CUDA_BLOCK_STORE("relaxed", p, v);
 }
 
 /* ---- the warp: all its threads that have not returned take part ---- */

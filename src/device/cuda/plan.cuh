@@ -97,7 +97,7 @@ template <class R> CUDA_DEVICE void cuda_plan_work(const struct cuda_call &call,
         }
         if (!cuda_all(on)) return;
         cuda_sync_warp();
-        const struct cuda_plan_job job = board->jobs[j % cuda_plan_jobs];
+        const struct cuda_plan_job job = cuda_plan_job_read(*board, j % cuda_plan_jobs);
         cuda_plan_do<R>(call, job);
         cuda_sync_warp();
         if (cuda_lane() == 0) cuda_release_block_u32(&board->done[cuda_warp()], j + 1);

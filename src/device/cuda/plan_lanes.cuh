@@ -15,6 +15,8 @@
 #include "program.h"
 #include "streams.cuh"
 
+#include <cstring>
+
 constexpr uint32_t cuda_plan_movers = CUDA_PLAN_THREADS / CUDA_WARP - 1; /* warps; then the one that schedules */
 constexpr uint32_t cuda_plan_jobs = CUDA_WARP;                           /* of the queue */
 static_assert(cuda_plan_movers == 8, "cuda_plan_done asks so many");
@@ -23,15 +25,16 @@ static_assert(sizeof(struct cuda_plan_step) == 32, "a step is two units");
 struct cuda_plan_job {
     const char *src, *old; /* old: NULL where nothing is folded */
     char *dst;
-    uint32_t bytes;
-    uint16_t flags, lane;
+    uint32_t bytes, flags;
 };
+constexpr uint32_t cuda_plan_job_words = sizeof(struct cuda_plan_job) / sizeof(uint32_t);
 
 /* What the warps of a block share. */
 struct alignas(16) cuda_plan_board {
     struct cuda_plan_step steps[CUDA_PLAN_STEPS];
-    struct cuda_plan_job jobs[cuda_plan_jobs];
-    uint32_t posted; /* jobs, in all */
+    uint32_t jobs[cuda_plan_jobs][cuda_plan_job_words];
+    uint8_t owners[cuda_plan_jobs]; /* lanes, whose jobs they are */
+    uint32_t posted;                /* jobs, in all */
     uint32_t done[cuda_plan_movers];
     uint32_t halted; /* there will be no more */
 };
@@ -223,7 +226,7 @@ CUDA_DEVICE bool cuda_plan_retire(const struct cuda_plan_board &board, struct cu
     const uint32_t now = cuda_plan_done(board);
     if (now == w->retired) return false;
     uint32_t mine = 0;
-    for (; w->retired != now; w->retired++) mine += board.jobs[w->retired % cuda_plan_jobs].lane == cuda_lane();
+    for (; w->retired != now; w->retired++) mine += board.owners[w->retired % cuda_plan_jobs] == cuda_lane();
     l->retired += mine;
     if (mine > 0 && l->raised) {
         cuda_fence_system();
@@ -242,15 +245,33 @@ CUDA_DEVICE bool cuda_plan_may_move(const struct cuda_plan &x, struct cuda_plan_
     return l->seen + origin != next;
 }
 
-CUDA_DEVICE void cuda_plan_post_tile(const struct cuda_plan &x, const struct cuda_plan_step &step,
-                                     struct cuda_plan_lane *l, struct cuda_plan_job *job)
+CUDA_DEVICE void cuda_plan_job_write(struct cuda_plan_board *board, uint32_t at, const struct cuda_plan_job &job)
 {
-    const uint32_t most = x.call.layout.tile_bytes, lane = cuda_lane(), peer = lane % cuda_from, me = x.call.me;
+    uint32_t words[cuda_plan_job_words];
+    memcpy(words, &job, sizeof job);
+    CUDA_UNROLL for (uint32_t i = 0; i < cuda_plan_job_words; i++) cuda_store_block_u32(&board->jobs[at][i], words[i]);
+    board->owners[at] = (uint8_t)cuda_lane();
+}
+
+CUDA_DEVICE struct cuda_plan_job cuda_plan_job_read(const struct cuda_plan_board &board, uint32_t at)
+{
+    struct cuda_plan_job job;
+    uint32_t words[cuda_plan_job_words];
+    CUDA_UNROLL for (uint32_t i = 0; i < cuda_plan_job_words; i++) words[i] = cuda_load_block_u32(&board.jobs[at][i]);
+    memcpy(&job, words, sizeof job);
+    return job;
+}
+
+CUDA_DEVICE void cuda_plan_post_tile(const struct cuda_plan &x, struct cuda_plan_board *board, uint32_t at,
+                                     struct cuda_plan_lane *l)
+{
+    const struct cuda_plan_step &step = board->steps[l->step];
+    const uint32_t most = x.call.layout.tile_bytes, peer = cuda_lane() % cuda_from, me = x.call.me;
     const uint32_t bytes = l->left < most ? (uint32_t)l->left : most;
     const bool local = step.act == CUDA_PLAN_LOCAL;
     const char *src = step.act == CUDA_PLAN_RECV ? cuda_ring(x.call, me, peer, l->slot) : l->src;
     char *dst = step.act == CUDA_PLAN_SEND ? cuda_ring(x.call, peer, me, l->slot) : l->dst;
-    *job = cuda_plan_job{src, l->old, dst, bytes, step.flags, (uint16_t)lane};
+    cuda_plan_job_write(board, at, cuda_plan_job{src, l->old, dst, bytes, step.flags});
     l->left -= bytes, l->posted++;
     if (l->src) l->src += bytes;
     if (l->old) l->old += bytes;
@@ -267,8 +288,7 @@ CUDA_DEVICE bool cuda_plan_post(const struct cuda_plan &x, struct cuda_plan_boar
     const uint32_t place = cuda_plan_n(able & ((1u << cuda_lane()) - 1)), n = cuda_plan_n(able);
     *stuck = cuda_ballot(l->open && l->left > 0 && !may);
     if (able == 0 || room == 0) return false;
-    if (may && place < room)
-        cuda_plan_post_tile(x, board->steps[l->step], l, &board->jobs[(w->posted + place) % cuda_plan_jobs]);
+    if (may && place < room) cuda_plan_post_tile(x, board, (w->posted + place) % cuda_plan_jobs, l);
     w->posted += n < room ? n : room;
     cuda_sync_warp();
     if (cuda_lane() == 0) cuda_release_block_u32(&board->posted, w->posted);

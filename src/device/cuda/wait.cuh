@@ -4,7 +4,7 @@
 
 /* Waiting for memory that other ranks write: loops that end. Every thread that waits has a cuda_waiter, and calls
  * cuda_go_on once a turn until it has what it waits for. Once in CUDA_SPINS turns it looks at the stop word and the
- * clock; who runs out of time reports its peer, once a communicator, and stops all. False means: leave. What the kernel
+ * clock; who runs out of time reports its peer, and stops all. False means: leave. What the kernel
  * was to write is undefined then, and so are its counters, but no later wait lasts, since the stop word stays.
  *
  *     struct cuda_waiter waiter = {};
@@ -18,13 +18,10 @@ struct cuda_waiter {
     uint64_t since; /* of its first look at the clock; 0: not yet */
 };
 
-/* The report before `ready`, and both before the stop word: the host reads in the other order. */
+/* The report before the stop word. Of several at the same time one is read, whole. */
 CUDA_COLD void cuda_report(struct cuda_control *control, uint64_t seq, uint32_t peer)
 {
-    if (cuda_exchange_if(&control->claimed, 0, 1) != 0) return;
-    cuda_store_u32(&control->peer, peer);
-    cuda_store_u64(&control->seq, seq);
-    cuda_release_u32(&control->ready, 1);
+    cuda_store_u64(&control->report, CUDA_REPORT(seq, peer));
     cuda_release_u32(&control->stop, CUDA_TIMEOUT);
 }
 

@@ -109,6 +109,7 @@ static const struct {
     {invalid_device, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {invalid_context, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {map_failed, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {already_mapped, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
     {peer_access_unsupported, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
      "peer access is not supported between these devices"},
     {invalid_handle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},

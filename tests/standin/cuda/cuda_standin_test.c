@@ -57,6 +57,7 @@ struct permission { /* CUmemAccessDesc */
     X(cuMemMap, (uint64_t, size_t, size_t, uint64_t, unsigned long long))                                              \
     X(cuMemUnmap, (uint64_t, size_t))                                                                                  \
     X(cuMemSetAccess, (uint64_t, size_t, const struct permission *, size_t))                                           \
+    X(cuMemGetAccess, (unsigned long long *, const struct permission *, uint64_t))                                     \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
     X(cuStreamCreate, (void **, unsigned))                                                                             \
     X(cuStreamDestroy_v2, (void *))                                                                                    \
@@ -84,7 +85,14 @@ struct permission { /* CUmemAccessDesc */
 #define POINTER(name, parameters) static int(*name) parameters;
 CALLS(POINTER)
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, NOT_READY = 600 };
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    INVALID_CONTEXT = 201,
+    ALREADY_MAPPED = 208,
+    NOT_READY = 600
+};
 enum { NOT_PERMITTED = 800, UNSUPPORTED = 900, INVALIDATED = 901, UNJOINED = 904, ISOLATION = 905, IMPLICIT = 906 };
 
 static const char *library;
@@ -404,6 +412,7 @@ static void descriptors(void **state)
                             other = {.location_type = 1, .location = 1, .flags = 3};
     size_t unit;
     uint64_t handle, at, word = 0, handles[2];
+    unsigned long long access = 1;
     int fd = -1;
     assert_int_equal(cuMemGetAllocationGranularity(&unit, &what, 1), SUCCESS);
     assert_int_equal(cuMemCreate(&handle, unit, &what, 0), SUCCESS);
@@ -420,7 +429,12 @@ static void descriptors(void **state)
     }
     assert_int_equal(cuMemSetAccess(at, 2 * unit, &other, 1), SUCCESS);
     assert_int_equal(cuMemsetD8Async((void *)at, 3, 8, NULL), INVALID_VALUE); /* this is not that device */
+    assert_int_equal(cuMemGetAccess(&access, &own, at + unit), SUCCESS);      /* begins with the location */
+    assert_int_equal(access, 0);
     assert_int_equal(cuMemSetAccess(at, 2 * unit, &own, 1), SUCCESS);
+    assert_int_equal(cuMemGetAccess(&access, &own, at + unit), SUCCESS);
+    assert_int_equal(access, 3);
+    assert_int_equal(cuMemSetAccess(at, unit, &own, 1), ALREADY_MAPPED);
     assert_int_equal(cuMemsetD8Async((void *)at, 3, 8, NULL), SUCCESS);
     assert_int_equal(cuMemcpyAsync(&word, (void *)(at + unit), 8, NULL), SUCCESS); /* the same memory */
     assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);

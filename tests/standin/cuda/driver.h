@@ -32,6 +32,7 @@ enum result {
     invalid_device = 101,
     invalid_context = 201,
     map_failed = 205,
+    already_mapped = 208,
     peer_access_unsupported = 217,
     invalid_handle = 400,
     not_found = 500,

@@ -167,13 +167,6 @@ CUDA_DEVICE void cuda_fence_system()
         __atomic_thread_fence(__ATOMIC_ACQ_REL);
     }
 }
-CUDA_DEVICE uint32_t cuda_exchange_if(void *p, uint32_t expected, uint32_t desired)
-{
-    uint32_t before = expected;
-    __atomic_compare_exchange_n(cuda_standin_at<uint32_t>(p, 4), &before, desired, false, __ATOMIC_RELAXED,
-                                __ATOMIC_RELAXED);
-    return before;
-}
 CUDA_DEVICE cuda_words cuda_read_words(const void *p)
 {
     return *cuda_standin_at<cuda_words>(p, 16);
@@ -216,6 +209,10 @@ CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
 CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
     cuda_release_u32(p, v);
+}
+CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
+{
+    cuda_store_u32(p, v);
 }
 CUDA_DEVICE void cuda_sync_warp()
 {

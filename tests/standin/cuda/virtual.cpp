@@ -278,6 +278,16 @@ STANDIN_API int cuMemUnmap(uint64_t pointer, size_t bytes)
     });
 }
 
+STANDIN_API int cuMemGetAccess(unsigned long long *flags, const location *where, uint64_t pointer)
+{
+    return called([=] {
+        const region *one = region_of(pointer);
+        if (!flags || !where || where->type != on_device || !one || !one->backing) return (int)invalid_value;
+        *flags = one->allowed.count(where->id) ? read_write : 0;
+        return (int)success;
+    });
+}
+
 STANDIN_API int cuMemSetAccess(uint64_t pointer, size_t bytes, const permission *wanted, size_t n)
 {
     return called([=] {
@@ -290,6 +300,7 @@ STANDIN_API int cuMemSetAccess(uint64_t pointer, size_t bytes, const permission 
             if (device < 0 || (size_t)device >= all().devices.size()) return (int)invalid_device;
             for (region *one : found) {
                 if (!may_reach(all().devices[(size_t)device], one->backing->device)) return (int)invalid_device;
+                if (flags && one->allowed.count(device)) return (int)already_mapped; /* as some drivers do */
                 if (flags)
                     one->allowed.insert(device);
                 else
