@@ -46,6 +46,8 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, st
     out->received = take(&end, rings * sizeof(uint64_t));
     out->met = take(&end, n * sizeof(uint32_t));
     out->met_own = take(&end, sizeof(uint32_t));
+    out->asked = take(&end, sizeof(uint64_t));
+    out->stopped = take(&end, sizeof(uint32_t));
     out->bytes = end;
 }
 

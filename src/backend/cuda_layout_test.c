@@ -29,6 +29,8 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
         {l->received, rings * 8},
         {l->met, (uint64_t)n * 4},
         {l->met_own, 4},
+        {l->asked, 8},
+        {l->stopped, 4},
     };
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) out[i] = all[i];
     return TUTTI_ARRAY_LEN(all);

@@ -73,6 +73,8 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
     l->received = take(&end, rings * sizeof(uint64_t));
     l->met = take(&end, shape->n * sizeof(uint32_t));
     l->met_own = take(&end, sizeof(uint32_t));
+    l->asked = take(&end, sizeof(uint64_t));
+    l->stopped = take(&end, sizeof(uint32_t));
     l->bytes = end;
 }
 

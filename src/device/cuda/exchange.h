@@ -35,8 +35,10 @@
 #define CUDA_TIMEOUT 1        /* of reports: the deadline passed while waiting for `peer`; */
 #define CUDA_STOPPED 2        /* the host stopped the communicator */
 
-/* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Everything polls `stop`
- * about once in 1,024 spins; who times out writes the report first, then stop. */
+/* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Who waits asks for `stop`
+ * about once in 1,024 spins, but of a rank's threads one in CUDA_ASK_NS: thousands that ask the host at once keep each
+ * other waiting for milliseconds, and their peers with them. Who times out writes the report first, then stop. */
+#define CUDA_ASK_NS 50000
 struct cuda_control {
     uint64_t report; /* 0: none. One word, since devices can not claim others of the host's by atomics */
     uint32_t stop;   /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
@@ -67,7 +69,9 @@ struct cuda_layout {
     uint64_t sent, received;      /* uint64_t [peer][block]: own counts, with the ring's next slot in the upper half */
     uint64_t met;                 /* uint32_t [source], and met_own: of the handshakes around copy engines */
     uint64_t met_own;
-    uint64_t bytes; /* in all */
+    uint64_t asked;   /* uint64_t: when a thread has last asked the host whether to stop */
+    uint64_t stopped; /* uint32_t: not 0 when one knows it */
+    uint64_t bytes;   /* in all */
 };
 
 /* What a launch is for; by value in every kernel's parameter. */

@@ -155,6 +155,19 @@ CUDA_DEVICE void cuda_fence_system(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/* ---- read, modify, write ---- */
+/* atom.relaxed.gpu.global.cas.b64, on memory of this device: the value before; it was `expected` if `desired` was
+ * written. */
+CUDA_DEVICE uint64_t cuda_exchange_if(void *p, uint64_t expected, uint64_t desired)
+{
+    uint64_t v;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(v)
+                 : "l"(__cvta_generic_to_global(p)), "l"(expected), "l"(desired)
+                 : "memory");
+    return v;
+}
+
 /* ---- data that nobody else writes meanwhile: plain ---- */
 /* ld.global.L1::no_allocate.v4.u32: read once. p is 16-byte aligned. */
 CUDA_DEVICE cuda_words cuda_read_words(const void *p)
@@ -199,36 +212,30 @@ CUDA_DEVICE void cuda_arrive_some(uint32_t id, uint32_t threads)
 {
     asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/* ld.acquire.cta, ld.relaxed.cta, st.release.cta, st.relaxed.cta, of u32 on shared or global memory: within the block.
- * With CUDA_ATOMIC_WORDS they are atom.or of nothing and atom.exch: racecheck takes only these for synchronization. */
-#ifdef CUDA_ATOMIC_WORDS
-#define CUDA_BLOCK_LOAD(order, v, p)                                                                                   \
-    asm volatile("atom." order ".cta.or.b32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory")
-#define CUDA_BLOCK_STORE(order, p, v)                                                                                  \
-    asm volatile("{.reg .b32 old;\natom." order ".cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory")
-#else
-#define CUDA_BLOCK_LOAD(order, v, p) asm volatile("ld." order ".cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory")
-#define CUDA_BLOCK_STORE(order, p, v) asm volatile("st." order ".cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory")
-#endif
+/* Words of shared or global memory by which warps of a block find together: atom.acquire.cta.or and atom.relaxed.cta.or
+ * of nothing, atom.release.cta.exch, atom.relaxed.cta.exch. Loads and stores would do, and are not faster; but
+ * racecheck takes only these for synchronization. */
 CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
 {
     uint32_t v;
-    CUDA_BLOCK_LOAD("acquire", v, p);
+    asm volatile("atom.acquire.cta.or.b32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
 CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
 {
     uint32_t v;
-    CUDA_BLOCK_LOAD("relaxed", v, p);
+    asm volatile("atom.relaxed.cta.or.b32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
 CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
-    CUDA_BLOCK_STORE("release", p, v);
+    uint32_t old;
+    asm volatile("atom.release.cta.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
 }
 CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
 {
-    CUDA_BLOCK_STORE("relaxed", p, v);
+    uint32_t old;
+    asm volatile("atom.relaxed.cta.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
 }
 
 /* ---- the warp: all its threads that have not returned take part ---- */

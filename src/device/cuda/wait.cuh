@@ -3,7 +3,7 @@
 #define TUTTI_DEVICE_CUDA_WAIT_CUH
 
 /* Waiting for memory that other ranks write: loops that end. Every thread that waits has a cuda_waiter, and calls
- * cuda_go_on once a turn until it has what it waits for. Once in CUDA_SPINS turns it looks at the stop word and the
+ * cuda_go_on once a turn until it has what it waits for. Once in CUDA_SPINS turns it looks whether to stop, and at the
  * clock; who runs out of time reports its peer, and stops all. False means: leave. What the kernel
  * was to write is undefined then, and so are its counters, but no later wait lasts, since the stop word stays.
  *
@@ -19,21 +19,35 @@ struct cuda_waiter {
 };
 
 /* The report before the stop word. Of several at the same time one is read, whole. */
-CUDA_COLD void cuda_report(struct cuda_control *control, uint64_t seq, uint32_t peer)
+CUDA_COLD void cuda_report(const struct cuda_call &call, uint32_t peer)
 {
-    cuda_store_u64(&control->report, CUDA_REPORT(seq, peer));
-    cuda_release_u32(&control->stop, CUDA_TIMEOUT);
+    cuda_store_u64(&call.control->report, CUDA_REPORT(call.seq, peer));
+    cuda_release_u32(&call.control->stop, CUDA_TIMEOUT);
+    cuda_store_u32(call.base[call.me] + call.layout.stopped, 1);
+}
+
+/* One thread a while goes and sees, the others hear of it. */
+CUDA_DEVICE bool cuda_is_stopped(const struct cuda_call &call, uint64_t now)
+{
+    char *own = call.base[call.me];
+    if (cuda_load_u32(own + call.layout.stopped)) return true;
+    const uint64_t asked = cuda_load_u64(own + call.layout.asked);
+    if ((int64_t)(now - asked) < CUDA_ASK_NS) return false;
+    if (cuda_exchange_if(own + call.layout.asked, asked, now) != asked) return false;
+    if (!cuda_load_u32(&call.control->stop)) return false;
+    cuda_store_u32(own + call.layout.stopped, 1);
+    return true;
 }
 
 /* False: leave. */
 CUDA_DEVICE bool cuda_look_up(struct cuda_waiter *waiter, const struct cuda_call &call, uint32_t peer)
 {
-    if (cuda_load_u32(&call.control->stop)) return false;
-    if (call.timeout_ns == 0) return true;
     const uint64_t now = cuda_clock_ns();
+    if (cuda_is_stopped(call, now)) return false;
+    if (call.timeout_ns == 0) return true;
     if (waiter->since == 0) waiter->since = now;
     if (now - waiter->since < call.timeout_ns) return true;
-    cuda_report(call.control, call.seq, peer);
+    cuda_report(call, peer);
     return false;
 }
 

@@ -167,6 +167,13 @@ CUDA_DEVICE void cuda_fence_system()
         __atomic_thread_fence(__ATOMIC_ACQ_REL);
     }
 }
+CUDA_DEVICE uint64_t cuda_exchange_if(void *p, uint64_t expected, uint64_t desired)
+{
+    uint64_t before = expected;
+    __atomic_compare_exchange_n(cuda_standin_at<uint64_t>(p, 8), &before, desired, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+    return before;
+}
 CUDA_DEVICE cuda_words cuda_read_words(const void *p)
 {
     return *cuda_standin_at<cuda_words>(p, 16);
