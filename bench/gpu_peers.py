@@ -3,6 +3,7 @@
 """tutti against the other libraries for collectives between the GPUs of one host: NCCL as it is, NCCL with registered
 symmetric windows, and PyTorch's symmetric memory, one process a GPU, replayed from CUDA graphs. All run in the same
 processes, in turns within each cell, and tutti's results are compared with NCCL's, bit for bit, before a cell is timed.
+When a library hangs, all go on from there in fresh processes.
 
     bench/gpu_peers.py                                 all GPUs, all cells, a few minutes
     bench/gpu_peers.py --ops all_reduce --dtypes bfloat16 --up-to 1M
@@ -15,19 +16,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
+from peers import gpu_runs
+from peers.gpu_goals import best_peer
 from peers.report import geomean, parse_size, row_text, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 SIZES = [256, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
 HELD_UP = 3  # a cell whose slowest round took so many times as long as its median is named
-LAST_WORDS_S = 15  # for ranks to say why they fail, when one has
 RANGES = [("up to 256 KiB", 0, 256 << 10), ("1 to 16 MiB", 1 << 20, 16 << 20), ("above", 16 << 20 | 1, 1 << 62)]
 
 
@@ -57,17 +57,11 @@ def options() -> argparse.Namespace:
 # ---- measuring ----
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def plan_of(chosen: argparse.Namespace) -> dict:
     cells = [
         (op, size, dtype, place == "in")
-        for dtype in chosen.dtypes
         for place in chosen.places
+        for dtype in chosen.dtypes
         for op in chosen.ops
         for size in chosen.sizes
         if place == "out" or op not in ("all_to_all", "broadcast")  # the same calls as out of place
@@ -85,66 +79,19 @@ def plan_of(chosen: argparse.Namespace) -> dict:
 
 
 def measure(chosen: argparse.Namespace, module: str = "peers.gpu_rank") -> list[dict]:
-    """The lines that rank 0 prints, which are written as they come; the others print nothing."""
+    """The lines that rank 0 prints, and those of failures, which are written as they come."""
     n = chosen.ranks or int(
         subprocess.check_output([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"])
     )
     if n < 1:
         sys.exit("gpu_peers: there is no CUDA device here")
-    environment = os.environ | {
-        "WORLD_SIZE": str(n),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "TUTTI_JOB": f"gpu-peers-{os.getpid()}",
-        "PYTHONPATH": str(Path(__file__).parent),
-    }
-    plan = plan_of(chosen)
-    command = [sys.executable, "-m", module, json.dumps(plan)]
-    ranks = [
-        subprocess.Popen(
-            command,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=None if rank else subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(n)
-    ]
-    failed: list[int] = []
-    watches = [threading.Thread(target=watch, args=(ranks, rank, failed)) for rank in range(n)]
-    for thread in watches:
-        thread.start()
-    lines: list[dict] = []
     with open(chosen.json or os.devnull, "w", buffering=1) as out:
-        for line in ranks[0].stdout or []:
-            try:
-                lines.append(json.loads(line))
-            except ValueError:
-                print(line, end="", file=sys.stderr)
-                continue
-            out.write(line)
-            progress(lines[-1])
-    for thread in watches:
-        thread.join()
-    if failed:
-        done = sum("op" in line for line in lines)
-        where = "at {} of {} bytes, {}".format(*plan["cells"][done]) if done < len(plan["cells"]) else "at the end"
-        lines.append({"failed": f"rank {failed[0]} failed {where}"})
-        print(f"gpu_peers: {lines[-1]['failed']}", file=sys.stderr)
-        if chosen.json:
-            chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return lines
 
+        def tell(line: dict) -> None:
+            out.write(json.dumps(line) + "\n")
+            progress(line)
 
-def watch(ranks: list[subprocess.Popen], rank: int, failed: list[int]) -> None:
-    """The others may wait for a rank that failed, for ever: they have a little time to say what they see."""
-    if ranks[rank].wait() == 0:
-        return
-    failed.append(rank)
-    for other in ranks:
-        try:
-            other.wait(LAST_WORDS_S)
-        except subprocess.TimeoutExpired:
-            other.kill()
+        return gpu_runs.Session(plan_of(chosen), n, module, tell).measure()
 
 
 def progress(line: dict) -> None:
@@ -154,13 +101,15 @@ def progress(line: dict) -> None:
         wrong = f"  WRONG on {line['wrong']} ranks" if line["wrong"] else ""
         cell = f"{line['op']:15} {line['dtype']:9} {place:4}{line['bytes']:>11}"
         print(f"{cell}  {us}{wrong}", file=sys.stderr, flush=True)
+    for why in filter(None, (line.get("restarted"), line.get("failed"))):
+        print(f"gpu_peers: {why}", file=sys.stderr, flush=True)
 
 
 # ---- telling ----
 
 
-def best_peer(us: dict[str, float]) -> tuple[str, float]:
-    return min(((name, time) for name, time in us.items() if not name.startswith("tutti")), key=lambda pair: pair[1])
+def nccl_alone(us: dict[str, float]) -> tuple[str, float] | None:
+    return ("nccl", us["nccl"]) if "nccl" in us else None
 
 
 def table(cells: list[dict], ours: str, against) -> list[str]:
@@ -225,17 +174,20 @@ def report(lines: list[dict]) -> list[str]:
         took = ", ".join(f"{name} {us:.1f}" for name, us in eager.items())
         text += [f"Call by call from Python, 1 KiB all_reduce: {took} us."]
     cells = [line for line in lines if "op" in line]
-    nccl = ("unregistered memory against NCCL", "tutti", lambda us: ("nccl", us["nccl"]))
+    nccl = ("unregistered memory against NCCL", "tutti", nccl_alone)
     best = ("windows against the best peer", "tutti window", best_peer)
     for dtype in sorted({cell["dtype"] for cell in cells}):
         for in_place in (False, True):
-            chosen = [cell for cell in cells if cell["dtype"] == dtype and cell["in_place"] == in_place]
-            for title, ours, against in (best, nccl) if chosen else ():
-                text += ["", f"### {dtype}, {'in' if in_place else 'out of'} place, {title}", ""]
-                text += table(chosen, ours, against) + ["", geomeans(chosen, ours, against)]
+            for title, ours, against in (best, nccl):
+                alike = [cell for cell in cells if cell["dtype"] == dtype and cell["in_place"] == in_place]
+                chosen = [cell for cell in alike if against(cell["us"])]
+                if chosen:
+                    text += ["", f"### {dtype}, {'in' if in_place else 'out of'} place, {title}", ""]
+                    text += table(chosen, ours, against) + ["", geomeans(chosen, ours, against)]
     text += held_up(cells)
     wrong = [cell for cell in cells if cell["wrong"]]
     text += ["", f"Wrong results in {len(wrong)} of {len(cells)} cells."]
+    text += [f"{line['restarted']}." for line in lines if "restarted" in line]
     text += [f"Not all cells were measured: {why}." for why in unfinished(lines)]
     return text
 

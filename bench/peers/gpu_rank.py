@@ -2,7 +2,8 @@
 """One rank of gpu_peers.py: every library's calls of one cell are captured in graphs, checked against NCCL's result,
 then replayed in turns. A graph is replayed twice in a row and the second replay is timed on the device, since the first
 one brings the ranks into step. A round counts as long as it took the slowest rank; how long ranks were at launching it
-is kept beside, so that a rank that was held up can be told from calls that are slow."""
+is kept beside, so that a rank that was held up can be told from calls that are slow. Before each library's part all
+ranks meet and rank 0 says so: the last such line names what a run hangs in (gpu_runs.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from .gpu_tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-CELL_S = 90  # after which a rank tells where it is, and ends
+OPENING_S, CELL_S = 90, 30  # after which a rank tells where it is, and ends
 Calls = dict[str, Callable[[], None]]
 
 
@@ -59,9 +60,8 @@ class FromAddress:
         }
 
 
-def must_end() -> None:
-    """From now on: within the time of a cell."""
-    faulthandler.dump_traceback_later(CELL_S, exit=True)
+def must_end(seconds: float) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 def nccl_call(op: str, send: torch.Tensor, recv: torch.Tensor) -> None:
@@ -86,6 +86,9 @@ class Rank:
         self.device = torch.device("cuda", self.rank % torch.cuda.device_count())
         torch.cuda.set_device(self.device)
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
+        self.cpu = dist.new_group(backend="gloo")
+        self.here: list | None = None  # the cell
+        self.without: list[str] = plan["never"]  # peers that have failed
         self.bytes = max(plan["sizes"])
         self.stream = torch.cuda.Stream()
         self.tutti = Tutti(plan["library"], self.device.index, self.rank, self.world, plan["options"])
@@ -95,6 +98,10 @@ class Rank:
         self.optional("torch", self.torch_symmetric)
 
     def optional(self, name: str, make: Callable[[], Memory]) -> None:
+        if name in self.without:
+            self.unavailable[name] = "it failed at the opening"
+            return
+        self.at(name)
         try:
             self.memory[name] = make()
         except Exception as error:  # noqa: BLE001  a peer that this machine lacks is told, not missed
@@ -153,27 +160,54 @@ class Rank:
 
     # ---- checking ----
 
+    def values(self, n: int, dtype: str, seed: int, rank: int) -> torch.Tensor:
+        """Small integers, whose sums are exact in every type."""
+        generator = torch.Generator(device=self.device).manual_seed(seed * 64 + rank)
+        return torch.randint(-8, 9, (n,), generator=generator, device=self.device).to(TYPES[dtype])
+
+    def expected(self, op: str, n: int, dtype: str, seed: int) -> torch.Tensor:
+        """What follows from the values of all ranks, where NCCL can not be asked."""
+        share, every = n // self.world, [self.values(n, dtype, seed, rank) for rank in range(self.world)]
+        own = slice(self.rank * share, (self.rank + 1) * share)
+        if op == "broadcast":
+            return every[0]
+        if op == "all_gather":
+            return torch.cat([values[:share] for values in every])
+        if op == "all_to_all":
+            return torch.cat([values[own] for values in every])
+        total = torch.stack(every).sum(0, dtype=TYPES[dtype])
+        return total[own] if op == "reduce_scatter" else total
+
+    def result(self, who: str, memory: str, values: torch.Tensor, op: str, dtype: str, in_place: bool) -> torch.Tensor:
+        n = values.numel()
+        send, recv = self.memory[memory].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
+        recv.fill_(99)
+        send.copy_(values[: send.numel()])
+        if op == "broadcast" and self.rank == 0:
+            recv.copy_(values[: recv.numel()])
+        make = self.nccl if who == "nccl" else self.tutti_call
+        make(op, memory, n, dtype, in_place)()
+        torch.cuda.synchronize()
+        moved = op == "all_reduce" and who == "nccl"  # in place there
+        return (send if moved else recv).clone()
+
     def is_right(self, op: str, memory: str, n: int, dtype: str, in_place: bool, seed: int) -> bool:
-        """Small integers, whose sums are exact in every type: bit for bit what NCCL gives."""
-        results = []
-        generator = torch.Generator(device=self.device).manual_seed(seed * 64 + self.rank)
-        values = torch.randint(-8, 9, (n,), generator=generator, device=self.device).to(TYPES[dtype])
-        for who, where, call in (("nccl", "plain", self.nccl), ("tutti", memory, self.tutti_call)):
-            send, recv = self.memory[where].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
-            recv.fill_(99)
-            send.copy_(values[: send.numel()])
-            if op == "broadcast" and self.rank == 0:
-                recv.copy_(values[: recv.numel()])
-            call(op, where, n, dtype, in_place)()
-            torch.cuda.synchronize()
-            moved = op == "all_reduce" and who == "nccl"  # in place there
-            results.append((send if moved else recv).clone())
+        """Bit for bit what NCCL gives."""
+        values = self.values(n, dtype, seed, self.rank)
+        if "nccl" in self.without:
+            expected = self.expected(op, n, dtype, seed)
+        else:
+            self.at("nccl")
+            expected = self.result("nccl", "plain", values, op, dtype, in_place)
+        self.at("tutti" if memory == "plain" else "tutti window")
+        found = self.result("tutti", memory, values, op, dtype, in_place)
         self.tutti.state()
-        return torch.equal(results[0], results[1])
+        return torch.equal(expected, found)
 
     # ---- timing ----
 
-    def capture(self, call: Callable[[], None], times: int) -> torch.cuda.CUDAGraph:
+    def capture(self, name: str, call: Callable[[], None], times: int) -> torch.cuda.CUDAGraph:
+        self.at(name)
         with torch.cuda.stream(self.stream):
             call()
         torch.cuda.synchronize()
@@ -183,10 +217,10 @@ class Rank:
                 call()
         return graph
 
-    def replay(self, graph: torch.cuda.CUDAGraph, times: int) -> tuple[float, float]:
+    def replay(self, name: str, graph: torch.cuda.CUDAGraph, times: int) -> tuple[float, float]:
         """Microseconds of a call, and of the host for both launches."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        dist.barrier(group=self.cpu)
+        self.at(name)
         with torch.cuda.stream(self.stream):
             begun = time.perf_counter()
             graph.replay()
@@ -200,7 +234,7 @@ class Rank:
     def replay_all(self, graphs: dict[str, torch.cuda.CUDAGraph], times: int) -> dict[str, dict[str, float]]:
         """What the rounds of each came to; the same on all ranks."""
         gc.collect()  # not between two replays, where it would hold up this rank, and all others with it
-        rounds = [[self.replay(graph, times) for graph in graphs.values()] for _ in range(self.plan["rounds"])]
+        rounds = [[self.replay(name, graph, times) for name, graph in graphs.items()] for _ in range(self.plan["rounds"])]
         slowest = torch.tensor(rounds, dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.cpu)
         found: dict[str, dict[str, float]] = {"us": {}, "least_us": {}, "greatest_us": {}, "launching_us": {}}
@@ -211,19 +245,24 @@ class Rank:
             found["launching_us"][name] = slowest[:, i, 1].max().item()
         return found
 
+    def chosen(self, *cell) -> Calls:
+        return {name: call for name, call in self.calls(*cell).items() if name not in self.without}
+
     def cell(self, op: str, size: int, dtype: str, in_place: bool) -> dict:
+        self.here = [op, size, dtype, in_place]
         n = size // TYPES[dtype].itemsize // self.world * self.world
         right = [
             self.is_right(op, memory, n, dtype, in_place, seed + size)
             for seed, memory in enumerate(("plain", "window"))
         ]
-        calls = self.calls(op, n, dtype, in_place)
+        calls = self.chosen(op, n, dtype, in_place)
         for memory in self.memory.values():
             memory.send.zero_()
             memory.recv.zero_()
         times = max(1, min(self.plan["calls"], (256 << 20) // max(1, size)))
-        graphs = {name: self.capture(call, times) for name, call in calls.items()}
+        graphs = {name: self.capture(name, call, times) for name, call in calls.items()}
         took = self.replay_all(graphs, times)
+        self.at("tutti")  # and no longer at the last one's
         self.tutti.state()
         wrong = torch.tensor([right.count(False)], dtype=torch.int64)
         dist.all_reduce(wrong, group=self.cpu)
@@ -233,7 +272,8 @@ class Rank:
     def eager(self) -> dict:
         """Microseconds of a call of 1 KiB from Python, back to back, the wait at the end included."""
         took = {}
-        for name, call in self.calls("all_reduce", 512, "bfloat16", False).items():
+        for name, call in self.chosen("all_reduce", 512, "bfloat16", False).items():
+            self.at(name)
             call()
             torch.cuda.synchronize()
             dist.barrier(group=self.cpu)
@@ -245,25 +285,31 @@ class Rank:
         return took
 
     def run(self) -> None:
-        self.cpu = dist.new_group(backend="gloo")
         gc.disable()
         gc.freeze()
-        must_end()
-        begun = time.monotonic()
+        must_end(CELL_S)
         self.tell({"machine": torch.cuda.get_device_name(), "ranks": self.world, "unavailable": self.unavailable})
-        self.tell({"eager_us": self.eager()})
+        if self.plan["eager"]:
+            self.tell({"eager_us": self.eager()})
+        first = self.plan["without"]
         for op, size, dtype, in_place in self.plan["cells"]:
-            late = torch.tensor([time.monotonic() - begun > self.plan["seconds"]], dtype=torch.int64)
+            late = torch.tensor([time.monotonic() > self.plan["until"]], dtype=torch.int64)
             dist.all_reduce(late, group=self.cpu)
             if late.item():
                 self.tell({"stopped_after_s": self.plan["seconds"]})
                 break
-            must_end()
+            must_end(CELL_S)
+            self.without, first = [*self.plan["never"], *first], []
             self.tell(self.cell(op, size, dtype, in_place))
-        must_end()
+        must_end(CELL_S)
         torch.cuda.synchronize()
         self.tutti.close()
         dist.destroy_process_group()
+
+    def at(self, library: str) -> None:
+        """All are about to call it."""
+        dist.barrier(group=self.cpu)
+        self.tell({"at": self.here, "library": library})
 
     def tell(self, line: dict) -> None:
         if self.rank == 0:
@@ -271,5 +317,5 @@ class Rank:
 
 
 if __name__ == "__main__":
-    must_end()
+    must_end(OPENING_S)
     Rank(json.loads(sys.argv[1])).run()

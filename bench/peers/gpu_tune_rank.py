@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import Callable
 
-from .gpu_rank import TYPES, Calls, Rank, must_end
+from .gpu_rank import OPENING_S, TYPES, Calls, Rank, must_end
 from .gpu_tutti import Tutti
 
 METHODS = ("lines", "sentinel", "sentinel2", "tiles", "engines")
@@ -63,5 +63,5 @@ class Tuner(Rank):
 
 
 if __name__ == "__main__":
-    must_end()
+    must_end(OPENING_S)
     Tuner(json.loads(sys.argv[1])).run()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""bench/gpu_peers.py without a GPU: what it tells of lines that ranks would print, and that a rank that fails ends all,
-with the cell where it did."""
+"""bench/gpu_peers.py without a GPU: what it tells of lines that ranks would print, and how it goes on when ranks fail,
+by ranks that only pretend to measure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,51 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
 
 import gpu_peers  # noqa: E402
+from peers import gpu_runs  # noqa: E402
 
-# Rank 0 prints a cell and waits for ever; rank 1 fails, at once or never.
+# As peers.gpu_rank, but it measures nothing: rank 0 says what it is at, and prints cells. A fault is a place ("opening"
+# or an operation), a library, the rank that fails, and in how many runs. The other rank waits for ever.
 RANK = """
 import json, os, sys, time
-if os.environ["RANK"] == "1" and {fails}:
-    time.sleep(0.2)
-    sys.exit(3)
-if os.environ["RANK"] == "0":
+from pathlib import Path
+plan, rank, cell = json.loads(sys.argv[1]), int(os.environ["RANK"]), {cell}
+folder, job = Path(os.environ["FOLDER"]), os.environ["TUTTI_JOB"]
+if rank == 0:
+    with open(folder / "runs", "a") as runs:
+        runs.write(json.dumps({{**plan, "job": job}}) + "\\n")
+
+def at(here, library):
+    if rank == 0:
+        print(json.dumps({{"at": here, "library": library}}), flush=True)
+    for place, where, failing, runs in {faults}:
+        if (place, where) == (here[0] if here else "opening", library) and int(job.split("-")[-1]) <= runs:
+            (folder / f"{{job}}.{{rank}}").touch()
+            while not (folder / f"{{job}}.0").exists():  # it has been told
+                time.sleep(0.01)
+            sys.exit(3) if rank == failing else time.sleep(1000)
+
+if rank == 0:
     print("words of a library")
-    print(json.dumps({cell}), flush=True)
-time.sleep({naps})
+    print(5)
+for library in ("nccl window", "torch"):
+    if library not in plan["never"]:
+        at(None, library)
+if rank == 0:
+    print(json.dumps({{"machine": "GPU", "ranks": 2}}))
+    if plan["eager"]:
+        print(json.dumps({{"eager_us": {{"tutti": 1.0}}}}))
+for i, (op, size, dtype, in_place) in enumerate(plan["cells"]):
+    us = {{}}
+    for library in ("tutti", "tutti window", "nccl", "nccl window"):
+        if library not in plan["never"] and (i or library not in plan["without"]):
+            at([op, size, dtype, in_place], library)
+            us[library] = 2.0
+    if rank == 0:
+        print(json.dumps({{**cell, "op": op, "bytes": size, "us": us}}), flush=True)
 """
+ALWAYS = 99
+OPS = ["all_reduce", "all_gather", "broadcast"]
+ALL = {"tutti", "tutti window", "nccl", "nccl window"}
 
 
 def cell(us: float = 2.0, greatest: float = 2.5, launching: float = 9.0, **other) -> dict:
@@ -64,38 +97,116 @@ class Telling(unittest.TestCase):
         self.assertIn("Not all cells were measured: rank 1 failed", self.told(cell(), {"failed": "rank 1 failed"}))
 
 
-class Ending(unittest.TestCase):
-    def run_ranks(self, fails: bool, naps: float) -> tuple[int, str]:
-        """Of two made-up ranks: the exit status, and what was told."""
+class Ranks(unittest.TestCase):
+    """Two made-up ranks that are to measure three cells."""
+
+    def run_ranks(self, *faults: list, seconds: float = 100) -> int:
+        """The exit status; what was told, the lines, and the runs that rank 0 has seen are kept."""
         told = io.StringIO()
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            rank = RANK.format(fails=fails, naps=naps, cell=repr(cell()))
+            rank = RANK.format(faults=list(faults), cell=repr(cell()))
             (Path(folder) / "made_up_rank.py").write_text(rank)
             stack.callback(os.chdir, os.getcwd())
             os.chdir(folder)
             measure = gpu_peers.measure
-            stack.enter_context(mock.patch.object(gpu_peers, "LAST_WORDS_S", 1))
+            stack.enter_context(mock.patch.dict(os.environ, {"FOLDER": folder}))
+            stack.enter_context(mock.patch.object(gpu_runs, "LAST_WORDS_S", 0.2))
             stack.enter_context(mock.patch.object(gpu_peers, "measure", lambda c: measure(c, "made_up_rank")))
-            arguments = ["gpu_peers", "-n", "2", "--ops", "all_reduce", "--sizes", "1K,8K", "--places", "out"]
-            arguments += ["--dtypes", "bfloat16", "--json", "lines"]
+            arguments = ["gpu_peers", "-n", "2", "--ops", ",".join(OPS), "--sizes", "4M", "--places", "out"]
+            arguments += ["--dtypes", "bfloat16", "--json", "lines", "--seconds", str(seconds)]
             stack.enter_context(mock.patch.object(sys, "argv", arguments))
             stack.enter_context(contextlib.redirect_stdout(told))
             stack.enter_context(contextlib.redirect_stderr(told))
             status = gpu_peers.main()
-            lines = [json.loads(line) for line in Path("lines").read_text().splitlines()]
-        self.assertEqual(lines[0], cell())
-        return status, told.getvalue()
+            self.lines = [json.loads(line) for line in Path("lines").read_text().splitlines()]
+            self.runs = [json.loads(line) for line in Path("runs").read_text().splitlines()]
+        self.told = told.getvalue()
+        return status
 
-    def test_a_rank_that_fails_ends_all(self) -> None:
-        status, told = self.run_ranks(fails=True, naps=1000)
-        self.assertEqual(status, 1)
-        self.assertIn("rank 1 failed at all_reduce of 8192 bytes, bfloat16", told)
+    def measured(self) -> dict[str, set[str]]:
+        cells = [line for line in self.lines if "op" in line]
+        found = {line["op"]: set(line["us"]) for line in cells}
+        self.assertEqual(len(found), len(cells), "a cell was measured twice")
+        return found
+
+    def words(self, key: str) -> list[str]:
+        return [line[key] for line in self.lines if key in line]
+
+    def begun(self) -> list[list[str]]:
+        """The operations that each run was given."""
+        return [[row[0] for row in run["cells"]] for run in self.runs]
 
     def test_without_a_failure_all_is_well(self) -> None:
-        status, told = self.run_ranks(fails=False, naps=0)
-        self.assertEqual(status, 0)
-        self.assertIn("words of a library", told)
-        self.assertNotIn("failed", told)
+        self.assertEqual(self.run_ranks(), 0)
+        self.assertEqual(self.measured(), dict.fromkeys(OPS, ALL))
+        self.assertIn("words of a library\n5\n", self.told)
+        self.assertNotIn("failed", self.told)
+        self.assertFalse(any("at" in line for line in self.lines))
+        self.assertEqual([line for line in self.lines if "op" not in line], self.lines[:2])
+
+    def test_a_cell_that_fails_once_is_measured_in_fresh_processes(self) -> None:
+        for rank in (0, 1):
+            self.assertEqual(self.run_ranks(["all_gather", "nccl window", rank, 1]), 0)
+            self.assertEqual(self.measured(), dict.fromkeys(OPS, ALL))
+            self.assertEqual(self.begun(), [OPS, OPS[1:]])
+            self.assertEqual(len({run["job"] for run in self.runs}), 2)
+            self.assertEqual([run["eager"] for run in self.runs], [True, False])
+            why = f"all_gather 4 MiB bfloat16 out of place: rank {rank} failed in nccl window; begun again"
+            self.assertEqual(self.words("restarted"), [f"{why} in fresh processes"])
+            self.assertEqual(self.told.count(why), 2)  # as it came, and in the report
+            self.assertEqual(sum("machine" in line for line in self.lines), 1)
+
+    def test_a_peer_that_fails_again_is_left_out_of_the_cell(self) -> None:
+        for peer in ("nccl", "nccl window"):
+            self.assertEqual(self.run_ranks(["all_gather", peer, 1, ALWAYS]), 0)
+            self.assertEqual(self.measured(), {**dict.fromkeys(OPS, ALL), "all_gather": ALL - {peer}})
+            self.assertEqual(self.begun(), [OPS, OPS[1:], OPS[1:]])
+            self.assertEqual(self.runs[2]["without"], [peer])
+            self.assertIn(f"in {peer}, in fresh processes, too; begun again without {peer}.", self.told)
+            self.assertNotIn("Not all cells", self.told)
+
+    def test_two_peers_may_fail(self) -> None:
+        faults = ["all_reduce", "nccl window", 1, ALWAYS], ["all_reduce", "nccl", 0, ALWAYS]
+        self.assertEqual(self.run_ranks(*faults), 0)
+        self.assertEqual(self.measured()["all_reduce"], {"tutti", "tutti window"})
+        self.assertEqual(self.begun(), [OPS] * 4)
+        self.assertIn("Wrong results in 0 of 3 cells", self.told)
+
+    def test_a_cell_that_fails_in_tutti_is_left_out(self) -> None:
+        self.assertEqual(self.run_ranks(["all_gather", "tutti window", 1, ALWAYS]), 1)
+        self.assertEqual(self.measured(), {op: ALL for op in OPS if op != "all_gather"})
+        self.assertEqual(self.begun(), [OPS, OPS[1:], OPS[2:]])
+        why = "rank 1 failed in tutti window, in fresh processes, too; the cell was left out"
+        self.assertEqual(self.words("failed"), [f"all_gather 4 MiB bfloat16 out of place: {why}"])
+        self.assertIn("Not all cells were measured: all_gather 4 MiB", self.told)
+
+    def test_the_last_cell_may_be_left_out(self) -> None:
+        self.assertEqual(self.run_ranks(["broadcast", "tutti", 0, ALWAYS]), 1)
+        self.assertEqual((list(self.measured()), self.begun()), (OPS[:2], [OPS, OPS[2:]]))
+
+    def test_a_peer_that_does_not_open_is_left_out_of_all(self) -> None:
+        self.assertEqual(self.run_ranks(["opening", "nccl window", 1, ALWAYS]), 0)
+        self.assertEqual(self.measured(), dict.fromkeys(OPS, ALL - {"nccl window"}))
+        self.assertIn("the opening: rank 1 failed in nccl window, in fresh processes, too", self.told)
+
+    def test_nothing_is_begun_again_in_too_little_time(self) -> None:
+        self.assertEqual(self.run_ranks(["all_gather", "nccl", 1, ALWAYS], seconds=gpu_runs.LEAST_S - 1), 1)
+        self.assertEqual((list(self.measured()), len(self.runs)), (OPS[:1], 1))
+        self.assertIn("rank 1 failed in nccl; too little time was left for 2 cells", self.words("failed")[0])
+
+    def test_ranks_that_always_fail_at_once_are_given_up(self) -> None:
+        with mock.patch.dict(globals(), {"RANK": "import sys, pathlib\npathlib.Path('runs').touch()\nsys.exit(3)"}):
+            self.assertEqual(self.run_ranks(), 1)
+        self.assertRegex(self.words("failed")[0], "^the opening: rank [01] failed, in fresh processes, too$")
+
+
+class Plan(unittest.TestCase):
+    def test_what_matters_most_comes_first(self) -> None:
+        with mock.patch.object(sys, "argv", ["gpu_peers"]):
+            cells = gpu_peers.plan_of(gpu_peers.options())["cells"]
+        kinds = list(dict.fromkeys((dtype, in_place) for _, _, dtype, in_place in cells))
+        self.assertEqual(kinds, [("bfloat16", False), ("float32", False), ("bfloat16", True), ("float32", True)])
+        self.assertEqual(len(cells), (5 + 3) * 2 * len(gpu_peers.SIZES))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it. A cell
+that fails in fresh processes, too, is measured without the peer that it stopped in; where that was tutti, it is left
+out. Every step is told as a line among the others: {"restarted": why} or {"failed": why}."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Callable
+
+from .report import size_text
+
+BENCH = Path(__file__).resolve().parent.parent
+PEERS = ("nccl", "nccl window", "torch", "torch one", "torch two")
+OPENING = "the opening"
+LAST_WORDS_S = 15  # for ranks to say why they fail, when one has
+KILLED_S = 10  # a process that hangs in the driver may take its time, or never end
+LEAST_S = 25  # what fresh processes need to be worth it
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def cell_text(op: str, size: int, dtype: str, in_place: bool) -> str:
+    return f"{op} {size_text(size)} {dtype} {'in' if in_place else 'out of'} place"
+
+
+@dataclass
+class Run:
+    """What rank 0 said in the life of one set of processes."""
+
+    at: dict | None = None  # the last cell and library that all ranks have begun
+    measured: int = 0
+    failed: int | None = None  # the first rank that did
+
+
+class Session:
+    """The cells that are still to be measured, over as many runs as it takes."""
+
+    def __init__(self, plan: dict, n: int, module: str, tell: Callable[[dict], None]) -> None:
+        self.plan, self.n, self.module, self.tell_line = plan, n, module, tell
+        self.until = time.monotonic() + plan["seconds"]
+        self.cells = [list(cell) for cell in plan["cells"]]
+        self.without: list[str] = []  # peers that the first of these cells goes without
+        self.never: list[str] = []  # and all of them
+        self.lines: list[dict] = []
+        self.runs = 0
+        self.failures: Counter = Counter()
+
+    def measure(self) -> list[dict]:
+        while True:
+            run = self.run()
+            if run.failed is None or not self.goes_on(run):
+                return self.lines
+
+    def tell(self, line: dict) -> None:
+        self.lines.append(line)
+        self.tell_line(line)
+
+    # ---- one run ----
+
+    def run(self) -> Run:
+        self.runs += 1
+        found, ranks = Run(), self.start()
+        reader = threading.Thread(target=self.read, args=(ranks[0].stdout, found), daemon=True)
+        reader.start()
+        try:
+            found.failed = first_failed(ranks)
+        finally:
+            for rank in ranks:
+                rank.kill()
+        reader.join(KILLED_S)
+        return found
+
+    def start(self) -> list[subprocess.Popen]:
+        environment = os.environ | {
+            "WORLD_SIZE": str(self.n),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "TUTTI_JOB": f"gpu-peers-{os.getpid()}-{self.runs}",
+            "PYTHONPATH": str(BENCH),
+        }
+        now = {"cells": self.cells, "until": self.until, "without": self.without, "never": self.never}
+        now["eager"] = not any("eager_us" in line for line in self.lines)
+        command = [sys.executable, "-m", self.module, json.dumps({**self.plan, **now})]
+        return [
+            subprocess.Popen(
+                command,
+                env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=None if rank else subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(self.n)
+        ]
+
+    def read(self, stream: IO[str], found: Run) -> None:
+        for text in stream:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                line = None
+            if not isinstance(line, dict):  # a library's own words
+                print(text, end="", file=sys.stderr)
+            elif "at" in line:
+                found.at = line
+            elif "machine" not in line or self.runs == 1:
+                if "op" in line:
+                    self.cells.pop(0)
+                    self.without = []
+                    found.measured += 1
+                self.tell(line)
+
+    # ---- after a failure ----
+
+    def goes_on(self, run: Run) -> bool:
+        """Whether to run again."""
+        if not self.cells:
+            self.tell({"failed": f"rank {run.failed} failed at the end"})
+            return False
+        where, library = self.place(run)
+        told = f"{where}: rank {run.failed} failed" + (f" in {library}" if library else "")
+        self.failures[where] += 1
+        left_out = self.without if where != OPENING else self.never
+        if self.failures[where] > 1:
+            told += ", in fresh processes, too"
+        is_new = library in PEERS and library not in left_out
+        if self.failures[where] > 1 and not is_new:
+            if where == OPENING:
+                self.tell({"failed": told})
+                return False
+            self.tell({"failed": f"{told}; the cell was left out"})
+            self.cells.pop(0)
+            self.without = []
+        if self.cells and self.until - time.monotonic() < LEAST_S:
+            self.tell({"failed": f"{told}; too little time was left for {len(self.cells)} cells in fresh processes"})
+            return False
+        if self.failures[where] == 1:
+            self.tell({"restarted": f"{told}; begun again in fresh processes"})
+        elif is_new:
+            left_out.append(library)
+            self.tell({"restarted": f"{told}; begun again without {library}"})
+        return bool(self.cells)
+
+    def place(self, run: Run) -> tuple[str, str | None]:
+        """The cell, or the opening, and the library in which a run stopped."""
+        at = run.at or {"at": None, "library": None}
+        if at["at"] is None and not run.measured:
+            return OPENING, at["library"]
+        cell = self.cells[0]
+        return cell_text(*cell), at["library"] if at["at"] == cell else None
+
+
+def first_failed(ranks: list[subprocess.Popen]) -> int | None:
+    """Waits for all. The others may wait for a rank that failed, for ever: they have a little time to say what they
+    see, then are killed; and one that even so does not end is not waited for."""
+    ends: queue.SimpleQueue = queue.SimpleQueue()
+
+    def wait(rank: int) -> None:
+        ends.put((rank, ranks[rank].wait()))
+
+    for rank in range(len(ranks)):
+        threading.Thread(target=wait, args=(rank,), daemon=True).start()
+    failed, until, is_killed, running = None, None, False, len(ranks)
+    while running:
+        try:
+            rank, status = ends.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            if is_killed:
+                break
+            for other in ranks:
+                other.kill()
+            is_killed, until = True, time.monotonic() + KILLED_S
+            continue
+        running -= 1
+        if status and failed is None:
+            failed, until = rank, time.monotonic() + LAST_WORDS_S
+    return failed
