@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where things are in scratch memory. A ring belongs to one (source, block), so the rings of many ranks have to be
+/* Where things are in scratch memory. A ring belongs to one (other rank, block), so the rings of many ranks have to be
  * smaller: of a list of ring sizes the first is taken that the budget allows, with half the blocks if none does. */
 #include "backend/cuda.h"
 
@@ -8,13 +8,14 @@
 #define TILE_BYTES (2 * CUDA_LEAST_TILE)
 #define BOUNCE_MOST ((size_t)4 << 20) /* of the budget an eighth, at most */
 
-/* Bytes that one block moves to one peer at once. Lines serve up to some 256 KiB, sentinels some MiB; of tiles two on
- * their way hide the fence and the flag, and four the unevenness of blocks. */
+/* Bytes that one block moves to one peer at once. Lines serve up to some 256 KiB; sentinels are faster than tiles as
+ * far as their rings reach; of tiles two on their way hide the fence and the flag, and four the unevenness of blocks.
+ */
 static const struct grade {
     uint32_t line_bytes, sentinel_bytes, n_tiles;
 } grades[] = {
-    {8192, 32768, 8}, {8192, 32768, 4}, {8192, 16384, 4}, {8192, 16384, 2}, {8192, 8192, 4},
-    {8192, 8192, 2},  {4096, 8192, 2},  {4096, 4096, 2},  {2048, 4096, 2},  {2048, 2048, 2},
+    {4096, 131072, 8}, {4096, 65536, 8}, {4096, 65536, 4}, {4096, 32768, 4}, {4096, 24576, 2}, {4096, 16384, 4},
+    {4096, 16384, 2},  {4096, 8192, 4},  {4096, 8192, 2},  {4096, 4096, 2},  {2048, 4096, 2},  {2048, 2048, 2},
 };
 
 static uint64_t take(uint64_t *end, uint64_t bytes)
@@ -27,7 +28,8 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 /* What is all ones when idle comes first, in one piece: see cuda_open.c. */
 static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, struct cuda_layout *out)
 {
-    uint64_t end = 0, rings = (uint64_t)n * n_blocks;
+    const uint64_t cells = (uint64_t)n * n_blocks, rings = n > 1 ? cells - n_blocks : n_blocks;
+    uint64_t end = 0;
     *out = (struct cuda_layout){.n_blocks = n_blocks,
                                 .line_bytes = grade->line_bytes,
                                 .sentinel_bytes = grade->sentinel_bytes,
@@ -38,12 +40,12 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, st
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
     out->exceptions = take(&end, 2 * rings * grade->sentinel_bytes / 32);
     out->tiles = take(&end, rings * grade->n_tiles * TILE_BYTES);
-    out->begun = take(&end, rings * sizeof(uint32_t));
+    out->begun = take(&end, cells * sizeof(uint32_t));
     out->called = take(&end, n_blocks * sizeof(uint64_t));
-    out->arrived = take(&end, rings * sizeof(uint32_t));
-    out->returned = take(&end, rings * sizeof(uint32_t));
-    out->sent = take(&end, rings * sizeof(uint64_t));
-    out->received = take(&end, rings * sizeof(uint64_t));
+    out->arrived = take(&end, cells * sizeof(uint32_t));
+    out->returned = take(&end, cells * sizeof(uint32_t));
+    out->sent = take(&end, cells * sizeof(uint64_t));
+    out->received = take(&end, cells * sizeof(uint64_t));
     out->met = take(&end, n * sizeof(uint32_t));
     out->met_own = take(&end, sizeof(uint32_t));
     out->asked = take(&end, sizeof(uint64_t));

@@ -14,19 +14,19 @@ struct region {
 /* From the contract with kernels (exchange.h), not from the code. */
 static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region *out)
 {
-    uint64_t rings = (uint64_t)n * l->n_blocks;
+    uint64_t cells = (uint64_t)n * l->n_blocks, rings = (uint64_t)(n > 1 ? n - 1 : 1) * l->n_blocks;
     const struct region all[] = {
         {l->lines, 2 * rings * 2 * l->line_bytes},
         {l->sentinel[0], 2 * rings * l->sentinel_bytes},
         {l->sentinel[1], n > 2 ? 2 * rings * l->sentinel_bytes : 0},
         {l->exceptions, 2 * rings * (l->sentinel_bytes / 512) * 16}, /* two words of 8 bytes for each warp */
-        {l->begun, rings * 4},
+        {l->begun, cells * 4},
         {l->called, (uint64_t)l->n_blocks * 8},
         {l->tiles, rings * l->n_tiles * l->tile_bytes},
-        {l->arrived, rings * 4},
-        {l->returned, rings * 4},
-        {l->sent, rings * 8},
-        {l->received, rings * 8},
+        {l->arrived, cells * 4},
+        {l->returned, cells * 4},
+        {l->sent, cells * 8},
+        {l->received, cells * 8},
         {l->met, (uint64_t)n * 4},
         {l->met_own, 4},
         {l->asked, 8},

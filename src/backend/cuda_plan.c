@@ -165,7 +165,8 @@ static bool grid_for(const struct cuda_place *place, size_t bytes, uint32_t bloc
 {
     static const struct {
         uint32_t threads, units, most;
-    } grids[] = {{64, 1, 64}, {128, 1, 64}, {256, 1, 64}, {512, 1, 128}, {512, 2, 128}, {512, 4, 128}, {512, 8, 128}};
+    } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},  {512, 1, 128}, {512, 2, 128},
+                 {512, 3, 128}, {512, 4, 128}, {512, 8, 128}, {512, 16, 128}};
     size_t units = (bytes + 15) / 16;
     for (size_t g = 0; g < TUTTI_ARRAY_LEN(grids); g++) {
         size_t each = (size_t)grids[g].threads * grids[g].units, blocks = (units + each - 1) / each;

@@ -176,8 +176,9 @@ static void by_nccl(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads),
-                                       cmocka_unit_test(by_nccl), cmocka_unit_test(every_method)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes),
+                                       cmocka_unit_test(by_nccl), /* a driver does not survive a fork */
+                                       cmocka_unit_test(chosen_threads), cmocka_unit_test(every_method)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,8 @@ uint32_t gpu_ranks_deadline_s(void)
 
 bool gpu_rank_open(struct rank *rank, struct gpu_rank *out)
 {
-    int32_t device = rank->index % (int32_t)tutti_gpu_count();
+    const uint32_t n_devices = tutti_gpu_count();
+    const int32_t device = n_devices ? rank->index % (int32_t)n_devices : 0;
     *out = (struct gpu_rank){.rank = rank};
     if (tutti_gpu_open(device, &out->gpu) == TUTTI_OK && tutti_gpu_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
         (!rank->comm || tutti_comm_set_device(rank->comm, device) == TUTTI_OK))

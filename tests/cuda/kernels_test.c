@@ -32,7 +32,7 @@ static void open_rig(struct rig *rig, uint32_t n)
 /* How many units of warps have left exceptions, on all ranks. */
 static size_t count_exceptions(const struct rig *rig)
 {
-    const size_t bytes = (size_t)2 * rig->n * BLOCKS * BLOCK_BYTES / 32;
+    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * BLOCK_BYTES / 32;
     uint64_t *got = malloc(bytes);
     size_t n = 0;
     assert_non_null(got);
@@ -47,7 +47,7 @@ static size_t count_exceptions(const struct rig *rig)
 /* Sentinels are as they were before the first call. */
 static void close_rig(struct rig *rig)
 {
-    const size_t bytes = (size_t)2 * rig->n * BLOCKS * BLOCK_BYTES;
+    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * BLOCK_BYTES;
     unsigned char *got = malloc(bytes);
     assert_non_null(got);
     for (uint32_t r = 0; r < rig->n; r++) {
@@ -112,10 +112,10 @@ static struct line_spec any_call(uint32_t n)
                              .dtype = dtypes[below(TUTTI_ARRAY_LEN(dtypes))],
                              .op = ops[below(TUTTI_ARRAY_LEN(ops))],
                              .threads = 32u << below(3),
-                             .units = 1u << below(3),
                              .values = REF_BITS,
                              .seed = tutti_random64(&seed),
                              .paint = paints[below(TUTTI_ARRAY_LEN(paints))]};
+    spec.units = 1 + (uint32_t)below(BLOCK_BYTES / (16 * spec.threads));
     if (below(2)) spec.skew_in = (uint32_t)below(16), spec.skew_out = (uint32_t)below(16);
     spec.protocol = protocols[below(spec.kind == KIND_ALL_REDUCE && is_float(spec.dtype) ? 3 : 2)];
     spec.fast = has_sum(spec.dtype, spec.op) && below(4) > 0;
@@ -304,7 +304,7 @@ static void test_exceptions(void **state)
 /* As rig_plant_lines, exceptions of all words. */
 static void plant_exceptions(struct rig *rig, uint32_t slot, uint32_t flag)
 {
-    const size_t bytes = (size_t)rig->n * BLOCKS * BLOCK_BYTES / 32;
+    const size_t bytes = (size_t)(rig->n - 1) * BLOCKS * BLOCK_BYTES / 32;
     uint32_t *words = malloc(bytes);
     assert_non_null(words);
     for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : ~0u;

@@ -53,7 +53,8 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 
 static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
 {
-    const uint64_t rings = (uint64_t)shape->n * shape->n_blocks;
+    const uint64_t cells = (uint64_t)shape->n * shape->n_blocks;
+    const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
     uint64_t end = 0;
     *l = (struct cuda_layout){.n_blocks = shape->n_blocks,
                               .line_bytes = shape->line_bytes,
@@ -65,12 +66,12 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
     l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
     l->exceptions = take(&end, 2 * rings * shape->sentinel_bytes / 32);
     l->tiles = take(&end, rings * shape->n_tiles * shape->tile_bytes);
-    l->begun = take(&end, rings * sizeof(uint32_t));
+    l->begun = take(&end, cells * sizeof(uint32_t));
     l->called = take(&end, shape->n_blocks * sizeof(uint64_t));
-    l->arrived = take(&end, rings * sizeof(uint32_t));
-    l->returned = take(&end, rings * sizeof(uint32_t));
-    l->sent = take(&end, rings * sizeof(uint64_t));
-    l->received = take(&end, rings * sizeof(uint64_t));
+    l->arrived = take(&end, cells * sizeof(uint32_t));
+    l->returned = take(&end, cells * sizeof(uint32_t));
+    l->sent = take(&end, cells * sizeof(uint64_t));
+    l->received = take(&end, cells * sizeof(uint64_t));
     l->met = take(&end, shape->n * sizeof(uint32_t));
     l->met_own = take(&end, sizeof(uint32_t));
     l->asked = take(&end, sizeof(uint64_t));
@@ -187,7 +188,7 @@ void rig_set_counts(const struct rig *rig, uint32_t count)
 
 void rig_plant_lines(const struct rig *rig, uint32_t slot, uint32_t flag, uint64_t *seed)
 {
-    const size_t bytes = (size_t)rig->n * rig->layout.n_blocks * 2 * rig->layout.line_bytes;
+    const size_t bytes = (size_t)(rig->n - 1) * rig->layout.n_blocks * 2 * rig->layout.line_bytes;
     uint32_t *words = malloc(bytes);
     assert_non_null(words);
     for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : (uint32_t)tutti_random64(seed);

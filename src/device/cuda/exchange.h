@@ -47,22 +47,22 @@ struct cuda_control {
 #define CUDA_REPORT_SEQ(report) ((report) >> 8) /* of the call that waited */
 #define CUDA_REPORT_PEER(report) (0x7f & (uint32_t)(report))
 
-/* Where things are in each rank's scratch, in bytes from its base; equal on all ranks. Rings are indexed by the rank
- * that writes them: the ring of source q begins at `ring + q * n_blocks * block`. */
+/* Where things are in each rank's scratch, in bytes from its base; equal on all ranks. [source] are all ranks; [other]
+ * are all but the owner of the scratch, by which rank q has row q, or q - 1 if q is greater than the owner. */
 struct cuda_layout {
     uint32_t n_blocks; /* rings are made for; at most CUDA_MAX_BLOCKS; no launch has more */
     /* lines and sentinel: two slots for each (source, block), taken in turns; of `phases` exchanges of a call. */
     uint32_t line_bytes,
         sentinel_bytes;   /* data bytes that one block moves to one peer in one call; multiples of 8 KiB */
-    uint64_t lines;       /* [2 slots][source][block][2 * line_bytes] */
-    uint64_t sentinel[2]; /* phase -> [2 slots][source][block][sentinel_bytes], all ones when idle */
-    uint64_t exceptions;  /* [2 slots][source][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
+    uint64_t lines;       /* [2 slots][other][block][2 * line_bytes] */
+    uint64_t sentinel[2]; /* phase -> [2 slots][other][block][sentinel_bytes], all ones when idle */
+    uint64_t exceptions;  /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
     uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
     /* tiles */
     uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times CUDA_LEAST_TILE */
-    uint64_t tiles;               /* [source][block][n_tiles][tile_bytes] */
+    uint64_t tiles;               /* [other][block][n_tiles][tile_bytes] */
     uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
     uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back
                                      (the last one of a call when its next call begins) */

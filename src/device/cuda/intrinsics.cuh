@@ -229,13 +229,11 @@ CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
 }
 CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
-    uint32_t old;
-    asm volatile("atom.release.cta.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    asm volatile("{.reg .b32 old;\natom.release.cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory");
 }
 CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
 {
-    uint32_t old;
-    asm volatile("atom.relaxed.cta.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    asm volatile("{.reg .b32 old;\natom.relaxed.cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory");
 }
 
 /* ---- the warp: all its threads that have not returned take part ---- */

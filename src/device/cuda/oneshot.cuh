@@ -93,7 +93,7 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
                 units[k] = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
         }
         if (!cuda_turn_pay(x.call, turn)) return;
-        const uint64_t slot = Wire::slot(x.call, 0, turn->count, me) + Wire::place(u);
+        const uint64_t slot = Wire::slot(x.call, 0, turn->count) + Wire::place(u), stride = cuda_stride<Wire>(x.call);
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t q = first + k;
@@ -101,7 +101,7 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
             const bool any = at < x.to(q).bytes;
             const cuda_words unit = x.alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
             if (q != me)
-                cuda_put_unit<Wire, R>(x.call, q, slot, any, unit, cuda_turn_flag(*turn));
+                cuda_put_unit<Wire, R>(x.call, q, slot + cuda_row(q, me) * stride, any, unit, cuda_turn_flag(*turn));
             else if (!any)
                 continue;
             else if constexpr (R::moves)
@@ -116,9 +116,8 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
 template <typename Wire, uint32_t PHASE>
 CUDA_DEVICE struct cuda_inbox cuda_inbox_of(const struct cuda_call &call, const struct cuda_turn &turn, uint32_t u)
 {
-    const uint64_t slot = Wire::slot(call, PHASE, turn.count, 0);
-    struct cuda_inbox inbox = {call.base[call.me] + slot + Wire::place(u),
-                               Wire::slot(call, PHASE, turn.count, 1) - slot, nullptr};
+    const uint64_t slot = Wire::slot(call, PHASE, turn.count);
+    struct cuda_inbox inbox = {call.base[call.me] + slot + Wire::place(u), cuda_stride<Wire>(call), nullptr, call.me};
     if constexpr (Wire::excepts) inbox.exceptions = call.base[call.me] + Wire::exceptions(call, slot + Wire::place(u));
     return inbox;
 }

@@ -119,7 +119,7 @@ CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint
 CUDA_DEVICE char *cuda_ring(const struct cuda_call &call, uint32_t target, uint32_t source, uint32_t slot)
 {
     const struct cuda_layout &layout = call.layout;
-    const uint64_t tile = cuda_cell(layout, source) * layout.n_tiles + slot;
+    const uint64_t tile = cuda_cell(layout, cuda_row(target, source)) * layout.n_tiles + slot;
     return call.base[target] + layout.tiles + tile * layout.tile_bytes;
 }
 

@@ -46,12 +46,11 @@ CUDA_DEVICE uint64_t *cuda_called(const struct cuda_call &call)
     return reinterpret_cast<uint64_t *>(call.base[call.me] + call.layout.called) + cuda_block();
 }
 
-/* Bytes from a rank's scratch to the slot of a source for this block, of rings that begin at `rings`. */
-CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uint64_t block_bytes, uint32_t count,
-                               uint32_t source)
+/* Bytes from a rank's scratch to the slot of row 0 for this block, of rings that begin at `rings`. */
+CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uint64_t block_bytes, uint32_t count)
 {
-    const uint32_t row = (count % 2 * call.n + source) * call.layout.n_blocks + cuda_block();
-    return rings + row * block_bytes;
+    const uint32_t first = count % 2 * (call.n - 1) * call.layout.n_blocks + cuda_block();
+    return rings + first * block_bytes;
 }
 
 /* The first thing to do. Launches may be allowed to overlap: then the next one may take its place now, and waits here
@@ -131,8 +130,8 @@ CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)
 /* By all threads: what flags tell the age of, in the rings at `rings`. */
 CUDA_COLD void cuda_turn_clear(const struct cuda_call &call, uint32_t count, uint64_t rings, uint64_t bytes)
 {
-    for (uint32_t q = 0; q < call.n; q++) {
-        char *slot = call.base[call.me] + cuda_slot(call, rings, bytes, count, q);
+    for (uint32_t row = 0; row < call.n - 1; row++) {
+        char *slot = call.base[call.me] + cuda_slot(call, rings, bytes, count) + row * call.layout.n_blocks * bytes;
         for (uint64_t at = 16 * cuda_thread(); at < bytes; at += 16 * cuda_threads())
             cuda_store_pair(slot + at, cuda_pair{0, 0});
     }

@@ -13,6 +13,12 @@
 #include "exchange.h"
 #include "intrinsics.cuh"
 
+/* The row of rank q among those of the others in the scratch of `owner`. */
+CUDA_DEVICE uint32_t cuda_row(uint32_t owner, uint32_t q)
+{
+    return q > owner ? q - 1 : q;
+}
+
 struct cuda_waiter {
     uint32_t spins;
     uint64_t since; /* of its first look at the clock; 0: not yet */

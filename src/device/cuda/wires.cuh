@@ -22,13 +22,14 @@
 
 #include "turn.cuh"
 
-/* Where a thread finds a unit from source 0, and how far it is from there to the next source. */
+/* Where a thread finds a unit in row 0, and how far it is from there to the next row. */
 struct cuda_inbox {
     char *slot;
     uint64_t stride;
     const char *exceptions; /* of wires that have them; a 32nd as far apart */
+    uint32_t me;
 
-    __device__ __forceinline__ char *from(uint32_t q) const { return slot + q * stride; }
+    __device__ __forceinline__ char *from(uint32_t q) const { return slot + cuda_row(me, q) * stride; }
 };
 
 struct cuda_lines {
@@ -36,9 +37,10 @@ struct cuda_lines {
     struct seen {
         cuda_pair a, b;
     };
-    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t, uint32_t count, uint32_t source)
+    CUDA_DEVICE uint64_t block_bytes(const struct cuda_call &call) { return (uint64_t)2 * call.layout.line_bytes; }
+    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t, uint32_t count)
     {
-        return cuda_slot(call, call.layout.lines, (uint64_t)2 * call.layout.line_bytes, count, source);
+        return cuda_slot(call, call.layout.lines, block_bytes(call), count);
     }
     CUDA_DEVICE uint32_t place(uint32_t u) { return 16 * (2 * u * cuda_threads() + cuda_thread()); }
     CUDA_DEVICE cuda_words proper(cuda_words unit) { return unit; }
@@ -70,9 +72,10 @@ struct cuda_ones {
     static constexpr uint64_t ones = ~UINT64_C(0);
     static constexpr uint32_t ones32 = ~0u;
 
-    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t phase, uint32_t count, uint32_t source)
+    CUDA_DEVICE uint64_t block_bytes(const struct cuda_call &call) { return call.layout.sentinel_bytes; }
+    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t phase, uint32_t count)
     {
-        return cuda_slot(call, call.layout.sentinel[phase], call.layout.sentinel_bytes, count, source);
+        return cuda_slot(call, call.layout.sentinel[phase], block_bytes(call), count);
     }
     CUDA_DEVICE uint32_t place(uint32_t u) { return 16 * (u * cuda_threads() + cuda_thread()); }
     CUDA_DEVICE void put(char *p, cuda_words unit, uint32_t)
@@ -135,7 +138,8 @@ template <> struct cuda_sentinel<0> : cuda_ones {
     /* Both at once: what is an exception comes no later than what is none. */
     CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q)
     {
-        return seen{cuda_load_pair(inbox.from(q)), cuda_load_pair(inbox.exceptions + q * (inbox.stride / CUDA_WARP))};
+        const char *exceptions = inbox.exceptions + cuda_row(inbox.me, q) * (inbox.stride / CUDA_WARP);
+        return seen{cuda_load_pair(inbox.from(q)), cuda_load_pair(exceptions)};
     }
     CUDA_DEVICE bool is_there(uint64_t word, uint64_t exceptions, uint32_t flag)
     {
@@ -147,5 +151,11 @@ template <> struct cuda_sentinel<0> : cuda_ones {
     }
     CUDA_DEVICE cuda_words unit(seen s) { return words(s.unit); }
 };
+
+/* From one row of slots to the next. */
+template <typename Wire> CUDA_DEVICE uint64_t cuda_stride(const struct cuda_call &call)
+{
+    return call.layout.n_blocks * Wire::block_bytes(call);
+}
 
 #endif
