@@ -139,8 +139,8 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", method}};
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
-        /* Processes take turns on a device, a millisecond each: more of them are left to threads. */
-        if (forked && worlds[w] > 3 && !gpu_ranks_stand_in()) continue;
+        /* Processes take turns on a device, a millisecond each: what shares one is left to threads. */
+        if (forked && worlds[w] > gpu_ranks_devices() && !gpu_ranks_stand_in()) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -157,40 +157,65 @@ static uint32_t many(void)
     return gpu_ranks_stand_in() ? 6 : 16;
 }
 
+/* By processes, or by threads. */
+static void any_calls_of(bool forked)
+{
+    run_groups((struct plan){.groups = many(), .most_calls = 200, .most_bytes = 1500}, forked, "");
+    run_groups((struct plan){.groups = many(), .most_calls = 200, .most_bytes = 1500}, forked, "batch");
+}
+
+static void larger_calls_of(bool forked)
+{
+    run_groups((struct plan){.groups = many(), .most_calls = 12, .most_bytes = 40000}, forked, "");
+}
+
+static void calls_that_depend_of(bool forked)
+{
+    const struct plan plan = {.groups = 4 * many(), .most_calls = 30, .most_bytes = 400, .depends = true};
+    run_groups(plan, forked, "");
+    run_groups(plan, forked, "batch");
+}
+
+static void replays_of(bool forked)
+{
+    run_groups((struct plan){.groups = 2, .most_calls = 40, .most_bytes = 900, .replays = true}, forked, "");
+    run_groups((struct plan){.groups = 2, .most_calls = 20, .most_bytes = 300, .depends = true, .replays = true},
+               forked, "");
+}
+
 static void any_calls(void **state)
 {
     (void)state;
-    run_groups((struct plan){.groups = many(), .most_calls = 200, .most_bytes = 1500}, true, "");
-    run_groups((struct plan){.groups = many(), .most_calls = 200, .most_bytes = 1500}, true, "batch");
-}
-
-/* In one process: the last one, since a driver does not survive a fork. */
-static void any_calls_of_threads(void **state)
-{
-    (void)state;
-    run_groups((struct plan){.groups = many(), .most_calls = 100, .most_bytes = 1500}, false, "");
+    any_calls_of(true);
 }
 
 static void larger_calls(void **state)
 {
     (void)state;
-    run_groups((struct plan){.groups = many(), .most_calls = 12, .most_bytes = 40000}, true, "");
+    larger_calls_of(true);
 }
 
 static void calls_that_depend(void **state)
 {
     (void)state;
-    run_groups((struct plan){.groups = 4 * many(), .most_calls = 30, .most_bytes = 400, .depends = true}, true, "");
-    run_groups((struct plan){.groups = 4 * many(), .most_calls = 30, .most_bytes = 400, .depends = true}, true,
-               "batch");
+    calls_that_depend_of(true);
 }
 
 static void replays(void **state)
 {
     (void)state;
-    run_groups((struct plan){.groups = 2, .most_calls = 40, .most_bytes = 900, .replays = true}, true, "");
-    run_groups((struct plan){.groups = 2, .most_calls = 20, .most_bytes = 300, .depends = true, .replays = true}, true,
-               "");
+    replays_of(true);
+}
+
+/* In one process: the last one, since a driver does not survive a fork. */
+static void all_of_threads(void **state)
+{
+    (void)state;
+    any_calls_of(false);
+    if (gpu_ranks_stand_in()) return; /* where processes do not take turns, and have done the rest */
+    larger_calls_of(false);
+    calls_that_depend_of(false);
+    replays_of(false);
 }
 
 /* ---- how many exchanges ---- */
@@ -360,15 +385,9 @@ int main(void)
 {
     gpu_ranks_need_device();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alike_calls_are_one),
-        cmocka_unit_test(any_calls),
-        cmocka_unit_test(larger_calls),
-        cmocka_unit_test(calls_that_depend),
-        cmocka_unit_test(replays),
-        cmocka_unit_test(works_of_calls),
-        cmocka_unit_test(groups_that_differ),
-        cmocka_unit_test(who_does_not_come),
-        cmocka_unit_test(any_calls_of_threads),
+        cmocka_unit_test(alike_calls_are_one), cmocka_unit_test(any_calls),         cmocka_unit_test(larger_calls),
+        cmocka_unit_test(calls_that_depend),   cmocka_unit_test(replays),           cmocka_unit_test(works_of_calls),
+        cmocka_unit_test(groups_that_differ),  cmocka_unit_test(who_does_not_come), cmocka_unit_test(all_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
