@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -193,6 +194,25 @@ class Ranks(unittest.TestCase):
         self.assertEqual(self.run_ranks(["all_gather", "nccl", 1, ALWAYS], seconds=gpu_runs.LEAST_S - 1), 1)
         self.assertEqual((list(self.measured()), len(self.runs)), (OPS[:1], 1))
         self.assertIn("rank 1 failed in nccl; too little time was left for 2 cells", self.words("failed")[0])
+
+    def test_an_interrupt_tells_where(self) -> None:
+        hang = ["all_gather", "nccl", 2, ALWAYS]  # no rank fails
+        with mock.patch.object(gpu_runs, "first_failed", lambda ranks: self.interrupted()):
+            self.assertEqual(self.run_ranks(hang), 1)
+        self.assertEqual(list(self.measured()), OPS[:1])
+        self.assertIn("interrupted at all_gather 4 MiB bfloat16 out of place, in nccl", self.words("failed"))
+
+    def interrupted(self) -> None:
+        """As by a terminal, when rank 0 has said what it is at."""
+        until = time.monotonic() + 60
+        while not list(Path.cwd().glob("*.0")) and time.monotonic() < until:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    def test_a_failure_at_the_end_is_told(self) -> None:
+        with mock.patch.dict(globals(), {"RANK": RANK + "sys.exit(3 if rank else 0)\n"}):
+            self.assertEqual(self.run_ranks(), 1)
+        self.assertEqual((list(self.measured()), self.words("failed")), (OPS, ["the end: rank 1 failed"]))
 
     def test_ranks_that_always_fail_at_once_are_given_up(self) -> None:
         with mock.patch.dict(globals(), {"RANK": "import sys, pathlib\npathlib.Path('runs').touch()\nsys.exit(3)"}):

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -69,7 +70,6 @@ class Programs(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.out = Path(folder.name)
-        (self.out / "logs").mkdir()
         self.scene = scale_parts.Scene(self.out, self.out, MACHINE, {}, until=time.monotonic() + 60)
 
     def test_what_is_late_is_ended_with_its_children(self) -> None:
@@ -135,7 +135,7 @@ class Parts(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         self.out = self.root / "out"
-        (self.out / "logs").mkdir(parents=True)
+        self.out.mkdir()
         self.write("lib/libtutti.so", "")
         self.write("built.json", json.dumps({"torch": "2.11", "without_torch": "", "nccl": "/nccl"}))
         self.write("bin/tutti", '#!/bin/sh\necho \'{"points":[{"out_of_place":{"time_us":4.600,"min_us":4}}]}\'\n')
@@ -175,7 +175,25 @@ class Parts(unittest.TestCase):
         self.program("gpu_peers.py", self.lines(some_lines()), "--json")
         found = scale_parts.peers(self.scene)
         self.assertEqual((found["status"], found["c_us"], found["lines"]), ("ok", 4.6, some_lines()))
-        self.assertTrue((self.out / "gpu_all_reduce_bfloat16_out.svg").exists())
+        self.assertTrue((self.scene.rest / "gpu_all_reduce_bfloat16_out.svg").exists())
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"gpu.jsonl", "gpu.md"})
+        self.assertIn("Wrong results in 0 of 4 cells.", (self.out / "gpu.md").read_text())
+
+    def test_peers_that_hang_leave_what_they_had(self) -> None:
+        head = self.lines(some_lines()[:3])
+        self.program("gpu_peers.py", head, "--json")
+        path = self.root / "gpu_peers.py"
+        path.write_text(path.read_text().replace("sys.exit(0)", "import time; time.sleep(1000)"))
+        self.scene.until = time.monotonic() + scale_parts.GRACE_S + 4
+        found = scale_parts.peers(self.scene)
+        self.assertEqual((found["why"], found["lines"]), ("its time was up: KeyboardInterrupt", some_lines()[:3]))
+        self.assertIn("Wrong results in 0 of 1 cells.", (self.out / "gpu.md").read_text())
+
+    def test_cells_that_were_begun_again_are_told(self) -> None:
+        lines = [*some_lines(), {"restarted": "broadcast: rank 1 failed in nccl"}, {"failed": "all_gather: left out"}]
+        text = scale_report.peers_lines({"lines": lines})
+        self.assertIn("broadcast: rank 1 failed in nccl.", text)
+        self.assertIn("Not all cells were measured: all_gather: left out.", text)
 
     def test_wrong_results_and_failures_of_peers_count(self) -> None:
         wrong = [*some_lines(), cell("all_gather", 8 * KIB, {"tutti": 1.0, "tutti window": 1.0, "nccl": 2.0}, wrong=1)]
@@ -312,6 +330,60 @@ class Report(unittest.TestCase):
         for line in drawn:
             for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
                 self.assertTrue(0 <= x <= width and 0 <= y <= height)
+
+
+class Kept(unittest.TestCase):
+    """What lies in --out."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out, self.build = Path(folder.name) / "out", Path(folder.name) / "build"
+
+    def members(self) -> dict[str, bytes]:
+        with tarfile.open(self.out / scale.REST) as archive:
+            return {member.name: archive.extractfile(member).read() for member in archive.getmembers()}
+
+    def options(self, parts: str) -> list[str]:
+        return ["--parts", parts, "--gpus", "0", "--out", str(self.out), "--build", str(self.build)]
+
+    def test_many_files_are_one(self) -> None:
+        rest = self.build / "rest"
+        rest.mkdir(parents=True)
+        self.out.mkdir()
+        (rest / "a.log").write_bytes(b"x" + b"y" * (scale.END_BYTES - 1) + b"z")
+        (rest / "b.svg").write_bytes(b"<svg/>")
+        scale.pack(rest, self.out)
+        found = self.members()
+        self.assertEqual(found, {"rest/a.log": b"y" * (scale.END_BYTES - 1) + b"z", "rest/b.svg": b"<svg/>"})
+
+    def test_what_was_found_is_kept_when_all_is_ended(self) -> None:
+        def build(scene) -> dict:
+            scale_parts.run(scene, "build", ["echo", "built"])
+            return scale_parts.ended("")
+
+        def ended(scene) -> dict:
+            scale_parts.run(scene, "cpu", ["echo", "begun"])
+            sys.exit(143)
+
+        with mock.patch.dict(scale.PARTS, {"build": build, "cpu": ended}), mock.patch("sys.stderr"):
+            with self.assertRaises(SystemExit):
+                scale.run(scale.options(self.options("build,cpu,tune")))
+        found = json.loads((self.out / scale.RESULTS).read_text())
+        self.assertEqual(list(found["parts"]), ["build"])
+        self.assertEqual(self.members(), {"rest/build.log": b"built\n", "rest/cpu.log": b"begun\n"})
+        self.assertIn("| cpu | not begun |", (self.out / "summary.md").read_text())
+
+    def test_a_run_leaves_few_files(self) -> None:
+        def filled(scene) -> dict:
+            for i in range(20):
+                scale_parts.run(scene, f"made_up_{i}", ["true"])
+            return scale_parts.ended("")
+
+        with mock.patch.dict(scale.PARTS, {"build": filled}), mock.patch("sys.stderr"):
+            scale.run(scale.options(self.options("build")))
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"results.json", "summary.md", scale.REST})
+        self.assertEqual(len(self.members()), 20)
 
 
 class Fit(unittest.TestCase):

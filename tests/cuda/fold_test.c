@@ -67,6 +67,7 @@ static void meet_in_rounds(struct rig *rig)
 static void test_meetings_order_copies(void **state)
 {
     (void)state;
+    if (rig_is_instrumented()) skip(); /* there, who enqueues a copy waits for the kernels before it */
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(teams); i++) {
         struct rig rig;
         open_rig(&rig, teams[i], teams[i] % 2 ? 1 : rig_devices());

@@ -4,6 +4,7 @@
 # says of each how it ended. What this machine lacks or refuses is "unavailable": neither passed nor failed.
 
 gpu_limit=100 # seconds for a program under compute-sanitizer
+export CUDA_DEVICE_MAX_CONNECTIONS=32 # a queue for each stream of ranks that share a process
 gpu_sanitized='memcheck:tiles memcheck:fold memcheck:kernels racecheck:tiles racecheck:program' # these two share memory
 
 gpu_verb() { # [--soak SECONDS]
@@ -60,7 +61,7 @@ gpu_soak() { # seconds
   return $status
 }
 
-# ---- compute-sanitizer: all at once, as they take long, then one by one what came of it ----
+# ---- compute-sanitizer: all at once, as they take long, on a GPU each; then one by one what came of it ----
 gpu_sanitizer() ( # the toolkit has it in either folder, and seldom on the PATH
   toolkit=${CUDA_HOME:-/usr/local/cuda}
   PATH=$PATH:$toolkit/bin:$toolkit/compute-sanitizer
@@ -68,7 +69,7 @@ gpu_sanitizer() ( # the toolkit has it in either folder, and seldom on the PATH
 )
 
 gpu_sanitize() {
-  local one tool test sanitizer running=()
+  local one tool test sanitizer running=() devices=(/dev/nvidia[0-9]*)
   sanitizer=$(gpu_sanitizer) || return 0
   say "compute-sanitizer: $gpu_sanitized"
   for one in $gpu_sanitized; do
@@ -77,7 +78,8 @@ gpu_sanitize() {
     [ "$tool" != memcheck ] || options+=(--report-api-errors no) # some tests want them
     {
       status=0
-      TUTTI_TEST_SLOW=1 timeout -k 5 "$gpu_limit" "$sanitizer" "${options[@]}" "build/test/test_cuda_$test" || status=$?
+      export CUDA_VISIBLE_DEVICES=$((${#running[@]} % ${#devices[@]})) TUTTI_TEST_SLOW=1
+      timeout -k 5 "$gpu_limit" "$sanitizer" "${options[@]}" "build/test/test_cuda_$test" || status=$?
       echo "ended with $status"
     } >"build/$tool-$test.log" 2>&1 &
     running+=($!)

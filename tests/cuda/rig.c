@@ -27,9 +27,14 @@ void rig_need_device(void)
     exit(SKIPPED);
 }
 
+bool rig_is_instrumented(void)
+{
+    return getenv("TUTTI_TEST_SLOW");
+}
+
 bool rig_is_slow(void)
 {
-    return getenv("TUTTI_CUDA_DRIVER") || getenv("TUTTI_TEST_SLOW");
+    return getenv("TUTTI_CUDA_DRIVER") || rig_is_instrumented();
 }
 
 uint32_t rig_devices(void)

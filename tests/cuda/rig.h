@@ -28,7 +28,8 @@ struct rig {
 void rig_need_device(void);
 /* The most devices that a shape may ask for: at most 2, which reach each other. */
 uint32_t rig_devices(void);
-/* Kernels run on CPUs, or instrumented (TUTTI_TEST_SLOW): in slow motion. */
+bool rig_is_instrumented(void); /* by compute-sanitizer, as TUTTI_TEST_SLOW says */
+/* Kernels run on CPUs, or instrumented: in slow motion. */
 bool rig_is_slow(void);
 
 void rig_open(struct rig *rig, const struct rig_shape *shape);
