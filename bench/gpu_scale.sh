@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Everything that a machine with several GPUs is measured for, in one go of at most eight minutes: builds, runs the
 # contract suite on 1, 2, 3 and 4 GPUs, compares with the other libraries on GPUs, in training, and on CPUs, finds the
-# constants for the choice of methods, and writes tables, plots and a JSON of everything. Each part has a share of the
-# time; what it found is written when it ends.
+# constants for the choice of methods, and writes tables, a JSON of everything, and the rest (plots, logs) as one archive.
+# Each part has a share of the time; what it found is written when it ends.
 #
 #     bench/gpu_scale.sh                          all parts, all GPUs, 480 seconds
 #     bench/gpu_scale.sh --seconds 300 --parts build,peers --gpus 2 --out DIR

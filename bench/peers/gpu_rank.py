@@ -234,7 +234,9 @@ class Rank:
     def replay_all(self, graphs: dict[str, torch.cuda.CUDAGraph], times: int) -> dict[str, dict[str, float]]:
         """What the rounds of each came to; the same on all ranks."""
         gc.collect()  # not between two replays, where it would hold up this rank, and all others with it
-        rounds = [[self.replay(name, graph, times) for name, graph in graphs.items()] for _ in range(self.plan["rounds"])]
+        rounds = [
+            [self.replay(name, graph, times) for name, graph in graphs.items()] for _ in range(self.plan["rounds"])
+        ]
         slowest = torch.tensor(rounds, dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.cpu)
         found: dict[str, dict[str, float]] = {"us": {}, "least_us": {}, "greatest_us": {}, "launching_us": {}}

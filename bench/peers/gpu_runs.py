@@ -57,14 +57,19 @@ class Session:
         self.without: list[str] = []  # peers that the first of these cells goes without
         self.never: list[str] = []  # and all of them
         self.lines: list[dict] = []
-        self.runs = 0
+        self.runs, self.now = 0, Run()
         self.failures: Counter = Counter()
 
     def measure(self) -> list[dict]:
-        while True:
-            run = self.run()
-            if run.failed is None or not self.goes_on(run):
-                return self.lines
+        try:
+            while True:
+                self.run()
+                if self.now.failed is None or not self.goes_on(self.now):
+                    break
+        except KeyboardInterrupt:
+            where, library = self.place(self.now)
+            self.tell({"failed": f"interrupted at {where}" + (f", in {library}" if library else "")})
+        return self.lines
 
     def tell(self, line: dict) -> None:
         self.lines.append(line)
@@ -72,18 +77,17 @@ class Session:
 
     # ---- one run ----
 
-    def run(self) -> Run:
-        self.runs += 1
-        found, ranks = Run(), self.start()
-        reader = threading.Thread(target=self.read, args=(ranks[0].stdout, found), daemon=True)
+    def run(self) -> None:
+        self.runs, self.now = self.runs + 1, Run()
+        ranks = self.start()
+        reader = threading.Thread(target=self.read, args=(ranks[0].stdout, self.now), daemon=True)
         reader.start()
         try:
-            found.failed = first_failed(ranks)
+            self.now.failed = first_failed(ranks)
         finally:
             for rank in ranks:
                 rank.kill()
-        reader.join(KILLED_S)
-        return found
+            reader.join(KILLED_S)
 
     def start(self) -> list[subprocess.Popen]:
         environment = os.environ | {
@@ -127,11 +131,11 @@ class Session:
 
     def goes_on(self, run: Run) -> bool:
         """Whether to run again."""
-        if not self.cells:
-            self.tell({"failed": f"rank {run.failed} failed at the end"})
-            return False
         where, library = self.place(run)
         told = f"{where}: rank {run.failed} failed" + (f" in {library}" if library else "")
+        if not self.cells:
+            self.tell({"failed": told})
+            return False
         self.failures[where] += 1
         left_out = self.without if where != OPENING else self.never
         if self.failures[where] > 1:
@@ -155,7 +159,9 @@ class Session:
         return bool(self.cells)
 
     def place(self, run: Run) -> tuple[str, str | None]:
-        """The cell, or the opening, and the library in which a run stopped."""
+        """The cell, the opening or the end, and the library in which a run stopped."""
+        if not self.cells:
+            return "the end", None
         at = run.at or {"at": None, "library": None}
         if at["at"] is None and not run.measured:
             return OPENING, at["library"]

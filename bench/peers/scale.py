@@ -5,13 +5,16 @@ what a part does not use goes to those that follow. Results are written after ea
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import dataclass
 from datetime import date
@@ -24,6 +27,8 @@ from .scale_parts import PARTS, Scene, Unavailable
 
 RESERVE_S = 5.0  # for the last words
 RESULTS = "results.json"
+REST = "rest.tar.gz"
+END_BYTES = 2 << 20  # of a file in there: a log may be of any size
 # The driver, without PyTorch: what the library itself would find. A child asks, since a driver does not survive a fork.
 PROBE = """
 import ctypes, json, os
@@ -45,12 +50,12 @@ class Share:
 
 
 SHARES = (
-    Share("build", 130),
-    Share("contract", 80),
-    Share("peers", 115),
+    Share("build", 100),
+    Share("contract", 70),
+    Share("peers", 165),
     Share("training", 40),
-    Share("cpu", 85),
-    Share("tune", 25),
+    Share("cpu", 70),
+    Share("tune", 30),
 )
 
 
@@ -72,7 +77,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
     add = parser.add_argument
-    add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
+    add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written, as few files")
     add("--seconds", type=float, default=480, help="for everything (default 480)")
     add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
     add("--gpus", type=int, help="how many to use (default: all there are)")
@@ -125,6 +130,21 @@ def keep(results: dict, out: Path) -> None:
     (out / "summary.md").write_text("\n".join(scale_report.summary(results)) + "\n")
 
 
+def pack(rest: Path, out: Path) -> None:
+    """Many files as one, of each the end."""
+    draft = out / (REST + ".new")
+    with tarfile.open(draft, "w:gz") as archive:
+        for path in sorted(rest.iterdir()) if rest.exists() else []:
+            size = path.stat().st_size
+            with open(path, "rb") as file:
+                file.seek(max(0, size - END_BYTES))
+                content = file.read(END_BYTES)
+            member = tarfile.TarInfo(f"rest/{path.name}")
+            member.size, member.mtime = len(content), int(path.stat().st_mtime)
+            archive.addfile(member, io.BytesIO(content))
+    draft.replace(out / REST)
+
+
 def run_part(name: str, scene: Scene, limit: float) -> dict:
     """What a part came to: {"status": ok, failed or unavailable, "why", "seconds", "limit_s", ...}."""
     begun = time.monotonic()
@@ -140,17 +160,21 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
 
 def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
-    (chosen.out / "logs").mkdir(parents=True, exist_ok=True)
+    chosen.out.mkdir(parents=True, exist_ok=True)
     results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), "commit": commit()}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
     scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], up_to=chosen.up_to)
+    shutil.rmtree(scene.rest, ignore_errors=True)
     for name in chosen.parts:
         limit = limit_of(name, chosen.parts, until - time.monotonic())
         print(f"== {name}: at most {limit:.0f} s", file=sys.stderr, flush=True)
-        part = results["parts"][name] = run_part(name, scene, limit)
+        try:
+            part = results["parts"][name] = run_part(name, scene, limit)
+        finally:  # also when all is ended from outside
+            keep(results, chosen.out)
+            pack(scene.rest, chosen.out)
         why = f": {part['why']}" if part.get("why") else ""
         print(f"   {part['status']} after {part['seconds']:.0f} s{why}", file=sys.stderr, flush=True)
-        keep(results, chosen.out)
     return results
 
 

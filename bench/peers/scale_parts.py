@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of bench/gpu_scale.sh: each starts programs that end when its time is up, and reads what they wrote."""
+"""The parts of bench/gpu_scale.sh: each starts programs that end when its time is up, and reads what they wrote. What is
+of use by itself they write to `out`, which has few files; logs, pictures and records go to `rest`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Callable
 
+import gpu_peers
+
 from . import gpu_goals, gpu_plots, pages, results
 from .plots import svg
 from .programs import ROOT
@@ -22,6 +25,7 @@ from .report import training_lines
 
 BENCH = ROOT / "bench"
 GRACE_S = 4.0  # between asking a program to end and ending it
+LAST_CELL_S = 20.0  # for the one that is begun when a program's time is up, and for closing
 SKIPPED = 77  # what a test ends with that finds no device
 CPU_RANKS = (64, 32, 16, 4)
 OPEN_MPI = "openmpi,openmpi_sm"  # as it comes, and with its own way for one host
@@ -50,6 +54,10 @@ class Scene:
     @property
     def left(self) -> float:
         return self.until - time.monotonic()
+
+    @property
+    def rest(self) -> Path:
+        return self.build / "rest"
 
     @property
     def library(self) -> Path:
@@ -113,7 +121,8 @@ class Program:
 
 
 def start(scene: Scene, name: str, command: list, environment: dict | None = None) -> Program:
-    log = scene.out / "logs" / f"{name}.log"
+    scene.rest.mkdir(parents=True, exist_ok=True)
+    log = scene.rest / f"{name}.log"
     with open(log, "wb") as file:
         process = subprocess.Popen(
             [str(word) for word in command],
@@ -234,11 +243,12 @@ def peers(scene: Scene) -> dict:
     path.unlink(missing_ok=True)
     c_us = c_eager(scene, n)
     command = [sys.executable, BENCH / "gpu_peers.py", "-n", n, "--library", scene.library, "--json", path]
-    command += ["--markdown", scene.out / "gpu.md", "--rounds", 5, "--seconds", max(5.0, scene.left - 40)]
+    command += ["--rounds", 5, "--seconds", max(5.0, scene.left - LAST_CELL_S)]
     if scene.up_to:
         command += ["--up-to", scene.up_to]
     why = run(scene, "peers", command, environment)
     lines = lines_of(path)
+    (scene.out / "gpu.md").write_text("\n".join(gpu_peers.report(lines)) + "\n")
     draw(scene, lines)
     wrong = [line for line in lines if line.get("wrong")]
     why = why or (f"wrong results in {len(wrong)} cells" if wrong else "")
@@ -251,14 +261,14 @@ def c_eager(scene: Scene, n: int) -> float | None:
     command += ["-b", 1024, "-e", 1024, "--types", "bfloat16", "--place", "out", "--json"]
     if run(scene, "eager", command, until=time.monotonic() + min(25.0, scene.left / 4)):
         return None
-    found = re.search(r'"out_of_place":\{"time_us":([0-9.]+)', (scene.out / "logs" / "eager.log").read_text())
+    found = re.search(r'"out_of_place":\{"time_us":([0-9.]+)', (scene.rest / "eager.log").read_text())
     return float(found.group(1)) if found else None
 
 
 def draw(scene: Scene, lines: list[dict]) -> None:
     for dtype, in_place, op in gpu_plots.drawn(lines):
         place = "in" if in_place else "out"
-        (scene.out / f"gpu_{op}_{dtype}_{place}.svg").write_text(gpu_plots.svg(lines, dtype, in_place, op))
+        (scene.rest / f"gpu_{op}_{dtype}_{place}.svg").write_text(gpu_plots.svg(lines, dtype, in_place, op))
 
 
 # ---- training ----
@@ -267,14 +277,14 @@ def draw(scene: Scene, lines: list[dict]) -> None:
 def training(scene: Scene) -> dict:
     n = scene.need_gpu()
     environment = scene.need_package()
-    path = scene.out / "training.json"
+    path = scene.rest / "training.json"
     path.unlink(missing_ok=True)
     command = [sys.executable, BENCH / "torch_peers.py", "--device", "cuda", "--ranks", n, "--json", path]
     why = run(scene, "training", [*command, "--seconds", max(4.0, scene.left - 30)], environment)
     found = json.loads(path.read_text()) if path.exists() else {}
     world = found.get("worlds", {}).get(str(n), {})
     if world:
-        (scene.out / "training.md").write_text("\n".join(training_lines(world, "tutti", ["nccl"])) + "\n")
+        (scene.rest / "training.md").write_text("\n".join(training_lines(world, "tutti", ["nccl"])) + "\n")
     bad = [
         f"{kind} on {peer}: {row['reason']}"
         for kind, steps in world.get("training", {}).items()
@@ -314,7 +324,7 @@ def cpu(scene: Scene) -> dict:
     for i, job in enumerate(jobs):
         limit = scene.left * job.weight / sum(later.weight for later in jobs[i:])
         name = f"cpu_{i + 1}_{job.n}_ranks"
-        path = scene.out / f"{name}.jsonl"
+        path = scene.rest / f"{name}.jsonl"
         path.unlink(missing_ok=True)
         command = [sys.executable, BENCH / "cpu_peers.py", "-n", job.n, "--ops", job.ops, "--sizes", job.sizes]
         command += ["--memory", job.memory, "--block", 20, "--pinning", "yes", "--peers", f"tutti,{OPEN_MPI}"]
@@ -334,10 +344,10 @@ def tell_cpu(scene: Scene, files: list[Path], troubles: list[str], cut: list[str
     if not files:
         return ended("; ".join(troubles) or "nothing was measured")
     found = results.load(files)
-    (scene.out / "cpu.md").write_text(pages.section(found, pictures=True))
+    (scene.rest / "cpu.md").write_text(pages.section(found, pictures=True))
     state = found.state_names[0] if found.state_names else ""
     for operation in pages.drawn(found) if state else []:
-        (scene.out / pages.picture_name(found, operation)).write_text(svg(found, state, operation))
+        (scene.rest / pages.picture_name(found, operation)).write_text(svg(found, state, operation))
     wrong = sum(row["peer"] == results.SUBJECT for row in found.wrong)
     if wrong:
         troubles.append(f"{wrong} results were wrong")
@@ -356,10 +366,10 @@ def tune(scene: Scene) -> dict:
     if n < 2:
         raise Unavailable("one GPU has no peers")
     environment = scene.need_torch()
-    path = scene.out / "tune.json"
+    path = scene.rest / "tune.json"
     path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "peers.gpu_tune", "-n", n, "--library", scene.library, "--out", scene.out]
-    why = run(scene, "tune", [*command, "--json", path, "--seconds", max(3.0, scene.left - 15)], environment)
+    why = run(scene, "tune", [*command, "--json", path, "--seconds", max(3.0, scene.left - LAST_CELL_S / 2)], environment)
     return ended(why, **(json.loads(path.read_text()) if path.exists() else {}))
 
 

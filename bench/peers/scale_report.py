@@ -80,9 +80,10 @@ def peers_lines(part: dict) -> list[str]:
     cells = gpu_goals.cells_of(lines)
     if not cells:
         return []
-    text = ["## Against the other libraries on GPUs", "", f"{len(cells)} cells; tables in gpu.md.", ""]
+    text = ["## Against the other libraries on GPUs", "", f"{len(cells)} cells; tables are in gpu.md, plots in rest.tar.gz.", ""]
     text += goal_lines(gpu_goals.verdicts(lines, part.get("c_us"))) + means_lines(lines)
     text += slower_lines(lines) + missed_lines(lines)
+    text += [f"{line['restarted']}." for line in lines if "restarted" in line]
     return text + [f"Not all cells were measured: {why}" for why in unfinished(lines)]
 
 
@@ -101,7 +102,7 @@ def cpu_part(part: dict) -> list[str]:
     goals = [Verdict(*verdict) for verdict in part.get("goals", [])]
     text = goal_lines(goals)
     if part.get("files"):
-        text = ["## CPUs", "", *text, "Tables in cpu.md.", ""]
+        text = ["## CPUs", "", *text, "Tables are in cpu.md of rest.tar.gz.", ""]
     return text
 
 
