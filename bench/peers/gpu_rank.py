@@ -301,7 +301,7 @@ class Rank:
                 self.tell({"stopped_after_s": self.plan["seconds"]})
                 break
             must_end(CELL_S)
-            self.without, first = [*self.plan["never"], *first], []
+            self.without, first = [*self.plan["never"], *self.plan["banned"].get(op, []), *first], []
             self.tell(self.cell(op, size, dtype, in_place))
         must_end(CELL_S)
         torch.cuda.synchronize()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it. A cell
-that fails in fresh processes, too, is measured without the peer that it stopped in; where that was tutti, it is left
-out. Every step is told as a line among the others: {"restarted": why} or {"failed": why}."""
+that fails in fresh processes, too, is measured without the peer that it stopped in, and from the second such cell on so
+are all of the operation; where it stopped in tutti, it is left out. Every step is told as a line
+among the others: {"restarted": why} or {"failed": why}."""
 
 from __future__ import annotations
 
@@ -56,7 +57,10 @@ class Session:
         self.cells = [list(cell) for cell in plan["cells"]]
         self.without: list[str] = []  # peers that the first of these cells goes without
         self.never: list[str] = []  # and all of them
+        self.banned: dict[str, list[str]] = {}  # and those of an operation
+        self.bans: Counter = Counter()
         self.lines: list[dict] = []
+        self.eager = True
         self.runs, self.now = 0, Run()
         self.failures: Counter = Counter()
 
@@ -98,7 +102,8 @@ class Session:
             "PYTHONPATH": str(BENCH),
         }
         now = {"cells": self.cells, "until": self.until, "without": self.without, "never": self.never}
-        now["eager"] = not any("eager_us" in line for line in self.lines)
+        now["banned"] = self.banned
+        now["eager"] = self.eager
         command = [sys.executable, "-m", self.module, json.dumps({**self.plan, **now})]
         return [
             subprocess.Popen(
@@ -125,6 +130,7 @@ class Session:
                     self.cells.pop(0)
                     self.without = []
                     found.measured += 1
+                self.eager = self.eager and "eager_us" not in line
                 self.tell(line)
 
     # ---- after a failure ----
@@ -132,7 +138,7 @@ class Session:
     def goes_on(self, run: Run) -> bool:
         """Whether to run again."""
         where, library = self.place(run)
-        told = f"{where}: rank {run.failed} failed" + (f" in {library}" if library else "")
+        told = f"{where}: stopped" + (f" in {library}" if library else "") + f" (rank {run.failed} ended first)"
         if not self.cells:
             self.tell({"failed": told})
             return False
@@ -141,13 +147,8 @@ class Session:
         if self.failures[where] > 1:
             told += ", in fresh processes, too"
         is_new = library in PEERS and library not in left_out
-        if self.failures[where] > 1 and not is_new:
-            if where == OPENING:
-                self.tell({"failed": told})
-                return False
-            self.tell({"failed": f"{told}; the cell was left out"})
-            self.cells.pop(0)
-            self.without = []
+        if self.failures[where] > 1 and not is_new and not self.leaves_out(where, library, told):
+            return False
         if self.cells and self.until - time.monotonic() < LEAST_S:
             self.tell({"failed": f"{told}; too little time was left for {len(self.cells)} cells in fresh processes"})
             return False
@@ -155,8 +156,30 @@ class Session:
             self.tell({"restarted": f"{told}; begun again in fresh processes"})
         elif is_new:
             left_out.append(library)
-            self.tell({"restarted": f"{told}; begun again without {library}"})
+            told += f"; begun again without {library}"
+            self.tell({"restarted": told + (self.ban(self.cells[0][0], library) if where != OPENING else "")})
         return bool(self.cells)
+
+    def ban(self, op: str, library: str) -> str:
+        """Each such cell costs more than a minute."""
+        self.bans[op, library] += 1
+        if self.bans[op, library] < 2:
+            return ""
+        self.banned.setdefault(op, []).append(library)
+        return f", as are all further cells of {op}"
+
+    def leaves_out(self, where: str, library: str | None, told: str) -> bool:
+        """Of the opening, calls from Python one by one can be."""
+        if where == OPENING and not (library and self.eager):
+            self.tell({"failed": told})
+            return False
+        self.tell({"failed": f"{told}; left out" if where != OPENING else f"{told}; calls one by one were left out"})
+        if where == OPENING:
+            self.eager = False
+        else:
+            self.cells.pop(0)
+            self.without = []
+        return True
 
     def place(self, run: Run) -> tuple[str, str | None]:
         """The cell, the opening or the end, and the library in which a run stopped."""

@@ -77,7 +77,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
     add = parser.add_argument
-    add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written, as few files")
+    add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
     add("--seconds", type=float, default=480, help="for everything (default 480)")
     add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
     add("--gpus", type=int, help="how many to use (default: all there are)")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of bench/gpu_scale.sh: each starts programs that end when its time is up, and reads what they wrote. What is
-of use by itself they write to `out`, which has few files; logs, pictures and records go to `rest`."""
+"""The parts of bench/gpu_scale.sh: each starts programs that end when its time is up, and reads what they wrote. `out`
+has few files, of use by themselves; logs, pictures and records go to `rest`."""
 
 from __future__ import annotations
 
@@ -369,7 +369,8 @@ def tune(scene: Scene) -> dict:
     path = scene.rest / "tune.json"
     path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "peers.gpu_tune", "-n", n, "--library", scene.library, "--out", scene.out]
-    why = run(scene, "tune", [*command, "--json", path, "--seconds", max(3.0, scene.left - LAST_CELL_S / 2)], environment)
+    command += ["--json", path, "--seconds", max(3.0, scene.left - LAST_CELL_S / 2)]
+    why = run(scene, "tune", command, environment)
     return ended(why, **(json.loads(path.read_text()) if path.exists() else {}))
 
 

@@ -80,7 +80,8 @@ def peers_lines(part: dict) -> list[str]:
     cells = gpu_goals.cells_of(lines)
     if not cells:
         return []
-    text = ["## Against the other libraries on GPUs", "", f"{len(cells)} cells; tables are in gpu.md, plots in rest.tar.gz.", ""]
+    text = ["## Against the other libraries on GPUs", ""]
+    text += [f"{len(cells)} cells; tables are in gpu.md, plots in rest.tar.gz.", ""]
     text += goal_lines(gpu_goals.verdicts(lines, part.get("c_us"))) + means_lines(lines)
     text += slower_lines(lines) + missed_lines(lines)
     text += [f"{line['restarted']}." for line in lines if "restarted" in line]

@@ -49,18 +49,22 @@ for library in ("nccl window", "torch"):
         at(None, library)
 if rank == 0:
     print(json.dumps({{"machine": "GPU", "ranks": 2}}))
-    if plan["eager"]:
+if plan["eager"]:
+    at(None, "tutti")
+    if rank == 0:
         print(json.dumps({{"eager_us": {{"tutti": 1.0}}}}))
 for i, (op, size, dtype, in_place) in enumerate(plan["cells"]):
     us = {{}}
     for library in ("tutti", "tutti window", "nccl", "nccl window"):
-        if library not in plan["never"] and (i or library not in plan["without"]):
+        if library not in plan["never"] and (i or library not in plan["without"]) \\
+                and library not in plan["banned"].get(op, []):
             at([op, size, dtype, in_place], library)
             us[library] = 2.0
     if rank == 0:
         print(json.dumps({{**cell, "op": op, "bytes": size, "us": us}}), flush=True)
 """
 ALWAYS = 99
+AGAIN = "(rank 1 ended first), in fresh processes, too"
 OPS = ["all_reduce", "all_gather", "broadcast"]
 ALL = {"tutti", "tutti window", "nccl", "nccl window"}
 
@@ -101,7 +105,7 @@ class Telling(unittest.TestCase):
 class Ranks(unittest.TestCase):
     """Two made-up ranks that are to measure three cells."""
 
-    def run_ranks(self, *faults: list, seconds: float = 100) -> int:
+    def run_ranks(self, *faults: list, seconds: float = 100, sizes: str = "4M") -> int:
         """The exit status; what was told, the lines, and the runs that rank 0 has seen are kept."""
         told = io.StringIO()
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -113,7 +117,7 @@ class Ranks(unittest.TestCase):
             stack.enter_context(mock.patch.dict(os.environ, {"FOLDER": folder}))
             stack.enter_context(mock.patch.object(gpu_runs, "LAST_WORDS_S", 0.2))
             stack.enter_context(mock.patch.object(gpu_peers, "measure", lambda c: measure(c, "made_up_rank")))
-            arguments = ["gpu_peers", "-n", "2", "--ops", ",".join(OPS), "--sizes", "4M", "--places", "out"]
+            arguments = ["gpu_peers", "-n", "2", "--ops", ",".join(OPS), "--sizes", sizes, "--places", "out"]
             arguments += ["--dtypes", "bfloat16", "--json", "lines", "--seconds", str(seconds)]
             stack.enter_context(mock.patch.object(sys, "argv", arguments))
             stack.enter_context(contextlib.redirect_stdout(told))
@@ -123,6 +127,9 @@ class Ranks(unittest.TestCase):
             self.runs = [json.loads(line) for line in Path("runs").read_text().splitlines()]
         self.told = told.getvalue()
         return status
+
+    def libraries(self, op: str) -> list[set[str]]:
+        return [set(line["us"]) for line in self.lines if line.get("op") == op]
 
     def measured(self) -> dict[str, set[str]]:
         cells = [line for line in self.lines if "op" in line]
@@ -152,8 +159,9 @@ class Ranks(unittest.TestCase):
             self.assertEqual(self.begun(), [OPS, OPS[1:]])
             self.assertEqual(len({run["job"] for run in self.runs}), 2)
             self.assertEqual([run["eager"] for run in self.runs], [True, False])
-            why = f"all_gather 4 MiB bfloat16 out of place: rank {rank} failed in nccl window; begun again"
-            self.assertEqual(self.words("restarted"), [f"{why} in fresh processes"])
+            why = "all_gather 4 MiB bfloat16 out of place: stopped in nccl window"
+            rest = f" (rank {rank} ended first); begun again in fresh processes"
+            self.assertEqual(self.words("restarted"), [why + rest])
             self.assertEqual(self.told.count(why), 2)  # as it came, and in the report
             self.assertEqual(sum("machine" in line for line in self.lines), 1)
 
@@ -163,8 +171,15 @@ class Ranks(unittest.TestCase):
             self.assertEqual(self.measured(), {**dict.fromkeys(OPS, ALL), "all_gather": ALL - {peer}})
             self.assertEqual(self.begun(), [OPS, OPS[1:], OPS[1:]])
             self.assertEqual(self.runs[2]["without"], [peer])
-            self.assertIn(f"in {peer}, in fresh processes, too; begun again without {peer}.", self.told)
+            self.assertIn(f"stopped in {peer} {AGAIN}; begun again without {peer}.", self.told)
             self.assertNotIn("Not all cells", self.told)
+
+    def test_a_peer_that_fails_in_two_cells_is_left_out_of_the_operation(self) -> None:
+        self.assertEqual(self.run_ranks(["all_gather", "nccl", 1, ALWAYS], sizes="1K,8K,64K,1M"), 0)
+        self.assertEqual(self.libraries("all_gather"), [ALL - {"nccl"}] * 4)
+        self.assertEqual(self.libraries("broadcast"), [ALL] * 4)
+        self.assertEqual([run["banned"] for run in self.runs], [{}] * 4 + [{"all_gather": ["nccl"]}])
+        self.assertIn("begun again without nccl, as are all further cells of all_gather.", self.told)
 
     def test_two_peers_may_fail(self) -> None:
         faults = ["all_reduce", "nccl window", 1, ALWAYS], ["all_reduce", "nccl", 0, ALWAYS]
@@ -177,7 +192,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(self.run_ranks(["all_gather", "tutti window", 1, ALWAYS]), 1)
         self.assertEqual(self.measured(), {op: ALL for op in OPS if op != "all_gather"})
         self.assertEqual(self.begun(), [OPS, OPS[1:], OPS[2:]])
-        why = "rank 1 failed in tutti window, in fresh processes, too; the cell was left out"
+        why = f"stopped in tutti window {AGAIN}; left out"
         self.assertEqual(self.words("failed"), [f"all_gather 4 MiB bfloat16 out of place: {why}"])
         self.assertIn("Not all cells were measured: all_gather 4 MiB", self.told)
 
@@ -188,12 +203,19 @@ class Ranks(unittest.TestCase):
     def test_a_peer_that_does_not_open_is_left_out_of_all(self) -> None:
         self.assertEqual(self.run_ranks(["opening", "nccl window", 1, ALWAYS]), 0)
         self.assertEqual(self.measured(), dict.fromkeys(OPS, ALL - {"nccl window"}))
-        self.assertIn("the opening: rank 1 failed in nccl window, in fresh processes, too", self.told)
+        self.assertIn(f"the opening: stopped in nccl window {AGAIN}", self.told)
+
+    def test_calls_one_by_one_may_be_left_out(self) -> None:
+        self.assertEqual(self.run_ranks(["opening", "tutti", 1, ALWAYS]), 1)
+        self.assertEqual(self.measured(), dict.fromkeys(OPS, ALL))
+        self.assertEqual([run["eager"] for run in self.runs], [True, True, False])
+        self.assertIn(f"in tutti {AGAIN}; calls one by one were left out", self.words("failed")[0])
 
     def test_nothing_is_begun_again_in_too_little_time(self) -> None:
         self.assertEqual(self.run_ranks(["all_gather", "nccl", 1, ALWAYS], seconds=gpu_runs.LEAST_S - 1), 1)
         self.assertEqual((list(self.measured()), len(self.runs)), (OPS[:1], 1))
-        self.assertIn("rank 1 failed in nccl; too little time was left for 2 cells", self.words("failed")[0])
+        why = "stopped in nccl (rank 1 ended first); too little time was left for 2 cells"
+        self.assertIn(why, self.words("failed")[0])
 
     def test_an_interrupt_tells_where(self) -> None:
         hang = ["all_gather", "nccl", 2, ALWAYS]  # no rank fails
@@ -212,12 +234,13 @@ class Ranks(unittest.TestCase):
     def test_a_failure_at_the_end_is_told(self) -> None:
         with mock.patch.dict(globals(), {"RANK": RANK + "sys.exit(3 if rank else 0)\n"}):
             self.assertEqual(self.run_ranks(), 1)
-        self.assertEqual((list(self.measured()), self.words("failed")), (OPS, ["the end: rank 1 failed"]))
+        self.assertEqual(list(self.measured()), OPS)
+        self.assertEqual(self.words("failed"), ["the end: stopped (rank 1 ended first)"])
 
     def test_ranks_that_always_fail_at_once_are_given_up(self) -> None:
         with mock.patch.dict(globals(), {"RANK": "import sys, pathlib\npathlib.Path('runs').touch()\nsys.exit(3)"}):
             self.assertEqual(self.run_ranks(), 1)
-        self.assertRegex(self.words("failed")[0], "^the opening: rank [01] failed, in fresh processes, too$")
+        self.assertRegex(self.words("failed")[0], "^the opening: stopped .rank [01] ended first., in fresh processes")
 
 
 class Plan(unittest.TestCase):
