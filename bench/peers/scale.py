@@ -50,7 +50,7 @@ class Share:
 
 
 SHARES = (
-    Share("build", 100),
+    Share("build", 130),
     Share("contract", 70),
     Share("peers", 165),
     Share("training", 40),
