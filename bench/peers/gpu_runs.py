@@ -130,6 +130,7 @@ class Session:
                     self.cells.pop(0)
                     self.without = []
                     found.measured += 1
+                    self.failures[OPENING] = 0  # so it does open
                 self.eager = self.eager and "eager_us" not in line
                 self.tell(line)
 
