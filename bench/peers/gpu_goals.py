@@ -178,7 +178,7 @@ def means(lines: list[dict]) -> list[Verdict]:
 def eager(lines: list[dict], c_us: float | None) -> list[Verdict]:
     found = next((line["eager_us"] for line in lines if "eager_us" in line), {})
     verdicts = []
-    for what, us, goal in (("C", c_us, EAGER_C_US), ("Python", found.get("tutti"), EAGER_PYTHON_US)):
+    for what, us, goal in (("C", c_us, EAGER_C_US), ("PyTorch", found.get("tutti through torch"), EAGER_PYTHON_US)):
         reached = f"{us:.1f} us" if us else "not measured"
         met = us <= goal if us else None
         verdicts.append(Verdict(f"call by call from {what}, all_reduce of 1 KiB", f"at most {goal:g} us", reached, met))

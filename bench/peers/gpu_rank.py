@@ -22,7 +22,8 @@ import torch.distributed as dist
 from .gpu_tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-OPENING_S, CELL_S = 90, 30  # after which a rank tells where it is, and ends
+OPENING_S, THROUGH_TORCH = "tutti through torch"
+CELL_S = 90, 30  # after which a rank tells where it is, and ends
 Calls = dict[str, Callable[[], None]]
 
 
@@ -271,10 +272,20 @@ class Rank:
         line = {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "calls": times}
         return {**line, **took, "wrong": int(wrong)}
 
+    def through_torch(self) -> Calls:
+        """By PyTorch's own interface, where Python finds the package."""
+        try:
+            import tutti_torch  # noqa: F401
+        except ImportError:
+            return {}
+        group, data = dist.new_group(backend="tutti"), torch.zeros(512, dtype=torch.bfloat16, device=self.device)
+        return {THROUGH_TORCH: lambda: dist.all_reduce(data, group=group)}
+
     def eager(self) -> dict:
         """Microseconds of a call of 1 KiB from Python, back to back, the wait at the end included."""
         took = {}
-        for name, call in self.chosen("all_reduce", 512, "bfloat16", False).items():
+        self.at(THROUGH_TORCH)
+        for name, call in (self.through_torch() | self.chosen("all_reduce", 512, "bfloat16", False)).items():
             self.at(name)
             call()
             torch.cuda.synchronize()

@@ -99,7 +99,7 @@ class Session:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "TUTTI_JOB": f"gpu-peers-{os.getpid()}-{self.runs}",
-            "PYTHONPATH": str(BENCH),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(BENCH), os.environ.get("PYTHONPATH")])),
         }
         now = {"cells": self.cells, "until": self.until, "without": self.without, "never": self.never}
         now["banned"] = self.banned

@@ -83,6 +83,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--gpus", type=int, help="how many to use (default: all there are)")
     add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
     add("--up-to", metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
+    add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
     add("--report", action="store_true", help="measure nothing, tell what --out holds")
     chosen = parser.parse_args(arguments)
     chosen.out, chosen.build = chosen.out.resolve(), chosen.build.resolve()
@@ -163,7 +164,9 @@ def run(chosen: argparse.Namespace) -> dict:
     chosen.out.mkdir(parents=True, exist_ok=True)
     results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), "commit": commit()}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
-    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], up_to=chosen.up_to)
+    scene = Scene(
+        chosen.out, chosen.build, results["machine"], results["parts"], up_to=chosen.up_to, openmpi=chosen.openmpi
+    )
     shutil.rmtree(scene.rest, ignore_errors=True)
     for name in chosen.parts:
         limit = limit_of(name, chosen.parts, until - time.monotonic())

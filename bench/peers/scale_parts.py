@@ -50,6 +50,7 @@ class Scene:
     parts: dict  # what the earlier ones came to
     until: float = 0.0  # when the part has to be over, by time.monotonic
     up_to: str | None = None
+    openmpi: Path | None = None
 
     @property
     def left(self) -> float:
@@ -239,6 +240,8 @@ def contract(scene: Scene) -> dict:
 def peers(scene: Scene) -> dict:
     n = scene.need_gpu()
     environment = scene.need_torch()
+    if scene.built()["torch"]:
+        environment = scene.need_package()
     path = scene.out / "gpu.jsonl"
     path.unlink(missing_ok=True)
     c_us = c_eager(scene, n)
@@ -329,6 +332,7 @@ def cpu(scene: Scene) -> dict:
         command = [sys.executable, BENCH / "cpu_peers.py", "-n", job.n, "--ops", job.ops, "--sizes", job.sizes]
         command += ["--memory", job.memory, "--block", 20, "--pinning", "yes", "--peers", f"tutti,{OPEN_MPI}"]
         command += ["--tutti", scene.build, "--build", scene.build / "cpu", "--out", path]
+        command += ["--openmpi", scene.openmpi] if scene.openmpi else []
         # Ranks take their time to start and to end, and a point is not interrupted.
         command += ["--minutes", f"{max(0.5, 0.5 * limit - GRACE_S) / 60:.3f}"]
         why = run(scene, name, command, until=time.monotonic() + limit)

@@ -35,7 +35,7 @@ def cell(op: str, size: int, us: dict, dtype: str = "bfloat16", in_place: bool =
 def some_lines() -> list[dict]:
     return [
         HEAD,
-        {"eager_us": {"tutti": 11.0, "nccl": 40.0}},
+        {"eager_us": {"tutti through torch": 11.0, "nccl": 40.0}},
         cell("all_reduce", KIB, {"tutti": 2.0, "tutti window": 2.0, "nccl": 6.0, "nccl window": 4.0, "torch one": 5.0}),
         cell("all_reduce", 4 * MIB, {"tutti": 40.0, "tutti window": 18.0, "nccl": 30.0, "nccl window": 27.0}),
         cell("all_gather", KIB, {"tutti": 2.4, "tutti window": 2.4, "nccl": 4.8, "nccl window": 9.0}),
@@ -279,7 +279,7 @@ class Report(unittest.TestCase):
     def test_eager(self) -> None:
         self.assertIs(self.verdict("call by call from C", some_lines(), 4.6).met, True)
         self.assertIsNone(self.verdict("call by call from C", some_lines()).met)
-        self.assertIs(self.verdict("call by call from Python", some_lines()).met, False)
+        self.assertIs(self.verdict("call by call from PyTorch", some_lines()).met, False)
 
     def test_nothing_is_told_of_one_gpu(self) -> None:
         self.assertEqual(gpu_goals.verdicts([{**HEAD, "ranks": 1}, *some_lines()[1:]]), [])
