@@ -22,8 +22,8 @@ import torch.distributed as dist
 from .gpu_tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-OPENING_S, THROUGH_TORCH = "tutti through torch"
-CELL_S = 90, 30  # after which a rank tells where it is, and ends
+THROUGH_TORCH = "tutti through torch"
+OPENING_S, CELL_S = 90, 30  # after which a rank tells where it is, and ends
 Calls = dict[str, Callable[[], None]]
 
 
@@ -276,9 +276,12 @@ class Rank:
         """By PyTorch's own interface, where Python finds the package."""
         try:
             import tutti_torch  # noqa: F401
-        except ImportError:
+
+            group = dist.new_group(backend="tutti")
+        except Exception as error:  # noqa: BLE001  told, and not timed
+            print(f"gpu_peers: {THROUGH_TORCH}: {error}", file=sys.stderr)
             return {}
-        group, data = dist.new_group(backend="tutti"), torch.zeros(512, dtype=torch.bfloat16, device=self.device)
+        data = torch.zeros(512, dtype=torch.bfloat16, device=self.device)
         return {THROUGH_TORCH: lambda: dist.all_reduce(data, group=group)}
 
     def eager(self) -> dict:

@@ -115,26 +115,60 @@ static enum tutti_status item_run(struct nccl_backend *b, const struct item *ite
     return nccl_leave(b, result, name);
 }
 
-/* In place, what all_to_all sends is copied aside first, to memory in the stream's order. */
+/* ---- buffers that NCCL does not take: copies of them stand in, in memory of the stream's order ---- */
+
+/* Of reductions; moves are of bytes. */
+static bool is_crooked(const struct tutti_backend_call *call, const void *buffer)
+{
+    const size_t element = tutti_dtype_bytes(call->info.dtype);
+    return tutti_kind_info(call->info.kind)->reduces && (uintptr_t)buffer % (element > 8 ? 8 : element) != 0;
+}
+
+static size_t blocks_bytes(const struct nccl_backend *b, const struct tutti_backend_call *call, bool all)
+{
+    const struct tutti_bind *bind = &call->bind;
+    size_t elements = bind->count * (all ? b->n : 1);
+    if (bind->counts) elements = bind->counts[b->me];
+    for (uint32_t q = 0; bind->counts && all && q < b->n; q++) elements += q == b->me ? 0 : bind->counts[q];
+    return elements * tutti_dtype_bytes(call->info.dtype);
+}
+
+/* 0: it is taken as it is. In place, all_to_all would overwrite what it has not sent yet. */
+static size_t input_aside(const struct nccl_backend *b, const struct tutti_backend_call *call)
+{
+    const struct tutti_bind *bind = &call->bind;
+    const bool swaps = call->info.kind == TUTTI_ALL_TO_ALL && !bind->v && bind->input == bind->output;
+    const bool all = call->info.kind == TUTTI_ALL_TO_ALL || call->info.kind == TUTTI_REDUCE_SCATTER;
+    return swaps || is_crooked(call, bind->input) ? blocks_bytes(b, call, all) : 0;
+}
+
+static size_t output_aside(const struct nccl_backend *b, const struct tutti_backend_call *call)
+{
+    return call->bind.output && is_crooked(call, call->bind.output) ? blocks_bytes(b, call, false) : 0;
+}
+
 static enum tutti_status item_run_aside(struct nccl_backend *b, const struct item *item, void *stream)
 {
     struct tutti_backend_call call = *item->call;
     const struct item aside = {.call = &call};
-    const size_t bytes = b->n * call.bind.count * tutti_dtype_bytes(call.info.dtype);
-    void *copy;
-    TUTTI_TRY(tutti_gpu_alloc_ordered(b->gpu, bytes, stream, &copy));
-    enum tutti_status status = tutti_gpu_copy(b->gpu, copy, call.bind.input, bytes, stream);
-    call.bind.input = copy;
+    const size_t in_bytes = input_aside(b, &call), out_bytes = output_aside(b, &call);
+    void *in = NULL, *out = NULL, *theirs = call.bind.output;
+    enum tutti_status status = TUTTI_OK, freed = TUTTI_OK;
+    if (in_bytes) status = tutti_gpu_alloc_ordered(b->gpu, in_bytes, stream, &in);
+    if (status == TUTTI_OK && in) status = tutti_gpu_copy(b->gpu, in, call.bind.input, in_bytes, stream);
+    if (status == TUTTI_OK && out_bytes) status = tutti_gpu_alloc_ordered(b->gpu, out_bytes, stream, &out);
+    if (in) call.bind.input = in;
+    if (out) call.bind.output = out;
     if (status == TUTTI_OK) status = item_run(b, &aside, stream);
-    const enum tutti_status freed = tutti_gpu_free_ordered(b->gpu, copy, stream);
+    if (status == TUTTI_OK && out) status = tutti_gpu_copy(b->gpu, theirs, out, out_bytes, stream);
+    if (in) freed = tutti_gpu_free_ordered(b->gpu, in, stream);
+    if (out && freed == TUTTI_OK) freed = tutti_gpu_free_ordered(b->gpu, out, stream);
     return status < 0 ? status : freed;
 }
 
-static bool needs_aside(const struct item *item)
+static bool needs_aside(const struct nccl_backend *b, const struct item *item)
 {
-    const struct tutti_backend_call *call = item->call;
-    return call && call->info.kind == TUTTI_ALL_TO_ALL && !call->bind.v && call->bind.count > 0 &&
-           call->bind.input == call->bind.output;
+    return item->call && (input_aside(b, item->call) || output_aside(b, item->call));
 }
 
 /* Posted first, so that peers which wait for this rank see where it is while NCCL connects. */
@@ -147,7 +181,7 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
     TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
     item_log(b, item);
     TUTTI_TRY(nccl_make(b, timeout_ns));
-    enum tutti_status status = (needs_aside(item) ? item_run_aside : item_run)(b, item, stream);
+    enum tutti_status status = (needs_aside(b, item) ? item_run_aside : item_run)(b, item, stream);
     if (status == TUTTI_OK) status = order_end(b, stream, capture);
     return status < 0 ? nccl_give_up(b, what, seq) : TUTTI_OK;
 }
