@@ -109,8 +109,11 @@ struct cuda_part {
  * launch the same grid. In `tiles`, tile j of the part for q belongs to block j % cuda_tile_blocks(bytes, ...), which
  * sender and receiver compute alike; a launch has as many blocks as its longest part (the own one included) asks for,
  * of CUDA_TILE_THREADS threads.
- * In a move by tiles no part waits for another, whoever its peer is. Blocks of `lines` and `sentinel` have a multiple
- * of 32 threads, at most CUDA_LINE_THREADS, and units * threads * 16 is at most line_bytes or sentinel_bytes. */
+ * In a move by tiles no part waits for another, whoever its peer is, but where `relays` says so: what comes from that
+ * rank goes on from where it is stored (in + send[q].at is out + recv[p].at) as it comes, whole, to all who are sent
+ * anything; there is no own part. Ranks that relay must not form a cycle. Blocks of `lines` and `sentinel` have a
+ * multiple of 32 threads, at most CUDA_LINE_THREADS, and units * threads * 16 is at most line_bytes or sentinel_bytes.
+ */
 struct cuda_exchange {
     struct cuda_call call;
     const char *in;
@@ -119,6 +122,7 @@ struct cuda_exchange {
     struct cuda_part send[CUDA_MAX_RANKS], recv[CUDA_MAX_RANKS];
     uint32_t units; /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer: 1, 2, 4 or 8 */
     uint32_t whole, alike; /* what cuda_exchange_seal found; zeros are right, too, and slower */
+    uint32_t relays;       /* moves by tiles: 1 + the rank whose part goes on as it comes; 0: none */
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the

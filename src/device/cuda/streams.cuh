@@ -99,11 +99,15 @@ CUDA_DEVICE uint32_t cuda_streams_ready(const struct cuda_board &board, const cu
 }
 
 /* Of these streams those that may go on now. The own part is copied behind what leaves for others, who wait for that,
- * but not so late that it is left over. */
-CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, uint32_t me)
+ * but not so late that it is left over. What is relayed leaves, and is read, when this warp has stored it. */
+CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, uint32_t me, uint32_t relays)
 {
     const uint32_t own = cuda_shuffle(s.next, me), lane = cuda_lane();
     const bool early = cuda_any(lane < cuda_from && lane != me && cuda_stream_left(s) && s.next < own + cuda_lag);
+    if (relays) {
+        const uint32_t stored = cuda_shuffle(s.next, cuda_from + relays - 1);
+        streams &= ~cuda_ballot(lane < cuda_from && s.next >= stored);
+    }
     return early ? streams & ~(1u << me) : streams;
 }
 

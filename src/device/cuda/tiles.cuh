@@ -25,10 +25,12 @@
  * Nothing can deadlock. In a move no stream waits for another but the own one, for which none waits: where any tile can
  * go on, it does, so a block waits only for peers that have not yet come as far, whatever the others do. (A stream that
  * stores where another one of the same length reads, to and from the same peer, waits for that: tile k is received
- * after tile k has been sent.) In a reduction tile k is folded when it came from all and has been sent to all; it is
- * sent when tile k - n_tiles was folded by the receiver: so the least k that any block waits for has nothing to wait
- * for. The grids of all ranks have to be resident, so a launch does not invite the next one of its stream to take their
- * places. The signalling warp waits for movers alone.
+ * after tile k has been sent. And what is relayed waits for what comes, which waits for nothing here: tile k leaves
+ * when it has been stored, its room comes back when the next rank has stored tile k - n_tiles, and so on from rank to
+ * rank, none of them twice, back to the one that has it all.) In a reduction tile k is folded when it came from all and
+ * has been sent to all; it is sent when tile k - n_tiles was folded by the receiver: so the least k that any block
+ * waits for has nothing to wait for. The grids of all ranks have to be resident, so a launch does not invite the next
+ * one of its stream to take their places. The signalling warp waits for movers alone.
  *
  * Of each call's tiles the last one of a stream is given back when the receiver's next call begins, so that no call
  * ends with a store to a peer; n_tiles of at least 2 leave the sender one. Counts wrap: only differences are compared.
@@ -271,7 +273,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cud
     bool begun = false;
     board->done[cuda_warp()][cuda_lane()] = 0;
     while (left) {
-        const uint32_t due = R::moves ? cuda_streams_due(s, left, x.call.me) : left;
+        const uint32_t due = R::moves ? cuda_streams_due(s, left, x.call.me, x.relays) : left;
         cuda_leaving l = {};
         if (due & leaves) {
             stream = cuda_turn(due & leaves, stream);
