@@ -84,7 +84,7 @@ struct cuda_method {
                  struct cuda_step *out);
 };
 extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_tiles, cuda_tiles2,
-    cuda_engines;
+    cuda_chain, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,

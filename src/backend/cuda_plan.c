@@ -89,6 +89,7 @@ void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const 
     step->divisor = step->lane = 0;
     x->in = in, x->out = out;
     x->result_bytes = 0;
+    x->relays = 0;
     memset(x->send, 0, sizeof(x->send));
     memset(x->recv, 0, sizeof(x->recv));
 }
@@ -355,6 +356,30 @@ static bool tiles2_step(const struct cuda_place *place, const struct tutti_backe
     return reduce_step(place, call, i, out);
 }
 
+/* ---- one exchange, in which what comes goes on ---- */
+
+/* Between two ranks it is what `tiles` is. */
+static bool chain_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    return place->n > 2 && call->info.kind == TUTTI_BROADCAST && cuda_has(place, call, CUDA_TILES);
+}
+
+/* From the root on each rank sends all of it to the next one. */
+static bool chain_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                       struct cuda_step *out)
+{
+    uint32_t n = place->n, root = (uint32_t)call->info.root;
+    uint32_t before = (place->me + n - 1) % n, next = (place->me + 1) % n;
+    struct cuda_part whole = {0, call->bind.count * tutti_dtype_bytes(call->info.dtype)};
+    if (i > 0) return false;
+    cuda_step_begin(out, CUDA_TILES, call->bind.output, call->bind.output);
+    if (place->me != root) out->exchange.recv[before] = whole;
+    if (next != root) out->exchange.send[next] = whole;
+    if (place->me != root && next != root) out->exchange.relays = 1 + before;
+    cuda_step_tiles(place, out);
+    return true;
+}
+
 /* ---- one rank ---- */
 
 static bool alone_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
@@ -416,6 +441,14 @@ static double tiles2_cost(const struct cuda_place *place, const struct tutti_bac
     return 2 * pieces * place->speed->tiles_ns + 2 * pushed(place, call) / place->n / place->speed->tile_gbs;
 }
 
+/* Each sends all once, and each rank between the first and the last adds some tiles' way. */
+static double chain_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    bool known;
+    return place->speed->tiles_ns * (1 + 0.5 * (place->n - 2)) +
+           (double)cuda_block_bytes(place, call, &known) / place->speed->tile_gbs;
+}
+
 static double alone_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     bool known;
@@ -428,3 +461,4 @@ const struct cuda_method cuda_sentinel = {"sentinel", sentinel_fits, sentinel_co
 const struct cuda_method cuda_sentinel2 = {"sentinel2", sentinel2_fits, sentinel2_cost, sentinel2_step};
 const struct cuda_method cuda_tiles = {"tiles", tiles_fit, tiles_cost, tiles_step};
 const struct cuda_method cuda_tiles2 = {"tiles2", tiles2_fit, tiles2_cost, tiles2_step};
+const struct cuda_method cuda_chain = {"chain", chain_fits, chain_cost, chain_step};

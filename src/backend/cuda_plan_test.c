@@ -64,7 +64,8 @@ static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes
     return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
 }
 
-/* What may lie on what is sent: the same bytes, which the kernel sends before it stores there. */
+/* What may lie on what is sent: the same bytes, which the kernel sends before it stores there, or after, if it relays
+ * them. */
 static void check_overlap(const struct trial *t, uint32_t me)
 {
     const struct cuda_exchange *x = &ranks[me].step.exchange;
@@ -76,7 +77,7 @@ static void check_overlap(const struct trial *t, uint32_t me)
             const char *from = x->in + x->send[p].at;
             if (p == me && (!folds || x->recv[me].bytes)) continue; /* the own part is nobody else's */
             if (!overlap(to, bytes, from, x->send[p].bytes)) continue;
-            bool exact = to == from && bytes == x->send[p].bytes && (folds || p == q);
+            bool exact = to == from && bytes == x->send[p].bytes && (folds || p == q || x->relays == q + 1);
             if (!exact) complain(t, "it overwrites what it sends", me);
         }
     }
@@ -105,6 +106,34 @@ static void check_grid(const struct trial *t, uint32_t me)
     if (s->blocks && each > most) complain(t, "a block has no room for its part", me);
 }
 
+/* What is relayed comes, and goes on as it came. */
+static void check_relay(const struct trial *t, uint32_t me)
+{
+    const struct cuda_step *s = &ranks[me].step;
+    const struct cuda_exchange *x = &s->exchange;
+    if (x->relays == 0) return;
+    if (s->protocol != CUDA_TILES || s->folds || x->relays > t->n) complain(t, "it can not relay", me);
+    const struct cuda_part *from = &x->recv[x->relays - 1];
+    for (uint32_t q = 0; q < t->n; q++) {
+        const struct cuda_part *to = &x->send[q];
+        if (to->bytes == 0) continue;
+        if (q == me || to->bytes != from->bytes || x->in + to->at != x->out + from->at)
+            complain(t, "it relays something else", me);
+    }
+}
+
+/* What rank q sends to `me`, where it lies before the exchange: there, or with who first sends what q relays. */
+static const char *sent_from(const struct trial *t, uint32_t q, uint32_t me)
+{
+    for (uint32_t hops = 0; hops < t->n; hops++) {
+        const struct cuda_exchange *x = &ranks[q].step.exchange;
+        if (x->relays == 0) return x->in + x->send[me].at;
+        me = q, q = x->relays - 1;
+    }
+    complain(t, "ranks relay in a circle", q);
+    return NULL;
+}
+
 /* What arrives from each rank, taken before anything is stored; scaled as its sender scales. */
 static unsigned char arrived[N][ROOM];
 
@@ -117,7 +146,7 @@ static void take(const struct trial *t, uint32_t me)
         if (q != me && sent->bytes != ranks[me].step.exchange.recv[q].bytes) complain(t, "sizes differ", me);
         if (sent->bytes == 0) continue;
         if (sent->bytes > ROOM) complain(t, "too much", me);
-        memcpy(arrived[q], x->in + sent->at, sent->bytes);
+        memcpy(arrived[q], sent_from(t, q, me), sent->bytes);
         if (ranks[q].step.scales) ref_scale(t->dtype, arrived[q], sent->bytes / element, t->factor);
     }
 }
@@ -157,7 +186,7 @@ static void exchange(const struct trial *t)
         char *out;
         unsigned char bytes[ROOM];
     } after[N];
-    for (uint32_t me = 0; me < t->n; me++) check_grid(t, me), check_overlap(t, me);
+    for (uint32_t me = 0; me < t->n; me++) check_grid(t, me), check_overlap(t, me), check_relay(t, me);
     /* Results are put aside until all ranks have sent. */
     for (uint32_t me = 0; me < t->n; me++) {
         struct cuda_exchange *x = &ranks[me].step.exchange;

@@ -132,11 +132,8 @@ static void every_method(void **state)
     static const struct {
         const char *name;
         enum cuda_protocol protocol;
-    } methods[] = {{"lines", CUDA_LINES},
-                   {"sentinel", CUDA_SENTINEL},
-                   {"sentinel2", CUDA_SENTINEL2},
-                   {"tiles", CUDA_TILES},
-                   {"tiles2", CUDA_TILES}};
+    } methods[] = {{"lines", CUDA_LINES}, {"sentinel", CUDA_SENTINEL}, {"sentinel2", CUDA_SENTINEL2},
+                   {"tiles", CUDA_TILES}, {"tiles2", CUDA_TILES},      {"chain", CUDA_TILES}};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
     assert_non_null(cases);
