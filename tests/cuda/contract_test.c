@@ -22,13 +22,13 @@ enum { N_WORLDS = sizeof worlds / sizeof worlds[0] };
 struct suite {
     const struct contract_case *cases;
     size_t n;
-    uint32_t first, step;        /* of the cases of each world: every step-th, from the first on */
-    const char *gpu;             /* the option */
-    size_t most;                 /* elements of a block; the stand-in is slow */
-    _Atomic size_t *ran;         /* on devices, by rank 0; of threads alone */
-    enum cuda_protocol protocol; /* of the method that is forced: */
-    _Atomic size_t *by_it;       /* calls that ended with it; NULL: none is */
-    uint32_t most_ranks;         /* 0: any */
+    uint32_t first, step;  /* of the cases of each world: every step-th, from the first on */
+    const char *gpu;       /* the option */
+    size_t most;           /* elements of a block; the stand-in is slow */
+    _Atomic size_t *ran;   /* on devices, by rank 0; of threads alone */
+    const char *method;    /* that is forced: */
+    _Atomic size_t *by_it; /* calls after which it is among those that were chosen; NULL: none is */
+    uint32_t most_ranks;   /* 0: any */
 };
 
 static bool is_mine(const struct suite *suite, const struct rank *rank, const struct contract_case *c, size_t *count)
@@ -37,12 +37,15 @@ static bool is_mine(const struct suite *suite, const struct rank *rank, const st
     return (*count)++ % suite->step == suite->first;
 }
 
-/* What the last launch was, where a method is forced. */
+/* Whether calls whose sizes all ranks know went by the method that is forced: others have no choice. */
 static void count_method(const struct suite *suite, const struct rank *rank)
 {
     if (!suite->by_it) return;
     const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
-    if (backend->step.act == CUDA_LAUNCH && backend->step.protocol == suite->protocol) ++*suite->by_it;
+    for (uint32_t i = 0; i < CUDA_CHOICES; i++) {
+        const struct cuda_method *chosen = backend->choices[i].method;
+        if (chosen && strcmp(chosen->name, suite->method) == 0) ++*suite->by_it;
+    }
 }
 
 static void run_suite(struct rank *rank)
@@ -129,11 +132,7 @@ static void chosen_processes(void **state)
 static void every_method(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        enum cuda_protocol protocol;
-    } methods[] = {{"lines", CUDA_LINES}, {"sentinel", CUDA_SENTINEL}, {"sentinel2", CUDA_SENTINEL2},
-                   {"tiles", CUDA_TILES}, {"tiles2", CUDA_TILES},      {"chain", CUDA_TILES}};
+    static const char *const methods[] = {"lines", "sentinel", "sentinel2", "tiles", "tiles2", "chain"};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
     assert_non_null(cases);
@@ -145,11 +144,11 @@ static void every_method(void **state)
                               .step = gpu_ranks_stand_in() ? 4 : 1,
                               .gpu = "cuda",
                               .most = most(),
-                              .protocol = methods[m].protocol,
+                              .method = methods[m],
                               .by_it = &by_it};
         if (suite.step == 1) suite.first = 0;
-        run_worlds(&suite, false, methods[m].name);
-        if (by_it == 0) fail_msg("no call went by %s", methods[m].name);
+        run_worlds(&suite, false, methods[m]);
+        if (by_it == 0) fail_msg("no call went by %s", methods[m]);
     }
     free(cases);
 }
