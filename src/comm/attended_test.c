@@ -13,7 +13,7 @@
 
 #define N 20000 /* several packets */
 
-static const struct tutti_call_options attended = {sizeof(attended), 0, NULL, NULL, NULL, 1.0, true};
+static const struct tutti_call_options attended = {.size = sizeof(attended), .premul_value = 1.0, .attended = true};
 static const struct timespec pause = {.tv_nsec = 100000};
 
 static size_t threads(void)
