@@ -612,6 +612,11 @@ static void choices(void **state)
         call.info.kind = TUTTI_ALL_GATHER, call.info.dtype = call.bind.dtype = TUTTI_FLOAT32;
         chosen_is(&place, &call, sizes[i], others[i]);
     }
+    call.info.kind = TUTTI_BROADCAST, call.info.op = -1, call.info.root = 1;
+    chosen_is(&place, &call, (size_t)256 << 20, "tiles");
+    place.n = 4, place.speed = cuda_speed_known("", 4);
+    assert_true(cuda_layout(4, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
+    chosen_is(&place, &call, (size_t)256 << 20, "chain");
     call.info.kind = TUTTI_ALL_REDUCE;
     call.info.op = TUTTI_N_OPS; /* a user's */
     assert_null(cuda_choose(&place, &call, "", NULL));
