@@ -32,12 +32,24 @@ static void stop(struct cuda_backend *b)
     atomic_store(&b->told, true);
 }
 
+/* Whom a kernel waits for may have come and wait for another, as in a chain; then it is who has not come. */
+static uint32_t absent(const struct cuda_backend *b, uint32_t peer, uint64_t seq)
+{
+    for (uint32_t k = 0; k < b->n && seq > 0; k++) {
+        uint32_t q = (peer + b->n - k) % b->n;
+        struct tutti_board last;
+        if (q != b->me && (!cuda_log_last(b->logs[q], &last) || last.seq < seq)) return q;
+    }
+    return peer;
+}
+
 static bool find_report(struct cuda_backend *b)
 {
     const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), seq = CUDA_REPORT_SEQ(report);
     struct tutti_board mine, theirs;
     if (report == 0) return false;
     uint32_t peer = CUDA_REPORT_PEER(report) < b->n ? CUDA_REPORT_PEER(report) : b->me;
+    peer = absent(b, peer, seq);
     cuda_log_call(b->logs[b->me], seq, &mine);
     cuda_log_board(b->logs[peer], &theirs);
     tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(b->logs[b->me], seq, atomic_load(&b->timeout_ns)), peer,

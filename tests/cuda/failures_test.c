@@ -264,6 +264,16 @@ static enum tutti_status stay_away_from_two(struct gpu_rank *g, uint32_t *words)
     }
     return status;
 }
+/* The last of a chain waits for one that has come, and says who has not. */
+static enum tutti_status stay_away_from_a_chain(struct gpu_rank *g, uint32_t *words)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    options.algorithm = "cuda:chain";
+    if (g->rank->index == VICTIM) return TUTTI_OK;
+    if (g->rank->index == 3) options.timeout_ns = UINT64_C(2000000000);
+    return tutti_broadcast(words, 1000, TUTTI_UINT32, 0, g->rank->comm, &options, NULL);
+}
 static enum tutti_status differ(struct gpu_rank *g, uint32_t *words)
 {
     return call(g, g->rank->comm, words, g->rank->index == VICTIM ? 1000 : 2000);
@@ -296,31 +306,33 @@ static enum tutti_status abort_a_replay(struct gpu_rank *g, uint32_t *words)
     return TUTTI_OK;
 }
 
-static void run_wrong(struct wrong wrong)
+static void run_wrong(uint32_t n, struct wrong wrong)
 {
-    struct ranks_config config = {.n = 2, .forked = true, .deadline_s = 60, .arg = &wrong};
+    struct ranks_config config = {.n = n, .forked = true, .deadline_s = 60, .arg = &wrong};
     assert_int_equal(ranks_run(&config, go_wrong), 0);
 }
 
 static void deadlines(void **state)
 {
     (void)state;
-    run_wrong((struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away, UINT64_C(1000000000)});
-    run_wrong((struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without, UINT64_C(1000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away, UINT64_C(1000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without, UINT64_C(1000000000)});
     run_wrong(
-        (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
+        2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
+    run_wrong(4, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 3 after 2.0 s on the device, waiting for rank 1",
+                                stay_away_from_a_chain, UINT64_C(20000000000)});
 }
 static void mismatches(void **state)
 {
     (void)state;
-    run_wrong((struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ, UINT64_C(30000000000)});
-    run_wrong((struct wrong){TUTTI_ERR_MISMATCH, "rank 1 did not", take_host_memory, UINT64_C(30000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_MISMATCH, "1000 elements", differ, UINT64_C(30000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_MISMATCH, "rank 1 did not", take_host_memory, UINT64_C(30000000000)});
 }
 static void aborts(void **state)
 {
     (void)state;
-    run_wrong((struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon, UINT64_C(30000000000)});
-    run_wrong((struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay, UINT64_C(30000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon, UINT64_C(30000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay, UINT64_C(30000000000)});
 }
 
 int main(void)
