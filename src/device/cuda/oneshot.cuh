@@ -77,6 +77,14 @@ CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, uint64_
     }
 }
 
+/* The i-th rank to send to, of n: each rank begins with another, so that they do not all push at one at a time. */
+template <uint32_t MOST> CUDA_DEVICE uint32_t cuda_nth(const struct cuda_call &call, uint32_t i)
+{
+    if constexpr (MOST == 2) return i;
+    const uint32_t q = call.me + 1 + i;
+    return q < call.n ? q : q - call.n;
+}
+
 /* Unit u of all parts to those who get it; of a reduction's own part to *own. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
 CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words *own)
@@ -87,17 +95,17 @@ CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t
         cuda_words units[CHUNK];
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
+            const uint32_t q = cuda_nth<MOST>(x.call, first + k);
             units[k] = cuda_words{0, 0, 0, 0};
-            if ((k == 0 || !x.alike) && q < x.call.n && at < x.to(q).bytes)
+            if ((k == 0 || !x.alike) && first + k < x.call.n && at < x.to(q).bytes)
                 units[k] = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
         }
         if (!cuda_turn_pay(x.call, turn)) return;
         const uint64_t slot = Wire::slot(x.call, 0, turn->count) + Wire::place(u), stride = cuda_stride<Wire>(x.call);
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
-            if (q >= x.call.n) continue;
+            if (first + k >= x.call.n) continue;
+            const uint32_t q = cuda_nth<MOST>(x.call, first + k);
             const bool any = at < x.to(q).bytes;
             const cuda_words unit = x.alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
             if (q != me)

@@ -44,9 +44,11 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cu
     if (!any) return true;
     const uint64_t slot = Wire::slot(x.call, 1, turn->count) + Wire::place(u), stride = cuda_stride<Wire>(x.call);
     CUDA_UNROLL
-    for (uint32_t q = 0; q < MOST; q++)
-        if (q < x.call.n && q != x.call.me)
+    for (uint32_t i = 0; i < MOST; i++) {
+        const uint32_t q = cuda_nth<MOST>(x.call, i);
+        if (i < x.call.n && q != x.call.me)
             Wire::put(x.call.base[q] + slot + cuda_row(q, x.call.me) * stride, Wire::proper(result), 0);
+    }
     cuda_give_unit<WHOLE>(x.out + part.at + at, result, part.bytes - at);
     return true;
 }
