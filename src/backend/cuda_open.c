@@ -40,7 +40,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
-                        sizeof(struct cuda_batch), sizeof(struct cuda_plan), CUDA_TILE_THREADS};
+                        sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
