@@ -238,14 +238,20 @@ static void test_memory_fails(void **state)
     for (int failing = 0; failing < 2; failing++) {
         bool failed = true;
         uint64_t n = 0;
+        uint64_t patience_ms = 120;
         while (failed) {
             assert_true(++n < 500);
             plan(2);
             acts[failing].fail_at = n;
             acts[1].delay_ms = 5; /* rank 0 leads mostly */
-            for (int i = 0; i < 2; i++) acts[i].timeout_ms = 120;
+            for (int i = 0; i < 2; i++) acts[i].timeout_ms = patience_ms;
             run_threads(0, 2);
             failed = acts[failing].status != TUTTI_OK;
+            if (acts[failing].status == TUTTI_ERR_TIMEOUT && patience_ms < 2000) { /* the machine is busy: once more */
+                patience_ms *= 2;
+                n--;
+                continue;
+            }
             for (int i = 0; i < 2; i++) {
                 if (acts[i].status < 0) assert_true(acts[i].text[0] != '\0');
                 assert_true(acts[i].took_ns < 4 * TUTTI_NS_PER_S);
