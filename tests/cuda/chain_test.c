@@ -84,15 +84,7 @@ static void lay_gather(struct scene *s)
 
 static void launch(const struct scene *s, uint32_t r)
 {
-    const struct cuda_exchange *x = &s->x[r];
-    const struct cuda_layout *l = &x->call.layout;
-    uint32_t blocks = 0;
-    for (uint32_t q = 0; q < s->rig->n; q++) {
-        const uint64_t most = x->send[q].bytes > x->recv[q].bytes ? x->send[q].bytes : x->recv[q].bytes;
-        const uint32_t asked = cuda_tile_blocks(most, l->tile_bytes, l->n_blocks);
-        if (asked > blocks) blocks = asked;
-    }
-    if (blocks > 0) rig_launch(s->rig, r, rig_kernel(s->rig, r, "tiles", "move"), blocks, CUDA_TILE_THREADS, x);
+    rig_launch_tiles(s->rig, &s->x[r], "move");
 }
 
 static void launch_all(const struct scene *s)
@@ -191,12 +183,6 @@ static void test_calls_in_a_row(void **state)
     }
 }
 
-static void sync_quietly(const struct rig *rig)
-{
-    for (uint32_t r = 0; r < rig->n; r++)
-        assert_int_equal(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]), TUTTI_OK);
-}
-
 /* Its neighbours are the first to say so; who is further down the chain learns it from the host's word. */
 static void test_who_waits_in_vain_says_so(void **state)
 {
@@ -212,11 +198,11 @@ static void test_who_waits_in_vain_says_so(void **state)
         s.x[r].call.seq = 77;
         if (r != 0) launch(&s, r);
     }
-    sync_quietly(&rig);
+    rig_await(&rig);
     assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
     assert_int_equal(rig.control->report, CUDA_REPORT(77, 0));
     launch(&s, 0); /* too late: it leaves at once, whatever it finds */
-    sync_quietly(&rig);
+    rig_await(&rig);
     scene_close(&s);
     rig_close(&rig);
 }
@@ -234,7 +220,7 @@ static void test_the_host_stops_all(void **state)
         if (r != 2) launch(&s, r);
     }
     __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
-    sync_quietly(&rig);
+    rig_await(&rig);
     assert_int_equal(rig.control->report, 0);
     scene_close(&s);
     rig_close(&rig);

@@ -92,7 +92,7 @@ static void test_who_does_not_come_is_named(void **state)
         x.call.timeout_ns = 20 * 1000000;
         rig_launch(&rig, r, tutti_gpu_kernel(rig.gpus[r], "meet"), 1, 32, &x);
     }
-    for (uint32_t r = 0; r < 2; r++) assert_int_equal(tutti_gpu_stream_sync(rig.gpus[r], rig.streams[r]), TUTTI_OK);
+    rig_await(&rig);
     assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
     assert_int_equal(CUDA_REPORT_PEER(rig.control->report), 2);
     rig_close(&rig);

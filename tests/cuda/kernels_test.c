@@ -356,12 +356,6 @@ static void launch_but_last(struct rig *rig, struct line_call *call, const char 
     }
 }
 
-static void await_streams(const struct rig *rig)
-{
-    for (uint32_t r = 0; r < rig->n; r++)
-        assert_int_equal(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]), TUTTI_OK);
-}
-
 /* One call, the number `count` of all ranks, at whose beginning rank 0 finds that peer 2 has begun `begun`. */
 static void call_after(uint32_t count, uint32_t begun, bool goes_on)
 {
@@ -386,7 +380,7 @@ static void call_after(uint32_t count, uint32_t begun, bool goes_on)
         rig_sync(&rig);
         line_call_check(&call);
     } else {
-        await_streams(&rig);
+        rig_await(&rig);
         assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
         assert_int_equal(CUDA_REPORT_PEER(rig.control->report), 2);
     }
@@ -414,11 +408,11 @@ static void test_who_waits_in_vain_says_so(void **state)
         struct line_call call;
         open_rig(&rig, 3);
         launch_but_last(&rig, &call, protocols[k], 50 * 1000000);
-        await_streams(&rig);
+        rig_await(&rig);
         assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
         assert_int_equal(rig.control->report, CUDA_REPORT(77, 2));
         line_call_launch(&call, 2); /* too late: it leaves, whatever it finds */
-        await_streams(&rig);
+        rig_await(&rig);
         line_call_close(&call);
         rig_close(&rig);
     }
@@ -433,7 +427,7 @@ static void test_the_host_stops_who_waits(void **state)
         open_rig(&rig, 3);
         launch_but_last(&rig, &call, protocols[k], 0);
         __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
-        await_streams(&rig);
+        rig_await(&rig);
         assert_int_equal(rig.control->report, 0);
         line_call_close(&call);
         rig_close(&rig);

@@ -152,9 +152,31 @@ void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t block
     tutti_gpu_leave(&scope);
 }
 
-void rig_sync(struct rig *rig)
+static void widen(uint32_t *blocks, const struct cuda_exchange *x, uint64_t bytes)
+{
+    const uint32_t needed = cuda_tile_blocks(bytes, x->call.layout.tile_bytes, x->call.layout.n_blocks);
+    if (needed > *blocks) *blocks = needed;
+}
+
+void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer)
+{
+    uint32_t blocks = 0;
+    for (uint32_t q = 0; q < rig->n; q++) {
+        widen(&blocks, x, x->send[q].bytes);
+        widen(&blocks, x, x->recv[q].bytes);
+    }
+    if (blocks == 0) return;
+    rig_launch(rig, x->call.me, rig_kernel(rig, x->call.me, "tiles", reducer), blocks, CUDA_TILE_THREADS, x);
+}
+
+void rig_await(const struct rig *rig)
 {
     for (uint32_t r = 0; r < rig->n; r++) OK(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]));
+}
+
+void rig_sync(struct rig *rig)
+{
+    rig_await(rig);
     if (rig->control->stop)
         fail_msg("a wait for rank %u ended with %u in call %llu", CUDA_REPORT_PEER(rig->control->report),
                  rig->control->stop, (unsigned long long)CUDA_REPORT_SEQ(rig->control->report));

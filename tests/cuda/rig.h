@@ -40,6 +40,10 @@ struct cuda_call rig_call(const struct rig *rig, uint32_t me);
 void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer);
 void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args);
 /* Waits for all ranks, and that nobody has reported anything. */
+/* Until all streams have come to their ends, whatever came of it. */
+void rig_await(const struct rig *rig);
+/* `tiles` with as many blocks as the longest part asks for; none: nothing is launched. */
+void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer);
 void rig_sync(struct rig *rig);
 
 void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes);

@@ -82,26 +82,9 @@ static void scene_upload(struct scene *s)
     }
 }
 
-static void widen(uint32_t *blocks, const struct cuda_exchange *x, uint64_t bytes)
-{
-    const uint32_t asked = cuda_tile_blocks(bytes, x->call.layout.tile_bytes, x->call.layout.n_blocks);
-    if (asked > *blocks) *blocks = asked;
-}
-
-static void launch(const struct rig *rig, const struct cuda_exchange *x, const char *reducer)
-{
-    uint32_t blocks = 0;
-    for (uint32_t q = 0; q < rig->n; q++) {
-        widen(&blocks, x, x->send[q].bytes);
-        widen(&blocks, x, x->recv[q].bytes);
-    }
-    if (blocks == 0) return;
-    rig_launch(rig, x->call.me, rig_kernel(rig, x->call.me, "tiles", reducer), blocks, CUDA_TILE_THREADS, x);
-}
-
 static void scene_launch(const struct scene *s, const char *reducer)
 {
-    for (uint32_t r = 0; r < s->rig->n; r++) launch(s->rig, &s->x[r], reducer);
+    for (uint32_t r = 0; r < s->rig->n; r++) rig_launch_tiles(s->rig, &s->x[r], reducer);
 }
 
 static void scene_check(const struct scene *s)
@@ -344,7 +327,7 @@ static void test_no_part_waits_for_another(void **state)
     memcpy(want_of(&s, 1) + from_2.at, in_of(&s, 2), BYTES);
     memcpy(want_of(&s, 1), in_of(&s, 0), BYTES);
     for (uint32_t r = 0; r < 3; r++) {
-        for (int c = 0; c < 2; c++) launch(&rig, &x[r][c], "move");
+        for (int c = 0; c < 2; c++) rig_launch_tiles(&rig, &x[r][c], "move");
     }
     rig_sync(&rig);
     scene_check(&s);
@@ -584,12 +567,12 @@ static void test_who_waits_in_vain_says_so(void **state)
     for (uint32_t r = 0; r < rig.n; r++) {
         s.x[r].call.timeout_ns = 50 * 1000000;
         s.x[r].call.seq = 77;
-        if (r != 1) launch(&rig, &s.x[r], "move");
+        if (r != 1) rig_launch_tiles(&rig, &s.x[r], "move");
     }
-    for (uint32_t r = 0; r < rig.n; r++) assert_int_equal(tutti_gpu_stream_sync(rig.gpus[r], rig.streams[r]), TUTTI_OK);
+    rig_await(&rig);
     assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
     assert_int_equal(rig.control->report, CUDA_REPORT(77, 1));
-    launch(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
+    rig_launch_tiles(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
     assert_int_equal(tutti_gpu_stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
     scene_close(&s);
     rig_close(&rig);
