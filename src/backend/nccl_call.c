@@ -127,9 +127,9 @@ static bool is_crooked(const struct tutti_backend_call *call, const void *buffer
 static size_t blocks_bytes(const struct nccl_backend *b, const struct tutti_backend_call *call, bool all)
 {
     const struct tutti_bind *bind = &call->bind;
-    size_t elements = bind->count * (all ? b->n : 1);
-    if (bind->counts) elements = bind->counts[b->me];
-    for (uint32_t q = 0; bind->counts && all && q < b->n; q++) elements += q == b->me ? 0 : bind->counts[q];
+    size_t elements = 0;
+    for (uint32_t q = 0; q < b->n; q++)
+        if (all || q == b->me) elements += bind->counts ? bind->counts[q] : bind->count;
     return elements * tutti_dtype_bytes(call->info.dtype);
 }
 
@@ -147,11 +147,12 @@ static size_t output_aside(const struct nccl_backend *b, const struct tutti_back
     return call->bind.output && is_crooked(call, call->bind.output) ? blocks_bytes(b, call, false) : 0;
 }
 
-static enum tutti_status item_run_aside(struct nccl_backend *b, const struct item *item, void *stream)
+static enum tutti_status call_run(struct nccl_backend *b, const struct item *item, void *stream)
 {
+    const size_t in_bytes = input_aside(b, item->call), out_bytes = output_aside(b, item->call);
+    if (in_bytes == 0 && out_bytes == 0) return item_run(b, item, stream);
     struct tutti_backend_call call = *item->call;
     const struct item aside = {.call = &call};
-    const size_t in_bytes = input_aside(b, &call), out_bytes = output_aside(b, &call);
     void *in = NULL, *out = NULL, *theirs = call.bind.output;
     enum tutti_status status = TUTTI_OK, freed = TUTTI_OK;
     if (in_bytes) status = tutti_gpu_alloc_ordered(b->gpu, in_bytes, stream, &in);
@@ -166,11 +167,6 @@ static enum tutti_status item_run_aside(struct nccl_backend *b, const struct ite
     return status < 0 ? status : freed;
 }
 
-static bool needs_aside(const struct nccl_backend *b, const struct item *item)
-{
-    return item->call && (input_aside(b, item->call) || output_aside(b, item->call));
-}
-
 /* Posted first, so that peers which wait for this rank see where it is while NCCL connects. */
 static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item *item, void *stream,
                                       uint64_t timeout_ns)
@@ -181,7 +177,7 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
     TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
     item_log(b, item);
     TUTTI_TRY(nccl_make(b, timeout_ns));
-    enum tutti_status status = (needs_aside(b, item) ? item_run_aside : item_run)(b, item, stream);
+    enum tutti_status status = (item->call ? call_run : item_run)(b, item, stream);
     if (status == TUTTI_OK) status = order_end(b, stream, capture);
     return status < 0 ? nccl_give_up(b, what, seq) : TUTTI_OK;
 }
