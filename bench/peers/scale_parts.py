@@ -239,9 +239,7 @@ def contract(scene: Scene) -> dict:
 
 def peers(scene: Scene) -> dict:
     n = scene.need_gpu()
-    environment = scene.need_torch()
-    if scene.built()["torch"]:
-        environment = scene.need_package()
+    environment = scene.need_package() if scene.built()["torch"] else scene.need_torch()
     path = scene.out / "gpu.jsonl"
     path.unlink(missing_ok=True)
     c_us = c_eager(scene, n)

@@ -12,6 +12,9 @@
 #define CHUNK_MOST ((size_t)256 << 10)
 #define CHUNK_EACH ((size_t)32 << 10) /* of a rank: more gains nothing where ranks are few */
 #define PAGE ((size_t)4096)
+/* A membarrier interrupts the CPUs of all ranks, one call after another: once many ranks sleep in each call, they keep
+ * one another from ever spinning again. 48 and 64 ranks on 64 CPUs took milliseconds a call, mostly in the kernel. */
+#define BARRIER_RANKS 16
 /* Butterflies: groups of so many are read at once; measured: flat to 16 ranks, then groups of about eight. */
 #define GROUP_ALONE 16
 #define GROUP_MOST 10
@@ -192,10 +195,6 @@ static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const 
     lane->fences |= card->fences;
     return TUTTI_OK;
 }
-
-/* A membarrier interrupts the CPUs of all ranks, one call after another: once many ranks sleep in each call, they keep
- * one another from ever spinning again. 48 and 64 ranks on 64 CPUs took milliseconds a call, mostly in the kernel. */
-#define BARRIER_RANKS 16
 
 static void flat_close(struct tutti_backend *backend);
 

@@ -51,16 +51,15 @@ struct cuda_control {
  * are all but the owner of the scratch, by which rank q has row q, or q - 1 if q is greater than the owner. */
 struct cuda_layout {
     uint32_t n_blocks; /* rings are made for; at most CUDA_MAX_BLOCKS; no launch has more */
-    /* lines and sentinel: two slots for each (source, block), taken in turns; of `phases` exchanges of a call. */
-    uint32_t line_bytes,
-        sentinel_bytes;   /* data bytes that one block moves to one peer in one call; multiples of 8 KiB */
-    uint64_t lines;       /* [2 slots][other][block][2 * line_bytes] */
-    uint64_t sentinel[2]; /* phase -> [2 slots][other][block][sentinel_bytes], all ones when idle */
-    uint64_t exceptions;  /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
+    /* lines and sentinel: two slots for each (other, block), taken in turns; of `phases` exchanges of a call. */
+    uint32_t line_bytes, sentinel_bytes; /* data bytes that one block moves to one peer in one call; multiples of 512 */
+    uint64_t lines;                      /* [2 slots][other][block][2 * line_bytes] */
+    uint64_t sentinel[2];                /* phase -> [2 slots][other][block][sentinel_bytes], all ones when idle */
+    uint64_t exceptions; /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
     uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
     /* tiles */
-    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (source, block): at least 2 tiles of at most
+    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (other, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times CUDA_LEAST_TILE */
     uint64_t tiles;               /* [other][block][n_tiles][tile_bytes] */
     uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
@@ -120,7 +119,7 @@ struct cuda_exchange {
     char *out;
     uint64_t result_bytes;
     struct cuda_part send[CUDA_MAX_RANKS], recv[CUDA_MAX_RANKS];
-    uint32_t units; /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer: 1, 2, 4 or 8 */
+    uint32_t units;        /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer */
     uint32_t whole, alike; /* what cuda_exchange_seal found; zeros are right, too, and slower */
     uint32_t relays;       /* moves by tiles: 1 + the rank whose part goes on as it comes; 0: none */
 };
@@ -203,6 +202,12 @@ CUDA_BOTH static inline struct cuda_tiling cuda_tiling_of(uint64_t bytes, uint32
 CUDA_BOTH static inline uint32_t cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
     return cuda_tiling_of(bytes, tile_bytes, n_blocks).blocks;
+}
+
+/* The row of rank q in the scratch of `owner`, where it has one of all but the owner. */
+CUDA_BOTH static inline uint32_t cuda_row(uint32_t owner, uint32_t q)
+{
+    return q > owner ? q - 1 : q;
 }
 
 /* The last thing to do to the parameter of `lines` and `sentinel`: `whole` is how many units of every part are 16 bytes

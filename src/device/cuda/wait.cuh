@@ -4,20 +4,14 @@
 
 /* Waiting for memory that other ranks write: loops that end. Every thread that waits has a cuda_waiter, and calls
  * cuda_go_on once a turn until it has what it waits for. Once in CUDA_SPINS turns it looks whether to stop, and at the
- * clock; who runs out of time reports its peer, and stops all. False means: leave. What the kernel
- * was to write is undefined then, and so are its counters, but no later wait lasts, since the stop word stays.
+ * clock; who runs out of time reports its peer, and stops all. False means: leave. What the kernel was to write is
+ * undefined then, and so are its counters, but no later wait lasts, since the stop word stays.
  *
  *     struct cuda_waiter waiter = {};
  *     while (!there()) if (!cuda_go_on(&waiter, x.call, peer)) return; */
 
 #include "exchange.h"
 #include "intrinsics.cuh"
-
-/* The row of rank q among those of the others in the scratch of `owner`. */
-CUDA_DEVICE uint32_t cuda_row(uint32_t owner, uint32_t q)
-{
-    return q > owner ? q - 1 : q;
-}
 
 struct cuda_waiter {
     uint32_t spins;
