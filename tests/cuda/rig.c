@@ -77,6 +77,9 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
     l->returned = take(&end, cells * sizeof(uint32_t));
     l->sent = take(&end, cells * sizeof(uint64_t));
     l->received = take(&end, cells * sizeof(uint64_t));
+    l->directs = take(&end, shape->n_blocks * sizeof(uint32_t));
+    l->landed = take(&end, cells * sizeof(uint32_t));
+    l->relayed = take(&end, (uint64_t)shape->n_blocks * (CUDA_DIRECT_THREADS / 32) * sizeof(uint64_t));
     l->met = take(&end, shape->n * sizeof(uint32_t));
     l->met_own = take(&end, sizeof(uint32_t));
     l->asked = take(&end, sizeof(uint64_t));

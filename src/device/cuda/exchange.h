@@ -14,6 +14,8 @@
  *   that NaN; all else says in 16 bytes beside a warp's unit which of its words are ones by right (exceptions), if any.
  *   One latency, no more bytes than data. (Lamport's flag-free exchange, as in TensorRT-LLM.)
  * - tiles: 16 KiB of data, then a fence and a flag; the receiver gives tiles back. Any size, everything.
+ * And one without rings, where the buffers of peers are mapped:
+ * - direct: all meet, store to where the data is to be, fence, and meet again.
  *
  * Counters live in device memory and are advanced by the kernels, so that a captured launch can be replayed. Kernels of
  * one communicator on one device never run at the same time. */
@@ -28,12 +30,14 @@
 #endif
 
 #define CUDA_MAX_RANKS 16
-#define CUDA_MAX_BLOCKS 128   /* of a launch */
-#define CUDA_LEAST_TILE 8192  /* bytes: 16 for each of the threads that move a tile */
-#define CUDA_TILE_THREADS 576 /* of a block of `tiles`: 16 warps that move data, one that signals, one that watches */
-#define CUDA_LINE_THREADS 512 /* at most, of a block of `lines`, `sentinel` and `sentinel2` */
-#define CUDA_TIMEOUT 1        /* of reports: the deadline passed while waiting for `peer`; */
-#define CUDA_STOPPED 2        /* the host stopped the communicator */
+#define CUDA_MAX_BLOCKS 128     /* of a launch */
+#define CUDA_LEAST_TILE 8192    /* bytes: 16 for each of the threads that move a tile */
+#define CUDA_TILE_THREADS 576   /* of a block of `tiles`: 16 warps that move data, one that signals, one that watches */
+#define CUDA_LINE_THREADS 512   /* at most, of a block of `lines`, `sentinel` and `sentinel2` */
+#define CUDA_DIRECT_THREADS 512 /* of a block of `direct` */
+#define CUDA_PIECE 4096         /* bytes, at most, that one of its warps moves at once */
+#define CUDA_TIMEOUT 1          /* of reports: the deadline passed while waiting for `peer`; */
+#define CUDA_STOPPED 2          /* the host stopped the communicator */
 
 /* In host memory that is pinned and mapped: the one way between kernels and the host's watch. Who waits asks for `stop`
  * about once in 1,024 spins, but of a rank's threads one in CUDA_ASK_NS: thousands that ask the host at once keep each
@@ -66,7 +70,12 @@ struct cuda_layout {
     uint64_t returned;            /* uint32_t [source][block]: of the tiles that I sent to source, those it gave back
                                      (the last one of a call when its next call begins) */
     uint64_t sent, received;      /* uint64_t [peer][block]: own counts, with the ring's next slot in the upper half */
-    uint64_t met;                 /* uint32_t [source], and met_own: of the handshakes around copy engines */
+    /* direct */
+    uint64_t directs; /* uint32_t [block]: own count of its calls */
+    uint64_t landed; /* uint32_t [source][block]: 2 c + 1: source has begun the call that is its c-th; 2 c + 2: all that
+                        it stores here in that call is there */
+    uint64_t relayed; /* uint64_t [block][warp]: of what goes on from here, the pieces that came, and c << 32 */
+    uint64_t met;     /* uint32_t [source], and met_own: of the handshakes around copy engines */
     uint64_t met_own;
     uint64_t asked;   /* uint64_t: when a thread has last asked the host whether to stop */
     uint64_t stopped; /* uint32_t: not 0 when one knows it */
@@ -119,9 +128,30 @@ struct cuda_exchange {
     char *out;
     uint64_t result_bytes;
     struct cuda_part send[CUDA_MAX_RANKS], recv[CUDA_MAX_RANKS];
-    uint32_t units;        /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer */
-    uint32_t whole, alike; /* what cuda_exchange_seal found; zeros are right, too, and slower */
-    uint32_t relays;       /* moves by tiles: 1 + the rank whose part goes on as it comes; 0: none */
+    uint32_t units;               /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer */
+    uint32_t whole, alike;        /* what cuda_exchange_seal found; zeros are right, too, and slower */
+    uint32_t relays;              /* moves by tiles: 1 + the rank whose part goes on as it comes; 0: none */
+    uint32_t spreads;             /* reductions by tiles in which all contribute to all, on all ranks or none: */
+    char *spread[CUDA_MAX_RANKS]; /* the result goes there, too, on all other ranks, as this device maps it: at what is
+                                     out + recv[me].at modulo 16. Nobody reads what is there but as input of the same
+                                     place, for this rank's result */
+};
+
+/* `direct_move_16`: parts go straight to where they are to be at each rank, as this device maps it. Nothing is stored
+ * at a rank before its stream has come to the call, and no rank's call ends before all that others store there has
+ * come. What one rank sends may not lie where others store, but where `relays` says so: that all of it is stored by one
+ * rank in this call, whose part it is (of equal length, beginning at `in` + at), and goes on piece by piece as it
+ * comes. All ranks launch the same grid of blocks of CUDA_DIRECT_THREADS threads, at most n_blocks; any alignment. Of
+ * each part warp w of block b moves the pieces b * warps + w, and so on by as many as there are warps in the grid. */
+struct cuda_direct {
+    struct cuda_call call;
+    const char *in;
+    struct cuda_part send[CUDA_MAX_RANKS]; /* of the own part, too, where it is not there already */
+    char *to[CUDA_MAX_RANKS];              /* where rank q has it; NULL: nothing is sent */
+    uint32_t piece_bytes;                  /* equal on all ranks: a multiple of 512, at most CUDA_PIECE */
+    uint32_t alike;                        /* all that are sent anything are sent the same bytes */
+    uint32_t relays;                       /* 1 + the rank from which what is sent comes in this call; 0: none */
+    uint32_t relayed;                      /* who is sent anything relays it */
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the
@@ -202,6 +232,22 @@ CUDA_BOTH static inline struct cuda_tiling cuda_tiling_of(uint64_t bytes, uint32
 CUDA_BOTH static inline uint32_t cuda_tile_blocks(uint64_t bytes, uint32_t tile_bytes, uint32_t n_blocks)
 {
     return cuda_tiling_of(bytes, tile_bytes, n_blocks).blocks;
+}
+
+/* The grid for parts of at most so many bytes, of at most n_blocks: warps take as little at once as gives all of them
+ * something. */
+struct cuda_direct_grid {
+    uint32_t piece_bytes, blocks;
+};
+static inline struct cuda_direct_grid cuda_direct_grid_of(uint64_t bytes, uint32_t n_blocks)
+{
+    const uint32_t warps = CUDA_DIRECT_THREADS / 32;
+    struct cuda_direct_grid grid = {512, n_blocks};
+    while (grid.piece_bytes < CUDA_PIECE && (uint64_t)n_blocks * warps * grid.piece_bytes < bytes)
+        grid.piece_bytes *= 2;
+    const uint64_t needed = (bytes + (uint64_t)warps * grid.piece_bytes - 1) / ((uint64_t)warps * grid.piece_bytes);
+    if (needed < n_blocks) grid.blocks = (uint32_t)needed;
+    return grid;
 }
 
 /* The row of rank q in the scratch of `owner`, where it has one of all but the owner. */

@@ -138,6 +138,13 @@ CUDA_DEVICE uint32_t cuda_acquire_u32(const void *p)
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
     return v;
 }
+/* ld.acquire.sys.global.u64 */
+CUDA_DEVICE uint64_t cuda_acquire_u64(const void *p)
+{
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+}
 /* st.release.sys.global.u32: after everything that this thread did, and others before a barrier with it. */
 CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
 {

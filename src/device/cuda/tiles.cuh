@@ -36,6 +36,7 @@
  * ends with a store to a peer; n_tiles of at least 2 leave the sender one. Counts wrap: only differences are compared.
  */
 
+#include "direct.cuh"
 #include "fold.cuh"
 #include "streams.cuh"
 #include "units.cuh"
@@ -167,6 +168,21 @@ template <bool WHOLE> struct cuda_tile_sources {
     }
 };
 
+/* What was folded, to all others. */
+template <uint32_t HELD, bool WHOLE>
+CUDA_DEVICE void cuda_spread_units(const cuda_tile_sources<WHOLE> *sources, const cuda_words *units)
+{
+    const struct cuda_exchange &x = *sources[0].x;
+    for (uint32_t k = 1; k < x.call.n; k++) {
+        const uint32_t q = x.call.me + k < x.call.n ? x.call.me + k : x.call.me + k - x.call.n;
+        char *to = x.spread[q] + sources[0].at;
+        CUDA_UNROLL for (uint32_t u = 0; u < HELD; u++)
+        {
+            if (sources[u].left > 0) cuda_give_unit<WHOLE>(to + sources[u].within, units[u], sources[u].left);
+        }
+    }
+}
+
 template <class R, uint32_t N, uint32_t HELD, bool WHOLE>
 CUDA_DEVICE void cuda_fold_units(const struct cuda_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
                                  uint32_t ranks)
@@ -185,6 +201,7 @@ CUDA_DEVICE void cuda_fold_units(const struct cuda_exchange &x, uint32_t slots, 
         {
             if (sources[u].left > 0) cuda_give_unit<WHOLE>(to + sources[u].within, units[u], sources[u].left);
         }
+        if (x.spreads) cuda_spread_units<HELD, WHOLE>(sources, units);
     }
 }
 
@@ -318,6 +335,20 @@ CUDA_DEVICE char *cuda_raised_at(const struct cuda_call &call, uint32_t peer, ui
     return call.base[peer] + flags + cuda_cell(call.layout, call.me) * sizeof(uint32_t);
 }
 
+/* All movers are through with the result: it is where others want it, and ends when theirs is here. Each clerk sees
+ * for itself, so that its fence comes after what movers did. */
+template <class R> CUDA_DEVICE void cuda_end_spread(const struct cuda_exchange &x, const struct cuda_board &board)
+{
+    const uint32_t result = cuda_from + x.call.me, total = cuda_stream_begin<R>(x, result).total;
+    for (uint32_t w = 0; w < cuda_movers; w++) {
+        while (cuda_load_block_u32(&board.done[w][result]) != total) {
+            cuda_spin();
+            if (cuda_any(cuda_load_block_u32(&board.halted))) return;
+        }
+    }
+    cuda_direct_end(x.call, cuda_load_u32(cuda_directs(x.call)));
+}
+
 template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     const struct cuda_layout &layout = x.call.layout;
@@ -340,9 +371,11 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
         cuda_spin();
         if (cuda_any(cuda_load_block_u32(&board->halted))) return;
     }
-    if (!mine) return;
     const uint64_t slot = ((own >> 32) + total) % layout.n_tiles;
-    cuda_store_u64(cuda_count_at(x.call, lane), slot << 32 | (count + total));
+    if (mine) cuda_store_u64(cuda_count_at(x.call, lane), slot << 32 | (count + total));
+    if constexpr (!R::moves) {
+        if (x.spreads) cuda_end_spread<R>(x, *board);
+    }
 }
 
 /* One warp, and data do not stay in the L1 cache: it may poll by acquire, which saves a second load. */

@@ -150,6 +150,11 @@ CUDA_DEVICE uint32_t cuda_acquire_u32(const void *p)
     cuda_standin_look();
     return __atomic_load_n(cuda_standin_at<uint32_t>(p, 4), __ATOMIC_ACQUIRE);
 }
+CUDA_DEVICE uint64_t cuda_acquire_u64(const void *p)
+{
+    cuda_standin_look();
+    return __atomic_load_n(cuda_standin_at<uint64_t>(p, 8), __ATOMIC_ACQUIRE);
+}
 CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
 {
     __atomic_store_n(cuda_standin_at<uint32_t>(p, 4), v, __ATOMIC_RELEASE);
