@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that the caller attends: no thread is made for them; and they end all the same when the caller tests, asks to
  * be told or leaves instead of waiting, also beside a thread that sleeps. */
+#include "process.h"
 #include "ranks.h"
 #include "test.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -15,15 +15,6 @@
 
 static const struct tutti_call_options attended = {.size = sizeof(attended), .premul_value = 1.0, .attended = true};
 static const struct timespec pause = {.tv_nsec = 100000};
-
-static size_t threads(void)
-{
-    size_t n = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *entry; tasks && (entry = readdir(tasks));) n += entry->d_name[0] != '.';
-    if (tasks) closedir(tasks);
-    return n;
-}
 
 static void fill(const struct rank *rank, int32_t *x)
 {
@@ -47,7 +38,7 @@ static void start(struct rank *rank, int32_t *x, const struct tutti_call_options
 static void no_thread(struct rank *rank)
 {
     static int32_t x[N], y[N];
-    size_t before = threads();
+    size_t before = process_threads();
     struct tutti_work *work = NULL;
     start(rank, x, &attended, &work);
     RANK_CHECK_OK(rank, tutti_work_wait(work, 0));
@@ -62,11 +53,11 @@ static void no_thread(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_work_wait(work, 0));
     tutti_work_free(work);
     RANK_CHECK(rank, is_sum(rank, x) && is_sum(rank, y));
-    RANK_CHECK(rank, threads() == before);
+    RANK_CHECK(rank, process_threads() == before);
     start(rank, x, NULL, &work);
     RANK_CHECK_OK(rank, tutti_work_wait(work, 0));
     tutti_work_free(work);
-    RANK_CHECK(rank, threads() == before + 1);
+    RANK_CHECK(rank, process_threads() == before + 1);
 }
 
 static void count(void *arg)
@@ -152,13 +143,13 @@ static void older(struct rank *rank)
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.size = offsetof(struct tutti_call_options, attended);
     memset(&options.attended, 0xff, sizeof options.attended);
-    size_t before = threads();
+    size_t before = process_threads();
     struct tutti_work *work = NULL;
     start(rank, x, &options, &work);
     RANK_CHECK_OK(rank, tutti_work_wait(work, 0));
     tutti_work_free(work);
     RANK_CHECK(rank, is_sum(rank, x));
-    RANK_CHECK(rank, threads() == before + 1);
+    RANK_CHECK(rank, process_threads() == before + 1);
 }
 
 static void test_no_thread(void **state)

@@ -35,6 +35,7 @@ except ImportError:  # other backends can be tested without
 
 GRACE = 3.0  # seconds in which the others may fail too, after one did
 PR_SET_PDEATHSIG = 1
+PF_EXITING = 4  # among the flags in /proc/PID/stat
 
 
 class RankError(AssertionError):
@@ -335,6 +336,27 @@ def raises(kind: type, *words: str) -> Iterator[None]:
         assert not missing, f"{missing} not in {error!r}"
         return
     raise AssertionError(f"{kind.__name__} with {words} was not raised")
+
+
+def threads() -> int:
+    """How many this process has, exactly. /proc lists one that was joined for a moment more, as exiting."""
+    count = 0
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/stat") as file:
+                flags = int(file.read().rpartition(")")[2].split()[6])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        count += not flags & PF_EXITING
+    return count
+
+
+def settle(expected: Any, measure: Callable[[], Any], seconds: float = 10.0) -> None:
+    """That what is measured is, or soon becomes, what is expected."""
+    deadline = time.monotonic() + seconds
+    while (found := measure()) != expected:
+        assert time.monotonic() < deadline, f"{found} instead of {expected}"
+        time.sleep(0.01)
 
 
 def backend_of(group: Optional[dist.ProcessGroup] = None) -> Any:
