@@ -341,7 +341,7 @@ template <class R> CUDA_DEVICE void cuda_end_spread(const struct cuda_exchange &
 {
     const uint32_t result = cuda_from + x.call.me, total = cuda_stream_begin<R>(x, result).total;
     for (uint32_t w = 0; w < cuda_movers; w++) {
-        while (cuda_load_block_u32(&board.done[w][result]) != total) {
+        while (cuda_any(cuda_load_block_u32(&board.done[w][result]) != total)) {
             cuda_spin();
             if (cuda_any(cuda_load_block_u32(&board.halted))) return;
         }
