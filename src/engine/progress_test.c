@@ -280,14 +280,15 @@ static void prompt(struct rig_rank *rank)
         pthread_create(&thread, NULL, patient_main, &arg); /* the first to own, and asleep from then on */
         tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
     }
-    uint64_t start = tutti_now_ns();
+    uint32_t n_late = 0;
     for (int i = 0; i < 30; i++) {
+        uint64_t start = tutti_now_ns();
         struct rig_call call = sum_call(&one, 1, NULL);
         RIG_OK(rank, rig_call(rank, rank->team, &call));
+        n_late += tutti_now_ns() - start > 50 * TUTTI_NS_PER_MS;
     }
     /* Each call would last until the owner's next look at the clock, a tenth of a second. */
-    RIG_CHECK(rank, tutti_now_ns() - start < 1500 * TUTTI_NS_PER_MS, "took %" PRIu64 " ms",
-              (tutti_now_ns() - start) / TUTTI_NS_PER_MS);
+    RIG_CHECK(rank, n_late < 15, "%u calls took long", n_late);
     if (rank->me == 1) {
         RIG_OK(rank, tutti_engine_send(rank->team, &x, 4, 0, 77, 0, false, &work));
         RIG_OK(rank, tutti_work_finish(work));

