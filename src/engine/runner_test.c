@@ -166,7 +166,7 @@ static void in_turns(struct rig_rank *rank, uint32_t round, uint64_t nap_ns)
         n_late += tutti_now_ns() - start > nap_ns + 60 * MS;
     }
     /* A wake-up that is lost lasts until the owner's next look at the clock, a tenth of a second. */
-    RIG_CHECK(rank, n_late < N / 2, "%u calls took long", n_late);
+    RIG_CHECK(rank, n_late < N / 3, "%u calls took long", n_late);
 }
 
 /* Who is off its CPU while the other one naps does not sleep: then they take longer naps. */

@@ -81,7 +81,8 @@ def timeouts(rank: int, n: int, store: dist.Store) -> None:
             while ranks.backend_of().get_error() == ranks.backend_of().get_error().SUCCESS:
                 time.sleep(0.05)  # it hears of it without a call
     with group_of(rank, n, store, "set later"):
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=0.4))
+        dist.barrier()
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1))  # in which those that come meet
         if rank < n - 1:
             work = dist.all_gather_into_tensor(torch.ones(3 * n), torch.ones(3), async_op=True)
             refused(work.wait, *words, "all_gather")
@@ -98,13 +99,14 @@ def waits_with_a_time(rank: int, n: int, store: dist.Store) -> None:
     dist.init_process_group("tutti", store=store, rank=rank, world_size=n, timeout=LONG)
     one = torch.ones(3)
     if rank > 0:
-        time.sleep(0.5)
+        store.wait(["rank 0 has waited"])
     work = dist.all_reduce(one, async_op=True)
     if rank == 0:
         start = time.monotonic()
         refused(lambda: work.wait(timedelta(milliseconds=100)), "all_reduce", "100 ms")
-        assert 0.09 < time.monotonic() - start < 0.4
+        assert 0.09 < time.monotonic() - start < 10
         assert not work.is_completed()
+        store.set("rank 0 has waited", "")
     assert work.wait() and one.tolist() == [n] * 3
     dist.barrier()
     dist.destroy_process_group()
@@ -146,12 +148,14 @@ def futures(rank: int, n: int, store: dist.Store) -> None:
     with group_of(rank, n, store, "futures"):
         if rank < n - 1:
             future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+            store.add("futures", 1)
             seen = future.then(lambda done: True)
             with ranks.raises(RuntimeError, f"rank {n - 1} left"):
                 future.wait()
             assert seen.wait() is True
         else:
-            time.sleep(0.2)
+            while store.add("futures", 0) < n - 1:
+                time.sleep(0.01)
 
 
 def wrong_arguments(rank: int, n: int, store: dist.Store) -> None:

@@ -33,7 +33,7 @@ try:
 except ImportError:  # other backends can be tested without
     pass
 
-GRACE = 3.0  # seconds in which the others may fail too, after one did
+GRACE = 20.0  # seconds in which the others may fail too, after one did, or end well
 PR_SET_PDEATHSIG = 1
 PF_EXITING = 4  # among the flags in /proc/PID/stat
 

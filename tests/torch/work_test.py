@@ -411,12 +411,16 @@ def calls_go_on_while_python_computes(rank: int, n: int) -> None:
 @ranks.on(2)
 def no_wait_holds_the_gil(rank: int, n: int) -> None:
     """While the main thread waits, in every way there is, another Python thread runs."""
-    steps = [0]
+    steps, awaited = [0], ["", 0]  # awaited: the key that rank 1 waits for, and the steps when rank 0 did
     stop = threading.Event()
 
     def count() -> None:
+        """Lets rank 1 come only after it has run for a while beside rank 0's wait."""
         while not stop.is_set():
             steps[0] += 1
+            if awaited[0] and steps[0] > awaited[1] + 20:
+                store().set(awaited[0], "")
+                awaited[0] = ""
             time.sleep(0.001)
 
     thread = threading.Thread(target=count)
@@ -436,12 +440,11 @@ def no_wait_holds_the_gil(rank: int, n: int) -> None:
         name = f"gil/{i}"
         if rank == 0:
             before = steps[0]
-            store().set(name, "")
+            awaited[:] = [name, before]
             wait()
             assert steps[0] > before + 1, f"wait {i} held the GIL"
         else:
             store().wait([name])
-            time.sleep(0.08)
             wait()
         meet(f"{name}/end", rank, n)
     stop.set()
