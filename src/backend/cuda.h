@@ -7,8 +7,8 @@
  * gives the call's steps one by one; a step is a kernel's exchange, a copy or a meeting. Everything else is
  * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
  *
- * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_engines.c: steps of copy engines. cuda_speed.c: what they rest
- * on. cuda_methods.c: the table, the choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of
+ * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_direct.c, cuda_engines.c: steps in windows. cuda_speed.c: what they
+ * rest on. cuda_methods.c: the table, the choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of
  * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that
  * calls name. cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives
  * it. */
@@ -38,15 +38,16 @@ enum cuda_protocol {
     CUDA_BATCH_LINES,
     CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     CUDA_TILES,
+    CUDA_DIRECT,
     CUDA_FOLD,
     CUDA_PLAN,
     CUDA_N_PROTOCOLS
 };
 enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_MEET, CUDA_FORK, CUDA_JOIN };
 
-/* What a step does. Exchanges are filled but for `call`; sentinel2 has in, out, result_bytes (of the whole) and
- * send[0].bytes (of a shard); folds have `from` and out and result_bytes; batches are in the instance's struct
- * cuda_batch, but for `call` and units. */
+/* What a step does. Exchanges are filled but for `call`; so is `direct` in its steps, and the exchange is not;
+ * sentinel2 has in, out, result_bytes (of the whole) and send[0].bytes (of a shard); folds have `from` and out and
+ * result_bytes; batches are in the instance's struct cuda_batch, but for `call` and units. */
 struct cuda_step {
     enum cuda_act act;
     enum cuda_protocol protocol;
@@ -61,6 +62,7 @@ struct cuda_step {
     size_t bytes;
     const char *from[CUDA_MAX_RANKS];
     struct cuda_exchange exchange;
+    struct cuda_direct direct;
 };
 
 /* Where a plan is made: all but the last three is equal on all members. */
@@ -77,6 +79,7 @@ struct cuda_place {
 
 struct cuda_method {
     const char *name;
+    bool in_windows; /* fits only what is in a window on all ranks */
     bool (*fits)(const struct cuda_place *place, const struct tutti_backend_call *call);
     double (*cost_ns)(const struct cuda_place *place, const struct tutti_backend_call *call);
     /* The i-th step; false: there are no more. */
@@ -84,7 +87,7 @@ struct cuda_method {
                  struct cuda_step *out);
 };
 extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_tiles, cuda_tiles2,
-    cuda_chain, cuda_engines;
+    cuda_chain, cuda_direct, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
@@ -101,6 +104,11 @@ bool cuda_has(const struct cuda_place *place, const struct tutti_backend_call *c
 void cuda_batch_form(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_batch *out);
 /* Ends a step: blocks and threads that its parts ask for. */
 void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step);
+/* A step in which each rank folds, by tiles, its own shard of [at, +bytes), which goes to `to` on this rank. */
+void cuda_step_fold_shards(const struct cuda_place *place, const struct tutti_backend_call *call, size_t at,
+                           size_t bytes, char *to, struct cuda_step *out);
+/* Where a peer has the byte of the call's output that is `at` in mine. The call is in a window. */
+char *cuda_place_there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at);
 
 /* ---- the choice (cuda_methods.c) ---- */
 extern const struct cuda_method *const cuda_methods[];
@@ -148,8 +156,8 @@ struct cuda_log {
     struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
     struct cuda_entry entries[CUDA_LOG_ENTRIES];
 };
-/* by_engines: by copy engines, since its buffers are in a window; if so, they are on all ranks. */
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool by_engines);
+/* in_windows: by a method that is for windows; if so, the call's output is in one on all ranks. */
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool in_windows);
 void cuda_log_message(struct cuda_letters *pair, size_t bytes);
 /* The last entry as a board; false: it has called nothing. */
 bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);

@@ -20,12 +20,6 @@ static size_t bytes_of(const struct tutti_backend_call *call)
     return call->bind.count * tutti_dtype_bytes(call->info.dtype);
 }
 
-/* Where a peer has the byte of its output that is `at` in mine. */
-static char *there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at)
-{
-    return place->peers[peer] + ((char *)call->bind.output - place->own) + at;
-}
-
 enum lane { MAIN, OWN };
 
 static bool act(struct cuda_step *out, enum cuda_act what, enum lane lane)
@@ -81,7 +75,7 @@ static bool all_gather(const struct cuda_place *place, const struct tutti_backen
     size_t bytes = bytes_of(call), at = place->me * bytes;
     if (i < 3 || i > place->n + 1)
         return around(place, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
-    return copy(out, there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
+    return copy(out, cuda_place_there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
 }
 
 static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -91,7 +85,7 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
     const char *in = call->bind.input;
     if (i < 3 || i > place->n + 1) return around(place, i, (char *)call->bind.output + at, in + at, bytes, out);
     uint32_t to = peer_of(place, i - 2);
-    return copy(out, there(place, call, to, at), in + to * bytes, bytes);
+    return copy(out, cuda_place_there(place, call, to, at), in + to * bytes, bytes);
 }
 
 /* Shards from the root, then each from its owner to the others. */
@@ -105,7 +99,7 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
     if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
     if (place->n > 2 && i > place->n && to != root) part = cuda_shard(whole.bytes, place->n, place->me);
     if (place->n == 2 && place->me != root) part.bytes = 0;
-    return copy(out, there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+    return copy(out, cuda_place_there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
 }
 
 /* ---- all_reduce ---- */
@@ -121,7 +115,7 @@ static bool collect(const struct cuda_place *place, const struct tutti_backend_c
                     struct cuda_step *out)
 {
     struct cuda_part part = half_of(place, call, to, half);
-    return copy(out, there(place, call, to, half_of(place, call, place->me, half).at),
+    return copy(out, cuda_place_there(place, call, to, half_of(place, call, place->me, half).at),
                 (const char *)call->bind.input + part.at, part.bytes);
 }
 
@@ -129,7 +123,7 @@ static bool spread(const struct cuda_place *place, const struct tutti_backend_ca
                    struct cuda_step *out)
 {
     struct cuda_part mine = half_of(place, call, place->me, half);
-    return copy(out, there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
+    return copy(out, cuda_place_there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
 }
 
 static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
@@ -225,4 +219,4 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
     }
 }
 
-const struct cuda_method cuda_engines = {"engines", fits, cost, step};
+const struct cuda_method cuda_engines = {"engines", true, fits, cost, step};

@@ -89,7 +89,10 @@ static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backe
     const void *args = x;
     if (step->blocks == 0) return TUTTI_OK;
     fill_call(&x->call, call, step, timeout_ns);
-    if (step->protocol == CUDA_SENTINEL2) {
+    if (step->protocol == CUDA_DIRECT) {
+        fill_call(&step->direct.call, call, step, timeout_ns);
+        args = &step->direct;
+    } else if (step->protocol == CUDA_SENTINEL2) {
         fill_call(&b->two_shot.call, call, step, timeout_ns);
         b->two_shot.in = x->in, b->two_shot.out = x->out;
         b->two_shot.bytes = x->result_bytes, b->two_shot.shard_bytes = x->send[0].bytes;
@@ -182,7 +185,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(method ? run_steps(b, method, place, call, stream) : cuda_schedule_run(b, call, stream));
-    cuda_log_post(b->logs[b->me], call, method == &cuda_engines);
+    cuda_log_post(b->logs[b->me], call, method && method->in_windows);
     b->posted_seq = call->seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;

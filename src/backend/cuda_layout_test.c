@@ -7,6 +7,8 @@
 
 #include "backend/cuda.h"
 
+enum { MOST_REGIONS = 24 };
+
 struct region {
     uint64_t at, bytes;
 };
@@ -27,11 +29,15 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
         {l->returned, cells * 4},
         {l->sent, cells * 8},
         {l->received, cells * 8},
+        {l->directs, (uint64_t)l->n_blocks * 4},
+        {l->landed, cells * 4},
+        {l->relayed, (uint64_t)l->n_blocks * (CUDA_DIRECT_THREADS / 32) * 8},
         {l->met, (uint64_t)n * 4},
         {l->met_own, 4},
         {l->asked, 8},
         {l->stopped, 4},
     };
+    _Static_assert(TUTTI_ARRAY_LEN(all) <= MOST_REGIONS, "room for all");
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) out[i] = all[i];
     return TUTTI_ARRAY_LEN(all);
 }
@@ -39,7 +45,7 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
 static void check(uint32_t n, size_t budget, uint32_t n_blocks)
 {
     struct cuda_layout l;
-    struct region regions[16];
+    struct region regions[MOST_REGIONS];
     size_t bounce;
     if (!cuda_layout(n, budget, n_blocks, &l, &bounce)) return;
     size_t n_regions = regions_of(&l, n, regions);

@@ -66,6 +66,7 @@ static void find_kernels(struct cuda_backend *b)
                                                             [CUDA_BATCH_LINES] = "batch_lines",
                                                             [CUDA_BATCH_SENTINEL] = "batch_sentinel",
                                                             [CUDA_TILES] = "tiles",
+                                                            [CUDA_DIRECT] = "direct",
                                                             [CUDA_PLAN] = "plan",
                                                             [CUDA_FOLD] = "fold"};
     for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
@@ -259,7 +260,7 @@ static void prefill(struct cuda_backend *b)
     call->layout = b->place.layout;
     call->n = b->n, call->me = b->me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
-    b->plan.call = *call;
+    b->step.direct.call = b->plan.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)

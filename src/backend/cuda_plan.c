@@ -89,7 +89,7 @@ void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const 
     step->divisor = step->lane = 0;
     x->in = in, x->out = out;
     x->result_bytes = 0;
-    x->relays = 0;
+    x->relays = x->spreads = 0;
     memset(x->send, 0, sizeof(x->send));
     memset(x->recv, 0, sizeof(x->recv));
 }
@@ -264,9 +264,8 @@ static bool sentinel2_step(const struct cuda_place *place, const struct tutti_ba
     return grid_for(place, out->exchange.send[0].bytes, place->layout.sentinel_bytes, out);
 }
 
-/* Each folds its own shard of [at, +bytes), which goes to `to` on this rank. */
-static void fold_shards(const struct cuda_place *place, const struct tutti_backend_call *call, size_t at, size_t bytes,
-                        char *to, struct cuda_step *out)
+void cuda_step_fold_shards(const struct cuda_place *place, const struct tutti_backend_call *call, size_t at,
+                           size_t bytes, char *to, struct cuda_step *out)
 {
     struct cuda_exchange *x = &out->exchange;
     struct cuda_part mine = cuda_shard(bytes, place->n, place->me);
@@ -298,7 +297,7 @@ static bool all_reduce_step(const struct cuda_place *place, const struct tutti_b
 {
     size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
     char *to = call->bind.output;
-    if (i == 0) fold_shards(place, call, 0, bytes, to + cuda_shard(bytes, place->n, place->me).at, out);
+    if (i == 0) cuda_step_fold_shards(place, call, 0, bytes, to + cuda_shard(bytes, place->n, place->me).at, out);
     if (i == 1) spread_shards(place, to, bytes, place->n, out);
     return i < 2;
 }
@@ -327,7 +326,7 @@ static bool reduce_step(const struct cuda_place *place, const struct tutti_backe
     if (at >= bytes) return false;
     size_t piece = bytes - at < most ? bytes - at : most;
     if (i % 2 == 0) {
-        fold_shards(place, call, at, piece, place->bounce, out);
+        cuda_step_fold_shards(place, call, at, piece, place->bounce, out);
         return true;
     }
     uint32_t root = (uint32_t)call->info.root;
@@ -455,10 +454,10 @@ static double alone_cost(const struct cuda_place *place, const struct tutti_back
     return place->speed->sentinel_ns + (double)cuda_block_bytes(place, call, &known) / place->speed->copy_gbs;
 }
 
-const struct cuda_method cuda_alone = {"alone", alone_fits, alone_cost, alone_step};
-const struct cuda_method cuda_lines = {"lines", lines_fit, lines_cost, lines_step};
-const struct cuda_method cuda_sentinel = {"sentinel", sentinel_fits, sentinel_cost, sentinel_step};
-const struct cuda_method cuda_sentinel2 = {"sentinel2", sentinel2_fits, sentinel2_cost, sentinel2_step};
-const struct cuda_method cuda_tiles = {"tiles", tiles_fit, tiles_cost, tiles_step};
-const struct cuda_method cuda_tiles2 = {"tiles2", tiles2_fit, tiles2_cost, tiles2_step};
-const struct cuda_method cuda_chain = {"chain", chain_fits, chain_cost, chain_step};
+const struct cuda_method cuda_alone = {"alone", false, alone_fits, alone_cost, alone_step};
+const struct cuda_method cuda_lines = {"lines", false, lines_fit, lines_cost, lines_step};
+const struct cuda_method cuda_sentinel = {"sentinel", false, sentinel_fits, sentinel_cost, sentinel_step};
+const struct cuda_method cuda_sentinel2 = {"sentinel2", false, sentinel2_fits, sentinel2_cost, sentinel2_step};
+const struct cuda_method cuda_tiles = {"tiles", false, tiles_fit, tiles_cost, tiles_step};
+const struct cuda_method cuda_tiles2 = {"tiles2", false, tiles2_fit, tiles2_cost, tiles2_step};
+const struct cuda_method cuda_chain = {"chain", false, chain_fits, chain_cost, chain_step};

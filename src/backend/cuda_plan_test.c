@@ -179,6 +179,25 @@ static void receive(const struct trial *t, uint32_t me)
     if (s->folds) fold(t, parts, n, (unsigned char *)x->out + x->recv[me].at, x->result_bytes, s->divisor);
 }
 
+/* What is folded goes to the others when all have sent: where only the same part of their input may lie. */
+static void spread(const struct trial *t, uint32_t me)
+{
+    const struct cuda_exchange *x = &ranks[me].step.exchange;
+    const char *result = x->out + x->recv[me].at;
+    if (!ranks[me].step.folds) complain(t, "it spreads what it does not fold", me);
+    for (uint32_t q = 0; q < t->n; q++) {
+        const struct cuda_exchange *there = &ranks[q].step.exchange;
+        if (!there->spreads || there->recv[me].bytes != there->result_bytes) complain(t, "not all spread all", me);
+        if (q == me) continue;
+        for (uint32_t p = 0; p < t->n; p++) {
+            const char *from = there->in + there->send[p].at;
+            if (overlap(x->spread[q], x->result_bytes, from, there->send[p].bytes) && (p != me || from != x->spread[q]))
+                complain(t, "it is spread to what is not yet sent", me);
+        }
+        memcpy(x->spread[q], result, x->result_bytes);
+    }
+}
+
 /* Everything is taken from all inputs first: kernels of different ranks run at different speeds. */
 static void exchange(const struct trial *t)
 {
@@ -203,6 +222,42 @@ static void exchange(const struct trial *t)
     for (uint32_t me = 0; me < t->n; me++)
         if (after[me].out)
             memcpy(after[me].out, after[me].bytes, after[me].out == (char *)ranks[me].bounce ? BOUNCE : ROOM);
+    for (uint32_t me = 0; me < t->n; me++)
+        if (ranks[me].step.exchange.spreads) spread(t, me);
+}
+
+/* Parts that go straight to where they are to be: in any order, so nothing may lie on what another part is read from.
+ */
+static void direct(const struct trial *t)
+{
+    static unsigned char sent[N][N][ROOM];
+    const struct cuda_step *first = &ranks[0].step;
+    const struct cuda_direct_grid most = cuda_direct_grid_of(ROOM, ranks[0].place.layout.n_blocks);
+    for (uint32_t p = 0; p < t->n; p++) {
+        const struct cuda_step *s = &ranks[p].step;
+        if (s->blocks != first->blocks || s->threads != CUDA_DIRECT_THREADS || s->blocks > most.blocks ||
+            s->direct.piece_bytes != first->direct.piece_bytes || s->direct.piece_bytes > CUDA_PIECE)
+            complain(t, "grids differ", p);
+        for (uint32_t q = 0; q < t->n; q++) {
+            const struct cuda_part part = s->direct.send[q];
+            const struct cuda_direct *source = s->direct.relays ? &ranks[s->direct.relays - 1].step.direct : &s->direct;
+            const struct cuda_part from = s->direct.relays ? source->send[p] : part;
+            if (!s->direct.to[q] || part.bytes == 0) continue;
+            if (s->blocks == 0 || from.bytes != part.bytes) complain(t, "a part of another length", p);
+            if (s->direct.relays && (!source->relayed || source->relays || source->to[p] != s->direct.in + part.at))
+                complain(t, "it relays something else", p);
+            memcpy(sent[p][q], source->in + from.at, part.bytes);
+            for (uint32_t r = 0; r < t->n && !s->direct.relays; r++) {
+                const struct cuda_direct *other = &ranks[r].step.direct;
+                if (other->to[p] && overlap(other->to[p], other->send[p].bytes, s->direct.in + part.at, part.bytes))
+                    complain(t, "it is stored to what is not yet sent", p);
+            }
+        }
+    }
+    for (uint32_t p = 0; p < t->n; p++)
+        for (uint32_t q = 0; q < t->n; q++)
+            if (ranks[p].step.direct.to[q])
+                memcpy(ranks[p].step.direct.to[q], sent[p][q], ranks[p].step.direct.send[q].bytes);
 }
 
 /* sentinel2: the reduction of everybody's whole input. */
@@ -283,6 +338,8 @@ static void run(const struct trial *t, const struct cuda_method *method)
                 complain(t, "steps differ", r);
         if (ranks[0].step.act == CUDA_LAUNCH && ranks[0].step.protocol == CUDA_SENTINEL2)
             two_shot(t);
+        else if (ranks[0].step.act == CUDA_LAUNCH && ranks[0].step.protocol == CUDA_DIRECT)
+            direct(t);
         else if (ranks[0].step.act == CUDA_LAUNCH)
             exchange(t);
     }
@@ -582,52 +639,9 @@ static void v_forms(void **state)
     }
 }
 
-static void chosen_is(const struct cuda_place *place, struct tutti_backend_call *call, size_t bytes, const char *name)
-{
-    double ns;
-    call->bind.count = bytes / tutti_dtype_bytes(call->info.dtype);
-    assert_string_equal(cuda_choose(place, call, "", &ns)->name, name);
-    assert_true(ns > 0 && ns < 1e7);
-    assert_string_equal(cuda_choose(place, call, "tiles", &ns)->name, "tiles");
-    assert_true(ns > 0 && ns < 1e7);
-}
-
-/* No rank must need what another lacks: all are asked the same, so all answer alike. */
-static void choices(void **state)
-{
-    struct cuda_place place = {.n = 2, .speed = cuda_speed_known("", 2)};
-    struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32},
-                                      .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
-    static const size_t sizes[] = {1024, 65536, (size_t)1 << 20, (size_t)4 << 20, (size_t)1 << 30};
-    static const char *const floats[] = {"sentinel", "sentinel", "sentinel", "sentinel", "tiles"},
-                             *const others[] = {"lines", "sentinel", "sentinel", "sentinel", "tiles"};
-    (void)state;
-    memset(place.has, true, sizeof(place.has));
-    assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
-        call.info.kind = TUTTI_ALL_REDUCE, call.info.dtype = call.bind.dtype = TUTTI_FLOAT32;
-        chosen_is(&place, &call, sizes[i], floats[i]);
-        call.info.dtype = call.bind.dtype = TUTTI_INT32;
-        chosen_is(&place, &call, sizes[i], others[i]);
-        call.info.kind = TUTTI_ALL_GATHER, call.info.dtype = call.bind.dtype = TUTTI_FLOAT32;
-        chosen_is(&place, &call, sizes[i], others[i]);
-    }
-    call.info.kind = TUTTI_BROADCAST, call.info.op = -1, call.info.root = 1;
-    chosen_is(&place, &call, (size_t)256 << 20, "tiles");
-    place.n = 4, place.speed = cuda_speed_known("", 4);
-    assert_true(cuda_layout(4, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    chosen_is(&place, &call, (size_t)256 << 20, "chain");
-    call.info.kind = TUTTI_ALL_REDUCE;
-    call.info.op = TUTTI_N_OPS; /* a user's */
-    assert_null(cuda_choose(&place, &call, "", NULL));
-    call.info.kind = TUTTI_BARRIER, call.info.op = -1;
-    assert_null(cuda_choose(&place, &call, "", NULL));
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds), cmocka_unit_test(v_forms),
-                                       cmocka_unit_test(choices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds), cmocka_unit_test(v_forms)};
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,8 @@
     X(tiles_ns, 1, 1e7, "a call by tiles")                                                                             \
     X(store_gbs, 0.1, 1e5, "bytes that a GPU stores to its peers, by lines (two a byte of data) and sentinels")        \
     X(tile_gbs, 0.1, 1e5, "bytes that a GPU stores to its peers by tiles")                                             \
+    X(direct_ns, 1, 1e7, "a call that stores straight to peers' windows, and what spreading results there adds")       \
+    X(direct_gbs, 0.1, 1e5, "bytes that a GPU stores straight to its peers")                                           \
     X(copy_gbs, 0.1, 1e5, "bytes copied within a GPU")                                                                 \
     X(engine_ns, 1, 1e7, "a copy by a copy engine")                                                                    \
     X(engine_gbs, 0.1, 1e5, "its bytes")                                                                               \

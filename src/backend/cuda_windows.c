@@ -87,6 +87,11 @@ static size_t output_bytes(const struct cuda_backend *b, const struct tutti_back
     return call->bind.count * tutti_dtype_bytes(call->info.dtype) * (whole ? b->n : 1);
 }
 
+char *cuda_place_there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at)
+{
+    return place->peers[peer] + ((char *)call->bind.output - place->own) + at;
+}
+
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&b->lock;

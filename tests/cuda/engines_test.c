@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copy engines: calls in windows, forced to that method, on data that change from call to call; captured, too. Numbers
- * are small and whole, so that sums are exact in any order. */
+/* Calls in windows, by copy engines and by kernels that store straight to peers, each forced, on data that change from
+ * call to call; captured, too. Numbers are small and whole, so that sums are exact in any order. */
 
 #include "test.h"
 
@@ -15,7 +15,9 @@ struct scene {
     struct tutti_window *window;
     float *in, *out, *got;
     struct tutti_call_options options;
-    size_t count; /* of a block; of all_reduce and broadcast: all */
+    size_t count; /* of a block; all_reduce and broadcast have n blocks, but for `less` elements */
+    size_t less;
+    bool in_place; /* all_reduce, too */
 };
 
 static float value(int32_t rank, size_t i, uint32_t round)
@@ -38,9 +40,10 @@ static bool take(struct scene *s, size_t n)
 static void all_reduces(struct scene *s, uint32_t round)
 {
     struct rank *rank = s->g.rank;
-    size_t n = s->count * (size_t)rank->n;
-    give(s, s->in, n, round);
-    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    size_t n = s->count * (size_t)rank->n - s->less;
+    float *in = s->in_place && round % 2 ? s->out : s->in;
+    give(s, in, n, round);
+    RANK_CHECK_OK(rank, tutti_all_reduce(in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
     RANK_CHECK(rank, take(s, n));
     for (size_t i = 0; i < n; i++) {
         float want = 0;
@@ -75,7 +78,7 @@ static void broadcasts(struct scene *s, uint32_t round)
 {
     struct rank *rank = s->g.rank;
     int32_t root = (int32_t)round % rank->n;
-    size_t n = s->count * (size_t)rank->n;
+    size_t n = s->count * (size_t)rank->n - s->less;
     give(s, s->out, n, round);
     RANK_CHECK_OK(rank, tutti_broadcast(s->out, n, TUTTI_FLOAT32, root, rank->comm, &s->options, NULL));
     RANK_CHECK(rank, take(s, n));
@@ -128,9 +131,32 @@ static void one_window_a_place(struct scene *s, size_t n)
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, apart));
 }
 
-static void run(struct rank *rank)
+/* Engines: whole shards, all_reduce out of place. Kernels: whatever there is. */
+static void all_kinds(struct scene *s)
 {
     static void (*const kinds[])(struct scene *, uint32_t) = {all_reduces, all_gathers, all_to_alls, broadcasts};
+    static const struct {
+        const char *method;
+        size_t fewer, less;
+        bool in_place;
+    } ways[] = {{"cuda:engines", 0, 0, false},
+                {"cuda:direct", 0, 0, true},
+                {"cuda:direct", 3, 2, true},
+                {"cuda:direct", UNITS * SHARD - 1, 0, true}};
+    size_t all = s->count;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways && !s->g.rank->failure[0]; w++) {
+        s->options.algorithm = ways[w].method;
+        s->count = all - ways[w].fewer;
+        s->less = ways[w].less, s->in_place = ways[w].in_place;
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (uint32_t round = 0; round < ROUNDS && !s->g.rank->failure[0]; round++) kinds[k](s, round);
+        s->count = all, s->less = 0;
+        if (!ways[w].fewer && !s->g.rank->failure[0]) replays(s);
+    }
+}
+
+static void run(struct rank *rank)
+{
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT, .count = UNITS * SHARD};
     if (!gpu_rank_open(rank, &s.g)) return;
     size_t n = s.count * (size_t)rank->n;
@@ -145,9 +171,7 @@ static void run(struct rank *rank)
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
                      tutti_all_gather(s.out, s.in, 1, TUTTI_FLOAT32, rank->comm, &s.options, NULL));
     one_window_a_place(&s, n);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) kinds[k](&s, round);
-    if (!rank->failure[0]) replays(&s);
+    if (!rank->failure[0]) all_kinds(&s);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -161,7 +185,8 @@ static void run(struct rank *rank)
     gpu_rank_close(&s.g);
 }
 
-/* Rank 1's output is in no window: the others would wait for copies that it never makes. */
+/* Rank 1's output is in no window: the others would wait for what it never does. */
+static const char *method;
 static void leave_the_window(struct rank *rank)
 {
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
@@ -169,7 +194,7 @@ static void leave_the_window(struct rank *rank)
     size_t words = SHARD * (size_t)rank->n;
     if (!gpu_rank_open(rank, &s.g)) return;
     s.options.stream = s.g.stream;
-    s.options.algorithm = rank->index == 1 ? "cuda:tiles" : "cuda:engines"; /* as long calls go by themselves */
+    s.options.algorithm = rank->index == 1 ? "cuda:tiles" : method; /* as long calls go by themselves */
     s.in = (float *)gpu_rank_words(&s.g, 2 * words);
     if (!s.in) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, words * sizeof(float), (void **)&s.out));
@@ -188,10 +213,13 @@ static void windows_that_differ(void **state)
 {
     (void)state;
     struct ranks_config config = {.n = 2, .forked = true};
+    method = "cuda:engines";
+    assert_int_equal(ranks_run(&config, leave_the_window), 0);
+    method = "cuda:direct";
     assert_int_equal(ranks_run(&config, leave_the_window), 0);
 }
 
-static void engines(void **state)
+static void in_windows(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= 4; n++) {
@@ -203,6 +231,6 @@ static void engines(void **state)
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(engines), cmocka_unit_test(windows_that_differ)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_windows), cmocka_unit_test(windows_that_differ)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

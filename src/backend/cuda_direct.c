@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Steps of one launch for calls whose outputs lie in windows, so that this rank knows where they are on the others:
+ * kernels store to them, without rings, and nobody moves what has come once more.
+ *
+ * Moves are `direct`. A broadcast among three and more sends each rank but the root its share, which goes on from there
+ * to the others as it comes: the root sends all of it once, the others less.
+ * all_reduce folds shards by tiles, as tiles2 does, and what is folded goes to all at once: that a tile has come from
+ * everybody says that everybody has begun, and has no more use for what is written there. */
+#include "backend/cuda.h"
+
+#define MOST_BLOCKS 64 /* of moves: more store no faster, and take SMs from others */
+
+static size_t bytes_of(const struct tutti_backend_call *call)
+{
+    return call->bind.count * tutti_dtype_bytes(call->info.dtype);
+}
+
+/* ---- moves ---- */
+
+static void begin(struct cuda_step *out, const char *in)
+{
+    struct cuda_direct *d = &out->direct;
+    cuda_step_begin(out, CUDA_DIRECT, NULL, NULL);
+    d->in = in;
+    for (uint32_t q = 0; q < CUDA_MAX_RANKS; q++) d->to[q] = NULL, d->send[q] = (struct cuda_part){0, 0};
+    d->alike = d->relays = d->relayed = 0;
+}
+
+static void send(struct cuda_step *out, uint32_t q, struct cuda_part part, char *to)
+{
+    if (out->direct.in + part.at == to) return; /* the own part, which is there */
+    out->direct.send[q] = part;
+    out->direct.to[q] = to;
+}
+
+/* longest: of all parts of all ranks. */
+static bool end(const struct cuda_place *place, size_t longest, struct cuda_step *out)
+{
+    uint32_t most = place->layout.n_blocks < MOST_BLOCKS ? place->layout.n_blocks : MOST_BLOCKS;
+    struct cuda_direct_grid grid = cuda_direct_grid_of(longest, most);
+    out->direct.piece_bytes = grid.piece_bytes;
+    out->blocks = grid.blocks;
+    out->threads = CUDA_DIRECT_THREADS;
+    return true;
+}
+
+static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    const size_t bytes = bytes_of(call);
+    begin(out, call->bind.input);
+    out->direct.alike = 1;
+    for (uint32_t q = 0; q < place->n; q++)
+        send(out, q, (struct cuda_part){0, bytes}, cuda_place_there(place, call, q, place->me * bytes));
+    return end(place, bytes, out);
+}
+
+static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    const size_t bytes = bytes_of(call);
+    begin(out, call->bind.input);
+    for (uint32_t q = 0; q < place->n; q++)
+        send(out, q, (struct cuda_part){q * bytes, bytes}, cuda_place_there(place, call, q, place->me * bytes));
+    return end(place, bytes, out);
+}
+
+static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    const uint32_t root = (uint32_t)call->info.root, me = place->me, shares = place->n - 1;
+    const size_t bytes = bytes_of(call);
+    begin(out, call->bind.output);
+    out->direct.alike = me != root;
+    out->direct.relays = me != root ? 1 + root : 0;
+    out->direct.relayed = me == root && shares > 1;
+    for (uint32_t q = 0; q < place->n; q++) {
+        if (q == root || q == me) continue;
+        struct cuda_part share = cuda_shard(bytes, shares, cuda_row(root, me == root ? q : me));
+        send(out, q, share, cuda_place_there(place, call, q, share.at));
+    }
+    return end(place, cuda_shard(bytes, shares, 0).bytes, out);
+}
+
+/* ---- all_reduce ---- */
+
+static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    const size_t bytes = bytes_of(call), mine = cuda_shard(bytes, place->n, place->me).at;
+    cuda_step_fold_shards(place, call, 0, bytes, (char *)call->bind.output + mine, out);
+    out->exchange.spreads = 1;
+    for (uint32_t q = 0; q < place->n; q++) out->exchange.spread[q] = cuda_place_there(place, call, q, mine);
+    return true;
+}
+
+/* Windows lie at the same places modulo 16: all ranks see all of them. */
+static bool are_aligned(const struct cuda_place *place)
+{
+    for (uint32_t q = 0; q < place->n; q++)
+        if (((uintptr_t)place->peers[q] ^ (uintptr_t)place->own) % 16) return false;
+    return true;
+}
+
+/* ---- the method ---- */
+
+typedef bool (*one_step)(const struct cuda_place *, const struct tutti_backend_call *, struct cuda_step *);
+static const one_step step_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
+                                                [TUTTI_ALL_TO_ALL] = all_to_all,
+                                                [TUTTI_BROADCAST] = broadcast,
+                                                [TUTTI_ALL_REDUCE] = all_reduce};
+
+static bool fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const enum tutti_kind kind = call->info.kind;
+    if (place->n < 2 || !place->own || call->bind.v || !step_of[kind]) return false;
+    if (kind == TUTTI_ALL_REDUCE) return cuda_has(place, call, CUDA_TILES) && are_aligned(place);
+    return place->has[CUDA_DIRECT][TUTTI_N_DTYPES] &&
+           (kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output);
+}
+
+static bool step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                 struct cuda_step *out)
+{
+    return i == 0 && step_of[call->info.kind](place, call, out);
+}
+
+static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const struct cuda_speed *s = place->speed;
+    const double bytes = (double)bytes_of(call), others = place->n - 1;
+    switch (call->info.kind) {
+    case TUTTI_ALL_REDUCE: /* half of it by tiles */
+        return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / s->direct_gbs);
+    case TUTTI_BROADCAST: /* a second hop takes a latency and a fence */
+        return s->direct_ns * (place->n > 2 ? 1.4 : 1) + bytes / s->direct_gbs;
+    default:
+        return s->direct_ns + others * bytes / s->direct_gbs;
+    }
+}
+
+const struct cuda_method cuda_direct = {"direct", true, fits, cost, step};
