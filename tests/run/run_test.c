@@ -391,7 +391,7 @@ static void test_stop_and_continue(void **state)
     kill(l.pid, SIGTSTP);
     assert_int_equal(waitpid(l.pid, &status, WUNTRACED), l.pid);
     assert_true(WIFSTOPPED(status)); /* so a shell knows */
-    const uint64_t deadline = tutti_deadline_ns(5 * TUTTI_NS_PER_S);
+    const uint64_t deadline = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
     while (state_of(rank) != 'T' && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
     assert_int_equal(state_of(rank), 'T');
     kill(l.pid, SIGCONT);
@@ -411,8 +411,11 @@ static void family_start(struct launched *l)
 {
     launched_start(l, LAUNCH("-n", "3", "sh", "-c", FAMILY "wait; sleep 60"));
     launched_expect(l, "ready\nready\nready\n");
-    while (launched_count(l, 0) < 2 + 3 * 4)
-        tutti_sleep_ns(TUTTI_NS_PER_MS); /* guard, supervisor; sh, sleep, sh, sleep */
+    const uint64_t deadline = tutti_deadline_ns(40 * TUTTI_NS_PER_S);
+    while (launched_count(l, 0) < 2 + 3 * 4) { /* guard, supervisor; sh, sleep, sh, sleep */
+        if (tutti_now_ns() > deadline) fail_msg("of 14 processes there are %zu", launched_count(l, 0));
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
 }
 
 static void test_killed_launcher_leaves_nobody(void **state)

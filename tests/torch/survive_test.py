@@ -107,6 +107,18 @@ def digest(model: torch.nn.Module) -> List[float]:
     return [parameter.double().sum().item() for parameter in model.parameters()]
 
 
+def await_call(thread: threading.Thread, name: str, seconds: float = 30.0) -> None:
+    """That the thread is in this function, and has been for a while."""
+    seen, deadline = 0, time.monotonic() + seconds
+    while seen < 20:
+        assert time.monotonic() < deadline, f"the thread is not in {name}"
+        time.sleep(0.01)
+        frame = sys._current_frames().get(thread.ident or 0)
+        while frame and frame.f_code.co_name != name:
+            frame = frame.f_back
+        seen = seen + 1 if frame else 0
+
+
 def interrupt_in(seconds: float) -> float:
     """When this process gets a SIGINT."""
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -246,8 +258,9 @@ def ends(rank: int, n: int, folder: str, how: str) -> None:
         futures.append(futures[-1].get_future().then(lambda future: mark(folder, "callback ran")))
         futures.append(dist.irecv(torch.ones(3), src=0))
     if how == "waiting thread":
-        threading.Thread(target=dist.recv, args=(torch.ones(3), 0), daemon=True).start()
-        time.sleep(0.2)
+        thread = threading.Thread(target=dist.recv, args=(torch.ones(3), 0), daemon=True)
+        thread.start()
+        await_call(thread, "recv")
     if how == "destroying at exit":
         import atexit
 
@@ -368,7 +381,7 @@ class Survive(unittest.TestCase):
         ):
             with self.subTest(how):
                 ranks = programs.server.start_all(ends, 2, how)
-                self.finish(ranks, 0, code, seconds=20)
+                self.finish(ranks, 0, code)
                 heard = await_mark(self.folder_of(ranks[0]), "rank 0 heard")
                 self.assertIn("rank 1 ", heard)
                 self.assertIn(words, heard)
