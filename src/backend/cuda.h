@@ -65,7 +65,7 @@ struct cuda_step {
     struct cuda_direct direct;
 };
 
-/* Where a plan is made: all but the last three is equal on all members. */
+/* Where a plan is made: all but what is of this rank's memory is equal on all members. */
 struct cuda_place {
     uint32_t n, me;
     const struct cuda_speed *speed;
@@ -74,6 +74,7 @@ struct cuda_place {
     size_t bounce_bytes;
     char *bounce;
     char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
+    uint64_t where;              /* which one, and at which offset: equal on all members, or they differ */
     char *peers[CUDA_MAX_RANKS]; /* and where the others' are mapped */
 };
 
@@ -156,8 +157,9 @@ struct cuda_log {
     struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
     struct cuda_entry entries[CUDA_LOG_ENTRIES];
 };
-/* in_windows: by a method that is for windows; if so, the call's output is in one on all ranks. */
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool in_windows);
+/* where: of the place, by a method that is for windows, so that who calls in another one, or in none, is found out; 0:
+ * by another. */
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where);
 void cuda_log_message(struct cuda_letters *pair, size_t bytes);
 /* The last entry as a board; false: it has called nothing. */
 bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);
@@ -188,6 +190,7 @@ bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);
 enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
 struct cuda_window {
     char *base;
+    uint32_t serial;    /* as many were added before */
     size_t part, bytes; /* of this rank; that all ranks have */
     char *peers[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
@@ -243,7 +246,7 @@ struct cuda_backend {
     void *lane, *forked, *joined; /* the call's, and events that tie it to the caller's */
     pthread_mutex_t lock;         /* of what follows: the watch reads it */
     struct cuda_window windows[CUDA_WINDOWS];
-    uint32_t n_windows;
+    uint32_t n_windows, n_windows_ever;
     struct cuda_programs programs;
 
     /* the watch */

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#define WINDOWS UINT64_C(0x77696e646f7773)
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 #define STORE(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
 
@@ -22,10 +21,10 @@ static bool is_kept(const struct cuda_log *log, uint64_t i)
     return LOAD(log->n) < i + CUDA_LOG_ENTRIES;
 }
 
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, bool in_windows)
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where)
 {
     const struct tutti_call_info *info = &call->info;
-    uint64_t signature = info->signature ^ (in_windows ? tutti_mix64(WINDOWS) : 0);
+    uint64_t signature = info->signature ^ where;
     uint64_t n = LOAD(log->n), before = n > 0 ? LOAD(entry_of(log, n - 1)->hash) : 0;
     struct cuda_entry *entry = &log->entries[n % CUDA_LOG_ENTRIES];
     atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: is_kept */

@@ -21,7 +21,7 @@ static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
                                                      .timeout_ns = 1000 + seq,
                                                      .signature = tutti_mix64(count + 1)},
                                             .seq = seq};
-    cuda_log_post(log, &call, false);
+    cuda_log_post(log, &call, 0);
 }
 
 static void agree(void **state)

@@ -41,7 +41,7 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
+    struct cuda_window window = {.base = own, .serial = b->n_windows_ever++, .part = bytes, .bytes = bytes};
     enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
     window.peers[b->me] = own;
     for (uint32_t q = 0; q < b->n && status >= 0; q++) {
@@ -104,6 +104,7 @@ void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_
         const struct cuda_window *w = &b->windows[i];
         if (out < w->base || (size_t)(out - w->base) > w->bytes || bytes > w->bytes - (size_t)(out - w->base)) continue;
         place->own = w->base;
+        place->where = tutti_mix64(tutti_mix64(w->serial + UINT64_C(1)) + (uint64_t)(out - w->base));
         memcpy(place->peers, w->peers, sizeof(place->peers));
     }
     pthread_mutex_unlock(lock);

@@ -99,7 +99,7 @@ static int messages_run(const struct nccl_backend *b, void *comm, const struct i
 static void item_log(struct nccl_backend *b, const struct item *item)
 {
     struct cuda_log *log = &b->boards[b->me]->log;
-    if (item->call) cuda_log_post(log, item->call, false);
+    if (item->call) cuda_log_post(log, item->call, 0);
     for (size_t i = 0; i < item->n; i++) {
         const struct tutti_device_message *m = &item->messages[i];
         cuda_log_message(m->send ? &log->sent[m->peer] : &log->received[m->peer], m->bytes);

@@ -34,6 +34,7 @@ struct contract_room {
     void *at; /* NULL: none */
     size_t bytes;
     bool mapped, used;
+    struct tutti_window *window; /* NULL: it is in none */
 };
 struct contract_memory {
     void *gpu, *stream; /* struct tutti_gpu, and the stream of the calls */
@@ -62,6 +63,8 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
 
 /* Fills in the functions (contract_device.c). */
 void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream);
+/* Then, by all ranks: buffers of cases that are mapped on all of them, of at most so many bytes, lie in windows. */
+enum tutti_status contract_memory_windows(struct contract_memory *memory, struct tutti_comm *comm, size_t bytes);
 void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *comm);
 
 /* Cases that contain every pair of values of every two dimensions; malloc'ed. */

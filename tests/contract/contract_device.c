@@ -53,9 +53,25 @@ void contract_memory_init(struct contract_memory *memory, void *gpu, void *strea
     memory->put = put, memory->get = get, memory->release = release;
 }
 
+enum tutti_status contract_memory_windows(struct contract_memory *memory, struct tutti_comm *comm, size_t bytes)
+{
+    for (int i = 0; i < 2; i++) { /* as many as a call has buffers; the first that are looked at */
+        struct contract_room *room = &memory->rooms[i];
+        enum tutti_status status = tutti_mem_alloc(comm, bytes, &room->at);
+        if (status < 0) return status;
+        room->bytes = bytes, room->mapped = true;
+        status = tutti_window_create(comm, room->at, bytes, &room->window);
+        if (status < 0) return status;
+    }
+    return TUTTI_OK;
+}
+
 void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *comm)
 {
-    for (struct contract_room *room = memory->rooms; room < memory->rooms + CONTRACT_ROOMS && room->at; room++) {
+    struct contract_room *end = memory->rooms + CONTRACT_ROOMS;
+    for (struct contract_room *room = memory->rooms; room < end && room->at; room++) tutti_window_destroy(room->window);
+    if (memory->rooms[0].window) (void)tutti_barrier(comm, NULL, NULL); /* the others have done so, too */
+    for (struct contract_room *room = memory->rooms; room < end && room->at; room++) {
         if (room->mapped)
             (void)tutti_mem_free(comm, room->at);
         else

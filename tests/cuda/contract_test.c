@@ -17,7 +17,7 @@
 #include <string.h>
 
 static const uint32_t worlds[] = {1, 2, 3, 4, 8};
-enum { N_WORLDS = sizeof worlds / sizeof worlds[0] };
+enum { N_WORLDS = sizeof worlds / sizeof worlds[0], WINDOW = 16 << 20 }; /* bytes: longer than any buffer */
 
 struct suite {
     const struct contract_case *cases;
@@ -28,6 +28,7 @@ struct suite {
     _Atomic size_t *ran;   /* on devices, by rank 0; of threads alone */
     const char *method;    /* that is forced: */
     _Atomic size_t *by_it; /* calls after which it is among those that were chosen; NULL: none is */
+    bool windows;          /* outputs are in them */
     uint32_t most_ranks;   /* 0: any */
 };
 
@@ -42,6 +43,13 @@ static void count_method(const struct suite *suite, const struct rank *rank)
 {
     if (!suite->by_it) return;
     const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
+    const struct cuda_step *last = &backend->step;
+    const bool launch = last->act == CUDA_LAUNCH;
+    if (suite->windows) { /* choices there are not kept */
+        const bool direct = launch && (last->protocol == CUDA_DIRECT || last->exchange.spreads);
+        *suite->by_it += strcmp(suite->method, "direct") == 0 ? direct : last->act == CUDA_MEET;
+        return;
+    }
     for (uint32_t i = 0; i < CUDA_CHOICES; i++) {
         const struct cuda_method *chosen = backend->choices[i].method;
         if (chosen && strcmp(chosen->name, suite->method) == 0) ++*suite->by_it;
@@ -57,12 +65,13 @@ static void run_suite(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n > 0);
     contract_memory_init(&memory, g.gpu, g.stream);
+    if (suite->windows) RANK_CHECK_OK(rank, contract_memory_windows(&memory, rank->comm, WINDOW));
     for (size_t i = 0; i < suite->n && !rank->failure[0]; i++) {
         struct contract_case c = suite->cases[i];
         if (!is_mine(suite, rank, &c, &count)) continue;
         c.memory = &memory;
         c.thrifty = true;
-        c.mapped = c.seed >> 5;
+        c.mapped = suite->windows ? UINT64_MAX : c.seed >> 5;
         contract_run(rank, &c, NULL);
         if (suite->ran && rank->index == 0) ++*suite->ran;
         count_method(suite, rank);
@@ -127,12 +136,12 @@ static void chosen_processes(void **state)
     chosen(true);
 }
 
-/* Each method has the calls that it can carry out, of which there are some; the others go where they would. Copy
- * engines need windows: engines_test.c, sizes_test.c. */
+/* Each method has the calls that it can carry out, of which there are some; the others go where they would. */
 static void every_method(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"lines", "sentinel", "sentinel2", "tiles", "tiles2", "chain"};
+    static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "tiles",
+                                          "tiles2", "chain",    "direct",    "engines"};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
     assert_non_null(cases);
@@ -145,6 +154,7 @@ static void every_method(void **state)
                               .gpu = "cuda",
                               .most = most(),
                               .method = methods[m],
+                              .windows = m >= 6,
                               .by_it = &by_it};
         if (suite.step == 1) suite.first = 0;
         run_worlds(&suite, false, methods[m]);
