@@ -45,7 +45,9 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
 
 def fit(lines: list[dict], n: int) -> dict[str, float]:
     """The constants that could be found."""
-    found = {**fit_slots(lines, n), **fit_tiles(lines, n), **fit_engines(lines, n)}
+    found = {**fit_slots(lines, n), **fit_rate(lines, n, "tiles", "tile", FOLDS + MOVES)}
+    found.update(fit_rate(lines, n, "direct", "direct", MOVES))
+    found.update(fit_engines(lines, n))
     blocks = fewest_blocks(lines)
     if blocks:
         found["blocks"] = blocks
@@ -73,9 +75,9 @@ def fit_slots(lines: list[dict], n: int) -> dict[str, float]:
     return found
 
 
-def fit_tiles(lines: list[dict], n: int) -> dict[str, float]:
-    tiles = line_through(points_of(lines, "tiles", n, 1))
-    return {"tiles_ns": tiles[0], "tile_gbs": 1 / tiles[1]} if tiles and tiles[1] > 0 else {}
+def fit_rate(lines: list[dict], n: int, method: str, name: str, ops: tuple) -> dict[str, float]:
+    line = line_through(points_of(lines, method, n, 1, ops))
+    return {f"{method}_ns": line[0], f"{name}_gbs": 1 / line[1]} if line and line[1] > 0 else {}
 
 
 def fit_engines(lines: list[dict], n: int) -> dict[str, float]:

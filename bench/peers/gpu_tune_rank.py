@@ -12,7 +12,7 @@ from typing import Callable
 from .gpu_rank import OPENING_S, TYPES, Calls, Rank, must_end
 from .gpu_tutti import Tutti
 
-METHODS = ("lines", "sentinel", "sentinel2", "tiles", "engines")
+METHODS = ("lines", "sentinel", "sentinel2", "tiles", "direct", "engines")
 BLOCKS = (16, 32, 64, 128)
 BLOCKS_FROM = 16 << 20  # bytes, from which on the number of blocks bounds bytes a second
 

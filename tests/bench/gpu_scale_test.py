@@ -387,11 +387,12 @@ class Kept(unittest.TestCase):
 
 
 class Fit(unittest.TestCase):
-    """Times as the costs of cuda_plan.c and cuda_engines.c have them."""
+    """Times as the costs of cuda_plan.c, cuda_direct.c and cuda_engines.c have them."""
 
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
         "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0, "meet_ns": 2500.0,
+        "direct_ns": 4700.0, "direct_gbs": 345.0,
     }  # fmt: skip
 
     def us(self, op: str, size: int, n: int) -> dict[str, float]:
@@ -406,6 +407,7 @@ class Fit(unittest.TestCase):
         if op == "all_reduce":
             us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
         else:
+            us["direct"] = s["direct_ns"] + push / s["direct_gbs"]
             us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * s["meet_ns"]
         return {name: ns / 1e3 for name, ns in us.items()}
 
