@@ -25,8 +25,11 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
+/* Fewer blocks have as much on their way, if each has more. */
+#define TILES_IN_ALL (8 * CUDA_MAX_BLOCKS) /* to one peer, at most */
+
 /* What is all ones when idle comes first, in one piece: see cuda_open.c. */
-static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, struct cuda_layout *out)
+static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, uint32_t n_tiles, struct cuda_layout *out)
 {
     const uint64_t cells = (uint64_t)n * n_blocks, rings = n > 1 ? cells - n_blocks : n_blocks;
     uint64_t end = 0;
@@ -34,12 +37,12 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, st
                                 .line_bytes = grade->line_bytes,
                                 .sentinel_bytes = grade->sentinel_bytes,
                                 .tile_bytes = TILE_BYTES,
-                                .n_tiles = grade->n_tiles};
+                                .n_tiles = n_tiles};
     out->sentinel[0] = take(&end, 2 * rings * grade->sentinel_bytes);
     out->sentinel[1] = take(&end, n > 2 ? 2 * rings * grade->sentinel_bytes : 0); /* two ranks gain nothing by it */
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
     out->exceptions = take(&end, 2 * rings * grade->sentinel_bytes / 32);
-    out->tiles = take(&end, rings * grade->n_tiles * TILE_BYTES);
+    out->tiles = take(&end, rings * n_tiles * TILE_BYTES);
     out->begun = take(&end, cells * sizeof(uint32_t));
     out->called = take(&end, n_blocks * sizeof(uint64_t));
     out->arrived = take(&end, cells * sizeof(uint32_t));
@@ -61,10 +64,14 @@ bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layou
     size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST;
     for (uint32_t blocks = n_blocks; blocks >= LEAST_BLOCKS; blocks /= 2) {
         for (size_t g = 0; g < TUTTI_ARRAY_LEN(grades); g++) {
-            struct cuda_layout layout;
-            lay_out(n, blocks, &grades[g], &layout);
-            if (layout.bytes + spare > budget) continue;
-            *out = layout;
+            struct cuda_layout longer;
+            lay_out(n, blocks, &grades[g], grades[g].n_tiles, out);
+            if (out->bytes + spare > budget) continue;
+            while (blocks * out->n_tiles * 2 <= TILES_IN_ALL) {
+                lay_out(n, blocks, &grades[g], out->n_tiles * 2, &longer);
+                if (longer.bytes + spare > budget) break;
+                *out = longer;
+            }
             *bounce = spare;
             return true;
         }

@@ -87,6 +87,21 @@ static void budgets(void **state)
     }
 }
 
+/* As much on its way by few blocks as by many. */
+static void fewer_blocks(void **state)
+{
+    struct cuda_layout all, few;
+    size_t bounce;
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, CUDA_MAX_BLOCKS, &all, &bounce));
+        for (uint32_t blocks = 16; blocks < CUDA_MAX_BLOCKS; blocks *= 2) {
+            assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, blocks, &few, &bounce));
+            assert_true(few.n_tiles * few.n_blocks >= all.n_tiles * all.n_blocks);
+        }
+    }
+}
+
 static void blocks(void **state)
 {
     (void)state;
@@ -101,6 +116,6 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(regions_lie_apart), cmocka_unit_test(budgets),
-                                       cmocka_unit_test(blocks)};
+                                       cmocka_unit_test(fewer_blocks), cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
