@@ -34,10 +34,13 @@ LONG = timedelta(seconds=60)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def free_port(test: unittest.TestCase) -> int:
+    """One that nobody listens on. Until the test ends nobody gets it but who asks for it, as servers do."""
+    holder = socket.socket()
+    test.addCleanup(holder.close)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder.getsockname()[1]
 
 
 def check_group(group: Any = None, name: str = "tutti") -> None:
@@ -305,7 +308,7 @@ class Programs(unittest.TestCase):
 
     def torchrun(self) -> List[str]:
         return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-                str(free_port())]
+                str(free_port(self))]
 
     def tutti_run(self) -> List[str]:
         build = os.environ.get("TUTTI_BUILD", str(ROOT / "build"))
@@ -439,10 +442,10 @@ class Ranks(unittest.TestCase):
             self.each(by_file, folder)
 
     def test_by_tcp(self) -> None:
-        self.each(by_tcp, free_port())
+        self.each(by_tcp, free_port(self))
 
     def test_by_environment(self) -> None:
-        self.each(by_environment, free_port(), False)
+        self.each(by_environment, free_port(self), False)
 
     def test_by_environment_with_an_agent(self) -> None:
         server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
