@@ -478,12 +478,8 @@ void contract_run(struct rank *rank, const struct contract_case *c, bool *refuse
         goto done;
     }
     bool is_broadcast = s.call->make == make_broadcast;
-    if (is_broadcast && !s.in_place && s.me == s.root) { /* one buffer; in windows, where the others have theirs */
-        if (c->memory && c->memory->rooms[0].window)
-            s.send_at = s.recv_at;
-        else
-            s.recv_at = s.send_at;
-    }
+    bool windows = c->memory && c->memory->rooms[0].window; /* there the root has it where the others have theirs */
+    if (is_broadcast && !s.in_place && s.me == s.root) s.send_at = s.recv_at = windows ? s.recv_at : s.send_at;
     if (s.send_at && (!is_broadcast || s.me == s.root)) memcpy(s.send_at, input, n_input * s.esize);
     for (int i = 0; i < 2; i++) {
         before[i] = malloc(s.arena_bytes[i]);
