@@ -2,7 +2,8 @@
 # The proof of all algorithms takes long where code is instrumented, so sizes end earlier there; and it is made once more
 # for sizes up to 257, among the long tests. (Deferred: the tests of this folder are added after this file is read.)
 function(verify_tests)
-  set_tests_properties(verify.algorithms_test PROPERTIES TIMEOUT 600)
+  math(EXPR timeout "600 * ${TUTTI_TIMEOUT_FACTOR}")
+  set_tests_properties(verify.algorithms_test PROPERTIES TIMEOUT ${timeout})
   if(TUTTI_SANITIZE)
     set_tests_properties(verify.algorithms_test PROPERTIES ENVIRONMENT TUTTI_TEST_LAST_SIZE=20)
     return()
