@@ -62,7 +62,7 @@ static void silent(struct rig_rank *rank)
 {
     RIG_OK(rank, fake_call(rank, &lane, TUTTI_BARRIER, 0, 0));
     if (rank->me == 2) wait_for_failure(rank);
-    RIG_CHECK(rank, fake_call(rank, &lane, TUTTI_ALL_REDUCE, 5, 300 * MS) == TUTTI_ERR_TIMEOUT, "no timeout");
+    RIG_CHECK(rank, fake_call(rank, &lane, TUTTI_ALL_REDUCE, 5, 900 * MS) == TUTTI_ERR_TIMEOUT, "no timeout");
     RIG_CHECK(rank, tutti_last_error()->seq == 2 && tutti_last_error()->peer == 2, "%s", tutti_last_error()->text);
     expect(rank, TUTTI_ERR_TIMEOUT);
 }
@@ -71,7 +71,7 @@ static void test_silent(void **state)
 {
     static const char *const parts[] = {
         "all_reduce #2 (uint64, 5 elements, sum, tag 'lane') on communicator 4f2a timed out on rank ",
-        " after 300 ms, waiting for rank 2; rank 2 has not called it (its last call is barrier #1, complete)", NULL};
+        " after 900 ms, waiting for rank 2; rank 2 has not called it (its last call is barrier #1, complete)", NULL};
     (void)state;
     struct rig rig = {.n = 4, .main = silent};
     run(&rig);
@@ -91,7 +91,7 @@ static void behind(struct rig_rank *rank)
         return;
     }
     RIG_OK(rank, fake_start(rank, &lane, 1, NULL, false, &first));
-    RIG_CHECK(rank, fake_call(rank, &lane, TUTTI_ALL_REDUCE, 2, 100 * MS) == TUTTI_ERR_TIMEOUT, "no timeout");
+    RIG_CHECK(rank, fake_call(rank, &lane, TUTTI_ALL_REDUCE, 2, 500 * MS) == TUTTI_ERR_TIMEOUT, "no timeout");
     RIG_CHECK(rank, lane.ranks[rank->me].n_cancelled == 2, "%u cancelled", lane.ranks[rank->me].n_cancelled);
     RIG_CHECK(rank, tutti_work_finish(first) == TUTTI_ERR_TIMEOUT, "no timeout");
     expect(rank, TUTTI_ERR_TIMEOUT);
@@ -100,7 +100,7 @@ static void behind(struct rig_rank *rank)
 static void test_behind(void **state)
 {
     static const char *const parts[] = {"all_reduce #2 (uint64, 2 elements, sum, tag 'lane') on communicator 4f2a",
-                                        " timed out on rank ", " after 100 ms behind the calls before it", NULL};
+                                        " timed out on rank ", " after 500 ms behind the calls before it", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = behind};
     run(&rig);
