@@ -96,15 +96,15 @@ static void test_missing(void **state)
     for (int process = 0; process < 2; process++) {
         plan(4);
         acts[1] = acts[2]; /* ranks 0 and 2 come */
-        acts[0].timeout_ms = 400;
-        acts[1].timeout_ms = 950; /* whose deadline is first speaks for all */
+        acts[0].timeout_ms = 600;
+        acts[1].timeout_ms = 20000; /* whose deadline is first speaks for all */
         if (process)
             run_processes(2);
         else
             run_threads(0, 2);
         expect_error(0, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive within 0.");
         expect_error(1, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive within 0.");
-        assert_true(acts[1].took_ns < 900 * TUTTI_NS_PER_MS);
+        assert_true(acts[1].took_ns < 10 * TUTTI_NS_PER_S);
     }
     plan(2);
     acts[0].timeout_ms = 200;
@@ -177,7 +177,7 @@ static void test_wrong_secret(void **state)
             for (size_t i = 0; i < 3; i++) acts[i].secret = "sesame", acts[i].delay_ms = 100 * i;
             acts[3] = acts[2];
             acts[2].secret = secrets[s];
-            acts[3].delay_ms = 600;
+            acts[3].delay_ms = 1000;
             if (process)
                 run_processes(4);
             else
@@ -188,7 +188,7 @@ static void test_wrong_secret(void **state)
         }
     /* Nobody else comes: the sentence of the others says who was refused. */
     plan(2);
-    acts[0].secret = "sesame", acts[0].timeout_ms = 500;
+    acts[0].secret = "sesame", acts[0].timeout_ms = 1500;
     acts[1].secret = "simsim", acts[1].delay_ms = 150;
     run_processes(2);
     expect_error(0, TUTTI_ERR_TIMEOUT, " s; refused: process ");
@@ -304,7 +304,7 @@ static void test_sizes_differ(void **state)
             expect_error(i, TUTTI_ERR_BOOTSTRAP, ") expects 2 ranks, rank 0 (process ");
             expect_error(i, TUTTI_ERR_BOOTSTRAP, ") expects 3: ");
         }
-        assert_true(acts[0].took_ns < 5 * TUTTI_NS_PER_S);
+        assert_true(acts[0].took_ns < 20 * TUTTI_NS_PER_S);
     }
 }
 
@@ -321,7 +321,7 @@ static void test_rank_twice(void **state)
         else
             run_threads(0, 3);
         for (size_t i = 0; i < 3; i++) expect_error(i, TUTTI_ERR_BOOTSTRAP, "rank 1 came twice, as process ");
-        assert_true(acts[0].took_ns < 5 * TUTTI_NS_PER_S);
+        assert_true(acts[0].took_ns < 20 * TUTTI_NS_PER_S);
     }
 }
 
@@ -348,7 +348,7 @@ static void test_decorators(void **state)
     run_threads(0, 2);
     assert_true(acts[1].status < 0);
     expect_error(0, TUTTI_ERR_BOOTSTRAP, "rank 1 can not go on: ");
-    assert_true(acts[0].took_ns < 5 * TUTTI_NS_PER_S);
+    assert_true(acts[0].took_ns < 20 * TUTTI_NS_PER_S);
 }
 
 /* The launcher says that ranks are elsewhere: without a store there is no way to them. */

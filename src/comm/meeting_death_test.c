@@ -115,7 +115,7 @@ static void test_leader_before(void **state)
         for (int alive = 0; alive < 2; alive++) {
             struct tutti_meeting_loss lost = tutti_meeting_loss_now(0, alive ? (int32_t)getpid() : dead_process());
             for (int i = 0; i < 2; i++)
-                two[i] = (struct encounter){.request = encounter_request(1 + i, 3, TUTTI_NS_PER_S)};
+                two[i] = (struct encounter){.request = encounter_request(1 + i, 3, 2 * TUTTI_NS_PER_S)};
             two[1].request.lost = &lost;
             pthread_t threads[2];
             pid_t pid = process ? fork() : -1;
@@ -133,7 +133,7 @@ static void test_leader_before(void **state)
                 char sentence[96];
                 snprintf(sentence, sizeof sentence, "rank 0 (process %d) died while the ranks were meeting",
                          (int)lost.pid);
-                assert_string_equal(two[i].error.text, alive ? "rank 0 did not arrive within 1 s" : sentence);
+                assert_string_equal(two[i].error.text, alive ? "rank 0 did not arrive within 2 s" : sentence);
                 assert_int_equal(two[i].status, alive ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_DEAD);
                 assert_int_equal(two[i].error.peer, alive ? -1 : 0);
             }
@@ -228,7 +228,7 @@ static void test_killed_at_random(void **state)
                 if (!names_rank(acts[i].text, victim))
                     fail_msg("rank %zu: %s (rank %zu was killed)", i, acts[i].text, victim);
             }
-            assert_true(acts[i].took_ns < 5 * TUTTI_NS_PER_S);
+            assert_true(acts[i].took_ns < 20 * TUTTI_NS_PER_S);
         }
     }
 }

@@ -164,7 +164,7 @@ static void test_store_after_failure(void **state)
         plan(3);
         pid_t pids[3];
         for (size_t i = 0; i < 2; i++) {
-            acts[i].timeout_ms = killed ? 20000 : 600;
+            acts[i].timeout_ms = killed ? 20000 : 1500;
             acts[i].delay_ms = 100 * i;
             pids[i] = fork();
             assert_true(pids[i] >= 0);
@@ -255,7 +255,7 @@ static void test_memory_fails(void **state)
             }
             for (int i = 0; i < 2; i++) {
                 if (acts[i].status < 0) assert_true(acts[i].text[0] != '\0');
-                assert_true(acts[i].took_ns < 4 * TUTTI_NS_PER_S);
+                assert_true(acts[i].took_ns < 20 * TUTTI_NS_PER_S);
             }
             if (failed && acts[failing].status != TUTTI_ERR_MEMORY)
                 fail_msg("allocation %d of rank %d: %s \"%s\"", (int)n, failing,
@@ -276,7 +276,7 @@ static void test_descriptors(void **state)
     int n_fds = count_entries("/proc/self/fd");
     for (int round = 0; round < 4; round++) {
         plan(3);
-        acts[0].timeout_ms = acts[1].timeout_ms = 100;
+        acts[0].timeout_ms = acts[1].timeout_ms = round == 3 ? 0 : 100;
         if (round == 1) acts[1].n_ranks = 4;
         if (round == 2) acts[2].option = (struct tutti_option){"slice", "64K"};
         if (round == 3)

@@ -180,7 +180,7 @@ static void abort_among_threads(void **state)
 static void *destroys(void *arg)
 {
     struct lane *lane = arg;
-    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
     tutti_comm_destroy(lane->comm);
     return NULL;
 }
@@ -191,7 +191,7 @@ static void destroyed_meanwhile(struct rank *rank)
     pthread_t thread;
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &lane.comm));
     if (rank->index == 0) { /* rank 0 is late, so that the others are inside when destroy comes */
-        nanosleep(&(struct timespec){.tv_nsec = 80000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
         RANK_CHECK_OK(rank, tutti_barrier(lane.comm, NULL, NULL));
         tutti_comm_destroy(lane.comm);
         return;
