@@ -180,11 +180,11 @@ static void choose_grid(struct direct_call *call, uint64_t longest)
     for (uint32_t r = 0; r < call->rig->n; r++) call->sides[r].direct.piece_bytes = call->grid.piece_bytes;
 }
 
-void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kind kind, size_t bytes, uint64_t *seed)
+void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kind kind, uint32_t root, size_t bytes,
+                      uint64_t *seed)
 {
-    *call = (struct direct_call){.rig = rig, .kind = kind, .seed = seed};
+    *call = (struct direct_call){.rig = rig, .kind = kind, .root = root, .seed = seed};
     call->bytes = kind == DIRECT_BROADCAST ? bytes : rig->n * bytes;
-    call->root = (uint32_t)below(call, rig->n);
     call->bare = below(call, 3) == 0;
     const bool aligned = below(call, 2);
     for (uint32_t r = 0; r < rig->n && !aligned; r++) {

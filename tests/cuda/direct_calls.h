@@ -51,8 +51,9 @@ struct direct_call {
     struct direct_side sides[CUDA_MAX_RANKS];
 };
 
-/* A move of parts of so many bytes; of a broadcast in all. */
-void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kind kind, size_t bytes, uint64_t *seed);
+/* A move of parts of so many bytes; of a broadcast, which alone has a root, in all. */
+void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kind kind, uint32_t root, size_t bytes,
+                      uint64_t *seed);
 void direct_call_reduce(struct direct_call *call, struct rig *rig, const struct direct_reduction *reduction,
                         uint64_t *seed);
 void direct_call_launch(const struct direct_call *call, uint32_t r);

@@ -21,10 +21,10 @@ static uint64_t below(uint64_t n)
     return tutti_random64(&seed) % n;
 }
 
-static void move(struct rig *rig, enum direct_kind kind, size_t bytes)
+static void move(struct rig *rig, enum direct_kind kind, uint32_t root, size_t bytes)
 {
     struct direct_call call;
-    direct_call_move(&call, rig, kind, bytes, &seed);
+    direct_call_move(&call, rig, kind, root, bytes, &seed);
     direct_call_run(&call);
 }
 
@@ -52,7 +52,7 @@ static void open_ranks(struct rig *rig, uint32_t n)
 static const size_t sizes[] = {
     0, 1, 15, 16, 17, 511, 512, 513, PIECE, 3 * PIECE + 5, ROUND / 8 + 512, 70001, 2 * ROUND + 333};
 
-static void test_moves_of_every_kind(void **state)
+static void test_every_move_and_root(void **state)
 {
     (void)state;
     size_t turn = below(TUTTI_ARRAY_LEN(sizes));
@@ -60,9 +60,9 @@ static void test_moves_of_every_kind(void **state)
         struct rig rig;
         open_ranks(&rig, n);
         for (int kind = 0; kind < DIRECT_REDUCE; kind++) {
-            const size_t tries = rig_is_slow() ? 5 : 2 * TUTTI_ARRAY_LEN(sizes);
-            for (size_t i = 0; i < tries; i++)
-                move(&rig, (enum direct_kind)kind, sizes[turn++ % TUTTI_ARRAY_LEN(sizes)]);
+            const size_t tries = !rig_is_slow() ? 2 * TUTTI_ARRAY_LEN(sizes) : kind == DIRECT_BROADCAST ? n : 5;
+            for (uint32_t i = 0; i < tries; i++)
+                move(&rig, (enum direct_kind)kind, i % n, sizes[turn++ % TUTTI_ARRAY_LEN(sizes)]);
         }
         rig_close(&rig);
     }
@@ -146,7 +146,8 @@ static void any_call_of(struct direct_call *call, struct rig *rig, enum direct_k
     struct direct_reduction f = any_sum();
     f.alone = kind > DIRECT_REDUCE;
     if (kind >= DIRECT_REDUCE) return direct_call_reduce(call, rig, &f, &seed);
-    direct_call_move(call, rig, kind, below(3) ? 1 + below(3 * TILE) : sizes[1 + below(8)], &seed);
+    direct_call_move(call, rig, kind, (uint32_t)below(rig->n), below(3) ? 1 + below(3 * TILE) : sizes[1 + below(8)],
+                     &seed);
 }
 
 /* Counts and slots go on, without a pause, whatever else lies between. */
@@ -212,9 +213,9 @@ static void test_counts_wrap(void **state)
         set_counts(&rig, counts[k / 2], k % 2);
         for (int c = 0; c < 6; c++) {
             struct direct_reduction f = any_sum();
-            move(&rig, (enum direct_kind)(c % DIRECT_REDUCE), 9000);
+            move(&rig, (enum direct_kind)(c % DIRECT_REDUCE), 0, 9000);
             if (c % 2 == 0) reduce(&rig, &f);
-            if (c % 2 == 1) move(&rig, DIRECT_BROADCAST, 3 * CUDA_PIECE * (size_t)c + 20000);
+            if (c % 2 == 1) move(&rig, DIRECT_BROADCAST, (uint32_t)below(4), 3 * CUDA_PIECE * (size_t)c + 20000);
         }
         rig_close(&rig);
     }
@@ -286,7 +287,7 @@ static void test_who_waits_in_vain_says_so(void **state)
     struct rig rig;
     for (uint32_t kind = 0; kind < DIRECT_REDUCE; kind++) {
         open_ranks(&rig, 5);
-        direct_call_move(&call, &rig, (enum direct_kind)kind, 50000, &seed);
+        direct_call_move(&call, &rig, (enum direct_kind)kind, (uint32_t)below(5), 50000, &seed);
         expect_absence(&call, (uint32_t)below(5));
     }
     const struct direct_reduction f = {
@@ -303,7 +304,7 @@ static void test_relays_wait_for_the_root(void **state)
     struct direct_call call;
     struct rig rig;
     open_ranks(&rig, 4);
-    direct_call_move(&call, &rig, DIRECT_BROADCAST, 50000, &seed);
+    direct_call_move(&call, &rig, DIRECT_BROADCAST, (uint32_t)below(4), 50000, &seed);
     call.sides[call.root].direct.relayed = 0;
     launch_for_report(&call, (call.root + 1 + (uint32_t)below(3)) % rig.n, rig.n);
     expect_report(&rig, call.root);
@@ -338,7 +339,7 @@ int main(void)
     seed = test_seed();
     printf("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves_of_every_kind),
+        cmocka_unit_test(test_every_move_and_root),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_every_type_and_operation),
         cmocka_unit_test(test_fingerprints),
