@@ -73,13 +73,14 @@ def abort(rank: int, n: int, store: dist.Store) -> None:
         with ranks.raises(dist.DistBackendError, "abort"):
             work.wait()
         assert not work.is_success()
+        store.set("aborted", "")
     else:
-        time.sleep(0.5)
+        store.wait(["aborted"])
     with ranks.raises(dist.DistBackendError, "abort"):
-        dist.all_reduce(tensor)
-        torch.cuda.synchronize()
-        time.sleep(0.5)
-        dist.all_reduce(tensor)
+        while time.monotonic() - begin < 20:
+            dist.all_reduce(tensor)
+            torch.cuda.synchronize()
+            time.sleep(0.2)
     assert torch.equal(torch.ones(10, device=device).cpu(), torch.ones(10))
     dist.destroy_process_group()
     assert time.monotonic() - begin < 20
@@ -99,8 +100,9 @@ def late_rank(rank: int, n: int, store: dist.Store) -> None:
             work.wait(timedelta(milliseconds=100))
         with ranks.raises(dist.DistBackendError, "imed out"):
             work.wait(timedelta(seconds=30))
+        store.set("told", "")
     else:
-        time.sleep(4)
+        store.wait(["told"])
     dist.destroy_process_group()
 
 
