@@ -246,13 +246,39 @@ static inline void await_leader(const char *place)
     close(fd);
 }
 
+/* How many are connected to who listens at the place. */
+static inline size_t place_guests(const char *place)
+{
+    char line[512];
+    size_t n = 0;
+    FILE *sockets = fopen("/proc/net/unix", "re");
+    assert_non_null(sockets);
+    while (fgets(line, sizeof line, sockets)) {
+        const char *name = strchr(line, '@');
+        unsigned flags = 0;
+        if (!name || strcspn(++name, "\n") != strlen(place) || strncmp(name, place, strlen(place)) != 0) continue;
+        n += sscanf(line, "%*s %*s %*s %x", &flags) == 1 && !(flags & 0x10000); /* it does not listen itself */
+    }
+    fclose(sockets);
+    return n;
+}
+
 /* ---- deaths ---- */
 
-#define SEATED_NS (400 * TUTTI_NS_PER_MS)    /* after which a rank that was started has come, on a busy machine too */
+#define SEATED_NS (400 * TUTTI_NS_PER_MS)    /* after which a rank that was started, or has connected, is known */
 #define TOLD_NS TUTTI_NS_PER_S               /* in which a death is told, mostly on a busy machine */
 #define TOLD_LATEST_NS (10 * TUTTI_NS_PER_S) /* and always; far from any timeout */
 
 static unsigned n_deaths, n_deaths_late; /* that were told; after more than TOLD_NS */
+
+/* Waits until n ranks sit with the leader. */
+static inline void await_seated(const char *place, size_t n)
+{
+    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+    while (place_guests(place) < n && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    if (place_guests(place) < n) fail_msg("%zu of %zu are there", place_guests(place), n);
+    tutti_sleep_ns(SEATED_NS);
+}
 
 /* Kills the process of a rank; the sentence that the others shall get, and since when. */
 struct death {

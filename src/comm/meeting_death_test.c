@@ -18,7 +18,7 @@ static void test_leader_killed(void **state)
             pid_t leader = spawn(0, 1);
             await_leader(place);
             pid_t pids[2] = {spawn(1, threads ? 2 : 1), threads ? -1 : spawn(2, 1)};
-            tutti_sleep_ns(SEATED_NS);
+            await_seated(place, 2);
             struct death death = kill_rank(0, leader);
             pid_t rest[2] = {again ? spawn(0, 1) : -1, again ? spawn(3, 1) : -1};
             for (int i = 0; i < 2 - threads; i++) reap(pids[i]);
@@ -39,7 +39,7 @@ static void test_member_killed(void **state)
         pid_t leader = spawn(0, 1);
         await_leader(place);
         pid_t members[2] = {spawn(1, 1), spawn(3, 1)};
-        tutti_sleep_ns(SEATED_NS);
+        await_seated(place, 2);
         struct death death = kill_rank(1, members[0]);
         pid_t rest[2] = {again ? spawn(1, 1) : -1, again ? spawn(2, 1) : -1};
         reap(leader);
