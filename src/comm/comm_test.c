@@ -310,7 +310,7 @@ static void aborted(struct rank *rank)
     if (rank->index != last)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "the user said stop", tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == last) {
-        nap_ms(200);
+        for (int i = 0; i < 20000 && tutti_comm_state(rank->comm, NULL) == TUTTI_OK; i++) nap_ms(1);
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "the user said stop", tutti_barrier(rank->comm, NULL, NULL));
     }
     if (rank->index == 0) pthread_join(thread, NULL);
