@@ -19,31 +19,40 @@ CUDA_DEVICE char *cuda_landed(const struct cuda_call &call, uint32_t at_rank, ui
     return call.base[at_rank] + call.layout.landed + 4 * (of_rank * call.layout.n_blocks + cuda_block());
 }
 
-/* By one warp, a lane a peer: tells all others `now`, and waits until they have told it. False: the call has failed. */
-CUDA_DEVICE bool cuda_direct_meet(const struct cuda_call &call, uint32_t now)
+/* By one warp, a lane a peer. */
+CUDA_DEVICE bool cuda_meets(const struct cuda_call &call)
+{
+    return cuda_lane() < call.n && cuda_lane() != call.me;
+}
+
+/* Until all others have told `now`. False: the call has failed. */
+CUDA_DEVICE bool cuda_direct_wait(const struct cuda_call &call, uint32_t now)
 {
     const uint32_t peer = cuda_lane();
     struct cuda_waiter waiter = {};
     bool met = true;
-    if (peer < call.n && peer != call.me) {
-        cuda_store_u32(cuda_landed(call, peer, call.me), now);
+    if (cuda_meets(call)) {
         const char *flag = cuda_landed(call, call.me, peer);
         while (met && (int32_t)(cuda_acquire_u32(flag) - now) < 0) met = cuda_go_on(&waiter, call, peer);
     }
     return cuda_all(met);
 }
 
-/* Before anything is stored: what came before in the stream is over, which between two launches is at least a fence. */
+/* Before anything is stored: tells that what came before in the stream is over. */
 CUDA_DEVICE bool cuda_direct_begin(const struct cuda_call &call, uint32_t count)
 {
-    return cuda_direct_meet(call, 2 * count + 1);
+    const uint32_t now = 2 * count + 1;
+    if (cuda_meets(call)) cuda_release_before_u32(cuda_landed(call, cuda_lane(), call.me), now);
+    return cuda_direct_wait(call, now);
 }
 
 /* After everything that the block has stored, which this warp has to know: by a barrier, or by what it has read. */
 CUDA_DEVICE bool cuda_direct_end(const struct cuda_call &call, uint32_t count)
 {
+    const uint32_t now = 2 * count + 2;
     cuda_fence_system();
-    if (!cuda_direct_meet(call, 2 * count + 2)) return false;
+    if (cuda_meets(call)) cuda_store_u32(cuda_landed(call, cuda_lane(), call.me), now);
+    if (!cuda_direct_wait(call, now)) return false;
     if (cuda_lane() == 0) cuda_store_u32(cuda_directs(call), count + 1);
     return true;
 }
