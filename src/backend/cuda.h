@@ -88,7 +88,7 @@ struct cuda_method {
                  struct cuda_step *out);
 };
 extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_tiles, cuda_tiles2,
-    cuda_chain, cuda_direct, cuda_engines;
+    cuda_relay, cuda_direct, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
@@ -97,6 +97,8 @@ size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backe
 /* The k-th of n parts of so many bytes, all but the last ones equal, multiples of CUDA_SHARD_UNIT. */
 #define CUDA_SHARD_UNIT 128
 struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
+/* Rank q's share of a broadcast, which it has from the root and sends on: all but the root have one. */
+struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q);
 /* Begins a step: an exchange between these buffers, of no parts. */
 void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);
 /* Whether there is a kernel for the call's type, or to move. */

@@ -65,18 +65,18 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
 
 static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const uint32_t root = (uint32_t)call->info.root, me = place->me, shares = place->n - 1;
+    const uint32_t root = (uint32_t)call->info.root, me = place->me, n = place->n;
     const size_t bytes = bytes_of(call);
     begin(out, call->bind.output);
     out->direct.alike = me != root;
     out->direct.relays = me != root ? 1 + root : 0;
-    out->direct.relayed = me == root && shares > 1;
-    for (uint32_t q = 0; q < place->n; q++) {
+    out->direct.relayed = me == root && n > 2;
+    for (uint32_t q = 0; q < n; q++) {
         if (q == root || q == me) continue;
-        struct cuda_part share = cuda_shard(bytes, shares, cuda_row(root, me == root ? q : me));
+        struct cuda_part share = cuda_share(bytes, n, root, me == root ? q : me);
         send(out, q, share, cuda_place_there(place, call, q, share.at));
     }
-    return end(place, cuda_shard(bytes, shares, 0).bytes, out);
+    return end(place, cuda_shard(bytes, n - 1, 0).bytes, out);
 }
 
 /* ---- all_reduce ---- */

@@ -42,7 +42,7 @@ static void choices(void **state)
     chosen_is(&place, &call, (size_t)256 << 20, "tiles");
     place.n = 4, place.speed = cuda_speed_known("", 4);
     assert_true(cuda_layout(4, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    chosen_is(&place, &call, (size_t)256 << 20, "chain");
+    chosen_is(&place, &call, (size_t)256 << 20, "relay");
     /* In a window: kernels that store to peers, then copy engines. */
     char window[16];
     place.own = window;

@@ -279,15 +279,15 @@ void cuda_step_fold_shards(const struct cuda_place *place, const struct tutti_ba
     cuda_step_tiles(place, out);
 }
 
-/* Shards of the buffer go from those who have them to all others but the root, who has them all (root n: to all). */
-static void spread_shards(const struct cuda_place *place, char *buffer, size_t bytes, uint32_t root,
-                          struct cuda_step *out)
+/* Shards of the buffer go from those who have them to all others. */
+static void spread_shards(const struct cuda_place *place, char *buffer, size_t bytes, struct cuda_step *out)
 {
     struct cuda_exchange *x = &out->exchange;
     cuda_step_begin(out, CUDA_TILES, buffer, buffer);
     for (uint32_t q = 0; q < place->n; q++) {
-        if (q != root && q != place->me) x->send[q] = cuda_shard(bytes, place->n, place->me);
-        if (place->me != root && q != place->me) x->recv[q] = cuda_shard(bytes, place->n, q);
+        if (q == place->me) continue;
+        x->send[q] = cuda_shard(bytes, place->n, place->me);
+        x->recv[q] = cuda_shard(bytes, place->n, q);
     }
     cuda_step_tiles(place, out);
 }
@@ -298,23 +298,8 @@ static bool all_reduce_step(const struct cuda_place *place, const struct tutti_b
     size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
     char *to = call->bind.output;
     if (i == 0) cuda_step_fold_shards(place, call, 0, bytes, to + cuda_shard(bytes, place->n, place->me).at, out);
-    if (i == 1) spread_shards(place, to, bytes, place->n, out);
+    if (i == 1) spread_shards(place, to, bytes, out);
     return i < 2;
-}
-
-static bool broadcast_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
-                           struct cuda_step *out)
-{
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
-    uint32_t root = (uint32_t)call->info.root;
-    if (i == 1) spread_shards(place, call->bind.output, bytes, root, out);
-    if (i > 0) return i < 2;
-    cuda_step_begin(out, CUDA_TILES, call->bind.output, call->bind.output);
-    for (uint32_t q = 0; q < place->n && place->me == root; q++)
-        if (q != root) out->exchange.send[q] = cuda_shard(bytes, place->n, q);
-    if (place->me != root) out->exchange.recv[root] = cuda_shard(bytes, place->n, place->me);
-    cuda_step_tiles(place, out);
-    return true;
 }
 
 /* Members have no place of their own for what they fold but the bounce buffer, so it goes piece by piece. */
@@ -343,38 +328,45 @@ static bool reduce_step(const struct cuda_place *place, const struct tutti_backe
 static bool tiles2_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     enum tutti_kind kind = call->info.kind;
-    bool kinds = kind == TUTTI_ALL_REDUCE || kind == TUTTI_BROADCAST || kind == TUTTI_REDUCE;
-    return kinds && place->n > 2 && cuda_has(place, call, CUDA_TILES) && place->has[CUDA_TILES][TUTTI_N_DTYPES];
+    return (kind == TUTTI_ALL_REDUCE || kind == TUTTI_REDUCE) && place->n > 2 && cuda_has(place, call, CUDA_TILES) &&
+           place->has[CUDA_TILES][TUTTI_N_DTYPES];
 }
 
 static bool tiles2_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                         struct cuda_step *out)
 {
     if (call->info.kind == TUTTI_ALL_REDUCE) return all_reduce_step(place, call, i, out);
-    if (call->info.kind == TUTTI_BROADCAST) return broadcast_step(place, call, i, out);
     return reduce_step(place, call, i, out);
 }
 
 /* ---- one exchange, in which what comes goes on ---- */
 
 /* Between two ranks it is what `tiles` is. */
-static bool chain_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+static bool relay_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     return place->n > 2 && call->info.kind == TUTTI_BROADCAST && cuda_has(place, call, CUDA_TILES);
 }
 
-/* From the root on each rank sends all of it to the next one. */
-static bool chain_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q)
+{
+    return q == root ? (struct cuda_part){0, 0} : cuda_shard(bytes, n - 1, cuda_row(root, q));
+}
+
+/* The root sends each other rank its share, which that one sends on to the rest as it comes. */
+static bool relay_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    uint32_t n = place->n, root = (uint32_t)call->info.root;
-    uint32_t before = (place->me + n - 1) % n, next = (place->me + 1) % n;
-    struct cuda_part whole = {0, call->bind.count * tutti_dtype_bytes(call->info.dtype)};
+    const uint32_t n = place->n, me = place->me, root = (uint32_t)call->info.root;
+    const size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    struct cuda_exchange *x = &out->exchange;
     if (i > 0) return false;
     cuda_step_begin(out, CUDA_TILES, call->bind.output, call->bind.output);
-    if (place->me != root) out->exchange.recv[before] = whole;
-    if (next != root) out->exchange.send[next] = whole;
-    if (place->me != root && next != root) out->exchange.relays = 1 + before;
+    for (uint32_t q = 0; q < n; q++) {
+        if (q == me) continue;
+        if (q != root) x->send[q] = cuda_share(bytes, n, root, me == root ? q : me);
+        if (me != root) x->recv[q] = cuda_share(bytes, n, root, q == root ? me : q);
+    }
+    if (me != root) x->relays = 1 + root;
     cuda_step_tiles(place, out);
     return true;
 }
@@ -440,12 +432,11 @@ static double tiles2_cost(const struct cuda_place *place, const struct tutti_bac
     return 2 * pieces * place->speed->tiles_ns + 2 * pushed(place, call) / place->n / place->speed->tile_gbs;
 }
 
-/* Each sends all once, and each rank between the first and the last adds some tiles' way. */
-static double chain_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+/* The root sends all of it once, the others less; two hops. */
+static double relay_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     bool known;
-    return place->speed->tiles_ns * (1 + 0.5 * (place->n - 2)) +
-           (double)cuda_block_bytes(place, call, &known) / place->speed->tile_gbs;
+    return place->speed->tiles_ns * 1.5 + (double)cuda_block_bytes(place, call, &known) / place->speed->tile_gbs;
 }
 
 static double alone_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
@@ -460,4 +451,4 @@ const struct cuda_method cuda_sentinel = {"sentinel", false, sentinel_fits, sent
 const struct cuda_method cuda_sentinel2 = {"sentinel2", false, sentinel2_fits, sentinel2_cost, sentinel2_step};
 const struct cuda_method cuda_tiles = {"tiles", false, tiles_fit, tiles_cost, tiles_step};
 const struct cuda_method cuda_tiles2 = {"tiles2", false, tiles2_fit, tiles2_cost, tiles2_step};
-const struct cuda_method cuda_chain = {"chain", false, chain_fits, chain_cost, chain_step};
+const struct cuda_method cuda_relay = {"relay", false, relay_fits, relay_cost, relay_step};

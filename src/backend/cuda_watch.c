@@ -32,7 +32,7 @@ static void stop(struct cuda_backend *b)
     atomic_store(&b->told, true);
 }
 
-/* Whom a kernel waits for may have come and wait for another, as in a chain; then it is who has not come. */
+/* Whom a kernel waits for may have come and wait for another, as who relays; then it is who has not come. */
 static uint32_t absent(const struct cuda_backend *b, uint32_t peer, uint64_t seq)
 {
     for (uint32_t k = 0; k < b->n && seq > 0; k++) {

@@ -141,7 +141,7 @@ static void every_method(void **state)
 {
     (void)state;
     static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "tiles",
-                                          "tiles2", "chain",    "direct",    "engines"};
+                                          "tiles2", "relay",    "direct",    "engines"};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
     assert_non_null(cases);

@@ -264,15 +264,15 @@ static enum tutti_status stay_away_from_two(struct gpu_rank *g, uint32_t *words)
     }
     return status;
 }
-/* The last of a chain waits for one that has come, and says who has not. */
-static enum tutti_status stay_away_from_a_chain(struct gpu_rank *g, uint32_t *words)
+/* Who relays has come, and waits for one that has not; who waits for it says who has not. */
+static enum tutti_status stay_away_from_a_relay(struct gpu_rank *g, uint32_t *words)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
-    options.algorithm = "cuda:chain";
+    options.algorithm = "cuda:relay";
     if (g->rank->index == VICTIM) return TUTTI_OK;
     if (g->rank->index == 3) options.timeout_ns = UINT64_C(2000000000);
-    return tutti_broadcast(words, 1000, TUTTI_UINT32, 0, g->rank->comm, &options, NULL);
+    return tutti_broadcast(words, 1000, TUTTI_UINT32, VICTIM, g->rank->comm, &options, NULL);
 }
 static enum tutti_status differ(struct gpu_rank *g, uint32_t *words)
 {
@@ -320,7 +320,7 @@ static void deadlines(void **state)
     run_wrong(
         2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
     run_wrong(4, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 3 after 2.0 s on the device, waiting for rank 1",
-                                stay_away_from_a_chain, UINT64_C(20000000000)});
+                                stay_away_from_a_relay, UINT64_C(20000000000)});
 }
 static void mismatches(void **state)
 {
