@@ -7,15 +7,19 @@
 
 constexpr uint32_t cuda_piece_units = CUDA_PIECE / 16 / CUDA_WARP; /* of a thread */
 
-/* What a warp has of a piece: whole units, where they are. */
+/* What a thread has of a piece, where units are whole. */
 struct cuda_piece {
     cuda_words units[cuda_piece_units];
-    bool whole;
 };
 
 CUDA_DEVICE uint32_t cuda_unit_in_piece(uint32_t u)
 {
     return (u * CUDA_WARP + cuda_lane()) * 16;
+}
+
+CUDA_DEVICE bool cuda_is_whole(const char *from, const char *to, uint32_t bytes)
+{
+    return ((reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) | bytes) & 15) == 0;
 }
 
 CUDA_COLD void cuda_piece_ragged(const char *from, char *to, uint32_t bytes)
@@ -26,8 +30,7 @@ CUDA_COLD void cuda_piece_ragged(const char *from, char *to, uint32_t bytes)
 
 CUDA_DEVICE void cuda_piece_load(cuda_piece *piece, const char *from, uint32_t bytes)
 {
-    piece->whole = ((reinterpret_cast<uintptr_t>(from) | bytes) & 15) == 0;
-    if (!piece->whole) return;
+    if (!cuda_is_whole(from, nullptr, bytes)) return;
     CUDA_UNROLL for (uint32_t u = 0; u < cuda_piece_units; u++)
     {
         if (cuda_unit_in_piece(u) < bytes) piece->units[u] = cuda_read_words(from + cuda_unit_in_piece(u));
@@ -36,7 +39,7 @@ CUDA_DEVICE void cuda_piece_load(cuda_piece *piece, const char *from, uint32_t b
 
 CUDA_DEVICE void cuda_piece_store(const cuda_piece &piece, const char *from, char *to, uint32_t bytes)
 {
-    if (!piece.whole || (reinterpret_cast<uintptr_t>(to) & 15) != 0) return cuda_piece_ragged(from, to, bytes);
+    if (!cuda_is_whole(from, to, bytes)) return cuda_piece_ragged(from, to, bytes);
     CUDA_UNROLL for (uint32_t u = 0; u < cuda_piece_units; u++)
     {
         if (cuda_unit_in_piece(u) < bytes) cuda_write_words(to + cuda_unit_in_piece(u), piece.units[u]);
@@ -113,7 +116,7 @@ CUDA_DEVICE bool cuda_direct_move(const struct cuda_direct &x, uint32_t count)
     return true;
 }
 
-CUDA_KERNEL(direct_move_16, struct cuda_direct, x, CUDA_DIRECT_THREADS, 2)
+CUDA_KERNEL(direct_move_16, struct cuda_direct, x, CUDA_DIRECT_THREADS)
 {
     cuda_wait_for_launch();
     const uint32_t count = cuda_load_u32(cuda_directs(x.call));
