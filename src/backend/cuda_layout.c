@@ -25,8 +25,8 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-/* Fewer blocks have as much on their way, if each has more. */
-#define TILES_IN_ALL (8 * CUDA_MAX_BLOCKS) /* to one peer, at most */
+/* Fewer blocks have as much on their way, if each has more; and more scratch gives all of them more. */
+#define TILES_IN_ALL (16 * CUDA_MAX_BLOCKS) /* to one peer, at most */
 
 /* What is all ones when idle comes first, in one piece: see cuda_open.c. */
 static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, uint32_t n_tiles, struct cuda_layout *out)
