@@ -23,6 +23,7 @@
 
 /* ---- scratch (cuda_layout.c) ---- */
 #define CUDA_SCRATCH_DEFAULT ((size_t)64 << 20)
+#define CUDA_LEAST_BLOCKS 4 /* of a launch */
 /* The largest layout of at most `budget` bytes; `bounce` bytes of private memory come after layout.bytes. False: the
  * budget does not suffice. Pure, so that all members have one layout. */
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce);

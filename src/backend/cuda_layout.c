@@ -4,7 +4,6 @@
 #include "backend/cuda.h"
 
 #define ALIGN ((uint64_t)256)
-#define LEAST_BLOCKS 4
 #define TILE_BYTES (2 * CUDA_LEAST_TILE)
 #define BOUNCE_MOST ((size_t)4 << 20) /* of the budget an eighth, at most */
 
@@ -62,7 +61,7 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, ui
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce)
 {
     size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST;
-    for (uint32_t blocks = n_blocks; blocks >= LEAST_BLOCKS; blocks /= 2) {
+    for (uint32_t blocks = n_blocks; blocks >= CUDA_LEAST_BLOCKS; blocks /= 2) {
         for (size_t g = 0; g < TUTTI_ARRAY_LEN(grades); g++) {
             struct cuda_layout longer;
             lay_out(n, blocks, &grades[g], grades[g].n_tiles, out);

@@ -153,6 +153,8 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
     TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
     TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->n, &b->speed), err_free);
+    if (config->blocks)
+        b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
     card.speed = b->speed;
     b->place.speed = &b->speed;
     card.n_sms = b->gpu->n_sms, card.capability = b->gpu->capability;

@@ -26,6 +26,7 @@ struct tutti_device_config {
     uint32_t n, me;             /* slots, the own one */
     uint64_t id;                /* of the communicator */
     size_t scratch_bytes;       /* device memory that this instance may take */
+    uint32_t blocks;            /* of a launch, at most; 0: as many as are best; equal on all */
     enum tutti_gpu_share share; /* how others get at it */
     const char *tuning;         /* cuda: what was measured, "auto", "off" or a file */
     const char *library;        /* nccl: the file to open, "": found */

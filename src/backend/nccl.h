@@ -100,6 +100,7 @@ struct nccl_backend {
     struct tutti_team *team;
     uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
     uint32_t n, me;
+    uint32_t blocks; /* of a launch, at most; 0: NCCL's choice */
     struct nccl_board *boards[CUDA_MAX_RANKS];
     bool addresses; /* boards are addresses of this process */
 

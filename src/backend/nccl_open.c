@@ -83,7 +83,7 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     b->base.ops = &tutti_device_nccl;
     b->library = library;
     b->gpu = config->gpu, b->transport = config->transport, b->team = config->team;
-    b->n = config->n, b->me = config->me;
+    b->n = config->n, b->me = config->me, b->blocks = config->blocks;
     memcpy(b->members, config->members, b->n * sizeof *b->members);
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
@@ -221,7 +221,7 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .version = NCCL_NEEDED,
         .cluster = NCCL_UNSET,
         .min_ctas = NCCL_UNSET,
-        .max_ctas = NCCL_UNSET,
+        .max_ctas = b->blocks ? (int)b->blocks : NCCL_UNSET,
         .split_share = NCCL_UNSET,
         .blocking = 1, /* else every call is a thread of its own */
     };

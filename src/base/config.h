@@ -34,6 +34,8 @@
     X(nccl_library, text, "", 0, 0, 0, "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")  \
     X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
       "device memory that a communicator may take for its own use")                                                    \
+    X(gpu_blocks, u32, "0", 0, 128, 1,                                                                                 \
+      "blocks of a launch on a GPU, at most and no fewer than 4, each on an SM: fewer for computation beside")         \
     X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
       "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
     X(gpu_tuning, text, "auto", 0, 0, 0,                                                                               \

@@ -135,6 +135,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .me = (uint32_t)comm->rank,
         .id = comm->id,
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
+        .blocks = (uint32_t)options->number[TUTTI_OPT_gpu_blocks],
         .share = tutti_device_share(options),
         .tuning = options->text[TUTTI_OPT_gpu_tuning],
         .library = options->text[TUTTI_OPT_nccl_library],

@@ -79,6 +79,38 @@ static void ranks_differ(void **state)
     }
 }
 
+/* The option goes before any file; a communicator has as much on its way by few blocks as by many. */
+static void few(struct rank *rank)
+{
+    const uint32_t wanted = *(const uint32_t *)rank->arg, most = wanted < 4 ? 4 : wanted;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
+    RANK_CHECK(rank, b->place.layout.n_blocks <= most && b->place.layout.n_blocks * 2 > most);
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    for (size_t n = 1; n <= WORDS && !rank->failure[0]; n *= 8) sum(&g, words, n);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_gpu_free(g.gpu, words);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&g);
+}
+
+static void fewer_blocks(void **state)
+{
+    (void)state;
+    uint32_t wanted[] = {1, 4, 6};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wanted); i++) {
+        char text[8];
+        snprintf(text, sizeof text, "%u", wanted[i]);
+        const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_blocks", text}};
+        struct ranks_config config = {
+            .n = N, .forked = true, .options = options, .n_options = 2, .deadline_s = 100, .arg = &wanted[i]};
+        assert_int_equal(ranks_run(&config, few), 0);
+    }
+}
+
 /* A file that is not right is refused before anything is opened. */
 static void nonsense_is_refused(void **state)
 {
@@ -92,7 +124,8 @@ static void nonsense_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_differ), cmocka_unit_test(nonsense_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fewer_blocks), cmocka_unit_test(ranks_differ),
+                                       cmocka_unit_test(nonsense_is_refused)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
