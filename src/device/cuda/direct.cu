@@ -52,20 +52,23 @@ CUDA_DEVICE char *cuda_relayed(const struct cuda_call &call, uint32_t rank)
     return call.base[rank] + call.layout.relayed + 8 * warp;
 }
 
-/* What another call has left there is of another count, however long ago that was. */
+/* What another call has left there is of another count, but for one that was exactly 2^32 calls ago, without a relay
+ * since: hours. */
 CUDA_DEVICE bool cuda_have_come(uint64_t came, uint64_t pieces)
 {
     return came >> 32 == pieces >> 32 && came >= pieces;
 }
 
-/* Until so many pieces have come. `late`: a rank that they may come from, for the report. */
+/* Until so many pieces have come. `late`: a rank that they may come from, for the report. All warps wait here for most
+ * of the time, so they acquire once, at the end: see tiles.cuh. */
 CUDA_DEVICE bool cuda_relay_wait(const struct cuda_call &call, uint64_t pieces, uint32_t late)
 {
     struct cuda_waiter waiter = {};
     bool on = true;
     if (cuda_lane() == 0) {
         const char *flag = cuda_relayed(call, call.me);
-        while (on && !cuda_have_come(cuda_acquire_u64(flag), pieces)) on = cuda_go_on(&waiter, call, late);
+        while (on && !cuda_have_come(cuda_load_u64(flag), pieces)) on = cuda_go_on(&waiter, call, late);
+        (void)cuda_acquire_u64(flag);
     }
     on = cuda_all(on);
     cuda_sync_warp();
