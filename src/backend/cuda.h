@@ -92,6 +92,8 @@ extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sent
     cuda_relay, cuda_direct, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
+/* Bytes of as many elements as the call counts. */
+size_t cuda_call_bytes(const struct tutti_backend_call *call);
 /* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
  * scatter_v, all_to_all_v: *known is false). */
 size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backend_call *call, bool *known);
@@ -193,7 +195,7 @@ bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);
 enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
 struct cuda_window {
     char *base;
-    uint32_t serial;    /* as many were added before */
+    uint64_t id;        /* of what all brought: equal on all ranks */
     size_t part, bytes; /* of this rank; that all ranks have */
     char *peers[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
@@ -249,7 +251,7 @@ struct cuda_backend {
     void *lane, *forked, *joined; /* the call's, and events that tie it to the caller's */
     pthread_mutex_t lock;         /* of what follows: the watch reads it */
     struct cuda_window windows[CUDA_WINDOWS];
-    uint32_t n_windows, n_windows_ever;
+    uint32_t n_windows;
     struct cuda_programs programs;
 
     /* the watch */

@@ -9,17 +9,13 @@
 
 /* ---- runs ---- */
 
-static size_t bytes_of(const struct tutti_backend_call *call)
-{
-    return call->bind.count * tutti_dtype_bytes(call->info.dtype);
-}
-
 /* Units from the first of these calls' segments to the end of the last. */
 static size_t units_of(const struct tutti_backend_call *calls, size_t n)
 {
     size_t units = 0;
     for (size_t i = 0; i < n; i++)
-        units += (bytes_of(&calls[i]) + 16 * CUDA_SEGMENT_UNITS - 1) / (16 * CUDA_SEGMENT_UNITS) * CUDA_SEGMENT_UNITS;
+        units +=
+            (cuda_call_bytes(&calls[i]) + 16 * CUDA_SEGMENT_UNITS - 1) / (16 * CUDA_SEGMENT_UNITS) * CUDA_SEGMENT_UNITS;
     return units;
 }
 
@@ -72,12 +68,12 @@ void cuda_run_plan(const struct cuda_place *place, const struct tutti_backend_ca
     *out = (struct cuda_run){.n = 1, .whole = calls[0]};
     if (calls[0].info.kind == TUTTI_BARRIER || (wanted[0] && !forced)) return;
     double ns = alone_ns(place, &calls[0]);
-    size_t units = units_of(calls, 1), bytes = bytes_of(calls), segments = bytes > 0;
+    size_t units = units_of(calls, 1), bytes = cuda_call_bytes(calls), segments = bytes > 0;
     struct cuda_run longer = *out;
     for (; out->n < n && are_alike(&calls[0], &calls[out->n]); *out = longer) {
         const struct tutti_backend_call *next = &calls[out->n];
         units += units_of(next, 1);
-        bytes += bytes_of(next);
+        bytes += cuda_call_bytes(next);
         segments += next->bind.count > 0;
         double together = segments <= CUDA_SEGMENTS ? fused_ns(place, units, bytes, &longer) : HUGE_VAL;
         if (together == HUGE_VAL || (!forced && together > ns + alone_ns(place, next))) return;
@@ -95,7 +91,7 @@ void cuda_run_fill(const struct cuda_place *place, const struct tutti_backend_ca
         if (calls[i].bind.count == 0) continue;
         out->first[segments] = (uint32_t)units;
         out->segments[segments++] =
-            (struct cuda_segment){calls[i].bind.input, calls[i].bind.output, bytes_of(&calls[i])};
+            (struct cuda_segment){calls[i].bind.input, calls[i].bind.output, cuda_call_bytes(&calls[i])};
         units += units_of(&calls[i], 1);
     }
     while (segments <= CUDA_SEGMENTS) out->first[segments++] = (uint32_t)units;
@@ -133,7 +129,7 @@ struct use {
 static struct use use_of(const struct cuda_place *place, const struct tutti_backend_call *call,
                          const struct cuda_batch *form)
 {
-    size_t bytes = bytes_of(call), all = bytes * place->n;
+    size_t bytes = cuda_call_bytes(call), all = bytes * place->n;
     return (struct use){extent_of(call->bind.input, !form->sends       ? 0
                                                     : form->sends_each ? all
                                                                        : bytes),

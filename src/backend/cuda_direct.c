@@ -10,11 +10,6 @@
 
 #define MOST_BLOCKS 64 /* of moves: more store no faster, and take SMs from others */
 
-static size_t bytes_of(const struct tutti_backend_call *call)
-{
-    return call->bind.count * tutti_dtype_bytes(call->info.dtype);
-}
-
 /* ---- moves ---- */
 
 static void begin(struct cuda_step *out, const char *in)
@@ -46,7 +41,7 @@ static bool end(const struct cuda_place *place, size_t longest, struct cuda_step
 
 static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const size_t bytes = bytes_of(call);
+    const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.input);
     out->direct.alike = 1;
     for (uint32_t q = 0; q < place->n; q++)
@@ -56,7 +51,7 @@ static bool all_gather(const struct cuda_place *place, const struct tutti_backen
 
 static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const size_t bytes = bytes_of(call);
+    const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.input);
     for (uint32_t q = 0; q < place->n; q++)
         send(out, q, (struct cuda_part){q * bytes, bytes}, cuda_place_there(place, call, q, place->me * bytes));
@@ -66,7 +61,7 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
 static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const uint32_t root = (uint32_t)call->info.root, me = place->me, n = place->n;
-    const size_t bytes = bytes_of(call);
+    const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.output);
     out->direct.alike = me != root;
     out->direct.relays = me != root ? 1 + root : 0;
@@ -83,7 +78,7 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
 
 static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const size_t bytes = bytes_of(call), mine = cuda_shard(bytes, place->n, place->me).at;
+    const size_t bytes = cuda_call_bytes(call), mine = cuda_shard(bytes, place->n, place->me).at;
     cuda_step_fold_shards(place, call, 0, bytes, (char *)call->bind.output + mine, out);
     out->exchange.spreads = 1;
     for (uint32_t q = 0; q < place->n; q++) out->exchange.spread[q] = cuda_place_there(place, call, q, mine);
@@ -121,17 +116,27 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
     return i == 0 && step_of[call->info.kind](place, call, out);
 }
 
+/* What links carry of outputs that do not begin at multiples of 16, which are stored to in smaller pieces. All ranks
+ * know where all of them are. */
+static double rate(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const bool whole = call->info.kind == TUTTI_ALL_REDUCE || call->info.kind == TUTTI_BROADCAST;
+    uintptr_t places = 16 | (whole ? 0 : cuda_call_bytes(call));
+    for (uint32_t q = 0; q < place->n; q++) places |= (uintptr_t)cuda_place_there(place, call, q, 0);
+    return place->speed->direct_gbs * (double)(places & (0 - places)) / 16;
+}
+
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     const struct cuda_speed *s = place->speed;
-    const double bytes = (double)bytes_of(call), others = place->n - 1;
+    const double bytes = (double)cuda_call_bytes(call), others = place->n - 1, gbs = rate(place, call);
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE: /* half of it by tiles */
-        return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / s->direct_gbs);
+        return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / gbs);
     case TUTTI_BROADCAST: /* a second hop takes a latency and a fence */
-        return s->direct_ns * (place->n > 2 ? 1.4 : 1) + bytes / s->direct_gbs;
+        return s->direct_ns * (place->n > 2 ? 1.4 : 1) + bytes / gbs;
     default:
-        return s->direct_ns + others * bytes / s->direct_gbs;
+        return s->direct_ns + others * bytes / gbs;
     }
 }
 

@@ -15,11 +15,6 @@
 
 #define HALVES 2
 
-static size_t bytes_of(const struct tutti_backend_call *call)
-{
-    return call->bind.count * tutti_dtype_bytes(call->info.dtype);
-}
-
 enum lane { MAIN, OWN };
 
 static bool act(struct cuda_step *out, enum cuda_act what, enum lane lane)
@@ -72,7 +67,7 @@ static bool around(const struct cuda_place *place, uint32_t i, char *dst, const 
 static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    size_t bytes = bytes_of(call), at = place->me * bytes;
+    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
     if (i < 3 || i > place->n + 1)
         return around(place, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
     return copy(out, cuda_place_there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
@@ -81,7 +76,7 @@ static bool all_gather(const struct cuda_place *place, const struct tutti_backen
 static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    size_t bytes = bytes_of(call), at = place->me * bytes;
+    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
     const char *in = call->bind.input;
     if (i < 3 || i > place->n + 1) return around(place, i, (char *)call->bind.output + at, in + at, bytes, out);
     uint32_t to = peer_of(place, i - 2);
@@ -93,7 +88,7 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
                       struct cuda_step *out)
 {
     uint32_t root = (uint32_t)call->info.root, to = peer_of(place, i % place->n);
-    struct cuda_part whole = {0, bytes_of(call)}, part = place->n == 2 ? whole : (struct cuda_part){0, 0};
+    struct cuda_part whole = {0, cuda_call_bytes(call)}, part = place->n == 2 ? whole : (struct cuda_part){0, 0};
     if (i % place->n == 0 && i <= 2 * place->n) return (place->n > 2 || i < 4) && meet(out);
     if (i > 2 * place->n || (place->n == 2 && i > 2)) return false;
     if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
@@ -107,7 +102,8 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
 static struct cuda_part half_of(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t shard,
                                 uint32_t half)
 {
-    struct cuda_part whole = cuda_shard(bytes_of(call), place->n, shard), part = cuda_shard(whole.bytes, HALVES, half);
+    struct cuda_part whole = cuda_shard(cuda_call_bytes(call), place->n, shard),
+                     part = cuda_shard(whole.bytes, HALVES, half);
     return (struct cuda_part){whole.at + part.at, part.bytes};
 }
 
@@ -195,7 +191,7 @@ static bool fits(const struct cuda_place *place, const struct tutti_backend_call
     if (kind != TUTTI_ALL_REDUCE)
         return place->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
     return !in_place && !call->bind.scale && place->has[CUDA_FOLD][call->info.dtype] &&
-           bytes_of(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
+           cuda_call_bytes(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
 }
 
 static bool step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -207,7 +203,7 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     const struct cuda_speed *s = place->speed;
-    double others = place->n - 1, bytes = (double)bytes_of(call), shard = bytes / place->n;
+    double others = place->n - 1, bytes = (double)cuda_call_bytes(call), shard = bytes / place->n;
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE:
         return 2 * HALVES * others * s->engine_ns + 3 * s->meet_ns + 2 * others * shard / s->engine_gbs;

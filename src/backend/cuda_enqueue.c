@@ -178,6 +178,12 @@ static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_met
     return TUTTI_OK;
 }
 
+/* What ranks have to agree on beyond the call: a method for windows, which of them, where in it. */
+static uint64_t where_by(const struct cuda_method *method, const struct cuda_place *place)
+{
+    return method && method->in_windows ? tutti_hash64(method->name, strlen(method->name), place->where) : 0;
+}
+
 /* method NULL: by the schedule that the call names. */
 static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_method *method,
                                     const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
@@ -185,7 +191,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(method ? run_steps(b, method, place, call, stream) : cuda_schedule_run(b, call, stream));
-    cuda_log_post(b->logs[b->me], call, method && method->in_windows ? place->where : 0);
+    cuda_log_post(b->logs[b->me], call, where_by(method, place));
     b->posted_seq = call->seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;

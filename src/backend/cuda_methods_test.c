@@ -44,7 +44,7 @@ static void choices(void **state)
     assert_true(cuda_layout(4, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
     chosen_is(&place, &call, (size_t)256 << 20, "relay");
     /* In a window: kernels that store to peers, then copy engines. */
-    char window[16];
+    _Alignas(16) char window[16];
     place.own = window;
     for (uint32_t q = 0; q < 4; q++) place.peers[q] = window;
     call.bind.output = window;
@@ -52,10 +52,18 @@ static void choices(void **state)
         static const enum tutti_kind moves[] = {TUTTI_BROADCAST, TUTTI_ALL_GATHER, TUTTI_ALL_TO_ALL};
         call.info.kind = moves[k];
         chosen_is(&place, &call, (size_t)4 << 20, "direct");
+        /* What would be stored to peers in small pieces goes another way. */
+        if (k > 0) chosen_is(&place, &call, ((size_t)4 << 20) + 4, "tiles");
+        call.bind.output = window + 4;
+        chosen_is(&place, &call, (size_t)4 << 20, k > 0 ? "tiles" : "relay");
+        call.bind.output = window;
     }
     call.info.kind = TUTTI_ALL_REDUCE, call.info.op = TUTTI_SUM;
     chosen_is(&place, &call, (size_t)64 << 20, "direct");
     chosen_is(&place, &call, (size_t)1 << 30, "engines");
+    call.bind.output = window + 4;
+    chosen_is(&place, &call, (size_t)64 << 20, "tiles2");
+    call.bind.output = window;
     place.peers[2]++; /* another rank's lies otherwise */
     chosen_is(&place, &call, (size_t)64 << 20, "tiles2");
     place.own = NULL;

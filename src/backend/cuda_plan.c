@@ -60,12 +60,17 @@ static struct cuda_part received_from(const struct cuda_place *place, const stru
     return b->v ? block_of(b->counts, b->displs, 0, q, element) : block_of(NULL, NULL, b->count, q, element);
 }
 
+size_t cuda_call_bytes(const struct tutti_backend_call *call)
+{
+    return call->bind.count * tutti_dtype_bytes(call->info.dtype);
+}
+
 size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backend_call *call, bool *known)
 {
     const struct tutti_bind *b = &call->bind;
     size_t element = tutti_dtype_bytes(call->info.dtype), most = 0;
     *known = !b->v || call->info.kind == TUTTI_ALL_GATHER || call->info.kind == TUTTI_REDUCE_SCATTER;
-    if (!b->v) return b->count * element;
+    if (!b->v) return cuda_call_bytes(call);
     for (uint32_t q = 0; q < place->n && *known; q++)
         if (b->counts[q] > most) most = b->counts[q];
     return most * element;
@@ -246,7 +251,7 @@ static bool tiles_step(const struct cuda_place *place, const struct tutti_backen
 
 static bool sentinel2_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    size_t shard = cuda_shard(call->bind.count * tutti_dtype_bytes(call->info.dtype), place->n, 0).bytes;
+    size_t shard = cuda_shard(cuda_call_bytes(call), place->n, 0).bytes;
     return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && cuda_has(place, call, CUDA_SENTINEL2) &&
            grid_for(place, shard, place->layout.sentinel_bytes, NULL);
 }
@@ -254,7 +259,7 @@ static bool sentinel2_fits(const struct cuda_place *place, const struct tutti_ba
 static bool sentinel2_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                            struct cuda_step *out)
 {
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    size_t bytes = cuda_call_bytes(call);
     if (i > 0) return false;
     cuda_step_begin(out, CUDA_SENTINEL2, call->bind.input, call->bind.output);
     fold(call, out);
@@ -295,7 +300,7 @@ static void spread_shards(const struct cuda_place *place, char *buffer, size_t b
 static bool all_reduce_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                             struct cuda_step *out)
 {
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    size_t bytes = cuda_call_bytes(call);
     char *to = call->bind.output;
     if (i == 0) cuda_step_fold_shards(place, call, 0, bytes, to + cuda_shard(bytes, place->n, place->me).at, out);
     if (i == 1) spread_shards(place, to, bytes, out);
@@ -306,7 +311,7 @@ static bool all_reduce_step(const struct cuda_place *place, const struct tutti_b
 static bool reduce_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                         struct cuda_step *out)
 {
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    size_t bytes = cuda_call_bytes(call);
     size_t most = place->bounce_bytes / CUDA_SHARD_UNIT * CUDA_SHARD_UNIT * place->n, at = i / 2 * most;
     if (at >= bytes) return false;
     size_t piece = bytes - at < most ? bytes - at : most;
@@ -357,7 +362,7 @@ static bool relay_step(const struct cuda_place *place, const struct tutti_backen
                        struct cuda_step *out)
 {
     const uint32_t n = place->n, me = place->me, root = (uint32_t)call->info.root;
-    const size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
+    const size_t bytes = cuda_call_bytes(call);
     struct cuda_exchange *x = &out->exchange;
     if (i > 0) return false;
     cuda_step_begin(out, CUDA_TILES, call->bind.output, call->bind.output);

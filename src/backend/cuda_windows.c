@@ -41,13 +41,14 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    struct cuda_window window = {.base = own, .serial = b->n_windows_ever++, .part = bytes, .bytes = bytes};
+    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
     enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
     window.peers[b->me] = own;
     for (uint32_t q = 0; q < b->n && status >= 0; q++) {
         struct tutti_device_window_card card;
         memcpy(&card, (const char *)cards + q * stride, sizeof(card));
         if (q != b->me) status = map_peer(b, q, &card, &window);
+        window.id = tutti_hash64(&card, sizeof(card), window.id);
         /* What all have is what calls may use. */
         if (card.bytes < window.bytes) window.bytes = card.bytes;
     }
@@ -84,7 +85,7 @@ static size_t output_bytes(const struct cuda_backend *b, const struct tutti_back
 {
     const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
     bool whole = kind->block_a_slot && call->info.kind != TUTTI_REDUCE_SCATTER && call->info.kind != TUTTI_SCATTER;
-    return call->bind.count * tutti_dtype_bytes(call->info.dtype) * (whole ? b->n : 1);
+    return cuda_call_bytes(call) * (whole ? b->n : 1);
 }
 
 char *cuda_place_there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at)
@@ -102,9 +103,10 @@ void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_
     pthread_mutex_lock(lock);
     for (uint32_t i = 0; i < b->n_windows && !place->own; i++) {
         const struct cuda_window *w = &b->windows[i];
-        if (out < w->base || (size_t)(out - w->base) > w->bytes || bytes > w->bytes - (size_t)(out - w->base)) continue;
+        if (out < w->base || (size_t)(out - w->base) >= w->bytes || bytes > w->bytes - (size_t)(out - w->base))
+            continue;
         place->own = w->base;
-        place->where = tutti_mix64(tutti_mix64(w->serial + UINT64_C(1)) + (uint64_t)(out - w->base));
+        place->where = tutti_mix64(w->id + (uint64_t)(out - w->base));
         memcpy(place->peers, w->peers, sizeof(place->peers));
     }
     pthread_mutex_unlock(lock);

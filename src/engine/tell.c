@@ -63,7 +63,7 @@ void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board 
     if (call->seq != theirs->seq)
         tutti_say(their_call, sizeof(their_call), " as its #%" PRIu64, theirs->seq);
     else if (strcmp(my_call, their_call) == 0)
-        tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
+        tutti_say(their_call, sizeof(their_call), " with another algorithm, other tables or another place in a window");
     snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
              call->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)call->kind) : "call", call->seq, team->id,
              peer, their_call, team->slot, my_call);
