@@ -121,7 +121,8 @@ TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *b
                                                 struct tutti_window **out) TUTTI_MUST_USE;
 /* Address in this process of rank's part, NULL if it is on another host; its size in *bytes (may be NULL). */
 TUTTI_API void *tutti_window_peer(struct tutti_window *window, int32_t rank, size_t *bytes);
-TUTTI_API void tutti_window_destroy(struct tutti_window *window); /* not collective; the memory stays */
+/* Not collective; the memory stays. Of device memory: between the same calls on all ranks. */
+TUTTI_API void tutti_window_destroy(struct tutti_window *window);
 
 /* The library's version: (major << 16) | (minor << 8) | patch, and as text. The soname is libtutti.so.MAJOR. */
 TUTTI_API uint32_t tutti_version(void);

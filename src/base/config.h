@@ -35,7 +35,7 @@
     X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
       "device memory that a communicator may take for its own use")                                                    \
     X(gpu_blocks, u32, "0", 0, 128, 1,                                                                                 \
-      "blocks of a launch on a GPU, at most and no fewer than 4, each on an SM: fewer for computation beside")         \
+      "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
     X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
       "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
     X(gpu_tuning, text, "auto", 0, 0, 0,                                                                               \
