@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Large calls, by whatever serves them: in windows and out of them, of lengths that are no round numbers, at addresses
- * that are not, many times what rings hold. Every word is compared. Numbers are small and whole, so that sums are exact
- * in any order. */
+/* Large calls, by whatever serves them: in windows and out of them, of round lengths and others, at addresses that are
+ * aligned or not, many times what rings hold. Every word is compared. Numbers are small and whole, so that sums are
+ * exact in any order. */
 
 #include "test.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { MOST = 20000003, MOST_STAND_IN = 70001, PAD = 8 };
-static const size_t sizes[] = {70001, 1048583, MOST};
+static const size_t sizes[] = {70001, 1048583, 4194304, MOST};
 
 struct scene {
     struct gpu_rank g;
@@ -137,8 +137,8 @@ static void try_all(struct scene *s, float *in, float *out, size_t most)
     struct rank *rank = s->g.rank;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         for (size_t z = 0; z < sizeof sizes / sizeof *sizes && sizes[z] <= most; z++) {
-            size_t off = s->round % 3 == 1 ? 1 : 0;
-            s->in = in + off, s->out = out + (s->round % 3 == 2 ? PAD : off);
+            size_t off = z % 3 == 1 ? 1 : 0;
+            s->in = in + off, s->out = out + (z % 3 == 2 ? PAD : off);
             try_kind(s, &kinds[k], sizes[z]);
             s->round++;
             if (rank->failure[0]) return;
