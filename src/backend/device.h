@@ -35,7 +35,7 @@ struct tutti_device_config {
 };
 
 /* A window over device memory: a collective registration (tutti_window_create). The same offset into it on all ranks is
- * what copy engines need: they copy to where the own host says, without asking a peer. */
+ * what kernels and copy engines need: they write where the own host says, without asking a peer. */
 struct tutti_device_window_card {
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
     uint64_t offset, bytes; /* of the window in the exported allocation; bytes 0: none */

@@ -22,7 +22,7 @@ struct tutti_through; /* device_host.c */
 
 struct tutti_device_event; /* device_start.c */
 
-/* What was chosen for a call; all that scores look at is in its signature, but for what v forms hide. */
+/* What was chosen for a call; all that scores look at is in its signature, but for what v forms hide, and windows. */
 #define TUTTI_DEVICE_CHOICES 64
 struct tutti_device_choice {
     uint64_t signature;
