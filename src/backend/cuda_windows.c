@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Windows: memory of users that peers have mapped, all at the same offsets, so that kernels and copy engines reach it. */
+/* Windows: memory of users that peers have mapped, all at the same offsets, which kernels and copy engines reach. */
 #include "backend/cuda.h"
 
 #include <string.h>
