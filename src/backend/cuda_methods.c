@@ -13,8 +13,7 @@ const size_t cuda_n_methods = TUTTI_ARRAY_LEN(cuda_methods);
 /* User-defined operations run on hosts; a barrier moves nothing and is the engine's. */
 static bool serves(const struct tutti_backend_call *call)
 {
-    return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within &&
-           (call->info.op < 0 || call->info.op < TUTTI_N_OPS);
+    return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within && call->info.op < TUTTI_N_OPS;
 }
 
 const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,

@@ -166,13 +166,14 @@ void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step)
 }
 
 /* The grid of lines and sentinels: while parts are short, many small blocks, since each starts by itself; then as many
- * threads as there may be, then more for each of them. False: a part is too long. */
+ * threads as there may be, then more for each of them; at last, where rings of many ranks have no room for those, more
+ * small blocks. False: a part is too long. */
 static bool grid_for(const struct cuda_place *place, size_t bytes, uint32_t block_bytes, struct cuda_step *step)
 {
     static const struct {
         uint32_t threads, units, most;
-    } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},  {512, 1, 128}, {512, 2, 128},
-                 {512, 3, 128}, {512, 4, 128}, {512, 8, 128}, {512, 16, 128}};
+    } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},   {512, 1, 128}, {512, 2, 128}, {512, 3, 128},
+                 {512, 4, 128}, {512, 8, 128}, {512, 16, 128}, {256, 1, 128}, {128, 1, 128}};
     size_t units = (bytes + 15) / 16;
     for (size_t g = 0; g < TUTTI_ARRAY_LEN(grids); g++) {
         size_t each = (size_t)grids[g].threads * grids[g].units, blocks = (units + each - 1) / each;

@@ -110,7 +110,7 @@ static void test_mixed(void **state)
 /* ---- a barrier begins when the calls before it are over, whichever of the two is a runner ---- */
 static void ordered(struct rig_rank *rank)
 {
-    struct tutti_work *first, *second;
+    struct tutti_work *first = NULL, *second = NULL;
     uint64_t data[500] = {0};
     struct tutti_call_info info = fake_info(TUTTI_BARRIER, 0, 0);
 

@@ -280,7 +280,7 @@ static void latency_is_added_in_order(void **state)
     struct world world;
     world_make(&world, 2, "delay", &options);
     struct tutti_transport *t = world.members[1];
-    uint64_t sent_ns[N], n_received = 0;
+    uint64_t sent_ns[N] = {0}, n_received = 0;
     assert_true(t->ops->next_event_ns(t) == TUTTI_NEVER);
     for (uint64_t seq = 0; seq < N; seq++) {
         sent_ns[seq] = tutti_now_ns();

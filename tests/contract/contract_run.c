@@ -373,7 +373,7 @@ static bool right_move(const struct setup *s, const char *got, size_t b)
 /* Bytes of arena i that belong to no received block must be as they were. */
 static bool untouched(const struct setup *s, int i, const char *before)
 {
-    char *now = malloc(s->arena_bytes[i]);
+    char *now = before ? malloc(s->arena_bytes[i]) : NULL;
     if (!now) return false;
     memcpy(now, s->arena[i], s->arena_bytes[i]);
     bool written = !(s->call->meaning == BEFORE && s->me == 0);
