@@ -224,7 +224,7 @@ static enum tutti_status cut_chunks(const struct cuda_program_facts *facts, cons
                           "the schedule has %u chunks of its own, and %zu bytes are there for them", facts->n_private,
                           place->own_bytes);
     if (blocks == 0) blocks = 1;
-    while (wanted > 0 && room / (wanted * blocks) == 0) blocks /= 2;
+    while (blocks > 1 && wanted * blocks > room) blocks /= 2;
     uint64_t units = units_of((chunk_bytes + blocks - 1) / blocks);
     if (wanted > 0 && units > room / (wanted * blocks)) units = room / (wanted * blocks);
     *out = (struct cut){(units > 0 ? units : 1) * CUDA_PLAN_UNIT, blocks};

@@ -130,11 +130,19 @@ enum tutti_status flat_blocks_copy(struct flat_op *op);
 void flat_blocks_tell(struct flat_op *op);
 size_t flat_block_told(const struct flat_op *op, size_t *at);
 
+/* Ranks of a butterfly's group at a level: never none, which divisions and loops below rest on. */
+static inline uint32_t flat_radix(const struct flat_lane *lane, uint32_t level)
+{
+    const uint32_t factor = lane->factors[level];
+    if (factor == 0) __builtin_unreachable();
+    return factor;
+}
+
 /* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
  * whose lower levels have `stride` ranks in all. */
 static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t level, uint32_t stride, uint32_t d)
 {
-    uint32_t own = lane->me / stride % lane->factors[level];
+    uint32_t own = lane->me / stride % flat_radix(lane, level);
     return lane->me - own * stride + d * stride;
 }
 

@@ -56,9 +56,9 @@ static enum tutti_advance line(struct flat_op *op)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         put_level(op);
         flat_group_ahead(op, op->level, op->stride);
-        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+        for (op->peer = 0; op->peer < flat_radix(lane, op->level); op->peer++)
             FLAT_WAIT(take_level(op, flat_digit_peer(lane, op->level, op->stride, op->peer)));
-        op->stride *= lane->factors[op->level];
+        op->stride *= flat_radix(lane, op->level);
     }
     FLAT_END;
 }
@@ -66,7 +66,7 @@ static enum tutti_advance line(struct flat_op *op)
 /* Blocks that a rank's lines hold at the last level. */
 static uint32_t last_stride(const struct flat_lane *lane)
 {
-    return lane->n / lane->factors[lane->n_factors - 1];
+    return lane->n / flat_radix(lane, lane->n_factors - 1);
 }
 
 static bool fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)

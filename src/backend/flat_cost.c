@@ -108,8 +108,8 @@ static struct lines grouped(const struct flat_lane *lane, size_t bytes)
     uint32_t group = flat_group(lane);
     struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1, group - 1};
     if (group == lane->n) return own;
-    return (struct lines){2 * own.written, own.read + (double)((lane->n - 1) / group) * own.written, 2,
-                          own.peers + (double)((lane->n - 1) / group)};
+    uint32_t leaders = (lane->n - 1) / group; /* but the first */
+    return (struct lines){2 * own.written, own.read + leaders * own.written, 2, own.peers + leaders};
 }
 
 static struct lines broadcast(const struct flat_lane *lane, size_t bytes)

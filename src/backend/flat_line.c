@@ -27,7 +27,7 @@ bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level)
 void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride)
 {
     const struct flat_lane *lane = op->lane;
-    for (uint32_t d = 0; lane->n > 2 && d < lane->factors[level]; d++)
+    for (uint32_t d = 0; lane->n > 2 && d < flat_radix(lane, level); d++)
         __builtin_prefetch(slot_of(op, flat_digit_peer(lane, level, stride, d), level));
 }
 
@@ -50,7 +50,7 @@ static void fold_level(const struct flat_op *op, bool last)
     _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
 
     flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, 0, op->bytes, sum);
-    for (uint32_t d = 1; d < lane->factors[op->level]; d++) {
+    for (uint32_t d = 1; d < flat_radix(lane, op->level); d++) {
         flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, 0, op->bytes, next);
         flat_fold(op, sum, sum, next, op->bytes);
     }
@@ -75,10 +75,10 @@ static enum tutti_advance all_reduce(struct flat_op *op)
             flat_lines_put(op, 0, op->send, op->bytes);
         }
         flat_group_ahead(op, op->level, op->stride);
-        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+        for (op->peer = 0; op->peer < flat_radix(lane, op->level); op->peer++)
             FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
         fold_level(op, op->level + 1 == lane->n_factors);
-        op->stride *= lane->factors[op->level];
+        op->stride *= flat_radix(lane, op->level);
     }
     FLAT_END;
 }
@@ -90,9 +90,9 @@ static enum tutti_advance barrier(struct flat_op *op)
     for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
         if (op->level >= op->n_put) flat_lines_put(op, op->level, NULL, 0);
         flat_group_ahead(op, op->level, op->stride);
-        for (op->peer = 0; op->peer < lane->factors[op->level]; op->peer++)
+        for (op->peer = 0; op->peer < flat_radix(lane, op->level); op->peer++)
             FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
-        op->stride *= lane->factors[op->level];
+        op->stride *= flat_radix(lane, op->level);
     }
     FLAT_END;
 }

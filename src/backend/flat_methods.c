@@ -120,13 +120,14 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
 {
     const struct flat_lane *lane = (const struct flat_lane *)(const void *)backend;
     const struct flat_method *chosen = flat_choose(lane, call, NULL);
-    uint64_t facts = chosen && chosen->who != FLAT_NOBODY ? facts_of(lane, call) : 0;
+    if (!chosen) return 0; /* what needs something is taken instead of one that needs nothing */
+    uint64_t facts = chosen->who != FLAT_NOBODY ? facts_of(lane, call) : 0;
     size_t n = 0;
 
     for (size_t i = 0; i < flat_n_methods && n < capacity; i++) {
         const struct flat_method *m = flat_methods[i];
         if (m->kind != call->info.kind || (m->needs & ~facts) || !m->fits(lane, call)) continue;
-        bool instead = m->needs && (!chosen || !chosen->needs); /* the first one that the posts allow */
+        bool instead = m->needs && !chosen->needs; /* the first one that the posts allow */
         if (m->needs & FLAT_ATTACHABLE) instead = instead && m->cost_ns(lane, call) < chosen->cost_ns(lane, call);
         if (instead) chosen = m;
         out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(lane, call), false};

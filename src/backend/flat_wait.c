@@ -222,14 +222,14 @@ enum tutti_advance flat_meet(struct flat_op *op)
     lane->barriers++;
     for (op->meet_level = 0, op->meet_stride = 1; op->meet_level < lane->n_factors; op->meet_level++) {
         flat_raise(op, FLAT_MET + op->meet_level, lane->barriers);
-        for (op->meet_digit = 0; op->meet_digit < lane->factors[op->meet_level]; op->meet_digit++) {
+        for (op->meet_digit = 0; op->meet_digit < flat_radix(lane, op->meet_level); op->meet_digit++) {
             if (flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit) == lane->me) continue;
             FLAT_WAIT(flat_reached(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
                                    flat_flag(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
                                              FLAT_MET + op->meet_level),
                                    lane->barriers));
         }
-        op->meet_stride *= lane->factors[op->meet_level];
+        op->meet_stride *= flat_radix(lane, op->meet_level);
     }
     FLAT_END;
 }
