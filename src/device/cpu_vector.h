@@ -164,7 +164,7 @@ FORCE v_u32 narrow_code(v_f32 value, struct code_format f)
     const v_u32 tiny = (v_u32)((v_f32)magnitude + (v_f32)((v_u32){} + CODE_MAGIC(f))) - CODE_MAGIC(f);
     const v_u32 is_tiny = (v_u32)((v_i32)magnitude < (int32_t)((128 - f.bias) << 23));
     const v_u32 number = SELECT(is_tiny, tiny, normal);
-    const v_u32 is_nan = f.infinity == f.nan ? (v_u32)(number == (uint32_t)f.nan) : (v_u32)(value != value);
+    const v_u32 is_nan = f.infinity == f.nan ? (v_u32)(number == (uint32_t)f.nan) : (v_u32)((v_i32)all > 0x7f800000);
     return number | (is_nan & (uint32_t)f.nan) | (sign & ~is_nan);
 }
 
