@@ -96,8 +96,8 @@ static void random_bytes_round_trip(void **state)
 static void types_have_names(void **state)
 {
     (void)state;
-    for (uint8_t type = TUTTI_PACKET_DATA; type <= TUTTI_PACKET_P2P_READ; type++)
-        assert_string_not_equal(tutti_packet_type_name(type), "?");
+    for (unsigned type = TUTTI_PACKET_DATA; type <= TUTTI_PACKET_P2P_READ; type++)
+        assert_string_not_equal(tutti_packet_type_name((uint8_t)type), "?");
     assert_string_equal(tutti_packet_type_name(TUTTI_PACKET_P2P_GRANT), "p2p-grant");
     assert_string_equal(tutti_packet_type_name(0), "?");
     assert_string_equal(tutti_packet_type_name(TUTTI_PACKET_P2P_READ + 1), "?");

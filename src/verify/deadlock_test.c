@@ -176,7 +176,7 @@ static bool plain_completes(struct plain *p, uint64_t *state)
 {
     uint32_t left = 0;
     for (uint32_t s = 0; s < p->made->n; s++) left += p->copies * p->made->schedules[s].n_steps;
-    for (bool moved = true; moved;) {
+    for (bool moved = left > 0; moved;) {
         moved = false;
         const uint32_t offset = (uint32_t)(tutti_random64(state) % p->made->n);
         for (uint32_t k = 0; k < p->made->n * p->copies; k++) {

@@ -135,7 +135,8 @@ static void test_random(void **unused)
             .shape = {.size = 1}, .algorithm = &any, .n_chunks = CHUNKS, .n_scratch = CHUNKS, .steps = steps};
         schedule.n_steps = n_steps;
         for (uint32_t i = 0; i < n_steps; i++) {
-            const uint64_t dense = tutti_random64(&state) | tutti_random64(&state) | tutti_random64(&state);
+            uint64_t dense = 0;
+            for (int k = 0; k < 3; k++) dense |= tutti_random64(&state);
             steps[i].op = (uint8_t)(tutti_random64(&state) % TUTTI_STEP_CALL);
             steps[i].src_buffer = tutti_random64(&state) % 2 ? TUTTI_DATA : TUTTI_SCRATCH;
             steps[i].dst_buffer = tutti_random64(&state) % 2 ? TUTTI_DATA : TUTTI_SCRATCH;
