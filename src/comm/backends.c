@@ -98,8 +98,10 @@ static enum tutti_status open_group(const struct tutti_comm *comm, const struct 
 
 static size_t open_one(const struct tutti_comm *comm, struct group *group, size_t staging, struct record *mine)
 {
-    mine->status = open_group(comm, &group->slots, staging, mine, &group->backend);
-    if (mine->status >= 0) return group->backend->ops->staging_used(group->backend);
+    struct tutti_backend *opened = NULL;
+    mine->status = open_group(comm, &group->slots, staging, mine, &opened);
+    group->backend = opened;
+    if (opened) return opened->ops->staging_used(opened);
     tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
     return 0;
 }

@@ -60,8 +60,9 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
     TUTTI_TRY(tutti_survivors_init(&survivors, comm, exclude, n_exclude, attempt));
     enum tutti_status status = tutti_survivors_agree(&survivors, &version);
     if (status >= 0) {
-        status = make(&survivors, version, &child);
-        status = tutti_survivors_confirm(&survivors, version, status);
+        enum tutti_status made = make(&survivors, version, &child);
+        status = tutti_survivors_confirm(&survivors, version, made);
+        if (made < 0) status = made;
     }
     tutti_survivors_fini(&survivors);
     if (status >= 0) status = open_all(comm, child);
@@ -70,7 +71,6 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
         if (child) tutti_comm_discard(child);
         return tutti_fail_record(&why);
     }
-    /* Confirmed: this rank made its child. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     tutti_log(TUTTI_LOG_INFO, "comm_shrink on rank %d: %d of %d ranks go on", (int)comm->rank, (int)child->size,
               (int)comm->size);
     tutti_comm_ready(child);

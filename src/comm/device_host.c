@@ -246,7 +246,10 @@ static enum tutti_status passage_make(struct tutti_through *through, const struc
 {
     struct tutti_passage *passage =
         tutti_alloc(sizeof(*passage) + n * (sizeof(*requests) + sizeof(struct tutti_work *)));
-    if (!passage) return tutti_request_fail(requests, TUTTI_ERR_MEMORY, "out of memory for %zu calls", n);
+    if (!passage) {
+        tutti_request_fail(requests, TUTTI_ERR_MEMORY, "out of memory for %zu calls", n);
+        return TUTTI_ERR_MEMORY;
+    }
     passage->through = through;
     passage->n = n;
     passage->works = (struct tutti_work **)(void *)(passage->requests + n);
@@ -256,7 +259,8 @@ static enum tutti_status passage_make(struct tutti_through *through, const struc
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         passage_discard(through, passage);
-        return tutti_fail_record(&why);
+        tutti_fail_record(&why);
+        return status;
     }
     *out = passage;
     return TUTTI_OK;

@@ -37,7 +37,7 @@ static void draw_equal(struct drawn *side, size_t n, size_t bytes)
 /* Blocks in any order, some empty, some side by side, else with gaps. */
 static void draw_table(struct drawn *side, size_t element, bool displaced)
 {
-    size_t order[RANKS], at = 0;
+    size_t order[RANKS] = {0}, at = 0;
     side->n = RANKS;
     for (size_t b = 0; b < RANKS; b++) {
         size_t other = below(b + 1);

@@ -151,7 +151,7 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, size
         return status;
     }
     tutti_comm_attach(comm, &window->attached);
-    *out = window;
+    if (out) *out = window; /* without it all were refused */
     return TUTTI_OK;
 }
 

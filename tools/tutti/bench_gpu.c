@@ -22,14 +22,19 @@ struct bench_gpu {
     struct tutti_gpu *gpu;
     void *stream, *from, *to; /* timed events */
     struct side sides[2];     /* tutti, the peer */
-    uint32_t n_sides, group;
-    bool eager;
+    uint32_t group;
+    bool eager, has_peer;
 };
 struct buffers {
     struct bench_buffers at;
     size_t bytes[2], strides[2];        /* strides: from the buffers of a group's call to those of the next */
     struct tutti_window *windows[2][2]; /* side, buffer */
 };
+
+static uint32_t n_sides(const struct bench_gpu *g)
+{
+    return g->has_peer ? 2 : 1;
+}
 
 /* ---- opening ---- */
 
@@ -59,17 +64,17 @@ enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_set
     TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->from));
     TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->to));
     const char *ways[2] = {"auto", settings->peer};
-    g->n_sides = settings->peer ? 2 : 1;
+    g->has_peer = settings->peer;
     g->eager = settings->eager;
     g->group = settings->group;
-    for (uint32_t i = 0; i < g->n_sides; i++) TUTTI_TRY(side_open(g, &g->sides[i], ways[i], rank, n));
+    for (uint32_t i = 0; i < n_sides(g); i++) TUTTI_TRY(side_open(g, &g->sides[i], ways[i], rank, n));
     return TUTTI_OK;
 }
 
 void bench_gpu_close(struct bench_gpu *g)
 {
     if (!g) return;
-    for (uint32_t i = 0; i < g->n_sides; i++) {
+    for (uint32_t i = 0; i < n_sides(g); i++) {
         tutti_comm_destroy(g->sides[i].comm);
         tutti_context_destroy(g->sides[i].context);
     }
@@ -91,7 +96,7 @@ static enum tutti_status buffer_open(struct bench_gpu *g, const struct bench_set
     TUTTI_TRY(tutti_gpu_alloc(g->gpu, b->bytes[i], &base));
     b->at.base[i] = base;
     TUTTI_TRY(tutti_gpu_set(g->gpu, base, BLANK, b->bytes[i]));
-    for (uint32_t s = 0; settings->mapped && s < g->n_sides; s++)
+    for (uint32_t s = 0; settings->mapped && s < n_sides(g); s++)
         TUTTI_TRY(tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]));
     return TUTTI_OK;
 }
@@ -126,7 +131,7 @@ static void buffers_close(struct bench_gpu *g, struct buffers *b)
 {
     (void)tutti_gpu_stream_sync(g->gpu, g->stream);
     for (int i = 0; i < 2; i++) {
-        for (uint32_t s = 0; s < g->n_sides; s++) tutti_window_destroy(b->windows[s][i]);
+        for (uint32_t s = 0; s < n_sides(g); s++) tutti_window_destroy(b->windows[s][i]);
         if (b->at.base[i]) tutti_gpu_free(g->gpu, b->at.base[i]);
     }
 }
@@ -240,15 +245,15 @@ static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings
     void *graphs[2] = {NULL, NULL};
     uint32_t calls = (bench_calls(settings, c->bytes) + g->group - 1) / g->group * g->group;
     enum tutti_status status = TUTTI_OK;
-    for (uint32_t s = 0; s < g->n_sides && status >= 0; s++) {
+    for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++) {
         double ignored;
         if (!g->eager) status = capture(g, s, c, b, options, calls, &graphs[s]);
         if (status >= 0) status = timed(g, s, c, b, options, graphs[s], calls, &ignored);
     }
     for (uint32_t r = 0; r < settings->rounds && status >= 0; r++)
-        for (uint32_t s = 0; s < g->n_sides && status >= 0; s++)
+        for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++)
             status = timed(g, s, c, b, options, graphs[s], calls, &us[s][r]);
-    for (uint32_t s = 0; s < g->n_sides; s++)
+    for (uint32_t s = 0; s < n_sides(g); s++)
         if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
     return status;
 }
@@ -268,7 +273,7 @@ static enum tutti_status measure_one(struct bench_gpu *g, const struct bench_set
     if (status >= 0 && settings->check) status = check(g, c, &b, &options, &out->wrong);
     if (status >= 0) status = rounds(g, settings, c, &b, &options, us);
     if (status >= 0) bench_summarise(c, us[0], settings->rounds, out);
-    if (status >= 0 && g->n_sides > 1) out->peer_us = bench_median(us[1], settings->rounds);
+    if (status >= 0 && g->has_peer) out->peer_us = bench_median(us[1], settings->rounds);
     struct tutti_error why = *tutti_last_error();
     buffers_close(g, &b);
     free(us[0]), free(us[1]);

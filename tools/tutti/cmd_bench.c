@@ -77,7 +77,7 @@ static bool read_names(const struct tutti_args *spec, const char *what, const ch
 
 static int understand(const struct tutti_args *spec, struct request *r)
 {
-    size_t op[MAX_NAMES], dtype[MAX_NAMES], reduction[MAX_NAMES];
+    size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
     char *end;
     double factor = strtod(r->factor, &end);
     if (*end || !(factor > 1.0) || factor > 1e9)

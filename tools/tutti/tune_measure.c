@@ -239,7 +239,7 @@ static double far(struct tune *tune, uint32_t n, const struct tutti_machine *kno
     const struct tutti_topo *host;
     uint32_t distance = n / 2;
     (void)known;
-    if (tutti_topo_host(&host) < 0) return 0;
+    if (n < 2 || tutti_topo_host(&host) < 0) return 0;
     for (uint32_t r = 0; r < n; r++)
         if (!are_apart(host, tune->cpus[r], tune->cpus[(r + distance) % n])) return 0;
     return pull_from(tune, n, distance);
