@@ -63,6 +63,29 @@ uint64_t rank_random(struct rank *rank)
     return x ^ (x >> 31);
 }
 
+struct rank_block {
+    struct rank_block *next;
+    max_align_t bytes[];
+};
+
+void *rank_alloc(struct rank *rank, size_t bytes)
+{
+    struct rank_block *block = malloc(sizeof *block + bytes);
+    if (!block) abort();
+    block->next = rank->blocks;
+    rank->blocks = block;
+    return block->bytes;
+}
+
+static void rank_free(struct rank *rank)
+{
+    while (rank->blocks) {
+        struct rank_block *block = rank->blocks;
+        rank->blocks = block->next;
+        free(block);
+    }
+}
+
 static enum tutti_status rank_context(const struct ranks_config *config, struct tutti_context **out)
 {
     struct tutti_option options[MAX_OPTIONS + 1] = {{"transport", config->forked ? "shm" : "self"}};
@@ -95,6 +118,7 @@ static void rank_body(struct seat *seat)
     if (rank.failure[0] && rank.comm) tutti_comm_abort(rank.comm, rank.failure); /* the others need not wait */
     tutti_comm_destroy(rank.comm);
     tutti_context_destroy(rank.context);
+    rank_free(&rank);
     memcpy(seat->failure, rank.failure, RANK_TEXT);
     atomic_store(&seat->returned, 1);
 }

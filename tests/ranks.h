@@ -21,6 +21,7 @@ struct rank {
     const char *name;        /* of the meeting, unique to this run */
     uint64_t random;         /* state of tutti-independent randomness: rank_random */
     char failure[RANK_TEXT]; /* "" if all is well */
+    struct rank_block *blocks;
 };
 typedef void (*rank_function)(struct rank *rank);
 
@@ -48,6 +49,9 @@ unsigned ranks_forked(uint32_t n, rank_function function, void *arg);
 void rank_fail(struct rank *rank, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 uint64_t rank_random(struct rank *rank);
+/* Memory that goes when the function has returned, also after a check that failed. Ends the process when there is none.
+ */
+void *rank_alloc(struct rank *rank, size_t bytes) __attribute__((returns_nonnull));
 
 /* Return from the calling (void) function when the claim is false. */
 #define RANK_CHECK(rank, claim)                                                                                        \

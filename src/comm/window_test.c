@@ -92,7 +92,7 @@ static void in_place_reads(struct rank *rank)
     size_t count = 100000, bytes = count * sizeof(int64_t);
     void *shared = NULL;
     struct tutti_engine_stats before, after;
-    int64_t *out = malloc(bytes), *own = malloc(bytes);
+    int64_t *out = rank_alloc(rank, bytes), *own = rank_alloc(rank, bytes);
     RANK_CHECK_OK(rank, tutti_mem_alloc(comm, bytes, &shared));
     int64_t *in = shared;
     for (size_t i = 0; i < count; i++) in[i] = own[i] = (int64_t)i + rank->index;
@@ -104,8 +104,6 @@ static void in_place_reads(struct rank *rank)
     for (size_t i = 0; i < count; i++) RANK_CHECK(rank, in[i] == n * (int64_t)i + n * (n - 1) / 2);
     tutti_engine_stats(comm->context->engine, &after);
     RANK_CHECK(rank, after.zero_copy_messages > before.zero_copy_messages);
-    free(out);
-    free(own);
 }
 
 static void zero_copy(void **state)

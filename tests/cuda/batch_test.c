@@ -16,7 +16,8 @@
 static uint64_t seed;
 static uint64_t below(uint64_t n)
 {
-    return tutti_random64(&seed) % n;
+    uint64_t drawn = tutti_random64(&seed);
+    return n > 0 ? drawn % n : 0;
 }
 
 static void make_place(uint32_t n, uint32_t me, struct cuda_place *place)

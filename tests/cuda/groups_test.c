@@ -39,8 +39,8 @@ static bool memory_open(struct gpu_rank *g, const struct plan *plan, const struc
         group_plan_free(&group);
     }
     m->device = (unsigned char *)gpu_rank_words(g, bytes / 4 + 1);
-    m->got = malloc(bytes);
-    return m->device && m->got;
+    m->got = rank_alloc(g->rank, bytes);
+    return m->device != NULL;
 }
 
 static void memory_close(struct gpu_rank *g, struct memory *m)
@@ -48,7 +48,6 @@ static void memory_close(struct gpu_rank *g, struct memory *m)
     RANK_CHECK_OK(g->rank, tutti_comm_state(g->rank->comm, NULL));
     RANK_CHECK_OK(g->rank, tutti_barrier(g->rank->comm, NULL, NULL));
     tutti_gpu_free(g->gpu, m->device);
-    free(m->got);
 }
 
 static void compare(struct gpu_rank *g, const struct group_plan *group, const struct memory *m, uint64_t seed)

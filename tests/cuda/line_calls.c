@@ -236,6 +236,10 @@ static void check_rank(const struct line_call *call, uint32_t r)
 {
     const struct line_side *side = &call->sides[r];
     const size_t bytes = room(side), at = EDGE + call->spec.skew_out + side->exchange.recv[r].at;
+    if (!side->want) {
+        fail_msg("rank %u was not opened", r);
+        return;
+    }
     unsigned char *got = bytes_alloc(bytes);
     rig_copy(call->rig, r, got, side->device_out, bytes);
     if (!moves(&call->spec) && side->exchange.result_bytes > 0) {

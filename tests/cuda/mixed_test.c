@@ -149,7 +149,7 @@ static void messages(struct rank *rank)
     struct mixed m;
     struct tutti_message found[2] = {{0}};
     int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
-    uint32_t *data = malloc(WORDS * sizeof *data), *out, *in[2];
+    uint32_t *data = rank_alloc(rank, WORDS * sizeof *data), *out, *in[2];
     if (!mixed_open(rank, &m)) return;
     for (uint32_t i = 0; i < WORDS; i++) data[i] = i + 1000 * (uint32_t)rank->index;
     RANK_CHECK(rank, (out = mixed_put(&m, data, WORDS * 4)) != NULL);
@@ -172,7 +172,6 @@ static void messages(struct rank *rank)
         mixed_free(&m, in[b]);
     }
     mixed_free(&m, out);
-    free(data);
     mixed_close(&m);
 }
 

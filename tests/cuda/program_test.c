@@ -164,6 +164,10 @@ static void side_check(const struct scene *s, uint32_t r, const struct side *sid
     size_t whole = one && side->in_n > side->out_n ? side->in_n : side->out_n, room = whole + 2 * EDGE;
     ptrdiff_t shift = one ? place(s, r) : 0;
     size_t out_at = EDGE + (size_t)(shift < 0 ? -shift : 0);
+    if (!side->want) {
+        fail_msg("rank %u was not opened", r);
+        return;
+    }
     uint64_t *got = filled(room, 0);
     rig_copy(s->rig, r, got, side->device_out, room * sizeof *got);
     for (size_t i = 0; i < room; i++) {
@@ -190,7 +194,7 @@ static void side_close(const struct scene *s, uint32_t r, struct side *side)
 
 static void run(const struct scene *s)
 {
-    struct side sides[CUDA_MAX_RANKS];
+    struct side sides[CUDA_MAX_RANKS] = {0};
     for (uint32_t r = 0; r < s->rig->n; r++) side_open(s, r, &sides[r]);
     for (uint32_t r = 0; r < s->rig->n; r++) {
         if (sides[r].blocks == 0) continue;

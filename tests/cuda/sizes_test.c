@@ -153,8 +153,7 @@ static void run(struct rank *rank)
     void *plain[2] = {NULL, NULL}, *mapped[2] = {NULL, NULL};
     if (!gpu_rank_open(rank, &s.g)) return;
     s.options.stream = s.g.stream;
-    s.host = malloc(bytes);
-    RANK_CHECK(rank, s.host);
+    s.host = rank_alloc(rank, bytes);
     for (int i = 0; i < 2; i++) {
         RANK_CHECK_OK(rank, tutti_gpu_alloc(s.g.gpu, bytes, &plain[i]));
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &mapped[i]));
@@ -170,7 +169,6 @@ static void run(struct rank *rank)
         tutti_gpu_free(s.g.gpu, plain[i]);
         RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, mapped[i]));
     }
-    free(s.host);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     gpu_rank_close(&s.g);

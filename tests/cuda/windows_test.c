@@ -66,7 +66,7 @@ static void share(struct mixed *m, bool own_memory, int32_t without)
     struct rank *rank = m->rank;
     int32_t me = rank->index, n = rank->n, right = (me + 1) % n;
     size_t bytes = bytes_of(me), offset = own_memory ? 512 : 0;
-    unsigned char *data = malloc(bytes), mark = 0, byte;
+    unsigned char *data = rank_alloc(rank, bytes), mark = 0, byte;
     void *base = NULL;
     struct tutti_window *window = NULL;
     if (own_memory)
@@ -76,7 +76,6 @@ static void share(struct mixed *m, bool own_memory, int32_t without)
     unsigned char *mine = (unsigned char *)base + offset;
     fill(data, bytes, me);
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(m->gpu, mine, data, bytes));
-    free(data);
     bool none = me == without;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? NULL : mine, none ? 0 : bytes, &window));
     for (int32_t r = 0; r < n; r++) {
@@ -116,7 +115,7 @@ static void calls(struct rank *rank)
 {
     struct mixed m;
     size_t own = COUNT * sizeof(float), all = own * (size_t)rank->n;
-    float *base = NULL, *got = malloc(all);
+    float *base = NULL, *got = rank_alloc(rank, all);
     struct tutti_window *window = NULL;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, all + own, (void **)&base));
@@ -126,14 +125,15 @@ static void calls(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_all_gather(base, base + COUNT, COUNT, TUTTI_FLOAT32, rank->comm, &m.on[0], NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(base, base, COUNT, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &m.on[0], NULL));
     RANK_CHECK(rank, mixed_get(&m, got, base + COUNT, all));
-    for (size_t i = 0; i < COUNT * (size_t)rank->n; i++)
-        RANK_CHECK(rank, got[i] == (float)(i % COUNT % 1000) + 1000 * (float)(i / COUNT));
+    for (size_t i = 0; i < COUNT * (size_t)rank->n; i++) {
+        size_t from = i / COUNT;
+        RANK_CHECK(rank, got[i] == (float)(i % COUNT % 1000) + 1000 * (float)from);
+    }
     RANK_CHECK(rank, mixed_get(&m, got, base, own));
     for (size_t i = 0; i < COUNT; i++)
         RANK_CHECK(rank, got[i] == (float)(rank->n * (int)(i % 1000) + 500 * rank->n * (rank->n - 1)));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_window_destroy(window);
-    free(got);
     mixed_close(&m);
 }
 
@@ -142,7 +142,7 @@ static void calls(struct rank *rank)
 static void wrong(struct rank *rank)
 {
     struct mixed m;
-    void *base = NULL, *local = malloc(64);
+    void *base = NULL, *local = rank_alloc(rank, 64);
     struct tutti_window *window = NULL;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
@@ -160,7 +160,6 @@ static void wrong(struct rank *rank)
     mixed_close(&m);
     RANK_CHECK(rank, tutti_window_peer(window, 0, NULL) == NULL);
     tutti_window_destroy(window);
-    free(local);
 }
 
 /* Where devices do not reach one another, and where one rank has none. */

@@ -68,11 +68,12 @@ static int attaches(const struct rank *rank, const void *send, void *recv, size_
 static bool is_sum(struct rank *rank, float *send, float *recv, size_t count, const char *algorithm)
 {
     struct tutti_call_options o = TUTTI_CALL_OPTIONS_INIT;
+    const int32_t sum = rank->n * (rank->n + 1) / 2;
     bool right = true;
     o.algorithm = algorithm;
     for (size_t i = 0; i < count; i++) send[i] = (float)(rank->index + 1), recv[i] = -1;
     if (tutti_all_reduce(send, recv, count, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &o, NULL) != TUTTI_OK) return false;
-    for (size_t i = 0; i < count; i++) right &= recv[i] == (float)(rank->n * (rank->n + 1) / 2);
+    for (size_t i = 0; i < count; i++) right &= recv[i] == (float)sum;
     return right;
 }
 

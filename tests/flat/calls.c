@@ -24,19 +24,17 @@ bool calls_open(struct rank *rank, size_t words, struct mark_sheet *sheet)
     memset(sheet, 0, sizeof *sheet);
     for (int i = 0; i < 2; i++) {
         void *mapped = NULL;
-        arenas[i] = malloc(bytes);
+        arenas[i] = rank_alloc(rank, bytes);
         if (tutti_mem_alloc(rank->comm, bytes, &mapped) != TUTTI_OK) return false;
         arenas[2 + i] = mapped;
     }
-    return arenas[0] && arenas[1] && mark_sheet_open(sheet, bytes, arenas);
+    return mark_sheet_open(sheet, bytes, arenas);
 }
 
 void calls_close(struct rank *rank, struct mark_sheet *sheet)
 {
-    for (int i = 0; i < 2; i++) {
-        free(sheet->arena[i]);
+    for (int i = 0; i < 2; i++)
         if (sheet->arena[2 + i]) (void)tutti_mem_free(rank->comm, sheet->arena[2 + i]);
-    }
     mark_sheet_close(sheet);
 }
 

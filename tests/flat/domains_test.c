@@ -98,7 +98,7 @@ static void write_two(enum tutti_dtype dtype, unsigned char *out)
 static void expect(const struct plan *p, uint32_t n, uint32_t me, struct buffers *b)
 {
     size_t element = ref_bytes(p->dtype), blocks = p->kind == TUTTI_REDUCE_SCATTER ? n : 1, words = p->count * blocks;
-    const void *inputs[RANKS_MOST];
+    const void *inputs[RANKS_MOST] = {b->inputs};
     unsigned char factor[16] = {0};
     write_two(p->dtype, factor);
     for (uint32_t r = 0; r < n; r++) {
@@ -198,23 +198,18 @@ static bool buffers_open(struct rank *rank, struct buffers *b)
 {
     for (int side = 0; side < 2; side++) {
         void *mapped = NULL;
-        b->arenas[side][0] = malloc(ARENA);
-        if (tutti_mem_alloc(rank->comm, ARENA, &mapped) != TUTTI_OK || !b->arenas[side][0]) return false;
+        b->arenas[side][0] = rank_alloc(rank, ARENA);
+        if (tutti_mem_alloc(rank->comm, ARENA, &mapped) != TUTTI_OK) return false;
         b->arenas[side][1] = mapped;
     }
-    b->inputs = malloc((size_t)ARENA * RANKS_MOST);
-    b->expected = malloc(ARENA);
-    return b->inputs && b->expected;
+    b->inputs = rank_alloc(rank, (size_t)ARENA * RANKS_MOST);
+    b->expected = rank_alloc(rank, ARENA);
+    return true;
 }
 
 static void buffers_close(struct rank *rank, struct buffers *b)
 {
-    for (int side = 0; side < 2; side++) {
-        free(b->arenas[side][0]);
-        (void)tutti_mem_free(rank->comm, b->arenas[side][1]);
-    }
-    free(b->inputs);
-    free(b->expected);
+    for (int side = 0; side < 2; side++) (void)tutti_mem_free(rank->comm, b->arenas[side][1]);
 }
 
 static void run_world(struct rank *rank)

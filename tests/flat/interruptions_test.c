@@ -72,7 +72,7 @@ static void stop_in_each(struct rank *rank)
     struct stops *stops = rank->arg;
     struct mark_sheet sheet;
     struct mark_plan plan;
-    pthread_t helper;
+    pthread_t helper = 0;
     RANK_CHECK(rank, calls_open(rank, mark_words(TUTTI_ALL_TO_ALL, (uint32_t)rank->n, calls_count(rank, "")), &sheet));
     if (rank->index == 0) RANK_CHECK(rank, pthread_create(&helper, NULL, resume, stops) == 0);
     for (size_t i = 0; i < flat_n_methods && !rank->failure[0]; i++) {

@@ -61,7 +61,8 @@ static void between(void);
 
 static uint64_t draw(struct rig *rig, uint64_t end)
 {
-    return mark_random(&rig->random) % end;
+    uint64_t drawn = mark_random(&rig->random);
+    return end > 0 ? drawn % end : 0;
 }
 
 /* ---- futexes: who sleeps longest is woken first ---- */
@@ -446,7 +447,7 @@ static void tell_stuck(struct rig *rig)
 static void let_some_on(struct rig *rig)
 {
     uint32_t n = rig->config.n, first = (uint32_t)draw(rig, n), some = 1 + (uint32_t)draw(rig, n);
-    for (uint64_t i = 0, most = draw(rig, 30 + 8 * n); i < most && !rig->why[0]; i++)
+    for (uint64_t i = 0, most = draw(rig, 30 + 8 * n); i < most && n > 0 && !rig->why[0]; i++)
         step(rig, &rig->ranks[(first + draw(rig, some)) % n]);
 }
 

@@ -11,7 +11,8 @@ enum { LINE = 56, LINES = 16 * 64 - 8, MAPPED = 4096, SPREAD = 32768 };
 
 static size_t below(uint64_t *random, size_t end)
 {
-    return (size_t)(peer_random(random) % end);
+    uint64_t drawn = peer_random(random);
+    return end > 0 ? (size_t)(drawn % end) : 0;
 }
 
 /* Bytes of a block: at a border, just beside it, or anything. */
