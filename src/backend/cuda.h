@@ -100,7 +100,7 @@ size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backe
 /* The k-th of n parts of so many bytes, all but the last ones equal, multiples of CUDA_SHARD_UNIT. */
 #define CUDA_SHARD_UNIT 128
 struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
-/* Rank q's share of a broadcast, which it has from the root and sends on: all but the root have one. */
+/* The share of a broadcast that rank q has from the root, and sends on; q is another than the root. */
 struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q);
 /* Begins a step: an exchange between these buffers, of no parts. */
 void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);

@@ -355,7 +355,7 @@ static bool relay_fits(const struct cuda_place *place, const struct tutti_backen
 
 struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q)
 {
-    return q == root ? (struct cuda_part){0, 0} : cuda_shard(bytes, n - 1, cuda_row(root, q));
+    return cuda_shard(bytes, n - 1, cuda_row(root, q));
 }
 
 /* The root sends each other rank its share, which that one sends on to the rest as it comes. */

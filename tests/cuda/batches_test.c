@@ -220,9 +220,7 @@ static void test_counts_wrap(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_batches), cmocka_unit_test(test_counts_wrap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

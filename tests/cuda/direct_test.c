@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 enum { TILE = CUDA_LEAST_TILE, WARPS = CUDA_DIRECT_THREADS / 32, PIECE = CUDA_PIECE, ROUND = WARPS * PIECE };
@@ -335,9 +334,7 @@ static void test_the_host_stops_all(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_move_and_root),
         cmocka_unit_test(test_sums),

@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { BYTES = 3000, ROUNDS = 5, THREADS = 96, BLOCKS = 3, EDGE = 32 };
@@ -170,9 +169,7 @@ static void test_folds(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meetings_order_copies),
         cmocka_unit_test(test_who_does_not_come_is_named),

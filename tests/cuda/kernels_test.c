@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { BLOCKS = 4, BLOCK_BYTES = 8192 };
@@ -436,9 +435,7 @@ static void test_the_host_stops_who_waits(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_and_operation),
         cmocka_unit_test(test_every_kind_and_size),

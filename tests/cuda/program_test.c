@@ -8,7 +8,6 @@
 #include "base/base.h"
 #include "verify/verify.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { EDGE = 8, TILE = CUDA_LEAST_TILE }; /* elements around outputs that nobody may touch */
@@ -394,8 +393,7 @@ static void refusals(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(users_algorithms),

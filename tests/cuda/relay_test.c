@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { EDGE = 64, TILE = CUDA_LEAST_TILE }; /* bytes around buffers that nobody may touch */
@@ -234,9 +233,7 @@ static void test_the_host_stops_all(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_root),
         cmocka_unit_test(test_calls_in_a_row),

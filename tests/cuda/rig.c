@@ -20,11 +20,14 @@ static void check(enum tutti_status status, const char *what)
 }
 #define OK(call) check(call, #call)
 
-void rig_need_device(void)
+uint64_t rig_begin(void)
 {
-    if (tutti_gpu_absence() == NULL) return;
-    printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
-    exit(SKIPPED);
+    if (tutti_gpu_absence() != NULL) {
+        printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
+        exit(SKIPPED);
+    }
+    printf("seed %llu\n", (unsigned long long)test_seed());
+    return test_seed();
 }
 
 bool rig_is_instrumented(void)

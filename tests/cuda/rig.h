@@ -24,8 +24,9 @@ struct rig {
     uint64_t seq;
 };
 
-/* Says "skipped: no CUDA device" and ends the program with 77 where there is none. */
-void rig_need_device(void);
+/* The program's seed, which it prints. Says "skipped: no CUDA device" and ends the program with 77 where there is none.
+ */
+uint64_t rig_begin(void);
 /* The most devices that a shape may ask for: at most 2, which reach each other. */
 uint32_t rig_devices(void);
 bool rig_is_instrumented(void); /* by compute-sanitizer, as TUTTI_TEST_SLOW says */
@@ -39,11 +40,11 @@ struct cuda_call rig_call(const struct rig *rig, uint32_t me);
 /* "tiles", "move", n: the kernel for the fewest ranks that are enough, of those there are. */
 void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer);
 void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args);
-/* Waits for all ranks, and that nobody has reported anything. */
 /* Until all streams have come to their ends, whatever came of it. */
 void rig_await(const struct rig *rig);
 /* `tiles` with as many blocks as the longest part asks for; none: nothing is launched. */
 void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer);
+/* Waits for all ranks, and that nobody has reported anything. */
 void rig_sync(struct rig *rig);
 
 void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes);

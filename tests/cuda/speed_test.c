@@ -46,6 +46,19 @@ static void sum(struct gpu_rank *g, uint32_t *words, size_t n)
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, host[i] == (uint32_t)(i * 7 * N + N * (N - 1) / 2));
 }
 
+static void sums_then_close(struct gpu_rank *g)
+{
+    struct rank *rank = g->rank;
+    uint32_t *words = gpu_rank_words(g, WORDS);
+    if (!words) return;
+    for (size_t n = 1; n <= WORDS && !rank->failure[0]; n *= 8) sum(g, words, n);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_gpu_free(g->gpu, words);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(g);
+}
+
 static void first_counts(struct rank *rank)
 {
     struct gpu_rank g;
@@ -59,14 +72,7 @@ static void first_counts(struct rank *rank)
     RANK_CHECK(rank, b->place.speed->tiles_ns == 1 && b->place.speed->blocks == BLOCKS);
     RANK_CHECK(rank, b->place.speed->lines_ns == cuda_speed_known("", N)->lines_ns);
     RANK_CHECK(rank, b->place.layout.n_blocks <= BLOCKS);
-    uint32_t *words = gpu_rank_words(&g, WORDS);
-    if (!words) return;
-    for (size_t n = 1; n <= WORDS && !rank->failure[0]; n *= 8) sum(&g, words, n);
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(g.gpu, words);
-    tutti_comm_destroy(rank->comm);
-    rank->comm = NULL;
-    gpu_rank_close(&g);
+    sums_then_close(&g);
 }
 
 static void ranks_differ(void **state)
@@ -87,14 +93,7 @@ static void few(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
     RANK_CHECK(rank, b->place.layout.n_blocks <= most && b->place.layout.n_blocks * 2 > most);
-    uint32_t *words = gpu_rank_words(&g, WORDS);
-    if (!words) return;
-    for (size_t n = 1; n <= WORDS && !rank->failure[0]; n *= 8) sum(&g, words, n);
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(g.gpu, words);
-    tutti_comm_destroy(rank->comm);
-    rank->comm = NULL;
-    gpu_rank_close(&g);
+    sums_then_close(&g);
 }
 
 static void fewer_blocks(void **state)

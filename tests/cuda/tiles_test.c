@@ -6,7 +6,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { EDGE = 64, TILE = CUDA_LEAST_TILE }; /* bytes around buffers that nobody may touch */
@@ -580,9 +579,7 @@ static void test_who_waits_in_vain_says_so(void **state)
 
 int main(void)
 {
-    rig_need_device();
-    seed = test_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moves_of_every_pattern),
         cmocka_unit_test(test_moves_at_every_alignment),
