@@ -9,9 +9,10 @@
 
 /* Bytes that one block moves to one peer at once. Lines serve up to some 256 KiB, and sentinels are faster than tiles,
  * as far as their rings reach. It takes some 47 us until a tile is given back, in which a block sends 128 KiB to all
- * its peers together: rings for 96 KiB made three quarters of the speed. */
+ * its peers together: rings for 96 KiB made three quarters of the speed. Phases of sentinels are two: calls that have
+ * one exchange take the room of both. Between two ranks, who gain nothing by two, there is one. */
 static const struct grade {
-    uint32_t line_bytes, sentinel_bytes, n_tiles;
+    uint32_t line_bytes, phase_bytes, n_tiles;
 } grades[] = {
     {4096, 131072, 8}, {4096, 65536, 8}, {4096, 65536, 4}, {4096, 32768, 4}, {4096, 16384, 4}, {4096, 24576, 2},
     {4096, 16384, 2},  {4096, 8192, 4},  {4096, 8192, 2},  {4096, 4096, 2},  {2048, 4096, 2},  {2048, 2048, 2},
@@ -31,16 +32,16 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, uint32_t n_tiles, struct cuda_layout *out)
 {
     const uint64_t cells = (uint64_t)n * n_blocks, rings = n > 1 ? cells - n_blocks : n_blocks;
+    const uint32_t sentinel_bytes = grade->phase_bytes * (n > 2 ? 2 : 1);
     uint64_t end = 0;
     *out = (struct cuda_layout){.n_blocks = n_blocks,
                                 .line_bytes = grade->line_bytes,
-                                .sentinel_bytes = grade->sentinel_bytes,
+                                .sentinel_bytes = sentinel_bytes,
                                 .tile_bytes = TILE_BYTES,
                                 .n_tiles = n_tiles};
-    out->sentinel[0] = take(&end, 2 * rings * grade->sentinel_bytes);
-    out->sentinel[1] = take(&end, n > 2 ? 2 * rings * grade->sentinel_bytes : 0); /* two ranks gain nothing by it */
+    out->sentinels = take(&end, 2 * rings * sentinel_bytes);
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
-    out->exceptions = take(&end, 2 * rings * grade->sentinel_bytes / 32);
+    out->exceptions = take(&end, 2 * rings * sentinel_bytes / 32);
     out->tiles = take(&end, rings * n_tiles * TILE_BYTES);
     out->begun = take(&end, cells * sizeof(uint32_t));
     out->called = take(&end, n_blocks * sizeof(uint64_t));

@@ -19,8 +19,7 @@ static size_t regions_of(const struct cuda_layout *l, uint32_t n, struct region 
     uint64_t cells = (uint64_t)n * l->n_blocks, rings = (uint64_t)(n > 1 ? n - 1 : 1) * l->n_blocks;
     const struct region all[] = {
         {l->lines, 2 * rings * 2 * l->line_bytes},
-        {l->sentinel[0], 2 * rings * l->sentinel_bytes},
-        {l->sentinel[1], n > 2 ? 2 * rings * l->sentinel_bytes : 0},
+        {l->sentinels, 2 * rings * l->sentinel_bytes},
         {l->exceptions, 2 * rings * (l->sentinel_bytes / 512) * 16}, /* two words of 8 bytes for each warp */
         {l->begun, cells * 4},
         {l->called, (uint64_t)l->n_blocks * 8},
@@ -53,7 +52,8 @@ static void check(uint32_t n, size_t budget, uint32_t n_blocks)
     assert_true(bounce >= n * (size_t)CUDA_SHARD_UNIT);
     assert_true(l.n_blocks > 0 && l.n_blocks <= n_blocks);
     assert_true(l.n_tiles >= 2 && l.tile_bytes % CUDA_LEAST_TILE == 0);
-    assert_true(l.line_bytes % 1024 == 0 && l.sentinel_bytes % 1024 == 0); /* blocks of 64 threads, a unit each */
+    /* Blocks of 64 threads, a unit each. */
+    assert_true(l.line_bytes % 1024 == 0 && l.sentinel_bytes % 1024 == 0 && cuda_phase_bytes(&l) % 1024 == 0);
     for (size_t i = 0; i < n_regions; i++) {
         assert_true(regions[i].at % 256 == 0 && regions[i].at + regions[i].bytes <= l.bytes);
         for (size_t k = 0; k < i; k++)
@@ -61,7 +61,7 @@ static void check(uint32_t n, size_t budget, uint32_t n_blocks)
                         regions[k].at + regions[k].bytes <= regions[i].at);
     }
     /* What is all ones when idle is what comes before the lines. */
-    assert_true(l.sentinel[0] + regions[1].bytes <= l.lines && l.sentinel[1] + regions[2].bytes <= l.lines);
+    assert_true(l.sentinels + regions[1].bytes <= l.lines);
 }
 
 static void regions_lie_apart(void **state)

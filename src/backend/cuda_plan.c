@@ -166,14 +166,15 @@ void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step)
 }
 
 /* The grid of lines and sentinels: while parts are short, many small blocks, since each starts by itself; then as many
- * threads as there may be, then more for each of them; at last, where rings of many ranks have no room for those, more
- * small blocks. False: a part is too long. */
+ * threads as there may be, then more for each of them; at last, what else there may be room for in a block's slot:
+ * 48 KiB, or too little for as many threads. False: a part is too long. */
 static bool grid_for(const struct cuda_place *place, size_t bytes, uint32_t block_bytes, struct cuda_step *step)
 {
     static const struct {
         uint32_t threads, units, most;
-    } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},   {512, 1, 128}, {512, 2, 128}, {512, 3, 128},
-                 {512, 4, 128}, {512, 8, 128}, {512, 16, 128}, {256, 1, 128}, {128, 1, 128}};
+    } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},  {512, 1, 128},  {512, 2, 128},
+                 {512, 3, 128}, {512, 4, 128}, {512, 8, 128}, {512, 16, 128}, {512, 32, 128},
+                 {512, 6, 128}, {256, 1, 128}, {128, 1, 128}};
     size_t units = (bytes + 15) / 16;
     for (size_t g = 0; g < TUTTI_ARRAY_LEN(grids); g++) {
         size_t each = (size_t)grids[g].threads * grids[g].units, blocks = (units + each - 1) / each;
@@ -254,7 +255,7 @@ static bool sentinel2_fits(const struct cuda_place *place, const struct tutti_ba
 {
     size_t shard = cuda_shard(cuda_call_bytes(call), place->n, 0).bytes;
     return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && cuda_has(place, call, CUDA_SENTINEL2) &&
-           grid_for(place, shard, place->layout.sentinel_bytes, NULL);
+           grid_for(place, shard, cuda_phase_bytes(&place->layout), NULL);
 }
 
 static bool sentinel2_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
@@ -267,7 +268,7 @@ static bool sentinel2_step(const struct cuda_place *place, const struct tutti_ba
     out->exchange.result_bytes = bytes;
     /* Also where the one shard is short: shard_bytes is a multiple of 16. */
     out->exchange.send[0].bytes = (cuda_shard(bytes, place->n, 0).bytes + 15) / 16 * 16;
-    return grid_for(place, out->exchange.send[0].bytes, place->layout.sentinel_bytes, out);
+    return grid_for(place, out->exchange.send[0].bytes, cuda_phase_bytes(&place->layout), out);
 }
 
 void cuda_step_fold_shards(const struct cuda_place *place, const struct tutti_backend_call *call, size_t at,

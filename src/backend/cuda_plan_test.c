@@ -99,7 +99,9 @@ static void check_grid(const struct trial *t, uint32_t me)
         return;
     }
     size_t each = (size_t)s->threads * x->units * 16;
-    size_t most = s->protocol == CUDA_LINES ? l->line_bytes : l->sentinel_bytes;
+    const size_t slots[] = {
+        [CUDA_LINES] = l->line_bytes, [CUDA_SENTINEL] = l->sentinel_bytes, [CUDA_SENTINEL2] = cuda_phase_bytes(l)};
+    size_t most = slots[s->protocol];
     if (s->blocks != first->blocks || s->threads != first->threads || x->units != first->exchange.units)
         complain(t, "grids differ", me);
     if (s->blocks * each < longest) complain(t, "a part does not fit in the grid", me);

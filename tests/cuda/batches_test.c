@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCKS = 4, BLOCK_BYTES = 8192, UNIT = 16, MOST_CALLS = 20, ROW = 8 };
+enum { BLOCKS = 4, BLOCK_BYTES = 8192, SLOT_BYTES = 2 * BLOCK_BYTES, UNIT = 16, MOST_CALLS = 20, ROW = 8 };
 static uint64_t seed;
 
 static uint64_t below(uint64_t n)
@@ -23,7 +23,7 @@ static void open_rig(struct rig *rig, uint32_t n)
     rig_open(rig, &(struct rig_shape){.n = n,
                                       .n_blocks = BLOCKS,
                                       .line_bytes = BLOCK_BYTES,
-                                      .sentinel_bytes = BLOCK_BYTES,
+                                      .sentinel_bytes = SLOT_BYTES,
                                       .tile_bytes = CUDA_LEAST_TILE,
                                       .n_tiles = 2,
                                       .n_devices = rig_devices()});
@@ -32,11 +32,11 @@ static void open_rig(struct rig *rig, uint32_t n)
 /* Sentinels are as they were before the first call. */
 static void close_rig(struct rig *rig)
 {
-    const size_t bytes = (size_t)2 * rig->n * BLOCKS * BLOCK_BYTES;
+    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * SLOT_BYTES;
     unsigned char *got = malloc(bytes);
     assert_non_null(got);
     for (uint32_t r = 0; r < rig->n; r++) {
-        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinel[0], bytes);
+        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinels, bytes);
         for (size_t i = 0; i < bytes; i++)
             if (got[i] != 0xff) fail_msg("something is left at byte %zu of rank %u", i, r);
     }
@@ -77,11 +77,12 @@ static void draw_kernel(struct trial *t)
 /* Any grid that has room for the units. */
 static void draw_grid(struct trial *t, uint32_t units)
 {
+    const uint32_t room = strcmp(t->protocol, "batch_sentinel") == 0 ? SLOT_BYTES : BLOCK_BYTES;
     do {
         t->threads = 32u << below(4);
         t->units = 1u << below(4);
         t->blocks = (units + t->threads * t->units - 1) / (t->threads * t->units);
-    } while (t->threads * t->units * UNIT > BLOCK_BYTES || t->blocks > BLOCKS);
+    } while (t->threads * t->units * UNIT > room || t->blocks > BLOCKS);
 }
 
 static void open_trial(struct trial *t, const struct rig *rig)

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { BLOCKS = 4, BLOCK_BYTES = 8192 };
+enum { BLOCKS = 4, BLOCK_BYTES = 8192, SLOT_BYTES = 2 * BLOCK_BYTES }; /* a slot of sentinels has two phases */
 static uint64_t seed;
 
 static uint64_t below(uint64_t n)
@@ -22,7 +22,7 @@ static void open_rig(struct rig *rig, uint32_t n)
     rig_open(rig, &(struct rig_shape){.n = n,
                                       .n_blocks = BLOCKS,
                                       .line_bytes = BLOCK_BYTES,
-                                      .sentinel_bytes = BLOCK_BYTES,
+                                      .sentinel_bytes = SLOT_BYTES,
                                       .tile_bytes = CUDA_LEAST_TILE,
                                       .n_tiles = 2,
                                       .n_devices = n > 1 ? rig_devices() : 1});
@@ -31,7 +31,7 @@ static void open_rig(struct rig *rig, uint32_t n)
 /* How many units of warps have left exceptions, on all ranks. */
 static size_t count_exceptions(const struct rig *rig)
 {
-    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * BLOCK_BYTES / 32;
+    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * SLOT_BYTES / 32;
     uint64_t *got = malloc(bytes);
     size_t n = 0;
     assert_non_null(got);
@@ -46,15 +46,13 @@ static size_t count_exceptions(const struct rig *rig)
 /* Sentinels are as they were before the first call. */
 static void close_rig(struct rig *rig)
 {
-    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * BLOCK_BYTES;
+    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * SLOT_BYTES;
     unsigned char *got = malloc(bytes);
     assert_non_null(got);
     for (uint32_t r = 0; r < rig->n; r++) {
-        for (int phase = 0; phase < 2; phase++) {
-            rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinel[phase], bytes);
-            for (size_t i = 0; i < bytes; i++)
-                if (got[i] != 0xff) fail_msg("phase %d leaves something at byte %zu of rank %u", phase, i, r);
-        }
+        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinels, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            if (got[i] != 0xff) fail_msg("something is left at byte %zu of a slot of rank %u", i % SLOT_BYTES, r);
     }
     free(got);
     rig_close(rig);
@@ -100,6 +98,12 @@ static void test_every_type_and_operation(void **state)
     close_rig(&rig);
 }
 
+/* What a block has in its slot, in each exchange. */
+static uint32_t room(const char *protocol)
+{
+    return strcmp(protocol, "sentinel") == 0 ? SLOT_BYTES : BLOCK_BYTES;
+}
+
 /* One of all calls that there are: mostly sums, which have the most kernels. */
 static struct line_spec any_call(uint32_t n)
 {
@@ -114,9 +118,9 @@ static struct line_spec any_call(uint32_t n)
                              .values = REF_BITS,
                              .seed = tutti_random64(&seed),
                              .paint = paints[below(TUTTI_ARRAY_LEN(paints))]};
-    spec.units = 1 + (uint32_t)below(BLOCK_BYTES / (16 * spec.threads));
     if (below(2)) spec.skew_in = (uint32_t)below(16), spec.skew_out = (uint32_t)below(16);
     spec.protocol = protocols[below(spec.kind == KIND_ALL_REDUCE && is_float(spec.dtype) ? 3 : 2)];
+    spec.units = 1 + (uint32_t)below(room(spec.protocol) / (16 * spec.threads));
     spec.fast = has_sum(spec.dtype, spec.op) && below(4) > 0;
     spec.in_place = spec.kind != KIND_ALL_TO_ALL_V && below(2);
     const size_t size = spec.kind < KIND_ALL_GATHER ? ref_bytes(spec.dtype) : 1;
@@ -267,6 +271,43 @@ static void paint_halves(unsigned char *input, size_t bytes, uint64_t seed_of)
     }
 }
 
+/* Calls of one exchange that take whole slots, moves of nothing but ones among them, between calls of two phases:
+ * nobody waits in between, so a slot serves one way and the other in turns, and exceptions of all of it are there. */
+static void test_slots_change_hands(void **state)
+{
+    (void)state;
+    enum { ROW = 12, KINDS = 4, PARTS = BLOCKS * SLOT_BYTES };
+    static struct line_call calls[ROW];
+    for (uint32_t n = 2; n <= 8; n += n < 4 ? 1 : 4) {
+        struct rig rig;
+        open_rig(&rig, n);
+        for (int round = 0; round < (rig_is_slow() ? 2 : 20); round++) {
+            for (int k = 0; k < ROW; k++) {
+                const int kind = (k + k / KINDS) % KINDS; /* both slots get all kinds */
+                const struct line_spec specs[KINDS] = {
+                    {.kind = KIND_ALL_GATHER, .protocol = "sentinel", .units = 16, .paint = line_paint_ones},
+                    {.protocol = "sentinel2", .units = 8, .dtype = TUTTI_FLOAT32, .fast = true},
+                    {.kind = KIND_REDUCE_SCATTER, .protocol = "sentinel", .units = 16, .dtype = TUTTI_FLOAT64},
+                    {.kind = KIND_ALL_TO_ALL, .protocol = "sentinel", .units = 16, .paint = line_paint_runs}};
+                struct line_spec spec = specs[kind];
+                spec.threads = 64, spec.values = REF_BITS, spec.seed = tutti_random64(&seed);
+                spec.count = PARTS - below(BLOCK_BYTES / 2); /* of bytes: the last block's second half, too */
+                if (kind == 1) spec.count = n * (PARTS / 2 - 32 - below(BLOCK_BYTES / 2)) / 4;
+                if (kind == 2) spec.count /= 8;
+                line_call_open(&calls[k], &rig, &spec);
+                assert_int_equal(calls[k].blocks, BLOCKS);
+            }
+            for (uint32_t i = 0; i < n * ROW; i++) line_call_launch(&calls[i % ROW], (i / ROW + (uint32_t)round) % n);
+            rig_sync(&rig);
+            for (int k = 0; k < ROW; k++) {
+                line_call_check(&calls[k]);
+                line_call_close(&calls[k]);
+            }
+        }
+        close_rig(&rig);
+    }
+}
+
 /* Every word of a warp's unit by itself, and what is sent beside the units: as much as there are units of warps with
  * such a word, and nothing for halves. */
 static void test_exceptions(void **state)
@@ -297,13 +338,18 @@ static void test_exceptions(void **state)
     spec.paint = line_paint_ones;
     line_call_run(&rig, &spec);
     assert_int_equal(count_exceptions(&rig), 2 + 2 * PART / 512);
+    /* Of all of all slots. */
+    spec.units = SLOT_BYTES / (16 * 64), spec.count = BLOCKS * SLOT_BYTES;
+    line_call_run(&rig, &spec);
+    line_call_run(&rig, &spec);
+    assert_int_equal(count_exceptions(&rig), 2 * 2 * BLOCKS * SLOT_BYTES / 512);
     close_rig(&rig);
 }
 
 /* As rig_plant_lines, exceptions of all words. */
 static void plant_exceptions(struct rig *rig, uint32_t slot, uint32_t flag)
 {
-    const size_t bytes = (size_t)(rig->n - 1) * BLOCKS * BLOCK_BYTES / 32;
+    const size_t bytes = (size_t)(rig->n - 1) * BLOCKS * SLOT_BYTES / 32;
     uint32_t *words = malloc(bytes);
     assert_non_null(words);
     for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : ~0u;
@@ -326,11 +372,12 @@ static void test_counts_wrap(void **state)
             plant_exceptions(&rig, 0, 1);
             plant_exceptions(&rig, 1, 2);
             for (int k = 0; k < 6; k++) {
+                const char *protocol = protocols[(k + (int)n) % 2];
                 const struct line_spec spec = {.kind = KIND_ALL_TO_ALL,
-                                               .protocol = protocols[(k + n) % 2],
-                                               .count = k < 2 ? 8 : 32 * 16, /* what is small leaves the rest */
+                                               .protocol = protocol,
+                                               .count = k < 2 ? 8 : room(protocol), /* what is small leaves the rest */
                                                .threads = 32,
-                                               .units = 1,
+                                               .units = room(protocol) / (16 * 32),
                                                .seed = tutti_random64(&seed)};
                 line_call_run(&rig, &spec);
             }
@@ -443,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_calls_in_a_row),
         cmocka_unit_test(test_fingerprints),
         cmocka_unit_test(test_not_a_number),
+        cmocka_unit_test(test_slots_change_hands),
         cmocka_unit_test(test_exceptions),
         cmocka_unit_test(test_counts_wrap),
         cmocka_unit_test(test_peers_are_a_call_behind_or_ahead),

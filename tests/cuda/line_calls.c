@@ -185,8 +185,6 @@ static void make_two_shot(struct line_call *call, uint32_t r)
 void line_call_open(struct line_call *call, struct rig *rig, const struct line_spec *spec)
 {
     *call = (struct line_call){.rig = rig, .spec = *spec};
-    call->blocks = blocks_for(spec, part_bytes(spec));
-    assert_true(call->blocks <= rig->layout.n_blocks);
     for (uint32_t r = 0; r < rig->n; r++) {
         struct cuda_exchange *x = &call->sides[r].exchange;
         x->call = rig_call(rig, r);
@@ -206,6 +204,7 @@ void line_call_open(struct line_call *call, struct rig *rig, const struct line_s
         make_two_shot(call, r);
     }
     if (strcmp(spec->protocol, "sentinel2") != 0) call->blocks = blocks_for(spec, part_bytes(spec));
+    assert_true(call->blocks <= rig->layout.n_blocks);
 }
 
 void line_call_launch(const struct line_call *call, uint32_t r)

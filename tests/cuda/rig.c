@@ -69,8 +69,7 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
                               .sentinel_bytes = shape->sentinel_bytes,
                               .tile_bytes = shape->tile_bytes,
                               .n_tiles = shape->n_tiles};
-    l->sentinel[0] = take(&end, 2 * rings * shape->sentinel_bytes);
-    l->sentinel[1] = take(&end, 2 * rings * shape->sentinel_bytes);
+    l->sentinels = take(&end, 2 * rings * shape->sentinel_bytes);
     l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
     l->exceptions = take(&end, 2 * rings * shape->sentinel_bytes / 32);
     l->tiles = take(&end, rings * shape->n_tiles * shape->tile_bytes);

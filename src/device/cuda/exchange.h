@@ -55,11 +55,12 @@ struct cuda_control {
  * are all but the owner of the scratch, by which rank q has row q, or q - 1 if q is greater than the owner. */
 struct cuda_layout {
     uint32_t n_blocks; /* rings are made for; at most CUDA_MAX_BLOCKS; no launch has more */
-    /* lines and sentinel: two slots for each (other, block), taken in turns; of `phases` exchanges of a call. */
-    uint32_t line_bytes, sentinel_bytes; /* data bytes that one block moves to one peer in one call; multiples of 512 */
+    /* lines and sentinel: two slots for each (other, block), taken in turns */
+    uint32_t line_bytes, sentinel_bytes; /* data bytes that one block moves to one peer in one call; multiples of 1024.
+                                            Of sentinel2 each phase has a half of them (cuda_phase_bytes) */
     uint64_t lines;                      /* [2 slots][other][block][2 * line_bytes] */
-    uint64_t sentinel[2];                /* phase -> [2 slots][other][block][sentinel_bytes], all ones when idle */
-    uint64_t exceptions; /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units of phase 0; zeros */
+    uint64_t sentinels;                  /* [2 slots][other][block][sentinel_bytes], all ones when idle */
+    uint64_t exceptions; /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units; zeros at first */
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
     uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
     /* tiles */
@@ -155,7 +156,7 @@ struct cuda_direct {
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the
- * result to all. Kernels `sentinel2_R` (floating point; shards of at most blocks * sentinel_bytes). A shard is
+ * result to all. Kernels `sentinel2_R` (floating point; shards of at most blocks * cuda_phase_bytes). A shard is
  * shard_bytes (a multiple of 16) but for the last ones, which may be short or empty. */
 struct cuda_two_shot {
     struct cuda_call call;
@@ -206,13 +207,20 @@ struct cuda_fold {
     uint64_t bytes;
 };
 
-/* In tiles of how many bytes a part travels, and by how many blocks; pure, so equal on both ends. A part has four tiles
- * a block or more, so that its first ones arrive while the last ones leave, or else the smallest tiles there are. */
 #ifdef __CUDACC__
 #define CUDA_BOTH __host__ __device__
 #else
 #define CUDA_BOTH
 #endif
+
+/* Data bytes that one block moves to one peer in one phase of sentinel2, which has its own half of each slot. */
+CUDA_BOTH static inline uint32_t cuda_phase_bytes(const struct cuda_layout *layout)
+{
+    return layout->sentinel_bytes / 2;
+}
+
+/* In tiles of how many bytes a part travels, and by how many blocks; pure, so equal on both ends. A part has four tiles
+ * a block or more, so that its first ones arrive while the last ones leave, or else the smallest tiles there are. */
 struct cuda_tiling {
     uint32_t tile_bytes, blocks;
     uint64_t tiles;

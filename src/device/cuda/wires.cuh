@@ -75,7 +75,8 @@ struct cuda_ones {
     CUDA_DEVICE uint64_t block_bytes(const struct cuda_call &call) { return call.layout.sentinel_bytes; }
     CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t phase, uint32_t count)
     {
-        return cuda_slot(call, call.layout.sentinel[phase], block_bytes(call), count);
+        return cuda_slot(call, call.layout.sentinels, block_bytes(call), count) +
+               phase * cuda_phase_bytes(&call.layout);
     }
     CUDA_DEVICE uint32_t place(uint32_t u) { return 16 * (u * cuda_threads() + cuda_thread()); }
     CUDA_DEVICE void put(char *p, cuda_words unit, uint32_t)
@@ -121,10 +122,10 @@ template <> struct cuda_sentinel<0> : cuda_ones {
         cuda_pair unit, exceptions;
     };
 
-    /* From a rank's scratch to the exceptions of the unit at `at` in phase 0. */
+    /* From a rank's scratch to the exceptions of the unit at `at`. */
     CUDA_DEVICE uint64_t exceptions(const struct cuda_call &call, uint64_t at)
     {
-        return call.layout.exceptions + (at - call.layout.sentinel[0]) / (16 * CUDA_WARP) * 16;
+        return call.layout.exceptions + (at - call.layout.sentinels) / (16 * CUDA_WARP) * 16;
     }
     CUDA_DEVICE cuda_words proper(cuda_words unit) { return unit; }
     /* By whole warps; `any`: whether this thread puts the unit. */
