@@ -73,8 +73,48 @@ static void choices(void **state)
     assert_null(cuda_choose(&place, &call, "", NULL));
 }
 
+/* The method serves calls until all blocks have as much as a slot, or the half of one, has room for, and none that are
+ * longer. Calls are of so many parts of that length. */
+static void ends_at(const struct cuda_place *place, enum tutti_kind kind, const struct cuda_method *method,
+                    uint32_t parts, size_t slot)
+{
+    struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32},
+                                      .info = {.kind = kind, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
+    const size_t room = place->layout.n_blocks * slot * parts;
+    static struct cuda_step step;
+    call.bind.count = room / 4;
+    assert_true(method->fits(place, &call));
+    assert_true(method->step(place, &call, 0, &step));
+    assert_int_equal(step.blocks, place->layout.n_blocks);
+    assert_int_equal(step.exchange.units * step.threads * 16, slot);
+    for (call.bind.count = 1; call.bind.count < room / 4; call.bind.count += call.bind.count / 3 + 1)
+        assert_true(method->fits(place, &call));
+    call.bind.count = room / 4 + 1;
+    assert_false(method->fits(place, &call));
+}
+
+/* Whatever rings there are, a launch can fill them: one exchange the slots, two their halves. */
+static void rings_are_filled(void **state)
+{
+    struct cuda_place place;
+    (void)state;
+    memset(&place, 0, sizeof(place));
+    memset(place.has, true, sizeof(place.has));
+    for (place.n = 2; place.n <= CUDA_MAX_RANKS; place.n++) {
+        for (size_t budget = (size_t)4 << 20; budget <= (size_t)1 << 30; budget += budget / 2) {
+            for (uint32_t blocks = CUDA_LEAST_BLOCKS; blocks <= CUDA_MAX_BLOCKS; blocks *= 2) {
+                if (!cuda_layout(place.n, budget, blocks, &place.layout, &place.bounce_bytes)) continue;
+                place.speed = cuda_speed_known("", place.n);
+                ends_at(&place, TUTTI_ALL_GATHER, &cuda_sentinel, 1, place.layout.sentinel_bytes);
+                if (place.n > 2)
+                    ends_at(&place, TUTTI_ALL_REDUCE, &cuda_sentinel2, place.n, cuda_phase_bytes(&place.layout));
+            }
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(choices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(rings_are_filled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
