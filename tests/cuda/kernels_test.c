@@ -291,7 +291,7 @@ static void test_slots_change_hands(void **state)
                     {.kind = KIND_ALL_TO_ALL, .protocol = "sentinel", .units = 16, .paint = line_paint_runs}};
                 struct line_spec spec = specs[kind];
                 spec.threads = 64, spec.values = REF_BITS, spec.seed = tutti_random64(&seed);
-                spec.count = PARTS - below(BLOCK_BYTES / 2); /* of bytes: the last block's second half, too */
+                spec.count = PARTS - below(BLOCK_BYTES / 2); /* the last block's second half, too */
                 if (kind == 1) spec.count = n * (PARTS / 2 - 32 - below(BLOCK_BYTES / 2)) / 4;
                 if (kind == 2) spec.count /= 8;
                 line_call_open(&calls[k], &rig, &spec);
@@ -340,8 +340,7 @@ static void test_exceptions(void **state)
     assert_int_equal(count_exceptions(&rig), 2 + 2 * PART / 512);
     /* Of all of all slots. */
     spec.units = SLOT_BYTES / (16 * 64), spec.count = BLOCKS * SLOT_BYTES;
-    line_call_run(&rig, &spec);
-    line_call_run(&rig, &spec);
+    for (int slot = 0; slot < 2; slot++) line_call_run(&rig, &spec);
     assert_int_equal(count_exceptions(&rig), 2 * 2 * BLOCKS * SLOT_BYTES / 512);
     close_rig(&rig);
 }
