@@ -2,13 +2,21 @@
 /* Steps of one launch for calls whose outputs lie in windows, so that this rank knows where they are on the others:
  * kernels store to them, without rings, and nobody moves what has come once more.
  *
- * Moves are `direct`. A broadcast among three and more sends each rank but the root its share, which goes on from there
- * to the others as it comes: the root sends all of it once, the others less.
+ * Moves are `direct`. A broadcast among three and more goes by shares: the root sends each other rank its own, which
+ * goes on from there to the rest as it comes. A large one goes as a chain, all of it from each rank to the next: links
+ * carry more of what goes to one rank alone, but each rank between is a hop.
+ *
  * all_reduce folds shards by tiles, as tiles2 does, and what is folded goes to all at once: that a tile has come from
  * everybody says that everybody has begun, and has no more use for what is written there. */
 #include "backend/cuda.h"
 
-#define MOST_BLOCKS 64 /* of moves: more store no faster, and take SMs from others */
+#define MOST_BLOCKS 64   /* of moves: more store no faster, and take SMs from others, */
+#define CHAIN_BLOCKS 128 /* but where all go to one rank */
+#define LEAST_PIECE 512  /* that a warp moves: a unit for each thread */
+/* Warps share what links carry, so a piece has come when those of all other warps have, and who waits for it is as far
+ * behind. Of what others wait for, no more than this goes at once, if pieces can be so small; with less, the links
+ * would wait for fences. */
+#define MOST_AT_ONCE (2 << 20)
 
 /* ---- moves ---- */
 
@@ -28,14 +36,34 @@ static void send(struct cuda_step *out, uint32_t q, struct cuda_part part, char 
     out->direct.to[q] = to;
 }
 
-/* longest: of all parts of all ranks. */
-static bool end(const struct cuda_place *place, size_t longest, struct cuda_step *out)
+static void end_with(struct cuda_direct_grid grid, struct cuda_step *out)
 {
-    uint32_t most = place->layout.n_blocks < MOST_BLOCKS ? place->layout.n_blocks : MOST_BLOCKS;
-    struct cuda_direct_grid grid = cuda_direct_grid_of(longest, most);
     out->direct.piece_bytes = grid.piece_bytes;
     out->blocks = grid.blocks;
     out->threads = CUDA_DIRECT_THREADS;
+}
+
+static uint32_t blocks_of(const struct cuda_place *place, uint32_t most)
+{
+    return place->layout.n_blocks < most ? place->layout.n_blocks : most;
+}
+
+/* longest: of all parts of all ranks. */
+static bool end(const struct cuda_place *place, size_t longest, struct cuda_step *out)
+{
+    end_with(cuda_direct_grid_of(longest, blocks_of(place, MOST_BLOCKS)), out);
+    return true;
+}
+
+/* peers: to how many a rank stores what they wait for, at most. */
+static bool end_relayed(uint32_t blocks, uint32_t peers, size_t longest, struct cuda_step *out)
+{
+    const uint32_t at_once = blocks * (CUDA_DIRECT_THREADS / 32) * peers;
+    struct cuda_direct_grid grid = cuda_direct_grid_of(longest, blocks);
+    uint32_t most = CUDA_PIECE;
+    while (most > LEAST_PIECE && at_once * most > MOST_AT_ONCE) most /= 2;
+    if (grid.piece_bytes > most) grid = (struct cuda_direct_grid){most, blocks}; /* all warps had more than that */
+    end_with(grid, out);
     return true;
 }
 
@@ -58,11 +86,41 @@ static bool all_to_all(const struct cuda_place *place, const struct tutti_backen
     return end(place, bytes, out);
 }
 
-static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+/* ---- broadcast ---- */
+
+/* The part of their rate at which links carry outputs that do not begin at multiples of 16, which are stored to in
+ * smaller pieces. All ranks know where all of them are. */
+static double aligned(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const bool whole = call->info.kind == TUTTI_ALL_REDUCE || call->info.kind == TUTTI_BROADCAST;
+    uintptr_t places = 16 | (whole ? 0 : cuda_call_bytes(call));
+    for (uint32_t q = 0; q < place->n; q++) places |= (uintptr_t)cuda_place_there(place, call, q, 0);
+    return (double)(places & (0 - places)) / 16;
+}
+
+static double shares_ns(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const struct cuda_speed *s = place->speed;
+    const double gbs = s->direct_gbs * aligned(place, call);
+    return s->direct_ns + (place->n > 2 ? s->hop_ns : 0) + (double)cuda_call_bytes(call) / gbs;
+}
+
+static double chain_ns(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const struct cuda_speed *s = place->speed;
+    const double gbs = s->chain_gbs * aligned(place, call);
+    return s->direct_ns + (place->n - 2) * (double)s->hop_ns + (double)cuda_call_bytes(call) / gbs;
+}
+
+static bool is_chain(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    return place->n > 2 && chain_ns(place, call) < shares_ns(place, call);
+}
+
+static bool shares(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const uint32_t root = (uint32_t)call->info.root, me = place->me, n = place->n;
-    const size_t bytes = cuda_call_bytes(call);
-    begin(out, call->bind.output);
+    const size_t bytes = cuda_call_bytes(call), longest = cuda_shard(bytes, n - 1, 0).bytes;
     out->direct.alike = me != root;
     out->direct.relays = me != root ? 1 + root : 0;
     out->direct.relayed = me == root && n > 2;
@@ -71,7 +129,29 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
         struct cuda_part share = cuda_share(bytes, n, root, me == root ? q : me);
         send(out, q, share, cuda_place_there(place, call, q, share.at));
     }
-    return end(place, cuda_shard(bytes, n - 1, 0).bytes, out);
+    if (n == 2) return end(place, longest, out);
+    return end_relayed(blocks_of(place, MOST_BLOCKS), n - 1, longest, out);
+}
+
+/* The last rank sends nothing, so nobody tells it what has come before the end. */
+static bool chain(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    const uint32_t n = place->n, me = place->me, hop = (me + n - (uint32_t)call->info.root) % n;
+    const size_t bytes = cuda_call_bytes(call);
+    out->direct.alike = 1;
+    if (hop + 1 < n) {
+        const uint32_t next = (me + 1) % n;
+        out->direct.relays = hop > 0 ? 1 + (me + n - 1) % n : 0;
+        out->direct.relayed = hop + 2 < n;
+        send(out, next, (struct cuda_part){0, bytes}, cuda_place_there(place, call, next, 0));
+    }
+    return end_relayed(blocks_of(place, CHAIN_BLOCKS), 1, bytes, out);
+}
+
+static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+{
+    begin(out, call->bind.output);
+    return (is_chain(place, call) ? chain : shares)(place, call, out);
 }
 
 /* ---- all_reduce ---- */
@@ -116,25 +196,16 @@ static bool step(const struct cuda_place *place, const struct tutti_backend_call
     return i == 0 && step_of[call->info.kind](place, call, out);
 }
 
-/* What links carry of outputs that do not begin at multiples of 16, which are stored to in smaller pieces. All ranks
- * know where all of them are. */
-static double rate(const struct cuda_place *place, const struct tutti_backend_call *call)
-{
-    const bool whole = call->info.kind == TUTTI_ALL_REDUCE || call->info.kind == TUTTI_BROADCAST;
-    uintptr_t places = 16 | (whole ? 0 : cuda_call_bytes(call));
-    for (uint32_t q = 0; q < place->n; q++) places |= (uintptr_t)cuda_place_there(place, call, q, 0);
-    return place->speed->direct_gbs * (double)(places & (0 - places)) / 16;
-}
-
 static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     const struct cuda_speed *s = place->speed;
-    const double bytes = (double)cuda_call_bytes(call), others = place->n - 1, gbs = rate(place, call);
+    const double bytes = (double)cuda_call_bytes(call), others = place->n - 1,
+                 gbs = s->direct_gbs * aligned(place, call);
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE: /* half of it by tiles */
         return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / gbs);
-    case TUTTI_BROADCAST: /* a second hop takes a latency and a fence */
-        return s->direct_ns * (place->n > 2 ? 1.4 : 1) + bytes / gbs;
+    case TUTTI_BROADCAST:
+        return (is_chain(place, call) ? chain_ns : shares_ns)(place, call);
     default:
         return s->direct_ns + others * bytes / gbs;
     }

@@ -21,6 +21,8 @@
     X(tile_gbs, 0.1, 1e5, "bytes that a GPU stores to its peers by tiles")                                             \
     X(direct_ns, 1, 1e7, "a call that stores straight to peers' windows, and what spreading results there adds")       \
     X(direct_gbs, 0.1, 1e5, "bytes that a GPU stores straight to its peers")                                           \
+    X(hop_ns, 0, 1e7, "what it adds that a rank sends on what is stored to it")                                        \
+    X(chain_gbs, 0.1, 1e5, "bytes that a GPU stores straight to one peer, if all store to one")                        \
     X(copy_gbs, 0.1, 1e5, "bytes copied within a GPU")                                                                 \
     X(engine_ns, 1, 1e7, "a copy by a copy engine")                                                                    \
     X(engine_gbs, 0.1, 1e5, "its bytes")                                                                               \

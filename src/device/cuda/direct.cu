@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* direct_move_16: each warp by itself moves pieces of parts to where peers want them, of all parts at once, beginning
  * with another peer than its neighbours, so that no peer is stored to by all at a time. It waits for nothing but the
- * peers' coming, and for what it relays; that comes from a rank that relays nothing, so nobody waits for ever. */
+ * peers' coming, and for what it relays: from the same warp of the rank before, and so on back to one that relays
+ * nothing, so nobody waits for ever. */
 #include "direct.cuh"
 #include "units.cuh"
 
