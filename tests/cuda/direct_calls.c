@@ -10,8 +10,9 @@
 enum { EDGE = 64 };                              /* bytes around buffers that nobody may touch */
 enum place { IN, BEFORE, OUT, AFTER, N_PLACES }; /* of a rank's memory */
 
-static const char *const kind_names[N_DIRECT_KINDS] = {"gather",       "gather in place", "all_to_all",
-                                                       "all_to_all_v", "broadcast",       "all_reduce"};
+static const char *const kind_names[N_DIRECT_KINDS] = {"gather",       "gather in place",     "all_to_all",
+                                                       "all_to_all_v", "broadcast by shares", "broadcast as a chain",
+                                                       "all_reduce"};
 
 static uint64_t below(const struct direct_call *call, uint64_t n)
 {
@@ -148,7 +149,7 @@ static void lay_to_all(struct direct_call *call, size_t each)
 }
 
 /* A share for each rank but the root, who passes it on; the last ones may be short, or empty. */
-static size_t lay_broadcast(struct direct_call *call)
+static size_t lay_shares(struct direct_call *call)
 {
     const uint32_t n = call->rig->n, root = call->root;
     const size_t grain = below(call, 2) ? 16 : 1, most = ((call->bytes + n - 2) / (n - 1) + grain - 1) / grain * grain;
@@ -169,6 +170,24 @@ static size_t lay_broadcast(struct direct_call *call)
     return most;
 }
 
+/* Who is `hop` ranks behind the root relays what the one before sends; the last one sends nothing. */
+static size_t lay_chain(struct direct_call *call)
+{
+    const uint32_t n = call->rig->n;
+    for (uint32_t hop = 0; hop < n; hop++) {
+        const uint32_t r = (call->root + hop) % n;
+        struct cuda_direct *x = &call->sides[r].direct;
+        x->in = out_at(call, r);
+        memcpy(want_of(call, r), before_of(call, call->root), call->bytes);
+        if (hop == n - 1) continue;
+        x->alike = (uint32_t)below(call, 2);
+        x->relays = hop > 0 ? 1 + (r + n - 1) % n : 0;
+        x->relayed = hop + 2 < n;
+        send(call, r, (r + 1) % n, (struct cuda_part){0, call->bytes}, 0);
+    }
+    return call->bytes;
+}
+
 /* Grids are those of calls, or whatever all agree on. */
 static void choose_grid(struct direct_call *call, uint64_t longest)
 {
@@ -184,7 +203,7 @@ void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kin
                       uint64_t *seed)
 {
     *call = (struct direct_call){.rig = rig, .kind = kind, .root = root, .seed = seed};
-    call->bytes = kind == DIRECT_BROADCAST ? bytes : rig->n * bytes;
+    call->bytes = direct_is_broadcast(kind) ? bytes : rig->n * bytes;
     call->bare = below(call, 3) == 0;
     const bool aligned = below(call, 2);
     for (uint32_t r = 0; r < rig->n && !aligned; r++) {
@@ -194,7 +213,7 @@ void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kin
     open_buffers(call);
     if (kind == DIRECT_GATHER || kind == DIRECT_GATHER_IN_PLACE) lay_gather(call, bytes);
     if (kind == DIRECT_TO_ALL || kind == DIRECT_TO_ALL_V) lay_to_all(call, bytes);
-    choose_grid(call, kind == DIRECT_BROADCAST ? lay_broadcast(call) : bytes);
+    choose_grid(call, kind == DIRECT_SHARES ? lay_shares(call) : kind == DIRECT_CHAIN ? lay_chain(call) : bytes);
     upload(call);
 }
 

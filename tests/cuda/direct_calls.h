@@ -16,8 +16,9 @@ enum direct_kind {
     DIRECT_GATHER_IN_PLACE,
     DIRECT_TO_ALL,
     DIRECT_TO_ALL_V, /* unequal parts, some of them empty */
-    DIRECT_BROADCAST,
-    DIRECT_REDUCE, /* by tiles */
+    DIRECT_SHARES,   /* a broadcast, of which the root sends each other rank a share that goes on to the rest */
+    DIRECT_CHAIN,    /* a broadcast, all of which goes from each rank to the next */
+    DIRECT_REDUCE,   /* by tiles */
     N_DIRECT_KINDS
 };
 
@@ -50,6 +51,11 @@ struct direct_call {
     struct direct_reduction reduction;
     struct direct_side sides[CUDA_MAX_RANKS];
 };
+
+static inline bool direct_is_broadcast(enum direct_kind kind)
+{
+    return kind == DIRECT_SHARES || kind == DIRECT_CHAIN;
+}
 
 /* A move of parts of so many bytes; of a broadcast, which alone has a root, in all. */
 void direct_call_move(struct direct_call *call, struct rig *rig, enum direct_kind kind, uint32_t root, size_t bytes,

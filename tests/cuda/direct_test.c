@@ -59,10 +59,26 @@ static void test_every_move_and_root(void **state)
         struct rig rig;
         open_ranks(&rig, n);
         for (int kind = 0; kind < DIRECT_REDUCE; kind++) {
-            const size_t tries = !rig_is_slow() ? 2 * TUTTI_ARRAY_LEN(sizes) : kind == DIRECT_BROADCAST ? n : 5;
+            const size_t tries = !rig_is_slow()                                ? 2 * TUTTI_ARRAY_LEN(sizes)
+                                 : direct_is_broadcast((enum direct_kind)kind) ? n
+                                                                               : 5;
             for (uint32_t i = 0; i < tries; i++)
                 move(&rig, (enum direct_kind)kind, i % n, sizes[turn++ % TUTTI_ARRAY_LEN(sizes)]);
         }
+        rig_close(&rig);
+    }
+}
+
+/* Through none, one, and many that relay. */
+static void test_chains_of_every_size(void **state)
+{
+    static const uint32_t numbers[] = {2, 3, 4, 8};
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(numbers); i++) {
+        struct rig rig;
+        open_ranks(&rig, numbers[i]);
+        for (size_t k = 0; k < TUTTI_ARRAY_LEN(sizes); k++)
+            move(&rig, DIRECT_CHAIN, (uint32_t)below(numbers[i]), sizes[k]);
         rig_close(&rig);
     }
 }
@@ -214,7 +230,9 @@ static void test_counts_wrap(void **state)
             struct direct_reduction f = any_sum();
             move(&rig, (enum direct_kind)(c % DIRECT_REDUCE), 0, 9000);
             if (c % 2 == 0) reduce(&rig, &f);
-            if (c % 2 == 1) move(&rig, DIRECT_BROADCAST, (uint32_t)below(4), 3 * CUDA_PIECE * (size_t)c + 20000);
+            if (c % 2 == 1)
+                move(&rig, c % 4 == 1 ? DIRECT_SHARES : DIRECT_CHAIN, (uint32_t)below(4),
+                     3 * CUDA_PIECE * (size_t)c + 20000);
         }
         rig_close(&rig);
     }
@@ -296,19 +314,28 @@ static void test_who_waits_in_vain_says_so(void **state)
     expect_absence(&call, 0);
 }
 
-/* A root that has begun, and then tells nobody what it stores. */
-static void test_relays_wait_for_the_root(void **state)
+/* A rank that has begun, and then tells nobody what it stores: one behind it says so. */
+static void expect_silence(enum direct_kind kind, uint32_t silent, uint32_t behind)
 {
-    (void)state;
     struct direct_call call;
     struct rig rig;
     open_ranks(&rig, 4);
-    direct_call_move(&call, &rig, DIRECT_BROADCAST, (uint32_t)below(4), 50000, &seed);
-    call.sides[call.root].direct.relayed = 0;
-    launch_for_report(&call, (call.root + 1 + (uint32_t)below(3)) % rig.n, rig.n);
-    expect_report(&rig, call.root);
+    direct_call_move(&call, &rig, kind, (uint32_t)below(4), 50000, &seed);
+    silent = (call.root + silent) % rig.n;
+    assert_int_equal(call.sides[silent].direct.relayed, 1);
+    call.sides[silent].direct.relayed = 0;
+    launch_for_report(&call, (silent + behind) % rig.n, rig.n);
+    expect_report(&rig, silent);
     direct_call_close(&call);
     rig_close(&rig);
+}
+
+static void test_relays_wait_for_who_is_before_them(void **state)
+{
+    (void)state;
+    expect_silence(DIRECT_SHARES, 0, 1 + (uint32_t)below(3));
+    expect_silence(DIRECT_CHAIN, 0, 1);
+    expect_silence(DIRECT_CHAIN, 1, 1);
 }
 
 static void test_the_host_stops_all(void **state)
@@ -337,6 +364,7 @@ int main(void)
     seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_move_and_root),
+        cmocka_unit_test(test_chains_of_every_size),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_every_type_and_operation),
         cmocka_unit_test(test_fingerprints),
@@ -344,7 +372,7 @@ int main(void)
         cmocka_unit_test(test_counts_wrap),
         cmocka_unit_test(test_nobody_ends_before_all_have_come),
         cmocka_unit_test(test_who_waits_in_vain_says_so),
-        cmocka_unit_test(test_relays_wait_for_the_root),
+        cmocka_unit_test(test_relays_wait_for_who_is_before_them),
         cmocka_unit_test(test_the_host_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
