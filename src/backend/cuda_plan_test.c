@@ -44,7 +44,7 @@ struct trial {
     enum tutti_kind kind;
     enum tutti_dtype dtype;
     enum tutti_op op;
-    bool in_place, v, windows, late;
+    bool in_place, v, windows, late, chains;
     size_t count;
     unsigned char factor[16];
 };
@@ -228,30 +228,54 @@ static void exchange(const struct trial *t)
         if (ranks[me].step.exchange.spreads) spread(t, me);
 }
 
-/* Parts that go straight to where they are to be: in any order, so nothing may lie on what another part is read from.
- */
+/* Broadcasts that went on from a rank that relays nothing, and from others. */
+static uint64_t n_shares, n_chains;
+
+/* Where what rank p sends q lies before the call: there, or, if it relays, with who first sends it. */
+static const char *sent_straight(const struct trial *t, uint32_t p, uint32_t q)
+{
+    for (uint32_t hops = 0; hops < t->n; hops++) {
+        const struct cuda_direct *d = &ranks[p].step.direct;
+        const struct cuda_part part = d->send[q];
+        if (!d->relays) return d->in + part.at;
+        const uint32_t source = d->relays - 1;
+        const struct cuda_direct *before = &ranks[source].step.direct;
+        if (source == p || source >= t->n || !before->relayed || !before->to[p] || before->send[p].bytes != part.bytes)
+            complain(t, "it relays what nobody tells it of", p);
+        if (before->to[p] != d->in + part.at) complain(t, "it relays something else", p);
+        *(before->relays ? &n_chains : &n_shares) += 1;
+        q = p, p = source;
+    }
+    complain(t, "ranks relay in a circle", p);
+    return NULL;
+}
+
+static void check_direct_grid(const struct trial *t, uint32_t p)
+{
+    const struct cuda_step *s = &ranks[p].step, *first = &ranks[0].step;
+    if (s->blocks != first->blocks || s->threads != CUDA_DIRECT_THREADS || s->blocks > ranks[p].place.layout.n_blocks)
+        complain(t, "grids differ", p);
+    if (s->direct.piece_bytes != first->direct.piece_bytes) complain(t, "pieces differ", p);
+    if (s->direct.piece_bytes % 512 || s->direct.piece_bytes > CUDA_PIECE) complain(t, "no such pieces", p);
+}
+
+/* Parts that go straight to where they are to be: in any order, so nothing may lie on what another part is read from,
+ * but from whom it is relayed. */
 static void direct(const struct trial *t)
 {
     static unsigned char sent[N][N][ROOM];
-    const struct cuda_step *first = &ranks[0].step;
-    const struct cuda_direct_grid most = cuda_direct_grid_of(ROOM, ranks[0].place.layout.n_blocks);
     for (uint32_t p = 0; p < t->n; p++) {
         const struct cuda_step *s = &ranks[p].step;
-        if (s->blocks != first->blocks || s->threads != CUDA_DIRECT_THREADS || s->blocks > most.blocks ||
-            s->direct.piece_bytes != first->direct.piece_bytes || s->direct.piece_bytes > CUDA_PIECE)
-            complain(t, "grids differ", p);
+        check_direct_grid(t, p);
         for (uint32_t q = 0; q < t->n; q++) {
             const struct cuda_part part = s->direct.send[q];
-            const struct cuda_direct *source = s->direct.relays ? &ranks[s->direct.relays - 1].step.direct : &s->direct;
-            const struct cuda_part from = s->direct.relays ? source->send[p] : part;
             if (!s->direct.to[q] || part.bytes == 0) continue;
-            if (s->blocks == 0 || from.bytes != part.bytes) complain(t, "a part of another length", p);
-            if (s->direct.relays && (!source->relayed || source->relays || source->to[p] != s->direct.in + part.at))
-                complain(t, "it relays something else", p);
-            memcpy(sent[p][q], source->in + from.at, part.bytes);
-            for (uint32_t r = 0; r < t->n && !s->direct.relays; r++) {
+            if (s->blocks == 0) complain(t, "nobody sends it", p);
+            memcpy(sent[p][q], sent_straight(t, p, q), part.bytes);
+            for (uint32_t r = 0; r < t->n; r++) {
                 const struct cuda_direct *other = &ranks[r].step.direct;
-                if (other->to[p] && overlap(other->to[p], other->send[p].bytes, s->direct.in + part.at, part.bytes))
+                if (r + 1 == s->direct.relays || !other->to[p]) continue;
+                if (overlap(other->to[p], other->send[p].bytes, s->direct.in + part.at, part.bytes))
                     complain(t, "it is stored to what is not yet sent", p);
             }
         }
@@ -506,6 +530,16 @@ static void fill_input(const struct trial *t, uint32_t me)
         ref_fill(t->dtype, REF_BITS, seed + me, input_of(&ranks[me]), most);
 }
 
+/* What is known of GPUs, but for whether broadcasts go as chains. */
+static const struct cuda_speed *speed_of(const struct trial *t)
+{
+    static struct cuda_speed speed;
+    speed = *cuda_speed_known("", t->n);
+    speed.hop_ns = 0;
+    speed.chain_gbs = t->chains ? 2 * speed.direct_gbs : speed.direct_gbs / 2;
+    return &speed;
+}
+
 static void prepare(const struct trial *t)
 {
     draw_matrix(t);
@@ -522,11 +556,8 @@ static void prepare(const struct trial *t)
         if (reduces(t) && t->op == TUTTI_AVG)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
-        r->place = (struct cuda_place){.n = t->n,
-                                       .me = me,
-                                       .speed = cuda_speed_known("", t->n),
-                                       .bounce_bytes = BOUNCE,
-                                       .bounce = (char *)r->bounce};
+        r->place = (struct cuda_place){
+            .n = t->n, .me = me, .speed = speed_of(t), .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
         memset(r->place.has, true, sizeof(r->place.has));
         assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
         if (t->windows) r->place.own = (char *)r->out;
@@ -604,6 +635,7 @@ static void draw_trial(struct trial *t, uint32_t n, enum tutti_kind kind, bool v
     t->in_place = below(2) && !(v && kind == TUTTI_ALL_TO_ALL);
     t->windows = !v && below(2);
     t->late = below(2);
+    t->chains = below(2);
     t->count = draw_count(n, tutti_kind_blocks(kind, n), ref_bytes(t->dtype));
     if (t->op == TUTTI_PREMUL_SUM) tutti_factor_encode(t->dtype, 2, t->factor);
 }
@@ -623,6 +655,7 @@ static void all_kinds(void **state)
     for (size_t m = 0; m < cuda_n_methods; m++) {
         if (n_run[m] == 0) fail_msg("%s was never tried", cuda_methods[m]->name);
     }
+    assert_true(n_shares > 0 && n_chains > 0);
 }
 
 static void v_forms(void **state)

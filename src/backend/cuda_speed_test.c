@@ -63,6 +63,7 @@ static void a_named_file_counts(void **state)
     file_write(path, "# measured\ntiles_ns 4321.5\nblocks 64\n");
     assert_int_equal(cuda_speed_load(path, "NVIDIA H200", 4, &speed), TUTTI_OK);
     assert_true(speed.tiles_ns == 4321.5f && speed.blocks == 64 && speed.lines_ns == known.lines_ns);
+    assert_true(speed.hop_ns == known.hop_ns && speed.chain_gbs == known.chain_gbs); /* which no file has */
     assert_int_equal(tutti_device_tuning_check(path), TUTTI_OK);
     assert_int_equal(tutti_device_tuning_check("auto"), TUTTI_OK);
     assert_int_equal(tutti_device_tuning_check("off"), TUTTI_OK);
