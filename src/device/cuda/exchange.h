@@ -142,8 +142,9 @@ struct cuda_exchange {
  * at a rank before its stream has come to the call, and no rank's call ends before all that others store there has
  * come. What one rank sends may not lie where others store, but where `relays` says so: that all of it is stored by one
  * rank in this call, whose part it is (of equal length, beginning at `in` + at), and goes on piece by piece as it
- * comes. All ranks launch the same grid of blocks of CUDA_DIRECT_THREADS threads, at most n_blocks; any alignment. Of
- * each part warp w of block b moves the pieces b * warps + w, and so on by as many as there are warps in the grid. */
+ * comes; that rank may relay it, too, but not in a circle. All ranks launch the same grid of blocks of
+ * CUDA_DIRECT_THREADS threads, at most n_blocks; any alignment. Of each part warp w of block b moves the pieces b *
+ * warps + w, and so on by as many as there are warps in the grid. */
 struct cuda_direct {
     struct cuda_call call;
     const char *in;
