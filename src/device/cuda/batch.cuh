@@ -44,8 +44,6 @@ struct cuda_segment_parts {
     const char *in;
     char *out;
     uint64_t bytes, unit_at;
-    uint32_t units;
-    bool alike;
 
     __device__ __forceinline__ struct cuda_part to(uint32_t q) const
     {
@@ -56,27 +54,15 @@ struct cuda_segment_parts {
         return cuda_part{batch.receives_each ? q * bytes : 0, batch.receives >> q & 1 ? bytes : 0};
     }
     __device__ __forceinline__ uint64_t at(uint32_t) const { return unit_at; }
+    __device__ __forceinline__ uint64_t result_bytes() const { return bytes; }
 };
-CUDA_DEVICE struct cuda_segment_parts cuda_parts_at(const struct cuda_batch &batch,
-                                                    const struct cuda_place_of_unit &place)
-{
-    const bool alike = !batch.sends_each && batch.sends == (1u << batch.call.n) - 1;
-    return cuda_segment_parts{batch.call, batch, place.in, place.out, place.bytes, place.at, batch.units, alike};
-}
 
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
-CUDA_DEVICE bool cuda_batch_receive(const struct cuda_segment_parts &x, struct cuda_turn *turn, uint32_t u,
-                                    cuda_words own)
-{
-    if constexpr (R::moves) {
-        return cuda_move_unit<Wire, 0, MOST, CHUNK, false>(x, turn, u);
-    } else {
-        cuda_words result;
-        bool any;
-        if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, false>(x, turn, u, own, &any, &result)) return false;
-        if (any) cuda_give_unit<false>(x.out + x.unit_at, result, x.bytes - x.unit_at);
-        return true;
-    }
+/* Of a unit, by itself: `slot` alone is of its place in the batch. */
+template <typename Wire, typename R, uint32_t MOST>
+CUDA_DEVICE struct cuda_ways<MOST> cuda_batch_ways(const struct cuda_batch &batch, uint32_t u) {
+    const struct cuda_place_of_unit place = cuda_find_unit(batch, u);
+    const struct cuda_segment_parts parts = {batch.call, batch, place.in, place.out, place.bytes, place.at};
+    return cuda_ways_find<Wire, R, 0, MOST>(parts, u);
 }
 
 /* The body of the kernels. Parameters are there before what is ahead in the stream is over: the only unit, as a rule,
@@ -84,24 +70,25 @@ CUDA_DEVICE bool cuda_batch_receive(const struct cuda_segment_parts &x, struct c
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
 CUDA_DEVICE void cuda_run_batch(const struct cuda_batch &batch)
 {
-    const struct cuda_place_of_unit only = cuda_find_unit(batch, 0);
-    const struct cuda_place_of_unit some = {nullptr, nullptr, 1, 0}; /* no block is without a unit */
-    const struct cuda_segment_parts block = cuda_parts_at(batch, some);
+    const bool alike = !batch.sends_each && batch.sends == (1u << batch.call.n) - 1;
+    const struct cuda_segment_parts block = {batch.call, batch, nullptr, nullptr, 1, 0}; /* none is without a unit */
+    struct cuda_ways<MOST> first = cuda_batch_ways<Wire, R, MOST>(batch, 0);
+    struct cuda_audience audience = cuda_audience_of<MOST>(block, 0);
     cuda_words own = {0, 0, 0, 0};
-    cuda_follow_launch();
-    struct cuda_turn turn = cuda_turn_begin(batch.call);
+    cuda_ways_settle<R>(&first);
+    struct cuda_turn turn = cuda_turn_begin(batch.call, &audience);
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_unit(batch, u);
-        cuda_send_unit<Wire, R, MOST, CHUNK, false>(cuda_parts_at(batch, place), &turn, u, &own);
+        const struct cuda_ways<MOST> ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
+        cuda_send_unit<Wire, R, MOST, CHUNK, false>(batch.call, ways, alike, &turn, 0, &own);
     }
-    cuda_turn_tell(block, turn, 0);
+    cuda_turn_tell(turn, audience);
     if (turn.failed) return;
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_place_of_unit place = u == 0 ? only : cuda_find_unit(batch, u);
-        if (!cuda_batch_receive<Wire, R, MOST, CHUNK>(cuda_parts_at(batch, place), &turn, u, own)) return;
+        const struct cuda_ways<MOST> ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
+        if (!cuda_receive_unit<Wire, R, MOST, CHUNK, false>(batch.call, ways, batch.units, &turn, 0, own)) return;
     }
     if (batch.end < batch.first[CUDA_SEGMENTS]) return;
-    cuda_turn_count<MOST>(block, turn, 0);
+    cuda_turn_count(batch.call, turn, audience);
     cuda_turn_end(batch.call, turn);
 }
 

@@ -259,21 +259,29 @@ static inline struct cuda_direct_grid cuda_direct_grid_of(uint64_t bytes, uint32
     return grid;
 }
 
-/* The row of rank q in the scratch of `owner`, where it has one of all but the owner. */
+/* The row of rank q in the scratch of `owner`, where it has one of all but the owner; and back. */
 CUDA_BOTH static inline uint32_t cuda_row(uint32_t owner, uint32_t q)
 {
     return q > owner ? q - 1 : q;
 }
 
+CUDA_BOTH static inline uint32_t cuda_rank_of(uint32_t owner, uint32_t row)
+{
+    return row < owner ? row : row + 1;
+}
+
 /* The last thing to do to the parameter of `lines` and `sentinel`: `whole` is how many units of every part are 16 bytes
- * at a multiple of 16 (all: UINT32_MAX), `alike` whether all are sent the same bytes. */
+ * at a multiple of 16 (all: UINT32_MAX), `alike` whether all others are sent the same bytes, and the own part, if there
+ * is one, is the same. */
 static inline void cuda_exchange_seal(struct cuda_exchange *x)
 {
     uint64_t places = (uint64_t)(uintptr_t)x->in | (uint64_t)(uintptr_t)x->out, least = UINT32_MAX;
-    x->alike = 1;
+    const struct cuda_part sent = x->send[x->call.me == 0 ? x->call.n - 1 : 0];
+    x->alike = x->call.n > 1;
     for (uint32_t q = 0; q < x->call.n; q++) {
         const struct cuda_part parts[2] = {x->send[q], x->recv[q]};
-        if (parts[0].at != x->send[0].at || parts[0].bytes != x->send[0].bytes) x->alike = 0;
+        const bool same = parts[0].at == sent.at && parts[0].bytes == sent.bytes;
+        if (!same && (q != x->call.me || parts[0].bytes > 0)) x->alike = 0;
         for (uint32_t k = 0; k < 2; k++) {
             if (parts[k].bytes > 0) places |= parts[k].at;
             if (parts[k].bytes % 16 && parts[k].bytes / 16 < least) least = parts[k].bytes / 16;

@@ -31,6 +31,8 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 #define CUDA_DEVICE static __device__ __forceinline__
 #define CUDA_COLD static __device__ __noinline__ /* what rarely runs, out of the way */
 #define CUDA_UNROLL _Pragma("unroll")
+#define CUDA_PRAGMA(text) _Pragma(#text)
+#define CUDA_UNROLL_BY(n) CUDA_PRAGMA(unroll n) /* 1: not at all */
 #define CUDA_CONSTANT static __device__ const
 /* CUDA_KERNEL(name, struct cuda_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
  * its launches of at most 512 threads a block; CUDA_KERNEL(name, struct cuda_exchange, x, 512, 2): and registers for
@@ -76,6 +78,21 @@ CUDA_DEVICE uint64_t cuda_clock_ns(void)
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
+}
+
+/* ---- order of what has no effects ---- */
+/* What a value is made of is looked up here, and not where the value is used. */
+CUDA_DEVICE void cuda_settle(uint32_t *v)
+{
+    asm volatile("" : "+r"(*v));
+}
+CUDA_DEVICE void cuda_settle(uint64_t *v)
+{
+    asm volatile("" : "+l"(*v));
+}
+template <typename T> CUDA_DEVICE void cuda_settle(T **v)
+{
+    asm volatile("" : "+l"(*v));
 }
 
 /* ---- loops that wait ---- */
@@ -295,6 +312,10 @@ CUDA_DEVICE void cuda_launch_next(void)
 }
 
 /* ---- numbers ---- */
+CUDA_DEVICE uint32_t cuda_greatest(uint32_t a, uint32_t b)
+{
+    return max(a, b);
+}
 /* The lowest bit that is set: one is. */
 CUDA_DEVICE uint32_t cuda_lowest(uint32_t bits)
 {

@@ -6,10 +6,10 @@
  * and takes what peers have put into its own. It waits for no other thread of its block. As units belong to threads, a
  * buffer may be input and output: what a thread overwrites, it alone has read.
  *
- * Parts: the parts of an exchange, a struct with call, in, out, units, alike, to(q), from(q), and at(u): how far from
- * the beginning of each part this thread's unit u is. MOST: the most ranks.
- * CHUNK: of how many of them things are in flight at once; divides MOST. WHOLE: for units below `whole`, which need no
- * questions about addresses and ends. PHASE: of the slots. */
+ * Parts: the parts of an exchange, a struct with call, in, out, to(q), from(q), result_bytes(), and at(u): how far from
+ * the beginning of each part this thread's unit u is. MOST: the most ranks. CHUNK: of how many of them things are in
+ * flight at once; divides MOST. WHOLE: for units below `whole`, which need no questions about addresses and ends.
+ * PHASE: of the slots. */
 
 #include "reduce.cuh"
 #include "units.cuh"
@@ -28,11 +28,11 @@ struct cuda_exchange_parts {
     const char *in;
     char *out;
     uint32_t units;
-    bool alike;
 
     __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return x.send[q]; }
     __device__ __forceinline__ struct cuda_part from(uint32_t q) const { return x.recv[q]; }
     __device__ __forceinline__ uint64_t at(uint32_t u) const { return cuda_unit_at(units, u); }
+    __device__ __forceinline__ uint64_t result_bytes() const { return x.result_bytes; }
 };
 
 /* Whether all units of this warp are below `whole`; the last thread's last one is the greatest. */
@@ -55,170 +55,268 @@ template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call 
         return call.scales ? cuda_scale_unit<R>(call, unit) : unit;
 }
 
-/* The own part of a move, unless it is there already. */
-template <bool WHOLE, typename Parts> CUDA_DEVICE void cuda_keep_own(const Parts &x, uint64_t at, cuda_words unit)
+/* The i-th other rank to send to: each rank begins with another, so that they do not all push at one at a time. */
+CUDA_DEVICE uint32_t cuda_nth(const struct cuda_call &call, uint32_t i)
 {
-    const struct cuda_part part = x.from(x.call.me);
-    if (at >= part.bytes || x.in + x.to(x.call.me).at == x.out + part.at) return;
-    cuda_give_unit<WHOLE>(x.out + part.at + at, unit, part.bytes - at);
-}
-
-/* A unit to rank q, if this thread has `any`; by whole warps. `slot`: from a rank's scratch to the place. */
-template <typename Wire, typename R>
-CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, uint64_t slot, bool any, cuda_words unit,
-                               uint32_t flag)
-{
-    if constexpr (Wire::excepts) {
-        unit = cuda_scaled<R>(call, unit);
-        Wire::except(call.base[q] + Wire::exceptions(call, slot), any, unit, flag);
-        if (any) Wire::put(call.base[q] + slot, unit, flag);
-    } else if (any) {
-        Wire::put(call.base[q] + slot, Wire::proper(cuda_scaled<R>(call, unit)), flag);
-    }
-}
-
-/* The i-th rank to send to, of n: each rank begins with another, so that they do not all push at one at a time. */
-template <uint32_t MOST> CUDA_DEVICE uint32_t cuda_nth(const struct cuda_call &call, uint32_t i)
-{
-    if constexpr (MOST == 2) return i;
     const uint32_t q = call.me + 1 + i;
     return q < call.n ? q : q - call.n;
 }
 
-/* Unit u of all parts to those who get it; of a reduction's own part to *own. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
-CUDA_DEVICE void cuda_send_unit(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words *own)
+/* Where a thread's units go to and come from, as far as it is known before its turn is: found while what is ahead in
+ * the stream comes to its end. A launch's parameters are in no cache at first, and looking them up for one peer after
+ * another took a third of a small call. Of units further on bytes, and slots, are that much further on. */
+template <uint32_t MOST> struct cuda_ways {
+    const char *in[MOST]; /* for the i-th other rank: the first unit, */
+    char *to[MOST];       /* its slot there in even turns, */
+    uint32_t sent[MOST];  /* and how many bytes there are from that unit on */
+    char *out[MOST];      /* from the rank of row r, likewise; of moves */
+    uint32_t came[MOST];
+    const char *own;         /* the own part, */
+    char *result;            /* and where it, or what is folded, goes, */
+    uint32_t kept, left;     /* and how many bytes of each there are: moves keep none that are there already */
+    struct cuda_inbox inbox; /* in even turns, */
+    uint64_t odd;            /* and how far it is from there to odd ones */
+};
+
+/* Of many ranks they are found in a loop, and lie in memory. */
+template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &call, uint32_t i)
 {
-    const uint32_t me = x.call.me;
-    const uint64_t at = x.at(u);
-    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
+    return MOST <= 8 || i < call.n;
+}
+
+/* Of `part`, from `at` on: what travels by lines and sentinels is not long. */
+CUDA_DEVICE uint32_t cuda_left(struct cuda_part part, uint64_t at)
+{
+    return at < part.bytes ? (uint32_t)(part.bytes - at) : 0;
+}
+
+template <typename Wire, typename R, uint32_t PHASE, uint32_t MOST, typename Parts>
+CUDA_DEVICE struct cuda_ways<MOST> cuda_ways_find(const Parts &x, uint32_t u) {
+    const struct cuda_call &call = x.call;
+    const uint64_t at = x.at(u), slot = Wire::slot(call, PHASE, 0) + Wire::place(u), stride = cuda_stride<Wire>(call);
+    struct cuda_ways<MOST> ways;
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t i = 0; i + 1 < MOST && cuda_is_way<MOST>(call, i + 1); i++) {
+        const uint32_t q = cuda_nth(call, i);
+        ways.in[i] = x.in + x.to(q).at + at;
+        ways.to[i] = call.base[q] + slot + cuda_row(q, call.me) * stride;
+        ways.sent[i] = i + 1 < call.n ? cuda_left(x.to(q), at) : 0;
+    }
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t r = 0; r + 1 < MOST && cuda_is_way<MOST>(call, r + 1); r++) {
+        const struct cuda_part part = x.from(cuda_rank_of(call.me, r));
+        ways.out[r] = x.out + part.at + at;
+        ways.came[r] = r + 1 < call.n ? cuda_left(part, at) : 0;
+    }
+    ways.own = x.in + x.to(call.me).at + at;
+    ways.result = x.out + x.from(call.me).at + at;
+    ways.kept = R::moves && ways.own == ways.result ? 0 : cuda_left(x.from(call.me), at);
+    ways.left = cuda_left(cuda_part{0, x.result_bytes()}, at);
+    ways.inbox = {call.base[call.me] + slot, stride, nullptr};
+    if constexpr (Wire::excepts) ways.inbox.exceptions = call.base[call.me] + Wire::exceptions(call, slot);
+    ways.odd = Wire::slot(call, PHASE, 1) - Wire::slot(call, PHASE, 0);
+    return ways;
+}
+
+/* Here and now, and not where they are used. */
+template <typename R, uint32_t MOST>
+CUDA_DEVICE void cuda_ways_settle(struct cuda_ways<MOST> *ways)
+{
+    if constexpr (MOST <= 8) {
+        CUDA_UNROLL
+        for (uint32_t i = 0; i + 1 < MOST; i++) {
+            cuda_settle(&ways->in[i]);
+            cuda_settle(&ways->to[i]);
+            cuda_settle(&ways->sent[i]);
+            if constexpr (R::moves) cuda_settle(&ways->out[i]);
+            cuda_settle(&ways->came[i]);
+        }
+    }
+    cuda_settle(&ways->own);
+    cuda_settle(&ways->result);
+    cuda_settle(&ways->kept);
+    cuda_settle(&ways->inbox.slot);
+    cuda_settle(&ways->odd);
+}
+
+/* Bytes from the first unit to unit u: in buffers, */
+CUDA_DEVICE uint32_t cuda_unit_on(uint32_t u)
+{
+    return 16 * u * cuda_threads();
+}
+
+/* and from its slot in even turns to its slot in this one. */
+template <typename Wire, uint32_t MOST>
+CUDA_DEVICE uint64_t cuda_slot_on(const struct cuda_ways<MOST> &ways, const struct cuda_turn &turn, uint32_t u)
+{
+    return (turn.count % 2 ? ways.odd : 0) + (Wire::place(u) - Wire::place(0));
+}
+
+/* A unit to rank q, if this thread has `any`; by whole warps. */
+template <typename Wire, typename R>
+CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, char *slot, bool any, cuda_words unit,
+                               uint32_t flag)
+{
+    unit = cuda_scaled<R>(call, unit);
+    if constexpr (Wire::excepts)
+        Wire::except(call.base[q] + Wire::exceptions(call, slot - call.base[q]), any, unit, flag);
+    if (any) Wire::put(slot, Wire::proper(unit), flag);
+}
+
+/* Unit u of all parts to those who get it; the own part to its place, or of a reduction to *own, unless that is NULL.
+ * `alike`: all parts are the same. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
+CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways, bool alike,
+                                struct cuda_turn *turn, uint32_t u, cuda_words *own)
+{
+    const uint32_t on = cuda_unit_on(u);
+    cuda_words kept = {0, 0, 0, 0};
+    if (!alike && on < ways.kept && (R::moves || own)) kept = cuda_take_unit<WHOLE>(ways.own + on, ways.kept - on);
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t first = 0; first + 1 < MOST && first + 1 < call.n; first += CHUNK) {
         cuda_words units[CHUNK];
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = cuda_nth<MOST>(x.call, first + k);
+            const uint32_t i = first + k;
             units[k] = cuda_words{0, 0, 0, 0};
-            if ((k == 0 || !x.alike) && first + k < x.call.n && at < x.to(q).bytes)
-                units[k] = cuda_take_unit<WHOLE>(x.in + x.to(q).at + at, x.to(q).bytes - at);
+            if ((k == 0 || !alike) && i + 1 < MOST && cuda_is_way<MOST>(call, i + 1) && on < ways.sent[i])
+                units[k] = cuda_take_unit<WHOLE>(ways.in[i] + on, ways.sent[i] - on);
         }
-        if (!cuda_turn_pay(x.call, turn)) return;
-        const uint64_t slot = Wire::slot(x.call, 0, turn->count) + Wire::place(u), stride = cuda_stride<Wire>(x.call);
+        if (!cuda_turn_pay(call, turn)) return;
+        const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            if (first + k >= x.call.n) continue;
-            const uint32_t q = cuda_nth<MOST>(x.call, first + k);
-            const bool any = at < x.to(q).bytes;
-            const cuda_words unit = x.alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
-            if (q != me)
-                cuda_put_unit<Wire, R>(x.call, q, slot + cuda_row(q, me) * stride, any, unit, cuda_turn_flag(*turn));
-            else if (!any)
-                continue;
-            else if constexpr (R::moves)
-                cuda_keep_own<WHOLE>(x, at, unit);
-            else
-                *own = unit;
+            const uint32_t i = first + k;
+            if (i + 1 >= MOST || !cuda_is_way<MOST>(call, i + 1)) continue;
+            const cuda_words unit = alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
+            cuda_put_unit<Wire, R>(call, cuda_nth(call, i), ways.to[i] + slot, on < ways.sent[i], unit,
+                                   cuda_turn_flag(*turn));
         }
+        if (alike) kept = units[0];
     }
+    if (R::moves && on < ways.kept) cuda_give_unit<WHOLE>(ways.result + on, kept, ways.kept - on);
+    if (!R::moves && own) *own = kept;
 }
 
-/* Where this thread finds unit u. */
-template <typename Wire, uint32_t PHASE>
-CUDA_DEVICE struct cuda_inbox cuda_inbox_of(const struct cuda_call &call, const struct cuda_turn &turn, uint32_t u)
+/* Looks at what came in CHUNK rows from `first` on until it is there. It looks at all at once, wanted or not: a look
+ * that waits for the outcome of another costs as much as half the way to a peer. False: the call has failed. */
+template <typename Wire, uint32_t MOST, uint32_t CHUNK>
+CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
+                                  struct cuda_turn *turn, uint32_t first, uint32_t u, typename Wire::seen *seen)
 {
-    const uint64_t slot = Wire::slot(call, PHASE, turn.count);
-    struct cuda_inbox inbox = {call.base[call.me] + slot + Wire::place(u), cuda_stride<Wire>(call), nullptr, call.me};
-    if constexpr (Wire::excepts) inbox.exceptions = call.base[call.me] + Wire::exceptions(call, slot + Wire::place(u));
-    return inbox;
-}
-
-/* Looks at what CHUNK sources from rank `first` on have sent until it is there. False: the call has failed. */
-template <typename Wire, uint32_t CHUNK, typename Parts>
-CUDA_DEVICE bool cuda_await_units(const Parts &x, struct cuda_turn *turn, uint32_t first, uint64_t at,
-                                  struct cuda_inbox inbox, typename Wire::seen *seen)
-{
-    const uint32_t flag = cuda_turn_flag(*turn);
+    const uint32_t flag = cuda_turn_flag(*turn), on = cuda_unit_on(u);
+    const struct cuda_inbox inbox = cuda_inbox_on(ways.inbox, cuda_slot_on<Wire>(ways, *turn, u));
     for (;;) {
         uint32_t missing = CUDA_MAX_RANKS;
         CUDA_UNROLL
-        for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
-            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes) seen[k] = Wire::look(inbox, q);
-        }
+        for (uint32_t k = 0; k < CHUNK; k++)
+            if (first + k + 1 < MOST) seen[k] = Wire::look(inbox, first + k + 1 < call.n ? first + k : first);
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
-            if (q < x.call.n && q != x.call.me && at < x.from(q).bytes && !Wire::there(seen[k], flag)) missing = q;
+            const uint32_t r = first + k;
+            if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
+            if (on < ways.came[r] && !Wire::there(seen[k], flag)) missing = r;
         }
         if (missing == CUDA_MAX_RANKS) return true;
-        if (!cuda_go_on(&turn->waiter, x.call, missing)) return false;
+        if (!cuda_go_on(&turn->waiter, call, cuda_rank_of(call.me, missing))) return false;
     }
 }
 
 /* Unit u of what others sent, to its place. */
-template <typename Wire, uint32_t PHASE, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
-CUDA_DEVICE bool cuda_move_unit(const Parts &x, struct cuda_turn *turn, uint32_t u)
+template <typename Wire, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
+CUDA_DEVICE bool cuda_move_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
+                                struct cuda_turn *turn, uint32_t u)
 {
-    const uint64_t at = x.at(u);
-    const struct cuda_inbox inbox = cuda_inbox_of<Wire, PHASE>(x.call, *turn, u);
-    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
+    const uint32_t on = cuda_unit_on(u);
+    const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t first = 0; first + 1 < MOST && first + 1 < call.n; first += CHUNK) {
         typename Wire::seen seen[CHUNK];
-        if (!cuda_await_units<Wire, CHUNK>(x, turn, first, at, inbox, seen)) return false;
+        if (!cuda_await_units<Wire, MOST, CHUNK>(call, ways, turn, first, u, seen)) return false;
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
-            if (q >= x.call.n || q == x.call.me || at >= x.from(q).bytes) continue;
-            cuda_give_unit<WHOLE>(x.out + x.from(q).at + at, Wire::unit(seen[k]), x.from(q).bytes - at);
-            Wire::empty(inbox.from(q));
+            const uint32_t r = first + k;
+            if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1) || on >= ways.came[r]) continue;
+            cuda_give_unit<WHOLE>(ways.out[r] + on, Wire::unit(seen[k]), ways.came[r] - on);
+            Wire::empty(ways.inbox.row(r) + slot);
         }
     }
     return true;
 }
 
-/* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold.
- * `kept` is the own unit where there is one a thread; of several it is loaded again, while others are waited for. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Parts>
-CUDA_DEVICE bool cuda_fold_unit_of(const Parts &x, struct cuda_turn *turn, uint32_t u, cuda_words kept, bool *any,
-                                   cuda_words *result)
-{
-    const uint32_t me = x.call.me;
-    const uint64_t at = x.at(u);
-    const struct cuda_inbox inbox = cuda_inbox_of<Wire, 0>(x.call, *turn, u);
+/* What is folded of a unit, so far. */
+template <typename R> struct cuda_sum {
     typename R::total total;
-    cuda_words own = kept;
-    if (x.units > 1 && at < x.from(me).bytes)
-        own = cuda_take_unit<WHOLE>(x.in + x.to(me).at + at, x.from(me).bytes - at);
-    *any = false;
-    for (uint32_t first = 0; first < MOST && first < x.call.n; first += CHUNK) {
+    bool any;
+
+    __device__ __forceinline__ void add(const struct cuda_call &call, cuda_words unit)
+    {
+        if (any)
+            R::next(&total, unit, call.op);
+        else
+            R::first(&total, unit);
+        any = true;
+    }
+};
+
+/* Out of the way, as few calls divide. */
+template <typename R> CUDA_COLD cuda_words cuda_quotient(typename R::total total, uint32_t divisor)
+{
+    return R::result(total, divisor);
+}
+
+/* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
+CUDA_DEVICE bool cuda_fold_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
+                                struct cuda_turn *turn, uint32_t u, cuda_words own, bool *any, cuda_words *result)
+{
+    const uint32_t on = cuda_unit_on(u);
+    const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
+    const bool keeps = on < ways.kept;
+    struct cuda_sum<R> sum;
+    sum.any = false;
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t first = 0; first + 1 < MOST && first + 1 < call.n; first += CHUNK) {
         typename Wire::seen seen[CHUNK];
-        if (!cuda_await_units<Wire, CHUNK>(x, turn, first, at, inbox, seen)) return false;
+        if (!cuda_await_units<Wire, MOST, CHUNK>(call, ways, turn, first, u, seen)) return false;
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
-            const uint32_t q = first + k;
-            if (q >= x.call.n || at >= x.from(q).bytes) continue;
-            const cuda_words unit = q == me ? cuda_scaled<R>(x.call, own) : Wire::unit(seen[k]);
-            if (*any)
-                R::next(&total, unit, x.call.op);
-            else
-                R::first(&total, unit);
-            *any = true;
-            if (q != me) Wire::empty(inbox.from(q));
+            const uint32_t r = first + k;
+            if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
+            if (keeps && r == call.me && r + 1 < call.n) sum.add(call, cuda_scaled<R>(call, own));
+            if (on >= ways.came[r]) continue;
+            sum.add(call, Wire::unit(seen[k]));
+            Wire::empty(ways.inbox.row(r) + slot);
         }
     }
-    if (*any) *result = R::result(total, x.call.divisor);
+    if (keeps && call.me + 1 == call.n) sum.add(call, cuda_scaled<R>(call, own));
+    *any = sum.any;
+    if (sum.any) *result = call.divisor ? cuda_quotient<R>(sum.total, call.divisor) : R::result(sum.total, 0);
     return true;
+}
+
+/* The own part's unit u: `kept` where there is one a thread; of several it is loaded again, while others are waited
+ * for. */
+template <bool WHOLE, uint32_t MOST>
+CUDA_DEVICE cuda_words cuda_own_unit(const struct cuda_ways<MOST> &ways, uint32_t units, uint32_t u, cuda_words kept)
+{
+    const uint32_t on = cuda_unit_on(u);
+    return units > 1 && on < ways.kept ? cuda_take_unit<WHOLE>(ways.own + on, ways.kept - on) : kept;
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive_unit(const struct cuda_exchange_parts &x, struct cuda_turn *turn, uint32_t u,
-                                   cuda_words own)
+CUDA_DEVICE bool cuda_receive_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways, uint32_t units,
+                                   struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
     if constexpr (R::moves) {
-        return cuda_move_unit<Wire, 0, MOST, CHUNK, WHOLE>(x, turn, u);
+        return cuda_move_unit<Wire, MOST, CHUNK, WHOLE>(call, ways, turn, u);
     } else {
-        const uint64_t at = x.at(u);
+        const uint32_t on = cuda_unit_on(u);
+        const cuda_words own = cuda_own_unit<WHOLE>(ways, units, u, kept);
         cuda_words result;
         bool any;
-        if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
-        if (any) cuda_give_unit<WHOLE>(x.out + x.from(x.call.me).at + at, result, x.x.result_bytes - at);
+        if (!cuda_fold_unit<Wire, R, MOST, CHUNK>(call, ways, turn, u, own, &any, &result)) return false;
+        if (any) cuda_give_unit<WHOLE>(ways.result + on, result, ways.left - on);
         return true;
     }
 }
@@ -233,19 +331,23 @@ CUDA_DEVICE uint32_t cuda_lag(uint32_t units)
 
 /* What leaves before anything is waited for: the first unit, or all. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words *own)
+CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange &x, const struct cuda_ways<MOST> &ways,
+                                  struct cuda_turn *turn, cuda_words *own)
 {
     for (uint32_t u = 0; u < (Wire::lags ? 1 : x.units); u++)
-        cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own);
+        cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x.call, ways, x.alike != 0, turn, u, own);
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange_parts &x, struct cuda_turn *turn, cuda_words own)
+CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange &x, const struct cuda_ways<MOST> &ways,
+                                struct cuda_turn *turn, cuda_words own)
 {
     const uint32_t lag = Wire::lags ? cuda_lag(x.units) : 0;
     for (uint32_t u = 0; u < x.units + lag; u++) {
-        if (Wire::lags && u > 0 && u < x.units) cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, &own);
-        if (u + 1 > lag && !cuda_receive_unit<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u - lag, own)) return false;
+        if (Wire::lags && u > 0 && u < x.units)
+            cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x.call, ways, x.alike != 0, turn, u, nullptr);
+        if (u + 1 > lag && !cuda_receive_unit<Wire, R, MOST, CHUNK, WHOLE>(x.call, ways, x.units, turn, u - lag, own))
+            return false;
     }
     return true;
 }
@@ -253,25 +355,25 @@ CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange_parts &x, struct cuda
 /* The body of the kernels of one exchange. FAST: with a way of their own for whole units; the other one takes peers in
  * twos. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool FAST>
-CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &exchange)
+CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &x)
 {
-    const struct cuda_exchange_parts x = {exchange.call, exchange,       exchange.in,
-                                          exchange.out,  exchange.units, exchange.alike != 0};
+    const struct cuda_exchange_parts parts = {x.call, x, x.in, x.out, x.units};
+    const bool whole = FAST && cuda_is_whole(x.units, x.whole);
+    struct cuda_ways<MOST> ways = cuda_ways_find<Wire, R, 0, MOST>(parts, 0);
+    struct cuda_audience audience = cuda_audience_of<MOST>(parts, cuda_unit_at(x.units, 0) - 16 * cuda_thread());
     cuda_words own = {0, 0, 0, 0};
-    cuda_follow_launch();
-    struct cuda_turn turn = cuda_turn_begin(x.call);
-    const bool whole = FAST && cuda_is_whole(x.units, exchange.whole);
+    cuda_ways_settle<R>(&ways);
+    struct cuda_turn turn = cuda_turn_begin(x.call, &audience);
     if (whole)
-        cuda_begin_units<Wire, R, MOST, CHUNK, FAST>(x, &turn, &own);
+        cuda_begin_units<Wire, R, MOST, CHUNK, FAST>(x, ways, &turn, &own);
     else
-        cuda_begin_units<Wire, R, MOST, 2, false>(x, &turn, &own);
-    const uint64_t block = cuda_unit_at(x.units, 0) - 16 * cuda_thread();
-    cuda_turn_tell(x, turn, block);
+        cuda_begin_units<Wire, R, MOST, 2, false>(x, ways, &turn, &own);
+    cuda_turn_tell(turn, audience);
     if (turn.failed) return;
-    if (!(whole ? cuda_end_units<Wire, R, MOST, CHUNK, FAST>(x, &turn, own)
-                : cuda_end_units<Wire, R, MOST, 2, false>(x, &turn, own)))
+    if (!(whole ? cuda_end_units<Wire, R, MOST, CHUNK, FAST>(x, ways, &turn, own)
+                : cuda_end_units<Wire, R, MOST, 2, false>(x, ways, &turn, own)))
         return;
-    cuda_turn_count<MOST>(x, turn, block);
+    cuda_turn_count(x.call, turn, audience);
     cuda_turn_end(x.call, turn);
 }
 

@@ -21,7 +21,6 @@ template <uint32_t PHASE> struct cuda_shard_parts {
     const char *in;
     char *out;
     uint32_t units;
-    static constexpr bool alike = false;
 
     __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return cuda_shard(shot, q); }
     __device__ __forceinline__ struct cuda_part from(uint32_t q) const
@@ -29,47 +28,46 @@ template <uint32_t PHASE> struct cuda_shard_parts {
         return cuda_shard(shot, PHASE == 0 ? call.me : q);
     }
     __device__ __forceinline__ uint64_t at(uint32_t u) const { return cuda_unit_at(units, u); }
+    __device__ __forceinline__ uint64_t result_bytes() const { return cuda_shard(shot, call.me).bytes; }
 };
 
-/* Unit u of the own shard: folded, pushed to all, stored. */
+/* Unit u of the own shard: folded, pushed to all, stored. `phase`: from slots of the first one to those of the next. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_settle_unit(const struct cuda_shard_parts<0> &x, struct cuda_turn *turn, uint32_t u,
-                                  cuda_words own)
+CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const struct cuda_ways<MOST> &ways, uint64_t phase,
+                                  struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
-    const uint64_t at = x.at(u);
-    const struct cuda_part part = x.from(x.call.me);
+    const uint32_t on = cuda_unit_on(u);
+    const cuda_words own = cuda_own_unit<WHOLE>(ways, shot.units, u, kept);
     cuda_words result;
     bool any;
-    if (!cuda_fold_unit_of<Wire, R, MOST, CHUNK, WHOLE>(x, turn, u, own, &any, &result)) return false;
+    if (!cuda_fold_unit<Wire, R, MOST, CHUNK>(shot.call, ways, turn, u, own, &any, &result)) return false;
     if (!any) return true;
-    const uint64_t slot = Wire::slot(x.call, 1, turn->count) + Wire::place(u), stride = cuda_stride<Wire>(x.call);
-    CUDA_UNROLL
-    for (uint32_t i = 0; i < MOST; i++) {
-        const uint32_t q = cuda_nth<MOST>(x.call, i);
-        if (i < x.call.n && q != x.call.me)
-            Wire::put(x.call.base[q] + slot + cuda_row(q, x.call.me) * stride, Wire::proper(result), 0);
-    }
-    cuda_give_unit<WHOLE>(x.out + part.at + at, result, part.bytes - at);
+    const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u) + phase;
+    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
+    for (uint32_t i = 0; i + 1 < MOST && cuda_is_way<MOST>(shot.call, i + 1); i++)
+        if (i + 1 < shot.call.n) Wire::put(ways.to[i] + slot, Wire::proper(result), 0);
+    cuda_give_unit<WHOLE>(ways.result + on, result, ways.left - on);
     return true;
 }
 
 /* After the first unit has left: settling stays behind sending, and moving behind settling. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, struct cuda_turn *turn, cuda_words own)
+CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, const struct cuda_ways<MOST> &ways,
+                                   struct cuda_turn *turn, cuda_words own)
 {
-    const struct cuda_shard_parts<0> inputs = {
-        shot.call, shot, shot.in, shot.out, shot.units
-    };
+    const struct cuda_call &call = shot.call;
     const struct cuda_shard_parts<1> results = {
-        shot.call, shot, shot.in, shot.out, shot.units
+        call, shot, shot.in, shot.out, shot.units
     };
-    const uint32_t lag = cuda_lag(shot.units);
-    for (uint32_t u = 0; u < shot.units + 2 * lag; u++) {
-        if (u > 0 && u < shot.units) cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u, &own);
-        if (u >= lag && u - lag < shot.units &&
-            !cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(inputs, turn, u - lag, own))
+    const struct cuda_ways<MOST> spread = cuda_ways_find<Wire, R, 1, MOST>(results, 0);
+    const uint64_t phase = Wire::slot(call, 1, 0) - Wire::slot(call, 0, 0);
+    const uint32_t units = shot.units, lag = cuda_lag(units);
+    for (uint32_t u = 0; u < units + 2 * lag; u++) {
+        if (u > 0 && u < units) cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(call, ways, false, turn, u, nullptr);
+        if (u >= lag && u - lag < units &&
+            !cuda_settle_unit<Wire, R, MOST, CHUNK, WHOLE>(shot, ways, phase, turn, u - lag, own))
             return false;
-        if (u >= 2 * lag && !cuda_move_unit<Wire, 1, MOST, CHUNK, WHOLE>(results, turn, u - 2 * lag)) return false;
+        if (u >= 2 * lag && !cuda_move_unit<Wire, MOST, CHUNK, WHOLE>(call, spread, turn, u - 2 * lag)) return false;
     }
     return true;
 }
@@ -81,21 +79,22 @@ CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
     const struct cuda_shard_parts<0> inputs = {
         shot.call, shot, shot.in, shot.out, shot.units
     };
-    cuda_words own = {0, 0, 0, 0};
-    cuda_follow_launch();
-    struct cuda_turn turn = cuda_turn_begin(shot.call);
     const bool whole = FAST && cuda_is_whole(shot.units, shot.whole);
+    struct cuda_ways<MOST> ways = cuda_ways_find<Wire, R, 0, MOST>(inputs, 0);
+    struct cuda_audience audience = cuda_audience_of<MOST>(inputs, cuda_unit_at(shot.units, 0) - 16 * cuda_thread());
+    cuda_words own = {0, 0, 0, 0};
+    cuda_ways_settle<R>(&ways);
+    struct cuda_turn turn = cuda_turn_begin(shot.call, &audience);
     if (whole)
-        cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(inputs, &turn, 0, &own);
+        cuda_send_unit<Wire, R, MOST, CHUNK, FAST>(shot.call, ways, false, &turn, 0, &own);
     else
-        cuda_send_unit<Wire, R, MOST, 2, false>(inputs, &turn, 0, &own);
-    const uint64_t block = cuda_unit_at(shot.units, 0) - 16 * cuda_thread();
-    cuda_turn_tell(inputs, turn, block);
+        cuda_send_unit<Wire, R, MOST, 2, false>(shot.call, ways, false, &turn, 0, &own);
+    cuda_turn_tell(turn, audience);
     if (turn.failed) return;
-    if (!(whole ? cuda_finish_shots<Wire, R, MOST, CHUNK, FAST>(shot, &turn, own)
-                : cuda_finish_shots<Wire, R, MOST, 2, false>(shot, &turn, own)))
+    if (!(whole ? cuda_finish_shots<Wire, R, MOST, CHUNK, FAST>(shot, ways, &turn, own)
+                : cuda_finish_shots<Wire, R, MOST, 2, false>(shot, ways, &turn, own)))
         return;
-    cuda_turn_count<MOST>(inputs, turn, block);
+    cuda_turn_count(shot.call, turn, audience);
     cuda_turn_end(shot.call, turn);
 }
 

@@ -53,19 +53,41 @@ CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uin
     return rings + first * block_bytes;
 }
 
-/* The first thing to do. Launches may be allowed to overlap: then the next one may take its place now, and waits here
- * until this one is over. */
-CUDA_DEVICE void cuda_follow_launch(void)
+/* Who hears of a block's calls by data, and who has to be told; known before its turn is. */
+struct cuda_audience {
+    uint32_t *begun; /* where this thread tells a peer to which the block sends nothing; */
+    bool tells;      /* of those that it sends to once in a while, */
+    bool tells_now;  /* of the others in each call */
+    uint32_t heard;  /* ranks that send it something */
+};
+
+/* `first`: where the block's first unit is in parts. */
+template <uint32_t MOST, typename Parts>
+CUDA_DEVICE struct cuda_audience cuda_audience_of(const Parts &x, uint64_t first)
 {
-    cuda_wait_for_launch();
-    cuda_launch_next();
+    const uint32_t peer = cuda_thread();
+    struct cuda_audience audience = {nullptr, peer < x.call.n && peer != x.call.me, false, 0};
+    if (audience.tells) {
+        audience.begun = cuda_begun(x.call, peer, x.call.me);
+        audience.tells_now = first >= x.to(peer).bytes;
+    }
+    CUDA_UNROLL
+    for (uint32_t q = 0; q < MOST; q++)
+        if (q < x.call.n && first < x.from(q).bytes) audience.heard |= 1u << q;
+    return audience;
 }
 
-/* With the load that everything waits for. */
-CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call)
+/* The first thing to do after what can be done before. Launches may be allowed to overlap: then the next one may take
+ * its place now, and waits here until this one is over. With the load that everything waits for. */
+CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call, struct cuda_audience *audience)
 {
-    const uint64_t called = cuda_load_u64(cuda_called(call));
-    return cuda_turn{(uint32_t)called, (uint32_t)(called >> 32), {0, 0}, false, false};
+    const uint64_t *called = cuda_called(call);
+    cuda_settle(&called);
+    cuda_settle(&audience->heard);
+    cuda_wait_for_launch();
+    cuda_launch_next();
+    const uint64_t turn = cuda_load_u64(called);
+    return cuda_turn{(uint32_t)turn, (uint32_t)(turn >> 32), {0, 0}, false, false};
 }
 
 /* Waits for the peers that have not been heard of: by whole warps. */
@@ -101,25 +123,18 @@ CUDA_DEVICE bool cuda_turn_is_last(const struct cuda_turn &turn)
 
 /* By all threads, after the first stores to peers, which it must not delay: tells those peers of the call that this
  * block sends nothing; and all of them once in a while, so that `begun` is never so old that it seems new. */
-template <typename Parts> CUDA_DEVICE void cuda_turn_tell(const Parts &x, const struct cuda_turn &turn, uint64_t first)
+CUDA_DEVICE void cuda_turn_tell(const struct cuda_turn &turn, const struct cuda_audience &audience)
 {
-    const uint32_t peer = cuda_thread();
-    if (peer < x.call.n && peer != x.call.me && (first >= x.to(peer).bytes || cuda_turn_is_last(turn)))
-        cuda_store_u32(cuda_begun(x.call, peer, x.call.me), turn.count);
+    if (audience.tells_now || (audience.tells && cuda_turn_is_last(turn))) cuda_store_u32(audience.begun, turn.count);
     cuda_sync_block(); /* all threads have read the count */
 }
 
-/* By all threads, after everything that the first thread waits for. `first`: where the block's first unit is in parts.
- */
-template <uint32_t MOST, typename Parts>
-CUDA_DEVICE void cuda_turn_count(const Parts &x, const struct cuda_turn &turn, uint64_t first)
+/* By all threads, after everything that the first thread waits for. */
+CUDA_DEVICE void cuda_turn_count(const struct cuda_call &call, const struct cuda_turn &turn,
+                                 const struct cuda_audience &audience)
 {
     if (cuda_thread() > 0) return;
-    uint32_t heard = 0;
-    CUDA_UNROLL
-    for (uint32_t q = 0; q < MOST; q++)
-        if (q < x.call.n && first < x.from(q).bytes) heard |= 1u << q;
-    cuda_store_u64(cuda_called(x.call), (uint64_t)heard << 32 | (uint32_t)(turn.count + 1));
+    cuda_store_u64(cuda_called(call), (uint64_t)audience.heard << 32 | (uint32_t)(turn.count + 1));
 }
 
 CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)

@@ -39,22 +39,26 @@ CUDA_DEVICE bool cuda_is_stopped(const struct cuda_call &call, uint64_t now)
     return true;
 }
 
-/* False: leave. */
-CUDA_DEVICE bool cuda_look_up(struct cuda_waiter *waiter, const struct cuda_call &call, uint32_t peer)
+#define CUDA_LEAVE (~UINT64_C(0))
+
+/* Out of the way, as what waits is small. Since when it waits, or CUDA_LEAVE. */
+CUDA_COLD uint64_t cuda_look_up(uint64_t since, const struct cuda_call &call, uint32_t peer)
 {
     const uint64_t now = cuda_clock_ns();
-    if (cuda_is_stopped(call, now)) return false;
-    if (call.timeout_ns == 0) return true;
-    if (waiter->since == 0) waiter->since = now;
-    if (now - waiter->since < call.timeout_ns) return true;
+    if (cuda_is_stopped(call, now)) return CUDA_LEAVE;
+    if (call.timeout_ns == 0) return since;
+    if (since == 0) return now;
+    if (now - since < call.timeout_ns) return since;
     cuda_report(call, peer);
-    return false;
+    return CUDA_LEAVE;
 }
 
 CUDA_DEVICE bool cuda_go_on(struct cuda_waiter *waiter, const struct cuda_call &call, uint32_t peer)
 {
     cuda_spin();
-    return ++waiter->spins % CUDA_SPINS != 0 || cuda_look_up(waiter, call, peer);
+    if (++waiter->spins % CUDA_SPINS != 0) return true;
+    waiter->since = cuda_look_up(waiter->since, call, peer);
+    return waiter->since != CUDA_LEAVE;
 }
 
 #endif

@@ -27,10 +27,15 @@ struct cuda_inbox {
     char *slot;
     uint64_t stride;
     const char *exceptions; /* of wires that have them; a 32nd as far apart */
-    uint32_t me;
 
-    __device__ __forceinline__ char *from(uint32_t q) const { return slot + cuda_row(me, q) * stride; }
+    __device__ __forceinline__ char *row(uint32_t r) const { return slot + r * stride; }
 };
+
+/* As many bytes further on; a multiple of a warp's units. */
+CUDA_DEVICE struct cuda_inbox cuda_inbox_on(const struct cuda_inbox &inbox, uint64_t by)
+{
+    return cuda_inbox{inbox.slot + by, inbox.stride, inbox.exceptions + by / CUDA_WARP};
+}
 
 struct cuda_lines {
     static constexpr bool lags = false, excepts = false;
@@ -50,9 +55,9 @@ struct cuda_lines {
         cuda_store_pair(p, cuda_pair{word(unit.x, flag), word(unit.y, flag)});
         cuda_store_pair(p + 16 * cuda_threads(), cuda_pair{word(unit.z, flag), word(unit.w, flag)});
     }
-    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q)
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t row)
     {
-        const char *p = inbox.from(q);
+        const char *p = inbox.row(row);
         return seen{cuda_load_pair(p), cuda_load_pair(p + 16 * cuda_threads())};
     }
     CUDA_DEVICE bool there(seen s, uint32_t flag)
@@ -105,12 +110,12 @@ template <uint32_t WORD> struct cuda_sentinel : cuda_ones {
         return cuda_words{unit.x == ones32 ? other : unit.x, unit.y == ones32 ? other : unit.y,
                           unit.z == ones32 ? other : unit.z, unit.w == ones32 ? other : unit.w};
     }
-    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q) { return cuda_load_pair(inbox.from(q)); }
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t row) { return cuda_load_pair(inbox.row(row)); }
     CUDA_DEVICE bool there(seen s, uint32_t)
     {
         if constexpr (WORD == 8) return s.x != ones && s.y != ones;
-        return (uint32_t)s.x != ones32 && (uint32_t)(s.x >> 32) != ones32 && (uint32_t)s.y != ones32 &&
-               (uint32_t)(s.y >> 32) != ones32;
+        const cuda_words w = words(s);
+        return cuda_greatest(cuda_greatest(w.x, w.y), cuda_greatest(w.z, w.w)) != ones32;
     }
     CUDA_DEVICE cuda_words unit(seen s) { return words(s); }
 };
@@ -137,10 +142,10 @@ template <> struct cuda_sentinel<0> : cuda_ones {
             cuda_store_pair(p, cuda_pair{x | (uint64_t)flag << 32, y | (uint64_t)flag << 32});
     }
     /* Both at once: what is an exception comes no later than what is none. */
-    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t q)
+    CUDA_DEVICE seen look(const cuda_inbox &inbox, uint32_t row)
     {
-        const char *exceptions = inbox.exceptions + cuda_row(inbox.me, q) * (inbox.stride / CUDA_WARP);
-        return seen{cuda_load_pair(inbox.from(q)), cuda_load_pair(exceptions)};
+        const char *exceptions = inbox.exceptions + row * (inbox.stride / CUDA_WARP);
+        return seen{cuda_load_pair(inbox.row(row)), cuda_load_pair(exceptions)};
     }
     CUDA_DEVICE bool is_there(uint64_t word, uint64_t exceptions, uint32_t flag)
     {

@@ -19,6 +19,7 @@
 #define CUDA_DEVICE static inline
 #define CUDA_COLD __attribute__((noinline, unused)) static
 #define CUDA_UNROLL
+#define CUDA_UNROLL_BY(n)
 #define CUDA_CONSTANT static const
 #define CUDA_KERNEL(name, type, parameter, ...) CUDA_STANDIN_KERNEL(name, type, parameter, __VA_ARGS__)
 #define CUDA_STANDIN_KERNEL(name, type, parameter, ...)                                                                \
@@ -35,6 +36,7 @@
     name##_shared &name = *static_cast<name##_shared *>(cuda_standin_shared(&name##_tag, sizeof(name##_shared)))
 #define CUDA_SPINS 4
 
+template <typename T> CUDA_DEVICE void cuda_settle(T *) {}
 CUDA_DEVICE uint32_t cuda_thread()
 {
     return cuda_standin_current->thread;
@@ -260,6 +262,10 @@ CUDA_DEVICE void cuda_wait_for_launch() {}
 CUDA_DEVICE void cuda_launch_next() {}
 
 /* ---- numbers ---- */
+CUDA_DEVICE uint32_t cuda_greatest(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 CUDA_DEVICE uint32_t cuda_lowest(uint32_t bits)
 {
     return (uint32_t)__builtin_ctz(bits);
