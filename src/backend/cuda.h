@@ -88,8 +88,8 @@ struct cuda_method {
     bool (*step)(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                  struct cuda_step *out);
 };
-extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_tiles, cuda_tiles2,
-    cuda_relay, cuda_direct, cuda_engines;
+extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_sentinels, cuda_tiles,
+    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of as many elements as the call counts. */

@@ -346,6 +346,23 @@ static bool tiles2_step(const struct cuda_place *place, const struct tutti_backe
     return reduce_step(place, call, i, out);
 }
 
+/* The same by sentinels, whose slots hold twice what sentinel2 puts into them; of integers all there is. */
+static bool sentinels_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    size_t shard = cuda_shard(cuda_call_bytes(call), place->n, 0).bytes;
+    return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && cuda_has(place, call, CUDA_SENTINEL) &&
+           place->has[CUDA_SENTINEL][TUTTI_N_DTYPES] && grid_for(place, shard, place->layout.sentinel_bytes, NULL);
+}
+
+static bool sentinels_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                           struct cuda_step *out)
+{
+    size_t shard = cuda_shard(cuda_call_bytes(call), place->n, 0).bytes;
+    if (!all_reduce_step(place, call, i, out)) return false;
+    out->protocol = CUDA_SENTINEL;
+    return grid_for(place, shard, place->layout.sentinel_bytes, out);
+}
+
 /* ---- one exchange, in which what comes goes on ---- */
 
 /* Between two ranks it is what `tiles` is. */
@@ -415,11 +432,22 @@ static double lines_cost(const struct cuda_place *place, const struct tutti_back
     return place->speed->lines_ns + 2 * pushed(place, call) / place->speed->store_gbs;
 }
 
+/* A launch, and what exceptions cost that. */
+static double sentinel_launch(const struct cuda_place *place, bool folds, const struct tutti_backend_call *call)
+{
+    bool is_float = folds && call->info.dtype >= TUTTI_FLOAT8_E4M3FN;
+    return place->speed->sentinel_ns + (is_float ? 0 : place->speed->exceptions_ns);
+}
+
 static double sentinel_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    bool is_float = forms[call->info.kind].folds && call->info.dtype >= TUTTI_FLOAT8_E4M3FN;
-    return place->speed->sentinel_ns + (is_float ? 0 : place->speed->exceptions_ns) +
-           pushed(place, call) / place->speed->store_gbs;
+    return sentinel_launch(place, forms[call->info.kind].folds, call) + pushed(place, call) / place->speed->store_gbs;
+}
+
+static double sentinels_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    return sentinel_launch(place, true, call) + sentinel_launch(place, false, call) +
+           2 * pushed(place, call) / place->n / place->speed->store_gbs;
 }
 
 static double sentinel2_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
@@ -456,6 +484,7 @@ const struct cuda_method cuda_alone = {"alone", false, alone_fits, alone_cost, a
 const struct cuda_method cuda_lines = {"lines", false, lines_fit, lines_cost, lines_step};
 const struct cuda_method cuda_sentinel = {"sentinel", false, sentinel_fits, sentinel_cost, sentinel_step};
 const struct cuda_method cuda_sentinel2 = {"sentinel2", false, sentinel2_fits, sentinel2_cost, sentinel2_step};
+const struct cuda_method cuda_sentinels = {"sentinels", false, sentinels_fit, sentinels_cost, sentinels_step};
 const struct cuda_method cuda_tiles = {"tiles", false, tiles_fit, tiles_cost, tiles_step};
 const struct cuda_method cuda_tiles2 = {"tiles2", false, tiles2_fit, tiles2_cost, tiles2_step};
 const struct cuda_method cuda_relay = {"relay", false, relay_fits, relay_cost, relay_step};

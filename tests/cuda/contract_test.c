@@ -140,7 +140,7 @@ static void chosen_processes(void **state)
 static void every_method(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "tiles",
+    static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "sentinels", "tiles",
                                           "tiles2", "relay",    "direct",    "engines"};
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 33, &n);
@@ -154,7 +154,7 @@ static void every_method(void **state)
                               .gpu = "cuda",
                               .most = most(),
                               .method = methods[m],
-                              .windows = m >= 6,
+                              .windows = m >= 7,
                               .by_it = &by_it};
         if (suite.step == 1) suite.first = 0;
         run_worlds(&suite, false, methods[m]);
