@@ -50,12 +50,13 @@ static void choices(void **state)
     call.bind.output = window;
     for (uint32_t k = 0; k < 3; k++) {
         static const enum tutti_kind moves[] = {TUTTI_BROADCAST, TUTTI_ALL_GATHER, TUTTI_ALL_TO_ALL};
+        const size_t bytes = (size_t)(k > 0 ? 8 : 64) << 20;
         call.info.kind = moves[k];
-        chosen_is(&place, &call, (size_t)8 << 20, "direct");
+        chosen_is(&place, &call, bytes, "direct");
         /* What would be stored to peers in small pieces goes another way. */
-        if (k > 0) chosen_is(&place, &call, ((size_t)8 << 20) + 4, "tiles");
+        if (k > 0) chosen_is(&place, &call, bytes + 4, "tiles");
         call.bind.output = window + 4;
-        chosen_is(&place, &call, (size_t)8 << 20, k > 0 ? "tiles" : "relay");
+        chosen_is(&place, &call, bytes, k > 0 ? "tiles" : "relay");
         call.bind.output = window;
     }
     call.info.kind = TUTTI_ALL_REDUCE, call.info.op = TUTTI_SUM;

@@ -467,11 +467,11 @@ static double tiles2_cost(const struct cuda_place *place, const struct tutti_bac
     return 2 * pieces * place->speed->tiles_ns + 2 * pushed(place, call) / place->n / place->speed->tile_gbs;
 }
 
-/* The root sends all of it once, the others less; two hops. */
+/* The root sends all of it once, the others less. */
 static double relay_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     bool known;
-    return place->speed->tiles_ns * 1.5 + (double)cuda_block_bytes(place, call, &known) / place->speed->tile_gbs;
+    return place->speed->tiles_ns + (double)cuda_block_bytes(place, call, &known) / place->speed->tile_gbs;
 }
 
 static double alone_cost(const struct cuda_place *place, const struct tutti_backend_call *call)
