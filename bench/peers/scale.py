@@ -51,11 +51,11 @@ class Share:
 
 SHARES = (
     Share("build", 130),
-    Share("contract", 70),
-    Share("peers", 165),
-    Share("training", 40),
-    Share("cpu", 70),
-    Share("tune", 30),
+    Share("contract", 150),
+    Share("peers", 100),
+    Share("training", 45),
+    Share("cpu", 60),
+    Share("tune", 20),
 )
 
 

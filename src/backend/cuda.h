@@ -100,8 +100,6 @@ size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backe
 /* The k-th of n parts of so many bytes, all but the last ones equal, multiples of CUDA_SHARD_UNIT. */
 #define CUDA_SHARD_UNIT 128
 struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
-/* The share of a broadcast that rank q has from the root, and sends on; q is another than the root. */
-struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q);
 /* Begins a step: an exchange between these buffers, of no parts. */
 void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);
 /* Whether there is a kernel for the call's type, or to move. */

@@ -2,21 +2,20 @@
 /* Steps of one launch for calls whose outputs lie in windows, so that this rank knows where they are on the others:
  * kernels store to them, without rings, and nobody moves what has come once more.
  *
- * Moves are `direct`. A broadcast among three and more goes by shares: the root sends each other rank its own, which
- * goes on from there to the rest as it comes. A large one goes as a chain, all of it from each rank to the next: links
- * carry more of what goes to one rank alone, but each rank between is a hop.
+ * Moves are `direct`. A broadcast goes as a chain, all of it from each rank to the next, piece by piece: links carry
+ * more of what goes to one rank alone, but each rank between is a hop, so it takes a large one.
  *
  * all_reduce folds shards by tiles, as tiles2 does, and what is folded goes to all at once: that a tile has come from
  * everybody says that everybody has begun, and has no more use for what is written there. */
 #include "backend/cuda.h"
 
-#define MOST_BLOCKS 64   /* of moves: more store no faster, and take SMs from others, */
+#define MOST_BLOCKS 64   /* of moves: more store hardly faster, and take SMs from others, */
 #define CHAIN_BLOCKS 128 /* but where all go to one rank */
 #define LEAST_PIECE 512  /* that a warp moves: a unit for each thread */
 /* Warps share what links carry, so a piece has come when those of all other warps have, and who waits for it is as far
  * behind. Of what others wait for, no more than this goes at once, if pieces can be so small; with less, the links
  * would wait for fences. */
-#define MOST_AT_ONCE (2 << 20)
+#define MOST_AT_ONCE (4 << 20)
 
 /* ---- moves ---- */
 
@@ -55,18 +54,6 @@ static bool end(const struct cuda_place *place, size_t longest, struct cuda_step
     return true;
 }
 
-/* peers: to how many a rank stores what they wait for, at most. */
-static bool end_relayed(uint32_t blocks, uint32_t peers, size_t longest, struct cuda_step *out)
-{
-    const uint32_t at_once = blocks * (CUDA_DIRECT_THREADS / 32) * peers;
-    struct cuda_direct_grid grid = cuda_direct_grid_of(longest, blocks);
-    uint32_t most = CUDA_PIECE;
-    while (most > LEAST_PIECE && at_once * most > MOST_AT_ONCE) most /= 2;
-    if (grid.piece_bytes > most) grid = (struct cuda_direct_grid){most, blocks}; /* all warps had more than that */
-    end_with(grid, out);
-    return true;
-}
-
 static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const size_t bytes = cuda_call_bytes(call);
@@ -98,13 +85,6 @@ static double aligned(const struct cuda_place *place, const struct tutti_backend
     return (double)(places & (0 - places)) / 16;
 }
 
-static double shares_ns(const struct cuda_place *place, const struct tutti_backend_call *call)
-{
-    const struct cuda_speed *s = place->speed;
-    const double gbs = s->direct_gbs * aligned(place, call);
-    return s->direct_ns + (place->n > 2 ? s->hop_ns : 0) + (double)cuda_call_bytes(call) / gbs;
-}
-
 static double chain_ns(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     const struct cuda_speed *s = place->speed;
@@ -112,32 +92,22 @@ static double chain_ns(const struct cuda_place *place, const struct tutti_backen
     return s->direct_ns + (place->n - 2) * (double)s->hop_ns + (double)cuda_call_bytes(call) / gbs;
 }
 
-static bool is_chain(const struct cuda_place *place, const struct tutti_backend_call *call)
+static struct cuda_direct_grid chain_grid(const struct cuda_place *place, size_t bytes)
 {
-    return place->n > 2 && chain_ns(place, call) < shares_ns(place, call);
-}
-
-static bool shares(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
-{
-    const uint32_t root = (uint32_t)call->info.root, me = place->me, n = place->n;
-    const size_t bytes = cuda_call_bytes(call), longest = cuda_shard(bytes, n - 1, 0).bytes;
-    out->direct.alike = me != root;
-    out->direct.relays = me != root ? 1 + root : 0;
-    out->direct.relayed = me == root && n > 2;
-    for (uint32_t q = 0; q < n; q++) {
-        if (q == root || q == me) continue;
-        struct cuda_part share = cuda_share(bytes, n, root, me == root ? q : me);
-        send(out, q, share, cuda_place_there(place, call, q, share.at));
-    }
-    if (n == 2) return end(place, longest, out);
-    return end_relayed(blocks_of(place, MOST_BLOCKS), n - 1, longest, out);
+    const uint32_t blocks = blocks_of(place, CHAIN_BLOCKS), at_once = blocks * (CUDA_DIRECT_THREADS / 32);
+    struct cuda_direct_grid grid = cuda_direct_grid_of(bytes, blocks);
+    uint32_t most = CUDA_PIECE;
+    while (most > LEAST_PIECE && at_once * most > MOST_AT_ONCE) most /= 2;
+    if (place->n > 2 && grid.piece_bytes > most) grid = (struct cuda_direct_grid){most, blocks};
+    return grid; /* all warps have something of what is longer */
 }
 
 /* The last rank sends nothing, so nobody tells it what has come before the end. */
-static bool chain(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const uint32_t n = place->n, me = place->me, hop = (me + n - (uint32_t)call->info.root) % n;
     const size_t bytes = cuda_call_bytes(call);
+    begin(out, call->bind.output);
     out->direct.alike = 1;
     if (hop + 1 < n) {
         const uint32_t next = (me + 1) % n;
@@ -145,13 +115,8 @@ static bool chain(const struct cuda_place *place, const struct tutti_backend_cal
         out->direct.relayed = hop + 2 < n;
         send(out, next, (struct cuda_part){0, bytes}, cuda_place_there(place, call, next, 0));
     }
-    return end_relayed(blocks_of(place, CHAIN_BLOCKS), 1, bytes, out);
-}
-
-static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
-{
-    begin(out, call->bind.output);
-    return (is_chain(place, call) ? chain : shares)(place, call, out);
+    end_with(chain_grid(place, bytes), out);
+    return true;
 }
 
 /* ---- all_reduce ---- */
@@ -205,7 +170,7 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
     case TUTTI_ALL_REDUCE: /* half of it by tiles */
         return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / gbs);
     case TUTTI_BROADCAST:
-        return (is_chain(place, call) ? chain_ns : shares_ns)(place, call);
+        return chain_ns(place, call);
     default:
         return s->direct_ns + others * bytes / gbs;
     }

@@ -371,7 +371,8 @@ static bool relay_fits(const struct cuda_place *place, const struct tutti_backen
     return place->n > 2 && call->info.kind == TUTTI_BROADCAST && cuda_has(place, call, CUDA_TILES);
 }
 
-struct cuda_part cuda_share(size_t bytes, uint32_t n, uint32_t root, uint32_t q)
+/* What rank q, another than the root, has from that, and sends on. */
+static struct cuda_part share(size_t bytes, uint32_t n, uint32_t root, uint32_t q)
 {
     return cuda_shard(bytes, n - 1, cuda_row(root, q));
 }
@@ -387,8 +388,8 @@ static bool relay_step(const struct cuda_place *place, const struct tutti_backen
     cuda_step_begin(out, CUDA_TILES, call->bind.output, call->bind.output);
     for (uint32_t q = 0; q < n; q++) {
         if (q == me) continue;
-        if (q != root) x->send[q] = cuda_share(bytes, n, root, me == root ? q : me);
-        if (me != root) x->recv[q] = cuda_share(bytes, n, root, q == root ? me : q);
+        if (q != root) x->send[q] = share(bytes, n, root, me == root ? q : me);
+        if (me != root) x->recv[q] = share(bytes, n, root, q == root ? me : q);
     }
     if (me != root) x->relays = 1 + root;
     cuda_step_tiles(place, out);

@@ -228,8 +228,8 @@ static void exchange(const struct trial *t)
         if (ranks[me].step.exchange.spreads) spread(t, me);
 }
 
-/* Broadcasts that went on from a rank that relays nothing, and from others. */
-static uint64_t n_shares, n_chains;
+/* Parts that were relayed by who had them from a rank that relays nothing, and from others. */
+static uint64_t n_relayed[2];
 
 /* Where what rank p sends q lies before the call: there, or, if it relays, with who first sends it. */
 static const char *sent_straight(const struct trial *t, uint32_t p, uint32_t q)
@@ -243,7 +243,7 @@ static const char *sent_straight(const struct trial *t, uint32_t p, uint32_t q)
         if (source == p || source >= t->n || !before->relayed || !before->to[p] || before->send[p].bytes != part.bytes)
             complain(t, "it relays what nobody tells it of", p);
         if (before->to[p] != d->in + part.at) complain(t, "it relays something else", p);
-        *(before->relays ? &n_chains : &n_shares) += 1;
+        n_relayed[before->relays > 0]++;
         q = p, p = source;
     }
     complain(t, "ranks relay in a circle", p);
@@ -655,7 +655,7 @@ static void all_kinds(void **state)
     for (size_t m = 0; m < cuda_n_methods; m++) {
         if (n_run[m] == 0) fail_msg("%s was never tried", cuda_methods[m]->name);
     }
-    assert_true(n_shares > 0 && n_chains > 0);
+    assert_true(n_relayed[0] > 0 && n_relayed[1] > 0);
 }
 
 static void v_forms(void **state)

@@ -53,7 +53,7 @@ static const struct known {
       .tile_gbs = 318,
       .direct_ns = 5900,
       .direct_gbs = 348,
-      .hop_ns = 6000,
+      .hop_ns = 18000,
       .chain_gbs = 360,
       .copy_gbs = 2000,
       .engine_ns = 6600,

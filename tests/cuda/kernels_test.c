@@ -136,7 +136,7 @@ static void test_every_kind_and_size(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 3, 4, 8};
-    const int calls = rig_is_slow() ? 300 : 1500;
+    const int calls = rig_is_slow() ? 300 : 600;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
         struct rig rig;
         open_rig(&rig, sizes[i]);
@@ -184,7 +184,7 @@ static void test_calls_in_a_row(void **state)
         open_rig(&rig, n);
         struct line_call *calls = malloc(ROW * sizeof *calls);
         assert_non_null(calls);
-        for (int round = 0; round < (rig_is_slow() ? 10 : 60); round++) {
+        for (int round = 0; round < (rig_is_slow() ? 10 : 30); round++) {
             for (int k = 0; k < ROW; k++) {
                 const struct line_spec spec = any_call(n);
                 line_call_open(&calls[k], &rig, &spec);
@@ -281,7 +281,7 @@ static void test_slots_change_hands(void **state)
     for (uint32_t n = 2; n <= 8; n += n < 4 ? 1 : 4) {
         struct rig rig;
         open_rig(&rig, n);
-        for (int round = 0; round < (rig_is_slow() ? 2 : 20); round++) {
+        for (int round = 0; round < (rig_is_slow() ? 2 : 4); round++) {
             for (int k = 0; k < ROW; k++) {
                 const int kind = (k + k / KINDS) % KINDS; /* both slots get all kinds */
                 const struct line_spec specs[KINDS] = {
