@@ -199,8 +199,8 @@ struct cuda_window {
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
 };
 #define CUDA_WINDOWS 64
-struct cuda_choice { /* what was chosen for a signature */
-    uint64_t signature;
+struct cuda_choice { /* what was chosen */
+    uint64_t by;
     const struct cuda_method *method;
 };
 #define CUDA_CHOICES 64

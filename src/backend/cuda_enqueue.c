@@ -197,15 +197,28 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
 }
 
-/* Once for a signature, which says all but what windows add and v forms hide. */
+/* What methods are chosen by: the signature, and what windows add to it, of which places count by where they are within
+ * 16 bytes. */
+static uint64_t choice_of(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    uintptr_t places = 0, apart = 0;
+    if (!place->own) return call->info.signature;
+    for (uint32_t q = 0; q < place->n; q++) {
+        places |= (uintptr_t)cuda_place_there(place, call, q, 0);
+        apart |= (uintptr_t)place->peers[q] ^ (uintptr_t)place->own;
+    }
+    const uint64_t in_place = call->bind.input == call->bind.output;
+    return tutti_mix64(call->info.signature ^ (1 | in_place << 1 | (places & 15) << 2 | (apart & 15) << 6));
+}
+
+/* Once for each of those; but v forms hide more. */
 static const struct cuda_method *choose(struct cuda_backend *b, const struct cuda_place *place,
                                         const struct tutti_backend_call *call)
 {
-    struct cuda_choice *known = &b->choices[call->info.signature % CUDA_CHOICES];
-    if (place->own || call->method || call->bind.v)
-        return cuda_choose(place, call, call->method ? call->method : b->forced, NULL);
-    if (!known->method || known->signature != call->info.signature)
-        *known = (struct cuda_choice){call->info.signature, cuda_choose(place, call, b->forced, NULL)};
+    if (call->method || call->bind.v) return cuda_choose(place, call, call->method ? call->method : b->forced, NULL);
+    const uint64_t by = choice_of(place, call);
+    struct cuda_choice *known = &b->choices[by % CUDA_CHOICES];
+    if (!known->method || known->by != by) *known = (struct cuda_choice){by, cuda_choose(place, call, b->forced, NULL)};
     return known->method;
 }
 

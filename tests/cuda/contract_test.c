@@ -43,13 +43,6 @@ static void count_method(const struct suite *suite, const struct rank *rank)
 {
     if (!suite->by_it) return;
     const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
-    const struct cuda_step *last = &backend->step;
-    const bool launch = last->act == CUDA_LAUNCH;
-    if (suite->windows) { /* choices there are not kept */
-        const bool direct = launch && (last->protocol == CUDA_DIRECT || last->exchange.spreads);
-        *suite->by_it += strcmp(suite->method, "direct") == 0 ? direct : last->act == CUDA_MEET;
-        return;
-    }
     for (uint32_t i = 0; i < CUDA_CHOICES; i++) {
         const struct cuda_method *chosen = backend->choices[i].method;
         if (chosen && strcmp(chosen->name, suite->method) == 0) ++*suite->by_it;
