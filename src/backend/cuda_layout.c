@@ -7,7 +7,7 @@
 #define TILE_BYTES (2 * CUDA_LEAST_TILE)
 #define BOUNCE_MOST ((size_t)4 << 20) /* of the budget an eighth, at most */
 
-/* Bytes that one block moves to one peer at once. Lines serve up to some 256 KiB, and sentinels are faster than tiles,
+/* Bytes that one block moves to one peer at once. Lines serve up to some 64 KiB, and sentinels are faster than tiles,
  * as far as their rings reach. It takes some 47 us until a tile is given back, in which a block sends 128 KiB to all
  * its peers together: rings for 96 KiB made three quarters of the speed. Phases of sentinels are two: calls that have
  * one exchange take the room of both. Between two ranks, who gain nothing by two, there is one. */

@@ -50,7 +50,7 @@ static void choices(void **state)
     call.bind.output = window;
     for (uint32_t k = 0; k < 3; k++) {
         static const enum tutti_kind moves[] = {TUTTI_BROADCAST, TUTTI_ALL_GATHER, TUTTI_ALL_TO_ALL};
-        const size_t bytes = (size_t)(k > 0 ? 8 : 64) << 20;
+        const size_t bytes = (size_t)(k > 0 ? 8 : 512) << 20;
         call.info.kind = moves[k];
         chosen_is(&place, &call, bytes, "direct");
         /* What would be stored to peers in small pieces goes another way. */

@@ -44,7 +44,7 @@ struct trial {
     enum tutti_kind kind;
     enum tutti_dtype dtype;
     enum tutti_op op;
-    bool in_place, v, windows, late, chains;
+    bool in_place, v, windows, late;
     size_t count;
     unsigned char factor[16];
 };
@@ -530,16 +530,6 @@ static void fill_input(const struct trial *t, uint32_t me)
         ref_fill(t->dtype, REF_BITS, seed + me, input_of(&ranks[me]), most);
 }
 
-/* What is known of GPUs, but for whether broadcasts go as chains. */
-static const struct cuda_speed *speed_of(const struct trial *t)
-{
-    static struct cuda_speed speed;
-    speed = *cuda_speed_known("", t->n);
-    speed.hop_ns = 0;
-    speed.chain_gbs = t->chains ? 2 * speed.direct_gbs : speed.direct_gbs / 2;
-    return &speed;
-}
-
 static void prepare(const struct trial *t)
 {
     draw_matrix(t);
@@ -556,8 +546,11 @@ static void prepare(const struct trial *t)
         if (reduces(t) && t->op == TUTTI_AVG)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
-        r->place = (struct cuda_place){
-            .n = t->n, .me = me, .speed = speed_of(t), .bounce_bytes = BOUNCE, .bounce = (char *)r->bounce};
+        r->place = (struct cuda_place){.n = t->n,
+                                       .me = me,
+                                       .speed = cuda_speed_known("", t->n),
+                                       .bounce_bytes = BOUNCE,
+                                       .bounce = (char *)r->bounce};
         memset(r->place.has, true, sizeof(r->place.has));
         assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
         if (t->windows) r->place.own = (char *)r->out;
@@ -635,7 +628,6 @@ static void draw_trial(struct trial *t, uint32_t n, enum tutti_kind kind, bool v
     t->in_place = below(2) && !(v && kind == TUTTI_ALL_TO_ALL);
     t->windows = !v && below(2);
     t->late = below(2);
-    t->chains = below(2);
     t->count = draw_count(n, tutti_kind_blocks(kind, n), ref_bytes(t->dtype));
     if (t->op == TUTTI_PREMUL_SUM) tutti_factor_encode(t->dtype, 2, t->factor);
 }

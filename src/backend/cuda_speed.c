@@ -23,7 +23,7 @@ static const struct known {
     uint32_t n;
     struct cuda_speed speed;
 } known[] = {
-    /* SXM, NVLink of 18 links. */
+    /* SXM, NVLink of 18 links. Two ranks have no hop: it is that of four, for three. */
     {"NVIDIA H200",
      2,
      {.lines_ns = 1950,
@@ -35,7 +35,7 @@ static const struct known {
       .tile_gbs = 340,
       .direct_ns = 5000,
       .direct_gbs = 345,
-      .hop_ns = 5000,
+      .hop_ns = 13000,
       .chain_gbs = 356,
       .copy_gbs = 2000,
       .engine_ns = 9000,

@@ -6,10 +6,7 @@
 
 #include "gpu_ranks.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { UNITS = 40, ROUNDS = 6, SHARD = 32 }; /* floats: of 128 bytes */
 
@@ -242,25 +239,9 @@ static void in_windows(void **state)
     }
 }
 
-/* A GPU on which a hop is free: broadcasts go from each rank to the next. */
-static void in_windows_as_chains(void **state)
-{
-    char path[] = "/tmp/engines_XXXXXX";
-    const int file = mkstemp(path);
-    const struct tutti_option options[] = {{"gpu_tuning", path}};
-    struct ranks_config config = {.n = 4, .forked = true, .deadline_s = 100, .options = options, .n_options = 1};
-    (void)state;
-    assert_true(file >= 0);
-    assert_int_equal(dprintf(file, "hop_ns 0\n"), strlen("hop_ns 0\n"));
-    assert_int_equal(close(file), 0);
-    assert_int_equal(ranks_run(&config, run), 0);
-    assert_int_equal(unlink(path), 0);
-}
-
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(in_windows), cmocka_unit_test(in_windows_as_chains),
-                                       cmocka_unit_test(windows_that_differ)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_windows), cmocka_unit_test(windows_that_differ)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,12 +135,11 @@ static struct line_spec any_call(uint32_t n)
 static void test_every_kind_and_size(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 4, 8};
-    const int calls = rig_is_slow() ? 300 : 600;
+    static const uint32_t sizes[] = {1, 2, 3, 4, 8, 16};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
         struct rig rig;
         open_rig(&rig, sizes[i]);
-        for (int k = 0; k < calls; k++) {
+        for (int k = 0; k < (rig_is_slow() ? 300 : 600) / (sizes[i] > 8 ? 4 : 1); k++) {
             const struct line_spec spec = any_call(rig.n);
             line_call_run(&rig, &spec);
         }
