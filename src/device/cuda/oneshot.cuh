@@ -84,6 +84,12 @@ template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &ca
     return MOST <= 8 || i < call.n;
 }
 
+/* An address so much further on, which need not mean anything: who gets nothing may have no buffer. */
+template <typename T> CUDA_DEVICE T *cuda_further(T *p, uint64_t by)
+{
+    return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(p) + by);
+}
+
 /* Of `part`, from `at` on: what travels by lines and sentinels is not long. */
 CUDA_DEVICE uint32_t cuda_left(struct cuda_part part, uint64_t at)
 {
@@ -98,18 +104,18 @@ CUDA_DEVICE struct cuda_ways<MOST> cuda_ways_find(const Parts &x, uint32_t u) {
     CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
     for (uint32_t i = 0; i + 1 < MOST && cuda_is_way<MOST>(call, i + 1); i++) {
         const uint32_t q = cuda_nth(call, i);
-        ways.in[i] = x.in + x.to(q).at + at;
+        ways.in[i] = cuda_further(x.in, x.to(q).at + at);
         ways.to[i] = call.base[q] + slot + cuda_row(q, call.me) * stride;
         ways.sent[i] = i + 1 < call.n ? cuda_left(x.to(q), at) : 0;
     }
     CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
     for (uint32_t r = 0; r + 1 < MOST && cuda_is_way<MOST>(call, r + 1); r++) {
         const struct cuda_part part = x.from(cuda_rank_of(call.me, r));
-        ways.out[r] = x.out + part.at + at;
+        ways.out[r] = cuda_further(x.out, part.at + at);
         ways.came[r] = r + 1 < call.n ? cuda_left(part, at) : 0;
     }
-    ways.own = x.in + x.to(call.me).at + at;
-    ways.result = x.out + x.from(call.me).at + at;
+    ways.own = cuda_further(x.in, x.to(call.me).at + at);
+    ways.result = cuda_further(x.out, x.from(call.me).at + at);
     ways.kept = R::moves && ways.own == ways.result ? 0 : cuda_left(x.from(call.me), at);
     ways.left = cuda_left(cuda_part{0, x.result_bytes()}, at);
     ways.inbox = {call.base[call.me] + slot, stride, nullptr};
