@@ -94,6 +94,8 @@ extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sent
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of as many elements as the call counts. */
 size_t cuda_call_bytes(const struct tutti_backend_call *call);
+/* Whether it adds up, to divide or scale besides: some types have faster kernels for that. */
+bool cuda_sums(const struct tutti_backend_call *call);
 /* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
  * scatter_v, all_to_all_v: *known is false). */
 size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backend_call *call, bool *known);

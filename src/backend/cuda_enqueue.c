@@ -70,9 +70,8 @@ static void *kernel_of(const struct cuda_backend *b, const struct tutti_backend_
                        const struct cuda_step *step)
 {
     uint32_t reducer = step->folds ? (uint32_t)call->info.dtype : (uint32_t)CUDA_MOVE;
-    bool sums = call->info.op == TUTTI_SUM || call->info.op == TUTTI_AVG || call->info.op == TUTTI_PREMUL_SUM;
     void *sum = b->kernels[step->protocol][reducer].sum;
-    return step->folds && sums && sum ? sum : b->kernels[step->protocol][reducer].any;
+    return step->folds && cuda_sums(call) && sum ? sum : b->kernels[step->protocol][reducer].any;
 }
 
 /* Small launches may take their places before what is ahead of them is over: they leave room for all others. */

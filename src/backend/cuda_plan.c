@@ -65,6 +65,11 @@ size_t cuda_call_bytes(const struct tutti_backend_call *call)
     return call->bind.count * tutti_dtype_bytes(call->info.dtype);
 }
 
+bool cuda_sums(const struct tutti_backend_call *call)
+{
+    return call->info.op == TUTTI_SUM || call->info.op == TUTTI_AVG || call->info.op == TUTTI_PREMUL_SUM;
+}
+
 size_t cuda_block_bytes(const struct cuda_place *place, const struct tutti_backend_call *call, bool *known)
 {
     const struct tutti_bind *b = &call->bind;
@@ -351,12 +356,11 @@ static bool tiles2_step(const struct cuda_place *place, const struct tutti_backe
 static bool sentinels_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     const enum tutti_dtype dtype = call->info.dtype;
-    const enum tutti_op op = (enum tutti_op)call->info.op;
     size_t shard = cuda_shard(cuda_call_bytes(call), place->n, 0).bytes;
     if (dtype != TUTTI_FLOAT32 && dtype != TUTTI_FLOAT16 && dtype != TUTTI_BFLOAT16) return false;
-    if (op != TUTTI_SUM && op != TUTTI_AVG && op != TUTTI_PREMUL_SUM) return false;
-    return place->n > 2 && call->info.kind == TUTTI_ALL_REDUCE && cuda_has(place, call, CUDA_SENTINEL) &&
-           place->has[CUDA_SENTINEL][TUTTI_N_DTYPES] && grid_for(place, shard, place->layout.sentinel_bytes, NULL);
+    return place->n > 2 && cuda_sums(call) && call->info.kind == TUTTI_ALL_REDUCE &&
+           cuda_has(place, call, CUDA_SENTINEL) && place->has[CUDA_SENTINEL][TUTTI_N_DTYPES] &&
+           grid_for(place, shard, place->layout.sentinel_bytes, NULL);
 }
 
 static bool sentinels_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
