@@ -273,8 +273,8 @@ template <typename R> CUDA_COLD cuda_words cuda_quotient(typename R::total total
 
 /* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
-CUDA_DEVICE bool cuda_fold_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
-                                struct cuda_turn *turn, uint32_t u, cuda_words own, bool *any, cuda_words *result)
+CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
+                                    struct cuda_turn *turn, uint32_t u, cuda_words own, bool *any, cuda_words *result)
 {
     const uint32_t on = cuda_unit_on(u);
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
@@ -321,7 +321,7 @@ CUDA_DEVICE bool cuda_receive_unit(const struct cuda_call &call, const struct cu
         const cuda_words own = cuda_own_unit<WHOLE>(ways, units, u, kept);
         cuda_words result;
         bool any;
-        if (!cuda_fold_unit<Wire, R, MOST, CHUNK>(call, ways, turn, u, own, &any, &result)) return false;
+        if (!cuda_fold_arrivals<Wire, R, MOST, CHUNK>(call, ways, turn, u, own, &any, &result)) return false;
         if (any) cuda_give_unit<WHOLE>(ways.result + on, result, ways.left - on);
         return true;
     }

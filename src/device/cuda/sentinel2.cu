@@ -40,7 +40,7 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const struct
     const cuda_words own = cuda_own_unit<WHOLE>(ways, shot.units, u, kept);
     cuda_words result;
     bool any;
-    if (!cuda_fold_unit<Wire, R, MOST, CHUNK>(shot.call, ways, turn, u, own, &any, &result)) return false;
+    if (!cuda_fold_arrivals<Wire, R, MOST, CHUNK>(shot.call, ways, turn, u, own, &any, &result)) return false;
     if (!any) return true;
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u) + phase;
     CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
