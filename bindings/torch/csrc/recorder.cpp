@@ -82,33 +82,32 @@ std::string traced_name(c10d::OpType type, const char *name, int rank, int peer)
     return c10::str("nccl:", name);
 }
 
-/* A call without tensors still has one entry, empty: fr_trace looks at the first. */
-void note(const Tensors &tensors, std::vector<std::vector<int64_t>> &sizes, std::vector<c10::ScalarType> &dtypes)
+void note(const Tensors &tensors, RecordedTensors &noted)
 {
-    sizes.resize(std::max<size_t>(tensors.size(), 1));
-    dtypes.clear();
-    sizes[0].clear();
+    noted.resize(tensors.size());
     for (size_t i = 0; i < tensors.size(); i++) {
-        sizes[i].assign(tensors[i].sizes().begin(), tensors[i].sizes().end());
-        dtypes.push_back(tensors[i].scalar_type());
+        noted[i].sizes.assign(tensors[i].sizes().begin(), tensors[i].sizes().end());
+        noted[i].dtype = tensors[i].scalar_type();
     }
 }
 
-List sizes_list(const std::vector<std::vector<int64_t>> &sizes)
+/* Of a call without tensors, too, there is one, empty: fr_trace looks at the first. */
+List sizes_list(const RecordedTensors &tensors)
 {
     List all = new_list();
-    for (const auto &one : sizes) {
+    if (tensors.empty()) all.push_back(new_list());
+    for (const RecordedTensor &tensor : tensors) {
         List dims = new_list();
-        for (int64_t dim : one) dims.push_back(dim);
+        for (int64_t dim : tensor.sizes) dims.push_back(dim);
         all.push_back(dims);
     }
     return all;
 }
 
-List dtypes_list(const std::vector<c10::ScalarType> &dtypes)
+List dtypes_list(const RecordedTensors &tensors)
 {
     List all = new_list();
-    for (c10::ScalarType dtype : dtypes) all.push_back(std::string(c10::toString(dtype)));
+    for (const RecordedTensor &tensor : tensors) all.push_back(std::string(c10::toString(tensor.dtype)));
     return all;
 }
 
@@ -131,6 +130,8 @@ Recorder::Recorder()
       with_frames_(flag({"TORCH_INCLUDE_STACK_TRACE"}, false)),
       with_cpp_frames_(flag({"TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"}, false))
 {
+    constexpr size_t at_once = 20000;
+    ring_.resize(std::min(capacity_, at_once)); /* call by call, new memory would cost more than all else here */
 }
 
 std::shared_ptr<RecordedGroup> Recorder::add_group(std::string name, std::string desc, std::vector<uint64_t> ranks,
@@ -156,7 +157,7 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
         frames = torch::CapturedTraceback::gather(with_frames_, false, with_cpp_frames_);
     std::lock_guard<std::mutex> guard(mutex_);
     uint64_t id = ++n_recorded_;
-    if (ring_.size() < capacity_) ring_.emplace_back();
+    if (ring_.size() < std::min<uint64_t>(id, capacity_)) ring_.emplace_back();
     Entry &entry = ring_[(id - 1) % capacity_];
     entry.id = id;
     entry.group = group;
@@ -171,8 +172,8 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
     entry.started_ns = begun ? entry.created_ns : 0;
     entry.completed_ns = 0;
     entry.timeout_ms = timeout.count();
-    note(call.inputs, entry.input_sizes, entry.input_dtypes);
-    note(call.outputs, entry.output_sizes, entry.output_dtypes);
+    note(call.inputs, entry.inputs);
+    note(call.outputs, entry.outputs);
     entry.frames = std::move(frames);
     return id;
 }
@@ -242,10 +243,10 @@ c10::IValue Recorder::describe(const Entry &e)
     dict.insert("profiling_name", traced_name(e.type, e.name, e.group->rank, e.peer));
     dict.insert("time_created_ns", e.created_ns);
     if (e.completed_ns) dict.insert("duration_ms", double(e.completed_ns - e.started_ns) * 1e-6);
-    dict.insert("input_sizes", sizes_list(e.input_sizes));
-    dict.insert("input_dtypes", dtypes_list(e.input_dtypes));
-    dict.insert("output_sizes", sizes_list(e.output_sizes));
-    dict.insert("output_dtypes", dtypes_list(e.output_dtypes));
+    dict.insert("input_sizes", sizes_list(e.inputs));
+    dict.insert("input_dtypes", dtypes_list(e.inputs));
+    dict.insert("output_sizes", sizes_list(e.outputs));
+    dict.insert("output_dtypes", dtypes_list(e.outputs));
     dict.insert("state", e.completed_ns ? "completed" : e.started_ns ? "started" : "scheduled");
     dict.insert("time_discovered_started_ns", time_or_none(e.started_ns));
     dict.insert("time_discovered_completed_ns", time_or_none(e.completed_ns));
@@ -280,9 +281,9 @@ c10::IValue Recorder::entries(bool only_active)
     std::vector<Entry> kept;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        size_t first = ring_.size() < capacity_ ? 0 : size_t(n_recorded_ % capacity_);
-        for (size_t i = 0; i < ring_.size(); i++) {
-            const Entry &entry = ring_[(first + i) % ring_.size()];
+        const uint64_t n = std::min<uint64_t>(n_recorded_, capacity_);
+        for (uint64_t i = n_recorded_ - n; i < n_recorded_; i++) {
+            const Entry &entry = ring_[i % capacity_];
             if (!only_active || !entry.completed_ns) kept.push_back(entry);
         }
     }

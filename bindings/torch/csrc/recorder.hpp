@@ -11,6 +11,7 @@
 
 #include "operation.hpp"
 
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include <atomic>
@@ -32,6 +33,13 @@ struct RecordedGroup {
     int rank;
     std::atomic<bool> dumped{false};
 };
+
+/* Of a tensor. Most calls have one on each side, of few dimensions: nothing is allocated for them. */
+struct RecordedTensor {
+    c10::SmallVector<int64_t, 4> sizes;
+    c10::ScalarType dtype;
+};
+using RecordedTensors = c10::SmallVector<RecordedTensor, 1>;
 
 class Recorder
 {
@@ -71,8 +79,7 @@ class Recorder
         uint64_t seq, p2p_seq;
         bool is_p2p, retired;
         int64_t created_ns, started_ns, completed_ns, timeout_ms;
-        std::vector<std::vector<int64_t>> input_sizes, output_sizes;
-        std::vector<c10::ScalarType> input_dtypes, output_dtypes;
+        RecordedTensors inputs, outputs;
         std::shared_ptr<torch::CapturedTraceback> frames;
     };
     Recorder();
