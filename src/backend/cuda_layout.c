@@ -27,18 +27,22 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 
 /* Fewer blocks have as much on their way, if each has more; and more scratch gives all of them more. */
 #define TILES_IN_ALL (16 * CUDA_MAX_BLOCKS) /* to one peer, at most */
+/* Tiles of a ring from which on it has half as many of twice the size: with half the fences and flags large calls
+ * between two take 2 % less. Four such tiles are too few, and still larger ones gain nothing more. */
+#define LONG_RING 12
 
-/* What is all ones when idle comes first, in one piece: see cuda_open.c. */
+/* n_tiles: of TILE_BYTES. What is all ones when idle comes first, in one piece: see cuda_open.c. */
 static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, uint32_t n_tiles, struct cuda_layout *out)
 {
+    const uint32_t merged = n_tiles >= LONG_RING ? 2 : 1;
     const uint64_t cells = (uint64_t)n * n_blocks, rings = n > 1 ? cells - n_blocks : n_blocks;
     const uint32_t sentinel_bytes = grade->phase_bytes * (n > 2 ? 2 : 1);
     uint64_t end = 0;
     *out = (struct cuda_layout){.n_blocks = n_blocks,
                                 .line_bytes = grade->line_bytes,
                                 .sentinel_bytes = sentinel_bytes,
-                                .tile_bytes = TILE_BYTES,
-                                .n_tiles = n_tiles};
+                                .tile_bytes = merged * TILE_BYTES,
+                                .n_tiles = n_tiles / merged};
     out->sentinels = take(&end, 2 * rings * sentinel_bytes);
     out->lines = take(&end, 2 * rings * 2 * grade->line_bytes);
     out->exceptions = take(&end, 2 * rings * sentinel_bytes / 32);
@@ -59,19 +63,32 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, ui
     out->bytes = end;
 }
 
+/* Rings as long as the budget allows: doubled as often as that goes, then half as long again. */
+static void lengthen(uint32_t n, const struct grade *grade, uint64_t budget, struct cuda_layout *out)
+{
+    const uint32_t n_blocks = out->n_blocks;
+    uint32_t n_tiles = grade->n_tiles;
+    for (uint32_t halves = 2; halves > 0; halves--) {
+        uint32_t more = n_tiles * halves / 2;
+        while (n_blocks * (n_tiles + more) <= TILES_IN_ALL) {
+            struct cuda_layout longer;
+            lay_out(n, n_blocks, grade, n_tiles + more, &longer);
+            if (longer.bytes > budget) break;
+            *out = longer;
+            n_tiles += more;
+            more = n_tiles * halves / 2;
+        }
+    }
+}
+
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce)
 {
     size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST;
     for (uint32_t blocks = n_blocks; blocks >= CUDA_LEAST_BLOCKS; blocks /= 2) {
         for (size_t g = 0; g < TUTTI_ARRAY_LEN(grades); g++) {
-            struct cuda_layout longer;
             lay_out(n, blocks, &grades[g], grades[g].n_tiles, out);
             if (out->bytes + spare > budget) continue;
-            while (blocks * out->n_tiles * 2 <= TILES_IN_ALL) {
-                lay_out(n, blocks, &grades[g], out->n_tiles * 2, &longer);
-                if (longer.bytes + spare > budget) break;
-                *out = longer;
-            }
+            lengthen(n, &grades[g], budget - spare, out);
             *bounce = spare;
             return true;
         }

@@ -97,9 +97,24 @@ static void fewer_blocks(void **state)
         assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, CUDA_MAX_BLOCKS, &all, &bounce));
         for (uint32_t blocks = 16; blocks < CUDA_MAX_BLOCKS; blocks *= 2) {
             assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, blocks, &few, &bounce));
-            assert_true(few.n_tiles * few.n_blocks >= all.n_tiles * all.n_blocks);
+            assert_true((uint64_t)few.n_tiles * few.tile_bytes * few.n_blocks >=
+                        (uint64_t)all.n_tiles * all.tile_bytes * all.n_blocks);
         }
     }
+}
+
+/* Long rings have larger tiles, and are as long. */
+static void long_rings(void **state)
+{
+    struct cuda_layout two, four;
+    size_t bounce;
+    (void)state;
+    assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, CUDA_MAX_BLOCKS, &two, &bounce));
+    assert_int_equal(two.tile_bytes, 4 * CUDA_LEAST_TILE);
+    assert_int_equal(two.n_tiles, 6);
+    assert_true(cuda_layout(4, CUDA_SCRATCH_DEFAULT, CUDA_MAX_BLOCKS, &four, &bounce));
+    assert_int_equal(four.tile_bytes, 2 * CUDA_LEAST_TILE);
+    assert_int_equal(four.n_tiles, 4);
 }
 
 static void blocks(void **state)
@@ -116,6 +131,7 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(regions_lie_apart), cmocka_unit_test(budgets),
-                                       cmocka_unit_test(fewer_blocks), cmocka_unit_test(blocks)};
+                                       cmocka_unit_test(fewer_blocks), cmocka_unit_test(long_rings),
+                                       cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
  * - sentinel: 16 bytes of data; a word that has not arrived reads as all ones. Reductions of floating point never send
  *   that NaN; all else says in 16 bytes beside a warp's unit which of its words are ones by right (exceptions), if any.
  *   One latency, no more bytes than data. (Lamport's flag-free exchange, as in TensorRT-LLM.)
- * - tiles: 16 KiB of data, then a fence and a flag; the receiver gives tiles back. Any size, everything.
+ * - tiles: 8 to 32 KiB of data, then a fence and a flag; the receiver gives tiles back. Any size, everything.
  * And one without rings, where the buffers of peers are mapped:
  * - direct: all meet, store to where the data is to be, fence, and meet again.
  *
