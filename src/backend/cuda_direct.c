@@ -167,8 +167,8 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
     const double bytes = (double)cuda_call_bytes(call), others = place->n - 1,
                  gbs = s->direct_gbs * aligned(place, call);
     switch (call->info.kind) {
-    case TUTTI_ALL_REDUCE: /* half of it by tiles */
-        return s->tiles_ns + s->direct_ns / 2 + others * bytes / place->n * (1 / s->tile_gbs + 1 / gbs);
+    case TUTTI_ALL_REDUCE: /* what goes by tiles has links that what is spread leaves free */
+        return s->tiles_ns + s->direct_ns / 2 + 2 * others * bytes / place->n / gbs;
     case TUTTI_BROADCAST:
         return chain_ns(place, call);
     default:
