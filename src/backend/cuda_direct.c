@@ -168,7 +168,7 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
                  gbs = s->direct_gbs * aligned(place, call);
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE: /* what goes by tiles has links that what is spread leaves free */
-        return s->tiles_ns + s->direct_ns / 2 + 2 * others * bytes / place->n / gbs;
+        return s->tiles_ns + 2 * others * bytes / place->n / gbs;
     case TUTTI_BROADCAST:
         return chain_ns(place, call);
     default:

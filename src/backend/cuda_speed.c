@@ -33,7 +33,7 @@ static const struct known {
       .tiles_ns = 8000,
       .store_gbs = 310,
       .tile_gbs = 340,
-      .direct_ns = 5000,
+      .direct_ns = 5300,
       .direct_gbs = 348,
       .hop_ns = 13000,
       .chain_gbs = 356,
