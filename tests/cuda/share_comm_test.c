@@ -50,6 +50,8 @@ static void check_calls(struct scene *s, uint32_t round)
     const size_t all = COUNT * (size_t)rank->n;
     for (size_t i = 0; i < COUNT; i++) s->host[i] = value(rank->index, i, round);
     GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, s->in, s->host, COUNT * 4));
+    /* What maps memory may wait for a kernel of another rank on this device, which would wait for this rank. */
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_all_gather(s->in, s->out, COUNT, TUTTI_UINT32, rank->comm, &s->options, NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->in, COUNT, TUTTI_UINT32, TUTTI_SUM, rank->comm, &s->options, NULL));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
