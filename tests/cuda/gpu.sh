@@ -3,7 +3,7 @@
 # C and a C++ compiler, CMake and the CUDA toolkit suffice. Steps go on after one that failed, and the table at the end
 # says of each how it ended. What this machine lacks or refuses is "unavailable": neither passed nor failed.
 
-gpu_limit=240 # seconds for a program under compute-sanitizer, of which racecheck is the slowest
+gpu_limit=420 # seconds for a program under compute-sanitizer, of which racecheck is the slowest
 export CUDA_DEVICE_MAX_CONNECTIONS=32 # a queue for each stream of ranks that share a process
 gpu_sanitized='memcheck:tiles memcheck:direct memcheck:fold memcheck:kernels racecheck:tiles racecheck:program' # these two share memory
 
