@@ -63,32 +63,29 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, ui
     out->bytes = end;
 }
 
-/* Rings as long as the budget allows: doubled as often as that goes, then half as long again. */
-static void lengthen(uint32_t n, const struct grade *grade, uint64_t budget, struct cuda_layout *out)
+static bool lay_out_within(uint64_t budget, uint32_t n, uint32_t n_blocks, const struct grade *grade, uint32_t n_tiles,
+                           struct cuda_layout *out)
 {
-    const uint32_t n_blocks = out->n_blocks;
-    uint32_t n_tiles = grade->n_tiles;
-    for (uint32_t halves = 2; halves > 0; halves--) {
-        uint32_t more = n_tiles * halves / 2;
-        while (n_blocks * (n_tiles + more) <= TILES_IN_ALL) {
-            struct cuda_layout longer;
-            lay_out(n, n_blocks, grade, n_tiles + more, &longer);
-            if (longer.bytes > budget) break;
-            *out = longer;
-            n_tiles += more;
-            more = n_tiles * halves / 2;
-        }
-    }
+    struct cuda_layout layout;
+    lay_out(n, n_blocks, grade, n_tiles, &layout);
+    if (layout.bytes > budget) return false;
+    *out = layout;
+    return true;
 }
 
+/* Rings are doubled as often as the budget allows, then made half as long again. */
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce)
 {
-    size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST;
+    const size_t spare = budget / 8 < BOUNCE_MOST ? budget / 8 / ALIGN * ALIGN : BOUNCE_MOST, most = budget - spare;
     for (uint32_t blocks = n_blocks; blocks >= CUDA_LEAST_BLOCKS; blocks /= 2) {
         for (size_t g = 0; g < TUTTI_ARRAY_LEN(grades); g++) {
-            lay_out(n, blocks, &grades[g], grades[g].n_tiles, out);
-            if (out->bytes + spare > budget) continue;
-            lengthen(n, &grades[g], budget - spare, out);
+            uint32_t n_tiles = grades[g].n_tiles;
+            if (!lay_out_within(most, n, blocks, &grades[g], n_tiles, out)) continue;
+            while (blocks * n_tiles * 2 <= TILES_IN_ALL &&
+                   lay_out_within(most, n, blocks, &grades[g], n_tiles * 2, out))
+                n_tiles *= 2;
+            if (blocks * n_tiles * 3 / 2 <= TILES_IN_ALL)
+                (void)lay_out_within(most, n, blocks, &grades[g], n_tiles * 3 / 2, out);
             *bounce = spare;
             return true;
         }
