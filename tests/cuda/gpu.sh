@@ -97,7 +97,7 @@ gpu_sanitized() { # tool, test
   case $status:$summary in
     0:*'SUMMARY: 0 '*) return 0 ;;
     77:*) note "$(grep -m1 '^skipped' "$log" || echo skipped)" && return 77 ;;
-    124:* | 137:*) note "it did not end within $gpu_limit s" && return 77 ;;
+    124:* | 137:*) note "it did not end within $gpu_limit s: $(sed -nE 's/^\[ RUN +\] //p' "$log" | tail -1)" && return 77 ;;
     0:) note "it says nothing" && return 77 ;;
     *:) [ -z "$refusal" ] || return 77 ;;
   esac

@@ -26,6 +26,7 @@ uint64_t rig_begin(void)
         printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
         exit(SKIPPED);
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log says in which test a program was ended */
     printf("seed %llu\n", (unsigned long long)test_seed());
     return test_seed();
 }

@@ -29,6 +29,12 @@ static uint64_t below(uint64_t n)
     return tutti_random64(&seed) % n;
 }
 
+/* All cases take more than seven minutes under racecheck: there a fourth of them, others each time. */
+static bool is_left_out(void)
+{
+    return rig_is_instrumented() && below(4) != 0;
+}
+
 static unsigned char *random_bytes(size_t n)
 {
     unsigned char *bytes = malloc(n + 8);
@@ -227,8 +233,8 @@ static void test_moves_of_every_pattern(void **state)
         open_shape(&rig, i);
         for (size_t p = 0; p < TUTTI_ARRAY_LEN(patterns); p++) {
             for (size_t b = p % 2; b < TUTTI_ARRAY_LEN(sizes); b += rig_is_slow() ? 2 : 1)
-                move(&rig, p, sizes[b], (uint32_t)below(17) % 16, (uint32_t)below(16));
-            move(&rig, p, 5 * TILE, 0, 0); /* whole units everywhere, when the gap is */
+                if (!is_left_out()) move(&rig, p, sizes[b], (uint32_t)below(17) % 16, (uint32_t)below(16));
+            if (!is_left_out()) move(&rig, p, 5 * TILE, 0, 0); /* whole units everywhere, when the gap is */
         }
         rig_close(&rig);
     }
@@ -240,6 +246,7 @@ static void test_moves_at_every_alignment(void **state)
     struct rig rig;
     open_shape(&rig, 1);
     for (uint32_t skew = 0; skew < 16; skew++) {
+        if (is_left_out()) continue;
         move(&rig, 0, TILE + 48, skew, 0);
         move(&rig, 0, TILE + 43, 0, skew);
         move(&rig, 0, 2 * TILE + 30, skew, (16 - skew) % 16);
@@ -274,6 +281,7 @@ static void test_moves_in_place(void **state)
         struct rig rig;
         open_shape(&rig, i);
         for (size_t b = 1; b < TUTTI_ARRAY_LEN(sizes); b += 2) {
+            if (is_left_out()) continue;
             move_in_place(&rig, true, sizes[b], (uint32_t)below(16));
             move_in_place(&rig, false, sizes[b], (uint32_t)below(16));
         }
@@ -488,7 +496,7 @@ static void test_fast_sums(void **state)
                                   .op = ops[below(TUTTI_ARRAY_LEN(ops))],
                                   .count = 1 + below(10 * TILE) / ref_bytes(fast[t].dtype),
                                   .exact = k % 2 == 0};
-            reduce(&rig, &f, fast[t].kernel, k % 3 == 0);
+            if (!is_left_out()) reduce(&rig, &f, fast[t].kernel, k % 3 == 0);
         }
         rig_close(&rig);
     }
@@ -506,7 +514,7 @@ static void test_every_type_and_operation(void **state)
                                   .op = (enum tutti_op)op,
                                   .exact = true};
             f.count = 1 + below(3 * TILE) / ref_bytes(f.dtype);
-            if (ref_defined(f.dtype, f.op)) reduce(&rig, &f, tutti_dtype_name(f.dtype), below(2));
+            if (ref_defined(f.dtype, f.op) && !is_left_out()) reduce(&rig, &f, tutti_dtype_name(f.dtype), below(2));
         }
     }
     rig_close(&rig);
@@ -525,7 +533,7 @@ static void test_fingerprints(void **state)
                                         .op = TUTTI_SUM,
                                         .count = 2000 + below(9000),
                                         .exact = true};
-            reduce(&rig, &f, "uint64", k % 2);
+            if (!is_left_out()) reduce(&rig, &f, "uint64", k % 2);
         }
         rig_close(&rig);
     }
