@@ -75,6 +75,7 @@ struct cuda_place {
     size_t bounce_bytes;
     char *bounce;
     char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
+    uint64_t block;              /* and the identity of its memory when it was made */
     uint64_t where;              /* which one, and at which offset: equal on all members, or they differ */
     char *peers[CUDA_MAX_RANKS]; /* and where the others' are mapped */
 };
@@ -196,6 +197,7 @@ enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
 struct cuda_window {
     char *base;
     uint64_t id;        /* of what all brought: equal on all ranks */
+    uint64_t block;     /* identity of the own memory */
     size_t part, bytes; /* of this rank; that all ranks have */
     char *peers[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
@@ -302,6 +304,8 @@ enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_b
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
                                   size_t stride, void *own, size_t bytes, void **peers);
 void cuda_window_remove(struct tutti_device_backend *backend, void *own);
+/* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
+enum tutti_status cuda_window_check(const struct cuda_place *place);
 /* Says in which window the call's output lies. */
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
 void cuda_windows_close(struct cuda_backend *b);

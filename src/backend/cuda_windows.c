@@ -41,7 +41,7 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
+    struct cuda_window window = {.base = own, .block = tutti_gpu_block_id(own), .part = bytes, .bytes = bytes};
     enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
     window.peers[b->me] = own;
     for (uint32_t q = 0; q < b->n && status >= 0; q++) {
@@ -93,6 +93,13 @@ char *cuda_place_there(const struct cuda_place *place, const struct tutti_backen
     return place->peers[peer] + ((char *)call->bind.output - place->own) + at;
 }
 
+/* What peers have mapped is what was there, whatever is at the address now. */
+enum tutti_status cuda_window_check(const struct cuda_place *place)
+{
+    if (tutti_gpu_block_id(place->own) == place->block) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "the output lies in a window whose memory was freed: destroy a window first");
+}
+
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&b->lock;
@@ -105,7 +112,7 @@ void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_
         const struct cuda_window *w = &b->windows[i];
         if (out < w->base || (size_t)(out - w->base) >= w->bytes || bytes > w->bytes - (size_t)(out - w->base))
             continue;
-        place->own = w->base;
+        place->own = w->base, place->block = w->block;
         place->where = tutti_mix64(w->id + (uint64_t)(out - w->base));
         memcpy(place->peers, w->peers, sizeof(place->peers));
     }

@@ -162,6 +162,41 @@ static void wrong(struct rank *rank)
     tutti_window_destroy(window);
 }
 
+/* Memory that is freed under its window: a call there ends on all ranks, whoever the address belongs to by then. */
+static void freed(struct rank *rank)
+{
+    enum { BLOCK = 4096, TRIES = 16, VICTIM = 1 };
+    struct mixed m;
+    struct tutti_window *window = NULL;
+    void *base = NULL, *again = NULL;
+    int32_t same = 1, all = 0;
+    if (!mixed_open(rank, &m)) return;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, BLOCK * (size_t)rank->n, &base));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, BLOCK * (size_t)rank->n, &window));
+    if (rank->index == VICTIM) {
+        RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
+        for (int i = 0; i < TRIES && again != base; i++)
+            RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, BLOCK * (size_t)rank->n, &again));
+        same = again == base; /* else the address is nobody's */
+    }
+    RANK_CHECK_OK(rank, tutti_all_reduce(&same, &all, 1, TUTTI_INT32, TUTTI_MIN, m.beside, NULL, NULL));
+    struct tutti_call_options options = m.on[0];
+    options.algorithm = "cuda:direct";
+    if (all) {
+        char *block = (char *)base + BLOCK * (size_t)rank->index;
+        enum tutti_status status = tutti_all_gather(block, base, BLOCK, TUTTI_UINT8, rank->comm, &options, NULL);
+        RANK_CHECK(rank, rank->index != VICTIM || status == TUTTI_ERR_ARGUMENT);
+        for (int i = 0; i < 2000 && tutti_comm_state(rank->comm, NULL) == TUTTI_OK; i++)
+            tutti_sleep_ns(TUTTI_NS_PER_MS);
+        struct tutti_error error = {0};
+        RANK_CHECK(rank, tutti_comm_state(rank->comm, &error) == TUTTI_ERR_ARGUMENT);
+        RANK_CHECK(rank, strstr(error.text, "on rank 1: the output lies in a window whose memory was freed") != NULL);
+    }
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
+    tutti_window_destroy(window);
+    mixed_close(&m);
+}
+
 /* Where devices do not reach one another, and where one rank has none. */
 static void unreached(struct rank *rank)
 {
@@ -181,11 +216,11 @@ static void unreached(struct rank *rank)
 
 static void run(bool forked)
 {
-    static const rank_function functions[] = {memory, windows, calls, wrong}, refused = unreached;
+    static const rank_function functions[] = {memory, windows, calls, wrong, freed}, refused = unreached;
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};
-        assert_int_equal(mixed_run(&world, functions, TUTTI_ARRAY_LEN(functions) - (n == 1)),
-                         0); /* wrong needs a peer */
+        const size_t alone = 3; /* what comes after needs a peer */
+        assert_int_equal(mixed_run(&world, functions, n == 1 ? alone : TUTTI_ARRAY_LEN(functions)), 0);
     }
     struct mixed_world one_without = {.n = 2, .devices = 0x1, .forked = forked},
                        apart = {.n = 2, .devices = 0x3, .host = true, .forked = forked};

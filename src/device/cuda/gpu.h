@@ -59,6 +59,8 @@ struct tutti_gpu_block {
     uint64_t id;
 };
 enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out);
+/* The identity alone, 0: there is none. As fast as tutti_gpu_of. */
+uint64_t tutti_gpu_block_id(const void *pointer);
 
 /* ---- memory ---- */
 enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);

@@ -55,6 +55,14 @@ enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *o
     return cuda_result(NULL, block_read(driver, (uint64_t)(uintptr_t)pointer, out), "cuPointerGetAttribute");
 }
 
+uint64_t tutti_gpu_block_id(const void *pointer)
+{
+    const struct cuda_driver *driver = cuda_driver_in_use();
+    unsigned long long id = 0;
+    if (!driver || driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, (uint64_t)(uintptr_t)pointer) != 0) return 0;
+    return id;
+}
+
 /* ---- allocation ---- */
 
 /* With the bytes in the sentence. */
