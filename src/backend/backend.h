@@ -86,6 +86,7 @@ struct tutti_backend_candidate {
     const char *method; /* static: as in calls */
     double ns;          /* predicted */
     bool chosen;        /* where the call does not say */
+    uint32_t n_sms;     /* of devices: the most SMs that one of its launches takes */
 };
 
 struct tutti_backend_ops {

@@ -102,6 +102,9 @@ struct tutti_device_backend_ops {
 /* Whether an option of this text is one that `tuning` can be. ARGUMENT, SYSTEM: the file is not right. */
 enum tutti_status tutti_device_tuning_check(const char *tuning);
 
+/* Whether an option of this text names a method of the first back end of the list; empty: none. ARGUMENT. */
+enum tutti_status tutti_device_method_check(const char *method);
+
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
  * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */
 void tutti_device_sweep(struct tutti_transport *transport);

@@ -130,7 +130,7 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
         bool instead = m->needs && !chosen->needs; /* the first one that the posts allow */
         if (m->needs & FLAT_ATTACHABLE) instead = instead && m->cost_ns(lane, call) < chosen->cost_ns(lane, call);
         if (instead) chosen = m;
-        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(lane, call), false};
+        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(lane, call), false, 0};
     }
     for (size_t i = 0; i < n; i++) out[i].chosen = strcmp(out[i].method, chosen->name) == 0;
     return n;

@@ -39,9 +39,11 @@ enum tutti_status tutti_device_option_check(const struct tutti_config *config)
     if (!tutti_gpu_share_named(config->text[TUTTI_OPT_gpu_share], &share))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu_share is \"%s\" but can be auto, ipc or fd",
                           config->text[TUTTI_OPT_gpu_share]);
-    if (way_of(config)) return tutti_device_tuning_check(config->text[TUTTI_OPT_gpu_tuning]);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, cuda, nccl, host or off",
-                      config->text[TUTTI_OPT_gpu]);
+    if (!way_of(config))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, cuda, nccl, host or off",
+                          config->text[TUTTI_OPT_gpu]);
+    TUTTI_TRY(tutti_device_method_check(config->text[TUTTI_OPT_cuda]));
+    return tutti_device_tuning_check(config->text[TUTTI_OPT_gpu_tuning]);
 }
 
 enum tutti_gpu_share tutti_device_share(const struct tutti_config *config)
@@ -173,7 +175,8 @@ static int32_t first_failed(const struct tutti_comm *comm, const void *first, si
     return -1;
 }
 
-/* A back end that some member has not is nobody's. True if all have it. */
+/* A back end that some member has not is nobody's. True if all have it. The others' reasons are known by their status
+ * alone, so where this rank has one, it is told. */
 static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size_t stride)
 {
     const struct tutti_comm *comm = opening->comm;
@@ -182,8 +185,10 @@ static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size
     struct tutti_error own = opening->why[b];
     enum tutti_status status =
         (enum tutti_status) * (const int64_t *)(const void *)((const char *)first + (size_t)r * stride);
-    tutti_error_set(&opening->why[b], status, "rank %d: %s", (int)r,
-                    r == comm->rank ? own.text : tutti_status_text(status));
+    if (own.status < 0)
+        tutti_error_set(&opening->why[b], own.status, "rank %d: %s", (int)comm->rank, own.text);
+    else
+        tutti_error_set(&opening->why[b], status, "rank %d: %s", (int)r, tutti_status_text(status));
     close_backend(opening, b);
     return false;
 }

@@ -20,6 +20,7 @@ static size_t backend_ways(const struct tutti_request *request, struct tutti_way
         snprintf(out[i].name, sizeof out[i].name, "%s:%s", backend->ops->name, found[i].method);
         out[i].ns = found[i].ns;
         out[i].chosen = request->on_backend && found[i].chosen;
+        out[i].n_sms = 0;
     }
     return n;
 }
@@ -31,7 +32,7 @@ static size_t ways_of_device(const struct tutti_request *request, struct tutti_d
     struct tutti_backend_call call;
     const struct tutti_device_backend_ops *ops = backend->ops;
     tutti_request_call(request, &call);
-    found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true};
+    found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true, 0};
     if (capacity == 0 || found[0].ns == HUGE_VAL) return 0;
     size_t n = ops->candidates
                    ? ops->candidates(backend, &call, found, capacity < TUTTI_MAX_WAYS ? capacity : TUTTI_MAX_WAYS)
@@ -41,6 +42,7 @@ static size_t ways_of_device(const struct tutti_request *request, struct tutti_d
         snprintf(out[i].name, sizeof out[i].name, "%s%s%s", ops->name, method ? ":" : "", method ? method : "");
         out[i].ns = found[i].ns;
         out[i].chosen = backend == request->device && found[i].chosen;
+        out[i].n_sms = ops->candidates ? (int32_t)found[i].n_sms : -1;
     }
     return n;
 }
@@ -67,6 +69,7 @@ static size_t engine_ways(const struct tutti_request *request, struct tutti_way 
         out[i].ns = found[i].ns;
         out[i].chosen =
             !request->on_backend && request->algorithm == found[i].algorithm && request->shape.radix == radix;
+        out[i].n_sms = 0;
     }
     return n;
 }

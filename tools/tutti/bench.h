@@ -111,6 +111,7 @@ double bench_probe_ns(struct bench_run *run); /* one way of a cache line between
 struct bench_way {
     char name[40];
     bool chosen;
+    int32_t n_sms; /* with cuda; -1: not known */
     double predicted_us, measured_us;
     double behind; /* the chosen one's time over this one's */
 };

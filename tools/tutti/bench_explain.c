@@ -42,6 +42,7 @@ enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_ca
         struct bench_way *way = &cell->ways[i];
         memcpy(way->name, ways[i].name, sizeof way->name);
         way->chosen = ways[i].chosen;
+        way->n_sms = ways[i].n_sms;
         way->predicted_us = ways[i].ns / 1e3;
     }
     return TUTTI_OK;
@@ -152,7 +153,7 @@ enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *
 
 /* ---- showing ---- */
 
-static void json_show(FILE *out, const struct bench_cell *cell, bool first)
+static void json_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first)
 {
     const struct bench_case *c = &cell->c;
     fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"in_place\":%s,\"behind_best\":%.4f,",
@@ -161,8 +162,10 @@ static void json_show(FILE *out, const struct bench_cell *cell, bool first)
     fprintf(out, "\"probe_ns\":[%.1f,%.1f],\"ways\":[", cell->probe_before_ns, cell->probe_after_ns);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s}", i ? "," : "",
+        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s", i ? "," : "",
                 way->name, way->predicted_us, way->measured_us, way->chosen ? "true" : "false");
+        if (settings->cuda && way->n_sms >= 0) fprintf(out, ",\"sms\":%d", way->n_sms);
+        fputc('}', out);
     }
     fprintf(out, "]}");
 }
@@ -171,7 +174,7 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
 {
     const struct bench_case *c = &cell->c;
     if (settings->json) {
-        json_show(out, cell, first);
+        json_show(out, settings, cell, first);
         return;
     }
     fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->name, c->bytes, tutti_dtype_name(c->dtype),
@@ -180,8 +183,10 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
     fputc('\n', out);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f\n", way->chosen ? '*' : ' ', way->name, way->predicted_us,
+        fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f", way->chosen ? '*' : ' ', way->name, way->predicted_us,
                 way->measured_us, way->behind);
+        if (settings->cuda && way->n_sms >= 0) fprintf(out, " %6d", way->n_sms);
+        fputc('\n', out);
     }
     fflush(out);
 }

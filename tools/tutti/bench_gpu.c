@@ -38,17 +38,20 @@ static uint32_t n_sides(const struct bench_gpu *g)
 
 /* ---- opening ---- */
 
+/* way NULL: as the options say. */
 static enum tutti_status side_open(struct bench_gpu *g, struct side *side, const char *way, int32_t rank, int32_t n)
 {
     struct tutti_option option = {"gpu", way};
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     char name[32];
-    snprintf(name, sizeof name, "bench-%s", way);
+    snprintf(name, sizeof name, "bench-%s", way ? way : "tutti");
     config.name = name;
     config.rank = rank, config.n_ranks = n;
     config.device = g->gpu->ordinal;
-    TUTTI_TRY(tutti_context_create(&option, 1, &side->context));
-    return tutti_comm_create(side->context, &config, &side->comm);
+    TUTTI_TRY(tutti_context_create(&option, way ? 1 : 0, &side->context));
+    TUTTI_TRY(tutti_comm_create(side->context, &config, &side->comm));
+    if (tutti_comm_device(side->comm) >= 0) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the option gpu is off: there is no device to measure");
 }
 
 enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_settings *settings, struct bench_gpu **out)
@@ -63,7 +66,7 @@ enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_set
     TUTTI_TRY(tutti_gpu_stream_create(g->gpu, &g->stream));
     TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->from));
     TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->to));
-    const char *ways[2] = {"auto", settings->peer};
+    const char *ways[2] = {NULL, settings->peer};
     g->has_peer = settings->peer;
     g->eager = settings->eager;
     g->group = settings->group;
@@ -239,20 +242,23 @@ static enum tutti_status timed(struct bench_gpu *g, uint32_t s, const struct ben
     return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, comm, NULL, NULL);
 }
 
+/* --algorithm is tutti's; the peer's calls go by the peer, or not at all. */
 static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings *settings, const struct bench_case *c,
                                 const struct buffers *b, const struct tutti_call_options *options, double *us[2])
 {
+    struct tutti_call_options of[2] = {*options, *options};
     void *graphs[2] = {NULL, NULL};
     uint32_t calls = (bench_calls(settings, c->bytes) + g->group - 1) / g->group * g->group;
     enum tutti_status status = TUTTI_OK;
+    of[1].algorithm = settings->peer;
     for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++) {
         double ignored;
-        if (!g->eager) status = capture(g, s, c, b, options, calls, &graphs[s]);
-        if (status >= 0) status = timed(g, s, c, b, options, graphs[s], calls, &ignored);
+        if (!g->eager) status = capture(g, s, c, b, &of[s], calls, &graphs[s]);
+        if (status >= 0) status = timed(g, s, c, b, &of[s], graphs[s], calls, &ignored);
     }
     for (uint32_t r = 0; r < settings->rounds && status >= 0; r++)
         for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++)
-            status = timed(g, s, c, b, options, graphs[s], calls, &us[s][r]);
+            status = timed(g, s, c, b, &of[s], graphs[s], calls, &us[s][r]);
     for (uint32_t s = 0; s < n_sides(g); s++)
         if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
     return status;

@@ -16,9 +16,10 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
     }
     fprintf(out, "# tutti %s, %d ranks, median of %u rounds of up to %u calls%s%s\n", tutti_version_text(), n_ranks,
             settings->rounds, settings->iterations, settings->fresh ? ", inputs rewritten before each call" : "",
-            settings->mapped ? ", memory from tutti_mem_alloc" : "");
+            settings->mapped && !settings->cuda ? ", memory from tutti_mem_alloc" : "");
     if (settings->explain) {
-        fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's\n");
+        fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's%s\n",
+                settings->cuda ? ", SMs taken" : "");
         return;
     }
     if (settings->cuda)

@@ -27,9 +27,9 @@ struct request {
 
 #define REQUEST_INIT                                                                                                   \
     {                                                                                                                  \
-        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu",                 \
-        .mode = "graph", .n = 2, .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8,                         \
-        .max_bytes = 256u << 20, .factor = "2", .group = 1                                                             \
+        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu", .n = 2,         \
+        .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8, .max_bytes = 256u << 20, .factor = "2",          \
+        .group = 1                                                                                                     \
     }
 
 /* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
@@ -95,13 +95,13 @@ static int understand(const struct tutti_args *spec, struct request *r)
     bool in = strcmp(r->only, "in") == 0, out = strcmp(r->only, "out") == 0;
     if (!in && !out && strcmp(r->only, "both") != 0)
         return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
-    bool cuda = strcmp(r->device, "cuda") == 0, eager = strcmp(r->mode, "eager") == 0;
+    bool cuda = strcmp(r->device, "cuda") == 0, eager = r->mode && strcmp(r->mode, "eager") == 0;
     if (!cuda && strcmp(r->device, "cpu") != 0)
         return tutti_args_fail(spec, "--device is '%s'; give cpu or cuda", r->device);
-    if (!eager && strcmp(r->mode, "graph") != 0)
+    if (r->mode && !eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
     if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
-    if (!cuda && (r->peer || eager || r->group > 1))
+    if (!cuda && (r->peer || r->mode || r->group > 1))
         return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
     if (r->group < 1 || (r->group > 1 && r->explain))
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
@@ -284,7 +284,7 @@ int tutti_cmd_bench(int argc, char **argv)
         {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
         {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
         {"group", 0, TUTTI_ARG_U32, &r.group, "N", "with cuda: N calls on buffers of their own in a group (default 1)"},
-        {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns"},
+        {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns, as tutti's back end"},
         {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
     };
