@@ -92,7 +92,9 @@ gpu_sanitized() { # tool, test
   gpu_sanitizer >/dev/null || { note "there is no compute-sanitizer"; return 77; }
   status=$(sed -nE 's/^ended with ([0-9]+)$/\1/p' "$log" | tail -1)
   summary=$(sed -nE 's/^=+ ((RACECHECK|ERROR) SUMMARY: .*)/\1/p' "$log" | tail -1)
-  refusal=$(grep -iE '^=+ .*(error|not supported|no attachable process)' "$log" | head -1 | sed -E 's/^=+ //' || true)
+  # What it says of a program that crashed is no refusal of its own.
+  refusal=$(grep -iE '^=+ .*(error|not supported|no attachable process)' "$log" |
+    grep -viE "terminate successfully|returned an error|hit an error" | head -1 | sed -E 's/^=+ //' || true)
   note "${summary:-${refusal:-see $log}}"
   case $status:$summary in
     0:*'SUMMARY: 0 '*) return 0 ;;

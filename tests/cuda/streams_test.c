@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams that race: calls of several communicators on several streams, in an order that is drawn, whose inputs are
- * rewritten on the stream right behind the call; nothing waits before the end, where every result is compared. */
+ * rewritten on the stream right behind the call; nothing waits before the end, where of every result a run of words at
+ * a place that is drawn is compared, small ones whole. */
 
 #include "test.h"
 
@@ -8,13 +9,13 @@
 
 #include <string.h>
 
-enum { COMMS = 3, STREAMS = 3, CALLS = 3000, CALLS_STAND_IN = 60, MOST = 70001 };
+enum { COMMS = 3, STREAMS = 3, CALLS = 3000, CALLS_STAND_IN = 60, MOST = 70001, RUN = 512 };
 static const size_t sizes[] = {1, 33, 257, 5000, MOST};
 
 struct one { /* a call: its number tells its data */
     uint32_t comm, stream, kind;
     size_t words;
-    uint32_t *result; /* pinned: what it gave, its first and last words and a sum of all */
+    size_t from, n; /* the run of its result that is kept */
 };
 
 struct racing {
@@ -22,8 +23,8 @@ struct racing {
     struct tutti_comm *comms[COMMS];
     void *streams[STREAMS];
     uint32_t *in[COMMS][STREAMS], *out[COMMS][STREAMS];
-    uint32_t *inputs; /* pinned: CALLS + MOST words, of which call t takes those from t on */
-    uint32_t *results, *wanted;
+    uint32_t *inputs;  /* pinned: CALLS + MOST words, of which call t takes those from t on */
+    uint32_t *results; /* pinned: RUN words of each call */
     struct one calls[CALLS];
     uint32_t n_calls;
 };
@@ -40,7 +41,7 @@ static bool open_all(struct rank *rank, struct racing *r)
     if (!gpu_rank_open(rank, &r->g)) return false;
     r->n_calls = gpu_ranks_stand_in() ? CALLS_STAND_IN : CALLS;
     r->inputs = gpu_rank_host_words(&r->g, CALLS + MOST);
-    r->results = gpu_rank_host_words(&r->g, CALLS * 4);
+    r->results = gpu_rank_host_words(&r->g, CALLS * RUN);
     if (!r->inputs || !r->results) return false;
     for (size_t i = 0; i < CALLS + MOST; i++) r->inputs[i] = word((uint32_t)rank->index, i);
     for (uint32_t c = 0; c < COMMS; c++) {
@@ -81,16 +82,14 @@ static enum tutti_status make(struct racing *r, uint32_t t)
     void *stream = options.stream = r->streams[one->stream];
     uint32_t *in = r->in[one->comm][one->stream], *out = r->out[one->comm][one->stream];
     struct tutti_comm *comm = r->comms[one->comm];
-    size_t n = one->words, last = one->kind == 1 ? n * (size_t)r->g.rank->n : n;
+    size_t n = one->words;
     enum tutti_status status = tutti_gpu_copy(gpu, in, r->inputs + t, n * 4, stream);
     if (status >= 0 && one->kind == 0)
         status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_SUM, comm, &options, NULL);
     if (status >= 0 && one->kind == 1) status = tutti_all_gather(in, out, n, TUTTI_UINT32, comm, &options, NULL);
     if (status >= 0 && one->kind == 2)
         status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
-    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t, out, 4, stream);
-    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t + 1, out + last / 2, 4, stream);
-    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + 4 * t + 2, out + last - 1, 4, stream);
+    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + RUN * t, out + one->from, one->n * 4, stream);
     return status;
 }
 
@@ -108,16 +107,25 @@ static void compare(struct racing *r)
     struct rank *rank = r->g.rank;
     for (uint32_t t = 0; t < r->n_calls; t++) {
         const struct one *one = &r->calls[t];
-        size_t last = one->kind == 1 ? one->words * (size_t)rank->n : one->words;
-        size_t at[3] = {0, last / 2, last - 1};
-        for (int k = 0; k < 3; k++) {
-            uint32_t want = expected(r, t, at[k]);
-            if (r->results[4 * t + (uint32_t)k] == want) continue;
+        for (size_t k = 0; k < one->n; k++) {
+            if (r->results[RUN * t + k] == expected(r, t, one->from + k)) continue;
             rank_fail(rank, __FILE__, __LINE__, "call %u (kind %u, %zu words, communicator %u, stream %u): word %zu", t,
-                      one->kind, one->words, one->comm, one->stream, at[k]);
+                      one->kind, one->words, one->comm, one->stream, one->from + k);
             return;
         }
     }
+}
+
+static struct one draw(uint64_t random, uint32_t n_ranks)
+{
+    struct one one = {.comm = (uint32_t)(random >> 33) % COMMS,
+                      .stream = (uint32_t)(random >> 40) % STREAMS,
+                      .kind = (uint32_t)(random >> 48) % 3,
+                      .words = sizes[(random >> 56) % (sizeof sizes / sizeof *sizes)]};
+    const size_t all = one.words * (one.kind == 1 ? n_ranks : 1);
+    one.n = all < RUN ? all : RUN;
+    one.from = (random >> 20) % (all - one.n + 1);
+    return one;
 }
 
 static void race_opened(struct racing *r, uint64_t random)
@@ -125,10 +133,7 @@ static void race_opened(struct racing *r, uint64_t random)
     struct gpu_rank *g = &r->g;
     for (uint32_t t = 0; t < r->n_calls; t++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        r->calls[t] = (struct one){.comm = (uint32_t)(random >> 33) % COMMS,
-                                   .stream = (uint32_t)(random >> 40) % STREAMS,
-                                   .kind = (uint32_t)(random >> 48) % 3,
-                                   .words = sizes[(random >> 56) % (sizeof sizes / sizeof *sizes)]};
+        r->calls[t] = draw(random, (uint32_t)g->rank->n);
         GPU_CHECK_OK(g, make(r, t));
     }
     for (uint32_t s = 0; s < STREAMS; s++) GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, r->streams[s]));
