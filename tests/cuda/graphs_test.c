@@ -108,8 +108,9 @@ static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *
     GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
     GPU_CHECK_OK(g, enqueue(g, d, rank->comm, second, other, fork, join));
     GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
-    for (uint32_t round = 0; round < n && !rank->failure[0]; round++) {
+    for (uint32_t round = 0, replays = 0; replays < n && !rank->failure[0]; round++) {
         bool eager = round % EAGER_EVERY == 0;
+        replays += !eager;
         fill(rank, d, round);
         if (eager)
             GPU_CHECK_OK(g, enqueue(g, d, rank->comm, second, g->stream, fork, join));
