@@ -304,6 +304,9 @@ enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_b
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
                                   size_t stride, void *own, size_t bytes, void **peers);
 void cuda_window_remove(struct tutti_device_backend *backend, void *own);
+/* Whether it is in place, of a reduction of blocks wherever in the input the output lies: equal on all members, as
+ * windows have it. */
+bool cuda_call_in_place(const struct cuda_place *place, const struct tutti_backend_call *call);
 /* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
 enum tutti_status cuda_window_check(const struct cuda_place *place);
 /* Says in which window the call's output lies. */

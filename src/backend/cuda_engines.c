@@ -10,10 +10,15 @@
  * all_reduce needs no scratch: what others send to be folded here lands where their own shards of the result will be in
  * the end. Each shard is cut in halves, so that copies go on without a pause: the first half is folded while the second
  * one is collected, the second while the first is spread. Who spreads a half writes where it landed on the others: they
- * have folded it, which a meeting after it says. */
+ * have folded it, which a meeting after it says.
+ *
+ * Between two, reduce_scatter does without scratch as well: the one contribution that comes lands in the output, and is
+ * folded there. It comes in chunks, each half of what is left, so that little is folded behind the last. */
 #include "backend/cuda.h"
 
 #define HALVES 2
+#define MOST_CHUNKS 6
+#define LAST_CHUNK ((size_t)16 << 20) /* or less, unless there were more chunks: 12 us of folding */
 
 enum lane { MAIN, OWN };
 
@@ -122,21 +127,28 @@ static bool spread(const struct cuda_place *place, const struct tutti_backend_ca
     return copy(out, cuda_place_there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
 }
 
+/* Of what the caller says in `from`, on the own stream. */
+static void fold(const struct cuda_place *place, const struct tutti_backend_call *call, char *to, size_t bytes,
+                 struct cuda_step *out)
+{
+    cuda_step_begin(out, CUDA_FOLD, call->bind.input, to);
+    out->folds = true;
+    out->divisor = call->bind.divide ? call->bind.divisor : 0;
+    out->exchange.result_bytes = bytes;
+    out->threads = 512;
+    out->blocks = place->layout.n_blocks;
+    out->lane = OWN;
+}
+
 static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
                       struct cuda_step *out)
 {
     const char *in = call->bind.input;
     char *to = call->bind.output;
+    struct cuda_part mine = half_of(place, call, place->me, half);
+    fold(place, call, to + mine.at, mine.bytes, out);
     for (uint32_t q = 0; q < place->n; q++)
         out->from[q] = (q == place->me ? in : to) + half_of(place, call, q, half).at;
-    struct cuda_part mine = half_of(place, call, place->me, half);
-    cuda_step_begin(out, CUDA_FOLD, in, to + mine.at);
-    out->folds = true;
-    out->divisor = call->bind.divide ? call->bind.divisor : 0;
-    out->exchange.result_bytes = mine.bytes;
-    out->threads = 512;
-    out->blocks = place->layout.n_blocks;
-    out->lane = OWN;
     return true;
 }
 
@@ -173,22 +185,86 @@ static bool all_reduce(const struct cuda_place *place, const struct tutti_backen
     return false;
 }
 
+/* ---- reduce_scatter between two ---- */
+
+static uint32_t chunks_of(const struct tutti_backend_call *call)
+{
+    uint32_t n = 2;
+    while (n < MOST_CHUNKS && cuda_call_bytes(call) >> (n - 1) > LAST_CHUNK) n++;
+    return n;
+}
+
+static struct cuda_part chunk(const struct tutti_backend_call *call, uint32_t k)
+{
+    size_t bytes = cuda_call_bytes(call), left = (bytes >> k) / CUDA_SHARD_UNIT * CUDA_SHARD_UNIT,
+           behind = k + 1 == chunks_of(call) ? 0 : (bytes >> (k + 1)) / CUDA_SHARD_UNIT * CUDA_SHARD_UNIT;
+    return (struct cuda_part){bytes - left, left - behind};
+}
+
+static bool send_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
+                       struct cuda_step *out)
+{
+    uint32_t to = 1 - place->me;
+    struct cuda_part part = chunk(call, k);
+    return copy(out, cuda_place_there(place, call, to, part.at),
+                (const char *)call->bind.input + to * cuda_call_bytes(call) + part.at, part.bytes);
+}
+
+static bool fold_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
+                       enum lane lane, struct cuda_step *out)
+{
+    struct cuda_part part = chunk(call, k);
+    char *to = (char *)call->bind.output + part.at;
+    fold(place, call, to, part.bytes, out);
+    out->from[place->me] = (const char *)call->bind.input + place->me * cuda_call_bytes(call) + part.at;
+    out->from[1 - place->me] = to;
+    out->lane = lane;
+    return true;
+}
+
+/* A meeting and the first copy; then, while chunk k is copied, chunk k - 1 has come and is folded; a meeting and the
+ * last fold. */
+static bool reduce_scatter(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                           struct cuda_step *out)
+{
+    static const enum deed round[] = {FORKS, OWN_MEETING, FOLDS, COLLECTS, JOINS};
+    const uint32_t each = TUTTI_ARRAY_LEN(round), n = chunks_of(call), k = 1 + (i - 2) / each,
+                   last = 2 + (n - 1) * each;
+    if (i == 1) return send_chunk(place, call, 0, out);
+    if (i == 0 || i == last) return meet(out);
+    if (i > last) return i == last + 1 && fold_chunk(place, call, n - 1, MAIN, out);
+    switch (round[(i - 2) % each]) {
+    case OWN_MEETING:
+        return act(out, CUDA_MEET, OWN);
+    case FOLDS:
+        return fold_chunk(place, call, k - 1, OWN, out);
+    case COLLECTS:
+        return send_chunk(place, call, k, out);
+    case FORKS:
+        return act(out, CUDA_FORK, MAIN);
+    default:
+        return act(out, CUDA_JOIN, MAIN);
+    }
+}
+
 /* ---- the method ---- */
 
 typedef bool (*steps)(const struct cuda_place *, const struct tutti_backend_call *, uint32_t, struct cuda_step *);
 static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
                                               [TUTTI_ALL_TO_ALL] = all_to_all,
                                               [TUTTI_BROADCAST] = broadcast,
+                                              [TUTTI_REDUCE_SCATTER] = reduce_scatter,
                                               [TUTTI_ALL_REDUCE] = all_reduce};
 
 /* Whether buffers are one is told apart by all alike: in place on one rank is in place on all, as windows have it. */
 static bool fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
     enum tutti_kind kind = call->info.kind;
-    bool in_place = call->bind.input == call->bind.output;
+    bool in_place = cuda_call_in_place(place, call);
+    if (kind == TUTTI_REDUCE_SCATTER && place->n > 2) return false;
     if (place->n < 2 || !place->own || call->bind.v || !steps_of[kind]) return false;
     if (kind == TUTTI_BROADCAST) return true;
-    if (kind != TUTTI_ALL_REDUCE)
+    if (kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL)
         return place->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
     return !in_place && !call->bind.scale && place->has[CUDA_FOLD][call->info.dtype] &&
            cuda_call_bytes(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
@@ -210,6 +286,8 @@ static double cost(const struct cuda_place *place, const struct tutti_backend_ca
     case TUTTI_BROADCAST:
         if (place->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
         return 2 * others * (s->engine_ns + shard / s->engine_gbs) + 3 * s->meet_ns;
+    case TUTTI_REDUCE_SCATTER:
+        return (double)chunks_of(call) * s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
     default:
         return others * (s->engine_ns + bytes / s->engine_gbs) + 2 * s->meet_ns;
     }

@@ -206,7 +206,7 @@ static uint64_t choice_of(const struct cuda_place *place, const struct tutti_bac
         places |= (uintptr_t)cuda_place_there(place, call, q, 0);
         apart |= (uintptr_t)place->peers[q] ^ (uintptr_t)place->own;
     }
-    const uint64_t in_place = call->bind.input == call->bind.output;
+    const uint64_t in_place = cuda_call_in_place(place, call);
     return tutti_mix64(call->info.signature ^ (1 | in_place << 1 | (places & 15) << 2 | (apart & 15) << 6));
 }
 

@@ -88,6 +88,13 @@ static size_t output_bytes(const struct cuda_backend *b, const struct tutti_back
     return cuda_call_bytes(call) * (whole ? b->n : 1);
 }
 
+bool cuda_call_in_place(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->bind.input, out = (uintptr_t)call->bind.output;
+    if (call->info.kind != TUTTI_REDUCE_SCATTER) return in == out;
+    return out >= in && out - in < place->n * cuda_call_bytes(call);
+}
+
 char *cuda_place_there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at)
 {
     return place->peers[peer] + ((char *)call->bind.output - place->own) + at;

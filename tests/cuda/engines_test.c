@@ -85,6 +85,21 @@ static void broadcasts(struct scene *s, uint32_t round)
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, s->got[i] == value(root, i, round));
 }
 
+/* Of blocks of n floats; each rank's lie one behind another in `in`. */
+static void reduce_scatters(struct scene *s, float *in, size_t n, uint32_t round)
+{
+    struct rank *rank = s->g.rank;
+    size_t all = n * (size_t)rank->n, mine = n * (size_t)rank->index;
+    give(s, in, all, round);
+    RANK_CHECK_OK(rank, tutti_reduce_scatter(in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    RANK_CHECK(rank, take(s, n));
+    for (size_t i = 0; i < n; i++) {
+        float want = 0;
+        for (int32_t q = 0; q < rank->n; q++) want += value(q, mine + i, round);
+        RANK_CHECK(rank, s->got[i] == want);
+    }
+}
+
 /* The all_reduce of a graph, with forks to the own stream and back, replayed on changing data. Another one is made at
  * once, on another stream, while it is captured. */
 static void replays(struct scene *s)
@@ -153,6 +168,38 @@ static void all_kinds(struct scene *s)
         s->count = all, s->less = 0;
         if (!ways[w].fewer && !s->g.rank->failure[0]) replays(s);
     }
+}
+
+/* Between two a block comes in chunks, the more the larger it is. In place, and among more, there is no room for what
+ * comes. */
+static void two(struct rank *rank)
+{
+    static const size_t blocks[] = {2 * SHARD, 6 * SHARD, 5000 * SHARD, (34 << 18) + 2 * SHARD};
+    struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
+    const size_t most = blocks[sizeof blocks / sizeof *blocks - 1];
+    if (!gpu_rank_open(rank, &s.g)) return;
+    s.options.stream = s.g.stream;
+    s.options.algorithm = "cuda:engines";
+    s.got = malloc(most * (size_t)rank->n * sizeof(float));
+    s.in = (float *)gpu_rank_words(&s.g, most * (size_t)rank->n);
+    if (!s.got || !s.in) return;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, most * (size_t)rank->n * sizeof(float), (void **)&s.out));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), &s.window));
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        for (uint32_t round = 0; round < 2 && !rank->failure[0]; round++) reduce_scatters(&s, s.in, blocks[i], round);
+    if (rank->failure[0]) return;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
+                     tutti_reduce_scatter(s.out, s.out + (size_t)rank->index * SHARD, SHARD, TUTTI_FLOAT32, TUTTI_SUM,
+                                          rank->comm, &s.options, NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(s.window);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s.out));
+    tutti_gpu_free(s.g.gpu, s.in);
+    free(s.got);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&s.g);
 }
 
 static void run(struct rank *rank)
@@ -236,6 +283,7 @@ static void in_windows(void **state)
     for (uint32_t n = 2; n <= 4; n++) {
         struct ranks_config config = {.n = n, .forked = true, .deadline_s = 100};
         assert_int_equal(ranks_run(&config, run), 0);
+        if (n == 2) assert_int_equal(ranks_run(&config, two), 0);
     }
 }
 
