@@ -6,7 +6,7 @@
 
 #include "gpu_ranks.h"
 
-#include "sched/sched.h"
+#include <tutti/schedule.h>
 
 #include <stdint.h>
 
