@@ -123,6 +123,9 @@ struct tutti_backend_ops {
     size_t (*staging_used)(const struct tutti_backend *backend); /* bytes of this rank */
 };
 
+/* Whether an option of this text names a method of the back end flat, of whatever kind; empty: none. ARGUMENT. */
+enum tutti_status tutti_backend_method_check(const char *method);
+
 /* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. */
 #define TUTTI_BACKENDS(X) X(flat)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;

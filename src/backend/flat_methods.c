@@ -4,6 +4,8 @@
 #include "backend/flat.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define FLAT_METHODS(X)                                                                                                \
     X(alone_all_reduce)                                                                                                \
@@ -70,6 +72,26 @@ FLAT_METHODS(DECLARE)
 #define ENTRY(name) &flat_##name,
 const struct flat_method *const flat_methods[] = {FLAT_METHODS(ENTRY)};
 const size_t flat_n_methods = TUTTI_ARRAY_LEN(flat_methods);
+
+static bool is_first_of_name(size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(flat_methods[k]->name, flat_methods[i]->name) == 0) return false;
+    return true;
+}
+
+enum tutti_status tutti_backend_method_check(const char *method)
+{
+    char names[200] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < flat_n_methods && method[0]; i++) {
+        if (strcmp(method, flat_methods[i]->name) == 0) return TUTTI_OK;
+        if (is_first_of_name(i))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", flat_methods[i]->name);
+    }
+    if (!method[0]) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "option flat is \"%s\" but can be %s", method, names);
+}
 
 #define LAST_RESORT_NS 1e12
 

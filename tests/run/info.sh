@@ -51,4 +51,7 @@ staging=$(job -n 64 --cores none | fact staging)
 [ "${staging:-0}" -gt 0 ] && [ "$staging" -le $((4 << 20)) ] || { echo "FAILED: $staging bytes of staging"; failed=1; }
 
 [ $failed = 0 ] && echo "info: all as expected"
+
+# A method that there is not is refused, with those that there are.
+expect 'option flat is "lin" but can be .*line, stage' env TUTTI_FLAT=lin "$tutti" info --job
 exit $failed
