@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of gpu_peers.py: every library's calls of one cell are captured in graphs, checked against NCCL's result,
-then replayed in turns. A graph is replayed twice in a row and the second replay is timed on the device, since the first
-one brings the ranks into step. A round counts as long as it took the slowest rank; how long ranks were at launching it
-is kept beside, so that a rank that was held up can be told from calls that are slow. Before each library's part all
-ranks meet and rank 0 says so: the last such line names what a run hangs in (gpu_runs.py)."""
+"""One rank of gpu_peers.py: tutti's calls of one cell are checked against NCCL's result, every library's replay of one
+captured call against what follows from the data; then they are captured in graphs and replayed in turns. A graph is
+replayed twice in a row and the second replay is timed on the device, since the first one brings the ranks into step. A
+round counts as long as it took the slowest rank; how long ranks were at launching it is kept beside, so that a rank
+that was held up can be told from calls that are slow. Before each library's part all ranks meet and rank 0 says so: the
+last such line names what a run hangs in (gpu_runs.py)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from .gpu_tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 THROUGH_TORCH = "tutti through torch"
+PEERS = ("nccl", "torch")  # as their names begin
+MEMORY_OF = {"tutti": "plain", "tutti window": "window", "nccl": "plain", "torch one": "torch", "torch two": "torch"}
 OPENING_S, CELL_S = 90, 30  # after which a rank tells where it is, and ends
 Calls = dict[str, Callable[[], None]]
 
@@ -90,6 +93,7 @@ class Rank:
         self.cpu = dist.new_group(backend="gloo")
         self.here: list | None = None  # the cell
         self.without: list[str] = plan["never"]  # peers that have failed
+        self.memory_of = dict(MEMORY_OF)
         self.bytes = max(plan["sizes"])
         self.stream = torch.cuda.Stream()
         self.tutti = Tutti(plan["library"], self.device.index, self.rank, self.world, plan["options"])
@@ -167,7 +171,7 @@ class Rank:
         return torch.randint(-8, 9, (n,), generator=generator, device=self.device).to(TYPES[dtype])
 
     def expected(self, op: str, n: int, dtype: str, seed: int) -> torch.Tensor:
-        """What follows from the values of all ranks, where NCCL can not be asked."""
+        """What follows from the values of all ranks."""
         share, every = n // self.world, [self.values(n, dtype, seed, rank) for rank in range(self.world)]
         own = slice(self.rank * share, (self.rank + 1) * share)
         if op == "broadcast":
@@ -179,13 +183,18 @@ class Rank:
         total = torch.stack(every).sum(0, dtype=TYPES[dtype])
         return total[own] if op == "reduce_scatter" else total
 
-    def result(self, who: str, memory: str, values: torch.Tensor, op: str, dtype: str, in_place: bool) -> torch.Tensor:
-        n = values.numel()
-        send, recv = self.memory[memory].views(op, n, self.rank, self.world, TYPES[dtype], in_place)
+    def give(self, memory: str, values: torch.Tensor, op: str, dtype: str, in_place: bool):
+        """The buffers, before the call."""
+        send, recv = self.memory[memory].views(op, values.numel(), self.rank, self.world, TYPES[dtype], in_place)
         recv.fill_(99)
         send.copy_(values[: send.numel()])
         if op == "broadcast" and self.rank == 0:
             recv.copy_(values[: recv.numel()])
+        return send, recv
+
+    def result(self, who: str, memory: str, values: torch.Tensor, op: str, dtype: str, in_place: bool) -> torch.Tensor:
+        n = values.numel()
+        send, recv = self.give(memory, values, op, dtype, in_place)
         make = self.nccl if who == "nccl" else self.tutti_call
         make(op, memory, n, dtype, in_place)()
         torch.cuda.synchronize()
@@ -205,9 +214,27 @@ class Rank:
         self.tutti.state()
         return torch.equal(expected, found)
 
+    def replays_right(self, name: str, call: Callable[[], object], op: str, n: int, dtype: str, in_place: bool) -> bool:
+        """One captured call, replayed on data that came after the capture."""
+        cell, memory = (op, dtype, in_place), self.memory_of.get(name, name)
+        values = self.values(n, dtype, n + 1, self.rank)
+        self.give(memory, values, *cell)
+        graph, made = self.capture(name, call, 1)
+        send, recv = self.give(memory, values, *cell)
+        torch.cuda.synchronize()
+        self.at(name)
+        graph.replay()
+        torch.cuda.synchronize()
+        if name == "torch one":
+            recv = made
+        elif op == "all_reduce" and name.startswith(PEERS):  # in place there
+            recv = send
+        return torch.equal(recv, self.expected(op, n, dtype, n + 1))
+
     # ---- timing ----
 
-    def capture(self, name: str, call: Callable[[], None], times: int) -> torch.cuda.CUDAGraph:
+    def capture(self, name: str, call: Callable[[], object], times: int) -> tuple[torch.cuda.CUDAGraph, object]:
+        """The graph, and what its last call returned."""
         self.at(name)
         with torch.cuda.stream(self.stream):
             call()
@@ -215,8 +242,8 @@ class Rank:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             for _ in range(times):
-                call()
-        return graph
+                made = call()
+        return graph, made
 
     def replay(self, name: str, graph: torch.cuda.CUDAGraph, times: int) -> tuple[float, float]:
         """Microseconds of a call, and of the host for both launches."""
@@ -259,11 +286,17 @@ class Rank:
             for seed, memory in enumerate(("plain", "window"))
         ]
         calls = self.chosen(op, n, dtype, in_place)
+        for name, call in calls.items():
+            replayed = self.replays_right(name, call, op, n, dtype, in_place)
+            if not name.startswith(PEERS):
+                right.append(replayed)
+            elif not replayed:
+                print(f"gpu_peers: {name} is wrong in a replay of {op} of {size} bytes, {dtype}", file=sys.stderr)
         for memory in self.memory.values():
             memory.send.zero_()
             memory.recv.zero_()
         times = max(1, min(self.plan["calls"], (256 << 20) // max(1, size)))
-        graphs = {name: self.capture(name, call, times) for name, call in calls.items()}
+        graphs = {name: self.capture(name, call, times)[0] for name, call in calls.items()}
         took = self.replay_all(graphs, times)
         self.at("tutti")  # and no longer at the last one's
         self.tutti.state()

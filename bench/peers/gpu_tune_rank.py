@@ -40,7 +40,7 @@ class Tuner(Rank):
             call = self.by(tutti, self.tutti_call(op, memory, n, dtype, in_place))
             try:
                 call()
-                found[name] = call
+                found[name], self.memory_of[name] = call, memory
             except RuntimeError:
                 continue
         self.plan["method"] = None
