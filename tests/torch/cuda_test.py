@@ -6,7 +6,6 @@ in between."""
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 import unittest
@@ -365,33 +364,7 @@ def graph_of_all_kinds(rank: int, n: int) -> None:
         assert torch.equal(swapped.cpu(), torch.cat([part.chunk(n)[0] for part in host]))
 
 
-# ---- memory that the ranks can map ----
-
-
-def pool(rank: int, n: int) -> None:
-    device = device_of(rank)
-    backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-    memory = torch.cuda.MemPool(backend.mem_allocator)
-    for registered in (False, True):
-        with torch.cuda.use_mem_pool(memory):
-            tensors = [torch.empty(size, device=device) for size in (1000, 300_000, 5_000_000)]
-        assert memory.snapshot(), "the pool has no memory"
-        if registered:
-            backend.register_mem_pool(memory)
-        for tensor in tensors:
-            for again in range(3):
-                tensor.copy_(values(rank + again, len(tensor)))
-                dist.all_reduce(tensor)
-                assert torch.equal(tensor.cpu(), sum(values(r + again, len(tensor)) for r in range(n)))
-        del tensors, tensor
-    del memory
-    gc.collect()
-    torch.cuda.empty_cache()
-    dist.all_reduce(torch.ones(1, device=device))
-
-
-if not cuda_world.PLAYED:  # whoever plays the device has no such pools
-    ranks.on(2)(pool)
+# ---- the flight recorder ----
 
 
 @ranks.on(2)

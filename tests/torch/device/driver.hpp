@@ -11,6 +11,7 @@
  *   record   the allocator does not hear of other streams that use a block
  *   pinned   there is no pinned memory (which is not wrong) */
 
+#include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
 
 #include <condition_variable>
@@ -39,6 +40,8 @@ bool is_broken(const char *what);
 
 /* Memory that is never given back: the allocator's to hand out. */
 void *reserve(int device, size_t bytes);
+/* From the pool that this thread uses (pools.cpp); null: it uses none. */
+c10::DataPtr take_from_pool(size_t bytes, int device);
 /* -1: not a device's. */
 int device_of(const void *address);
 /* Where a stream's thread finds it; any other thread that asks is stopped. */

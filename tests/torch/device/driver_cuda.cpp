@@ -115,7 +115,10 @@ int device_of(const void *address)
         const char *arena = machine().arenas[size_t(device)];
         if (address >= arena && address < arena + arena_bytes) return device;
     }
-    return -1;
+    constexpr int ordinal = 9; /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+    int device = -1;
+    const auto pointer = reinterpret_cast<unsigned long long>(address);
+    return call("cuPointerGetAttribute", static_cast<void *>(&device), ordinal, pointer) == 0 ? device : -1;
 }
 
 void *resolve(void *address)

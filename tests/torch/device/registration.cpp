@@ -42,9 +42,9 @@ class Allocator final : public c10::Allocator
     {
         int device = current_device();
         if (bytes == 0) return {nullptr, c10::Device(type, c10::DeviceIndex(device))};
+        if (c10::DataPtr given = take_from_pool(bytes, device)) return given;
         Block *block = take(device, current_stream(device), (bytes + 511) / 512 * 512);
-        return {block->address, block, [](void *freed) { get().release(static_cast<Block *>(freed)); },
-                c10::Device(type, c10::DeviceIndex(device))};
+        return {block->address, block, let_go, c10::Device(type, c10::DeviceIndex(device))};
     }
 
     c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -59,8 +59,8 @@ class Allocator final : public c10::Allocator
 
     void record(const c10::DataPtr &data, const c10::Stream &stream)
     {
+        if (data.get_deleter() != let_go || is_broken("record")) return; /* pools wait for all streams */
         auto *block = static_cast<Block *>(data.get_context());
-        if (!block || is_broken("record")) return;
         std::lock_guard<std::mutex> guard(mutex_);
         if (stream.id() != block->stream) block->others.insert(stream.id());
     }
@@ -73,6 +73,8 @@ class Allocator final : public c10::Allocator
 
   private:
     using Key = std::tuple<int, int64_t, size_t>;
+
+    static void let_go(void *block) { get().release(static_cast<Block *>(block)); }
 
     Block *take(int device, int64_t stream, size_t bytes)
     {

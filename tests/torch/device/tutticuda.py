@@ -2,7 +2,7 @@
 """CUDA without a GPU, in a PyTorch that was built without it: importing this module makes torch.cuda as much of a
 device as the tests of collectives ask for. Its memory, streams, events and graphs are those of the stand-in for CUDA's
 driver, on which libtutti's kernels run too; PyTorch's own operators are functions of the host in its streams. Not here:
-random numbers, pools of memory, compiled kernels, other libraries."""
+random numbers, compiled kernels, other libraries."""
 
 import contextlib
 import os
@@ -63,6 +63,27 @@ def graph(into: CUDAGraph):
             into.made = ops.end_capture(stream.index, stream.number)
 
 
+class MemPool:
+    def __init__(self, functions: tuple) -> None:
+        self.number = ops.make_pool(*functions)
+
+    def __del__(self) -> None:
+        ops.drop_pool(self.number)
+
+    def snapshot(self) -> list:
+        numbers = ops.segments_of(self.number)
+        return [{"address": address, "total_size": size} for address, size in zip(numbers[::2], numbers[1::2])]
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool):
+    before = ops.use_pool(pool.number)
+    try:
+        yield
+    finally:
+        ops.use_pool(before)
+
+
 class device:
     def __init__(self, chosen) -> None:
         self.index = index_of(chosen)
@@ -83,11 +104,13 @@ replaced = {
     "_lazy_init": lambda: None, "is_available": lambda: True, "is_initialized": lambda: True,
     "device_count": ops.device_count, "current_device": ops.current_device, "device": device, "_sleep": sleep,
     "set_device": lambda chosen: ops.set_device(index_of(chosen)), "Stream": Stream, "stream": lambda stream: stream,
-    "current_stream": current_stream, "CUDAGraph": CUDAGraph, "graph": graph, "empty_cache": lambda: None,
+    "current_stream": current_stream, "CUDAGraph": CUDAGraph, "graph": graph,
+    "MemPool": MemPool, "use_mem_pool": use_mem_pool, "empty_cache": lambda: None,
     "get_device_capability": lambda chosen=None: (9, 0),
     "synchronize": lambda chosen=None: ops.synchronize(index_of(chosen)),
 }  # fmt: skip
 for name, function in replaced.items():
     setattr(torch.cuda, name, function)
+torch._C._cuda_customAllocator = lambda take, give: (take, give)
 torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cuda")
 torch.accelerator.is_available = lambda: True
