@@ -125,8 +125,8 @@ class Backend : public c10d::Backend
     /* Memory of that CUDA device comes from this group (device_memory.hpp). Collective, if it is the first that the
      * group hears of the device. */
     void serve_memory(c10::DeviceIndex index);
-    /* Collective: these pieces of it are where calls find them on all ranks; the same sizes in the same order. */
-    void add_windows(c10::DeviceIndex index, std::vector<std::pair<uintptr_t, size_t>> pieces);
+    /* Collective: these segments of it are where calls find them on all ranks; the same sizes in the same order. */
+    void add_windows(c10::DeviceIndex index, const std::vector<uintptr_t> &segments);
     at::Tensor allocateTensor(long size, at::TensorOptions options = {});
 
     int64_t current_rank() const

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace tutti_torch
@@ -21,7 +20,9 @@ void *device_memory_take(size_t bytes, int device, void *stream);
 void device_memory_give(void *memory, size_t bytes, int device, void *stream);
 
 void device_memory_serve(int device, const std::shared_ptr<Comm> &comm);
-/* Collective: a window over each of the pieces, in the order in which they were taken; those that have one, keep it. */
-void device_memory_add_windows(Comm &comm, std::vector<std::pair<uintptr_t, size_t>> pieces);
+/* Collective: the communicator gets a window over each of these segments (their addresses), in the order in which they
+ * were taken; those in which it has one, keep it. A window ends with its segment or its communicator. ValueError, on
+ * all ranks, where ranks have other numbers or sizes of segments. */
+void device_memory_add_windows(const std::shared_ptr<Comm> &comm, const std::vector<uintptr_t> &pieces);
 
 } // namespace tutti_torch

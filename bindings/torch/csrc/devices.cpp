@@ -130,9 +130,9 @@ void Backend::serve_memory(c10::DeviceIndex index)
     device_memory_serve(index, comm_of_device(index));
 }
 
-void Backend::add_windows(c10::DeviceIndex index, std::vector<std::pair<uintptr_t, size_t>> pieces)
+void Backend::add_windows(c10::DeviceIndex index, const std::vector<uintptr_t> &pieces)
 {
-    device_memory_add_windows(*comm_of_device(index), std::move(pieces));
+    device_memory_add_windows(comm_of_device(index), pieces);
 }
 
 /* ---- calls ---- */

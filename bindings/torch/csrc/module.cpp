@@ -38,7 +38,7 @@ PYBIND11_MODULE(_C, module)
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"))
         .def("_drop_coalescing", &Backend::drop_coalescing, py::call_guard<py::gil_scoped_release>())
         .def("_serve_memory", &Backend::serve_memory, py::arg("device"), py::call_guard<py::gil_scoped_release>())
-        .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("pieces"),
+        .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"),
              py::call_guard<py::gil_scoped_release>())
 #if TUTTI_TORCH_AT_LEAST(2, 7)
         .def("get_error", &Backend::getError)

@@ -47,10 +47,9 @@ def mem_allocator(on_host: property) -> property:
 
 
 def register_mem_pool(backend, pool) -> None:
-    """Collective: what the pool has taken so far becomes windows. Every rank has allocated the same in the same order;
-    what has a window already, keeps it."""
-    pieces = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
-    backend._add_windows(torch.cuda.current_device(), pieces)
+    """Collective: what the pool has taken so far becomes windows of this group. Every rank has allocated the same in
+    the same order, else all refuse; where the group has a window already, it keeps it."""
+    backend._add_windows(torch.cuda.current_device(), [segment["address"] for segment in pool.snapshot()])
 
 
 @functools.lru_cache(maxsize=None)
