@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: gpu
-"""Training on CUDA devices, the ways PyTorch has of it, on tutti and on nccl: the same losses, within rounding. Where
-nccl is missing, or has not enough devices, the reference is one process."""
+"""Training on CUDA devices, the ways PyTorch has of it, on tutti, in one process, and on nccl where it is there and has
+enough devices: the same losses, within rounding."""
 
 from __future__ import annotations
 
 import unittest
-from typing import Callable, List
+from typing import Callable, Iterable, List
 
 import cuda_world
 import ranks
@@ -17,6 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH, BATCH, STEPS = 64, 16, 8
+STEPS_ALONE = [step % 2 for step in range(STEPS)]  # which batch each takes
+WARM_UP = 3  # of graph_step, before it captures
 
 
 class Block(nn.Module):
@@ -43,10 +45,20 @@ def share(rank: int, n: int) -> slice:
     return slice(rank * BATCH // n, (rank + 1) * BATCH // n)
 
 
-def losses_of(net: nn.Module, of: slice, device: torch.device, average: bool, amp: bool = False) -> List[float]:
-    """The loss of each step over all ranks."""
+def adam(net: nn.Module) -> torch.optim.Optimizer:
     # One by one: with parallel tensors some of the parameters are DTensors, and others are not.
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
+    return torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
+
+
+def sgd(net: nn.Module) -> torch.optim.Optimizer:
+    """Gradients that are too large or too small by a factor make a difference."""
+    return torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+
+
+def losses_of(net: nn.Module, of: slice, device: torch.device, average: bool, amp: bool = False,
+              optimizer_of: Callable = adam) -> List[float]:  # fmt: skip
+    """The loss of each step over all ranks."""
+    optimizer = optimizer_of(net)
     scaler = torch.amp.GradScaler("cuda", enabled=amp, init_scale=2.0**8)
     losses = []
     for step in range(STEPS):
@@ -68,6 +80,22 @@ def alone(device: torch.device, amp: bool = False) -> List[float]:
     return losses_of(model().to(device), slice(0, BATCH), device, False, amp)
 
 
+def in_shares(net: nn.Module, n: int, device: torch.device, steps: Iterable[int], reduce: Callable) -> List[float]:
+    """What n ranks do, by one: each share of the batch by itself, then reduce(name, its gradients on the ranks)."""
+    optimizer, losses = sgd(net), []
+    for step in steps:
+        parts, gradients = [], []
+        for rank in range(n):
+            x, y = batch(step, share(rank, n), device)
+            parts.append(torch.nn.functional.mse_loss(net(x), y))
+            gradients.append(torch.autograd.grad(parts[-1], list(net.parameters())))
+        for (name, parameter), *of_ranks in zip(net.named_parameters(), *gradients):
+            parameter.grad = reduce(name, of_ranks)
+        optimizer.step()
+        losses.append(torch.stack(parts).detach().mean())
+    return torch.stack(losses).tolist()
+
+
 # ---- the ways ----
 
 
@@ -82,7 +110,12 @@ def ddp_hook(rank: int, n: int, device: torch.device) -> List[float]:
 
     net = nn.parallel.DistributedDataParallel(model().to(device), device_ids=[device.index])
     net.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    return losses_of(net, share(rank, n), device, True)
+    return losses_of(net, share(rank, n), device, True, optimizer_of=sgd)
+
+
+def ddp_hook_alone(n: int, device: torch.device) -> List[float]:
+    net = model().to(device)
+    return in_shares(net, n, device, STEPS_ALONE, lambda name, of_ranks: sum(g.half() / n for g in of_ranks).float())
 
 
 def amp(rank: int, n: int, device: torch.device) -> List[float]:
@@ -111,7 +144,32 @@ def fsdp2_bfloat16(rank: int, n: int, device: torch.device) -> List[float]:
         fully_shard(block, mp_policy=policy)
         block.set_gradient_divide_factor(2.0 * n) if hasattr(block, "set_gradient_divide_factor") else None
     fully_shard(net)
-    return losses_of(net, share(rank, n), device, True)
+    return losses_of(net, share(rank, n), device, True, optimizer_of=sgd)
+
+
+class Bfloat16(nn.Module):
+    """A block that computes in bfloat16, with parameters of float32."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        low = {name: parameter.bfloat16() for name, parameter in self.block.named_parameters()}
+        return torch.func.functional_call(self.block, low, x.bfloat16()).float()
+
+
+def fsdp2_bfloat16_alone(n: int, device: torch.device) -> List[float]:
+    from torch.distributed.fsdp import FSDPModule
+
+    of_block = (2.0 if hasattr(FSDPModule, "set_gradient_divide_factor") else 1.0) * n
+    first, second, last = model().to(device)
+    net = nn.Sequential(Bfloat16(first), Bfloat16(second), last)
+
+    def reduce(name: str, of_ranks: List[torch.Tensor]) -> torch.Tensor:
+        return sum(of_ranks) / (of_block if ".block." in name else n)
+
+    return in_shares(net, n, device, STEPS_ALONE, reduce)
 
 
 def tensor_parallel(rank: int, n: int, device: torch.device) -> List[float]:
@@ -156,7 +214,7 @@ def pipeline(rank: int, n: int, device: torch.device) -> List[float]:
 def graph_step(rank: int, n: int, device: torch.device) -> List[float]:
     """A whole step, its collectives included, captured once and replayed."""
     net = model().to(device)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = sgd(net)
     x, y = batch(0, share(rank, n), device)
     total = torch.zeros((), device=device)
 
@@ -174,7 +232,7 @@ def graph_step(rank: int, n: int, device: torch.device) -> List[float]:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(WARM_UP):
             step()
     torch.cuda.current_stream().wait_stream(side)
     captured = torch.cuda.CUDAGraph()
@@ -189,30 +247,38 @@ def graph_step(rank: int, n: int, device: torch.device) -> List[float]:
     return losses
 
 
-# Largest difference of a loss to that with nccl, relative to it; to that of one process it may be a hundred times as
-# large, since products of other shapes are rounded otherwise.
+def graph_step_alone(n: int, device: torch.device) -> List[float]:
+    steps = [0] * WARM_UP + STEPS_ALONE
+    return in_shares(model().to(device), n, device, steps, lambda name, of_ranks: sum(of_ranks) / n)[WARM_UP:]
+
+
+# Largest difference of a loss to that with nccl, relative to it.
 WAYS = {
     ddp: 1e-5, ddp_hook: 1e-5, amp: 5e-4, fsdp2: 1e-5, fsdp2_bfloat16: 2e-2, tensor_parallel: 1e-5,
     tensor_parallel_compiled: 1e-5, pipeline: 1e-5, graph_step: 1e-5,
 }  # fmt: skip
-# What one process computes otherwise: other types on the way, another optimizer, gradients divided by more.
-NOT_ALONE = (ddp_hook, fsdp2_bfloat16, graph_step)
+# What one process does otherwise than from the whole batch: other types on the way, gradients divided by more, warm-up.
+ALONE = {ddp_hook: ddp_hook_alone, fsdp2_bfloat16: fsdp2_bfloat16_alone, graph_step: graph_step_alone}
+
+
+def reference_alone(way: Callable, n: int, device: torch.device) -> List[float]:
+    return ALONE[way](n, device) if way in ALONE else alone(device, way is amp)
 
 
 def compare(rank: int, n: int, store: dist.Store, way: Callable) -> str:
     with_nccl = dist.is_nccl_available() and torch.cuda.device_count() >= n
     ours = cuda_world.on_each(["tutti"], way, rank, n, store)[0]
     assert all(loss == loss for loss in ours) and ours[-2] < ours[0], f"nothing is learnt: {ours}"
-    references = {}
+    device = cuda_world.calls.use_device_of(rank)
+    # Products of other shapes are rounded otherwise; those of shares have the ranks' shapes, on other streams.
+    tolerance = max(WAYS[way], 1e-3) if way in ALONE else 100 * WAYS[way]
+    references = {"one process": (reference_alone(way, n, device), tolerance)}
     if with_nccl:
         references["nccl"] = (cuda_world.on_each(["nccl"], way, rank, n, store)[0], WAYS[way])
-    if way not in NOT_ALONE:
-        device = cuda_world.calls.use_device_of(rank)
-        references["one process"] = (alone(device, way is amp), 100 * WAYS[way])
     for name, (want, tolerance) in references.items():
         worst = max(abs(a - b) / abs(b) for a, b in zip(ours, want))
         assert worst <= tolerance, f"losses differ by {worst:.3g} from those of {name}: {ours} and {want}"
-    return " and ".join(references) or "nothing (skipped: nccl is missing, or has not enough devices)"
+    return " and ".join(references)
 
 
 class Training(ranks.OnRanks):
