@@ -149,30 +149,44 @@ size_t cuda_run_independent(const struct cuda_place *place, const struct tutti_b
 /* ---- the log (cuda_log.c): what each rank called, in memory of the host that all of them map ---- */
 #define CUDA_LOG_ENTRIES 256
 struct cuda_entry {
-    _Atomic uint64_t seq, signature, call, count, timeout_ns; /* call: tutti_call_word */
-    _Atomic uint64_t hash;                                    /* of all signatures up to this one */
+    _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
+    _Atomic uint64_t hash;                        /* of all signatures up to this one */
 };
 struct cuda_letters { /* messages with one peer: how many, and a hash of their sizes */
     _Atomic uint64_t n, hash;
 };
+/* Collectives and messages in the order in which the rank enqueued them. */
+#define CUDA_LOG_ITEMS 256
+#define CUDA_MESSAGES (UINT64_C(1) << 55)
+struct cuda_item {
+    _Atomic uint64_t launch; /* as kernels report it: a collective's number, or of messages CUDA_MESSAGES | another */
+    _Atomic uint64_t with;   /* messages: 2 * peer, + 1 if it is sent */
+    _Atomic uint64_t nth;    /* ... between the two in that direction, from 1 */
+    _Atomic uint64_t bytes, timeout_ns;
+};
 struct cuda_log {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t n; /* entries posted */
     _Atomic uint64_t over;                         /* the last call that is known to be over, and all before it */
+    _Atomic uint64_t n_items;                      /* posted */
     _Atomic uint32_t closed;                       /* the rank has closed its side */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[CUDA_MAX_RANKS]; /* members that touch its scratch no more */
     struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
     struct cuda_entry entries[CUDA_LOG_ENTRIES];
+    struct cuda_item items[CUDA_LOG_ITEMS];
 };
 /* where: of the place, by a method that is for windows, so that who calls in another one, or in none, is found out; 0:
- * by another. */
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where);
-void cuda_log_message(struct cuda_letters *pair, size_t bytes);
+ * by another. timeout_ns: of the launch. */
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where, uint64_t timeout_ns);
+/* launch: cuda_log_round, before the first of those that go together. */
+void cuda_log_message(struct cuda_log *log, uint64_t launch, uint32_t peer, bool sends, size_t bytes,
+                      uint64_t timeout_ns);
+uint64_t cuda_log_round(const struct cuda_log *log);
 /* The last entry as a board; false: it has called nothing. */
 bool cuda_log_last(const struct cuda_log *log, struct tutti_board *out);
 /* The entry of call `seq`; false: it is not there, or not any more. */
 bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
-/* The deadline of call `seq`, or `otherwise` where it is forgotten. */
-uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t seq, uint64_t otherwise);
+/* The deadline of a launch, or `otherwise` where it is forgotten. */
+uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t launch, uint64_t otherwise);
 /* Whether two ranks called different things, as far as both have come and remember: then what each called. */
 bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *my_call,
                      struct tutti_board *their_call);
@@ -185,6 +199,13 @@ bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, 
 void cuda_log_board(const struct cuda_log *log, struct tutti_board *out);
 /* The call of that number, or, where it is forgotten, its number alone. */
 void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
+/* Two ranks' logs: this one's, a peer's. */
+struct cuda_log_pair {
+    const struct cuda_log *mine, *theirs;
+    uint32_t me, peer;
+};
+/* The call of a launch that waits for the peer, or the message, of several rather one that the peer has not made. */
+void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out);
 /* Whether two ranks called different things: then the team has failed with the sentence. */
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
                        const struct cuda_log *theirs);

@@ -209,7 +209,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_ru
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(launch_run(b, run, calls, stream));
-    for (size_t i = 0; i < run->n; i++) cuda_log_post(b->logs[b->me], &calls[i], 0);
+    for (size_t i = 0; i < run->n; i++) cuda_log_post(b->logs[b->me], &calls[i], 0, b->timeout_ns);
     b->posted_seq = calls[run->n - 1].seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? give_up(b, calls, status) : TUTTI_OK;

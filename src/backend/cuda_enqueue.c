@@ -190,7 +190,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(method ? run_steps(b, method, place, call, stream) : cuda_schedule_run(b, call, stream));
-    cuda_log_post(b->logs[b->me], call, where_by(method, place));
+    cuda_log_post(b->logs[b->me], call, where_by(method, place), b->timeout_ns);
     b->posted_seq = call->seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;

@@ -14,6 +14,11 @@ static const struct cuda_entry *entry_of(const struct cuda_log *log, uint64_t i)
     return &log->entries[i % CUDA_LOG_ENTRIES];
 }
 
+static const struct cuda_item *item_of(const struct cuda_log *log, uint64_t i)
+{
+    return &log->items[i % CUDA_LOG_ITEMS];
+}
+
 /* Entry n - CUDA_LOG_ENTRIES may be being overwritten. */
 static bool is_kept(const struct cuda_log *log, uint64_t i)
 {
@@ -21,7 +26,27 @@ static bool is_kept(const struct cuda_log *log, uint64_t i)
     return LOAD(log->n) < i + CUDA_LOG_ENTRIES;
 }
 
-void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where)
+static bool is_item_kept(const struct cuda_log *log, uint64_t i)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return LOAD(log->n_items) < i + CUDA_LOG_ITEMS;
+}
+
+static void post_item(struct cuda_log *log, uint64_t launch, uint64_t with, uint64_t nth, size_t bytes,
+                      uint64_t timeout_ns)
+{
+    uint64_t n = LOAD(log->n_items);
+    struct cuda_item *item = &log->items[n % CUDA_LOG_ITEMS];
+    atomic_thread_fence(memory_order_release);
+    STORE(item->launch, launch);
+    STORE(item->with, with);
+    STORE(item->nth, nth);
+    STORE(item->bytes, bytes);
+    STORE(item->timeout_ns, timeout_ns);
+    atomic_store_explicit(&log->n_items, n + 1, memory_order_release);
+}
+
+void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, uint64_t where, uint64_t timeout_ns)
 {
     const struct tutti_call_info *info = &call->info;
     uint64_t signature = info->signature ^ where;
@@ -32,15 +57,24 @@ void cuda_log_post(struct cuda_log *log, const struct tutti_backend_call *call, 
     STORE(entry->signature, signature);
     STORE(entry->call, tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype, (uint32_t)info->op, info->root));
     STORE(entry->count, info->count);
-    STORE(entry->timeout_ns, info->timeout_ns);
     STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(signature ^ tutti_mix64(call->seq))));
     atomic_store_explicit(&log->n, n + 1, memory_order_release);
+    post_item(log, call->seq, 0, 0, 0, timeout_ns);
 }
 
-void cuda_log_message(struct cuda_letters *letters, size_t bytes)
+uint64_t cuda_log_round(const struct cuda_log *log)
 {
+    return CUDA_MESSAGES | LOAD(log->n_items);
+}
+
+void cuda_log_message(struct cuda_log *log, uint64_t launch, uint32_t peer, bool sends, size_t bytes,
+                      uint64_t timeout_ns)
+{
+    struct cuda_letters *letters = sends ? &log->sent[peer] : &log->received[peer];
+    const uint64_t nth = LOAD(letters->n) + 1;
+    post_item(log, launch, 2 * peer + sends, nth, bytes, timeout_ns);
     STORE(letters->hash, tutti_mix64(LOAD(letters->hash) ^ tutti_mix64(bytes + 1)));
-    atomic_store_explicit(&letters->n, LOAD(letters->n) + 1, memory_order_release);
+    atomic_store_explicit(&letters->n, nth, memory_order_release);
 }
 
 static void read_entry(const struct cuda_log *log, uint64_t i, struct tutti_board *out)
@@ -70,12 +104,12 @@ bool cuda_log_find(const struct cuda_log *log, uint64_t seq, struct tutti_board 
     return false;
 }
 
-uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t seq, uint64_t otherwise)
+uint64_t cuda_log_timeout(const struct cuda_log *log, uint64_t launch, uint64_t otherwise)
 {
-    uint64_t n = atomic_load_explicit(&log->n, memory_order_acquire);
-    for (uint64_t i = n; i > 0 && is_kept(log, i - 1); i--) {
-        uint64_t timeout_ns = LOAD(entry_of(log, i - 1)->timeout_ns);
-        if (LOAD(entry_of(log, i - 1)->seq) == seq && is_kept(log, i - 1) && timeout_ns) return timeout_ns;
+    uint64_t n = atomic_load_explicit(&log->n_items, memory_order_acquire);
+    for (uint64_t i = n; i > 0 && is_item_kept(log, i - 1); i--) {
+        uint64_t timeout_ns = LOAD(item_of(log, i - 1)->timeout_ns);
+        if (LOAD(item_of(log, i - 1)->launch) == launch && is_item_kept(log, i - 1)) return timeout_ns;
     }
     return otherwise;
 }
@@ -124,6 +158,45 @@ void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board 
 {
     if (seq > 0 && cuda_log_find(log, seq, out)) return;
     *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
+}
+
+static bool is_message(const struct cuda_item *item)
+{
+    return LOAD(item->launch) & CUDA_MESSAGES;
+}
+
+static void item_board(const struct cuda_log *log, const struct cuda_item *item, struct tutti_board *out)
+{
+    const uint64_t launch = LOAD(item->launch), with = LOAD(item->with);
+    cuda_log_call(log, launch & CUDA_MESSAGES ? 0 : launch, out);
+    if (!(launch & CUDA_MESSAGES)) return;
+    out->kind = with & 1 ? TUTTI_TOLD_SEND : TUTTI_TOLD_RECV;
+    out->peer = (int32_t)(with / 2);
+    out->count = LOAD(item->bytes);
+}
+
+/* Whether the peer has made its part of what this rank did, a message between the two or a collective. */
+static bool has_made(const struct cuda_log_pair *pair, const struct cuda_item *item)
+{
+    const struct cuda_log *theirs = pair->theirs;
+    struct tutti_board last;
+    if (!is_message(item)) return cuda_log_last(theirs, &last) && last.seq >= LOAD(item->launch);
+    const struct cuda_letters *letters = LOAD(item->with) & 1 ? &theirs->received[pair->me] : &theirs->sent[pair->me];
+    return atomic_load(&letters->n) >= LOAD(item->nth);
+}
+
+void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out)
+{
+    const struct cuda_log *mine = pair->mine;
+    const struct cuda_item *found = NULL;
+    const uint64_t n = atomic_load(&mine->n_items);
+    cuda_log_call(mine, launch & CUDA_MESSAGES ? 0 : launch, out);
+    for (uint64_t i = n; (launch & CUDA_MESSAGES) && i > 0 && is_item_kept(mine, i - 1); i--) {
+        const struct cuda_item *item = item_of(mine, i - 1);
+        if (LOAD(item->launch) != launch || LOAD(item->with) / 2 != pair->peer) continue;
+        if (!found || has_made(pair, found) || !has_made(pair, item)) found = item;
+        item_board(mine, found, out);
+    }
 }
 
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,

@@ -18,10 +18,9 @@ static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
                                                      .op = TUTTI_SUM,
                                                      .root = -1,
                                                      .count = count,
-                                                     .timeout_ns = 1000 + seq,
                                                      .signature = tutti_mix64(count + 1)},
                                             .seq = seq};
-    cuda_log_post(log, &call, 0);
+    cuda_log_post(log, &call, 0, 1000 + seq);
 }
 
 static void agree(void **state)
@@ -107,10 +106,52 @@ static void ahead(void **state)
     assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 5);
 }
 
+/* ---- what a launch was: logs[0] is this rank's, logs[1] the peer's ---- */
+
+static const struct cuda_log_pair pair = {&logs[0], &logs[1], 0, 1};
+
+/* A message from one to the other, as either of them has it. */
+static uint64_t message(uint32_t rank, bool sends, size_t bytes)
+{
+    const uint64_t launch = cuda_log_round(&logs[rank]);
+    cuda_log_message(&logs[rank], launch, 1 - rank, sends, bytes, 77);
+    return launch;
+}
+
+/* Of what goes together, what the peer has not made; and the deadline. */
+static void launched(void **state)
+{
+    struct tutti_board board;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    post(&logs[0], 1, 5);
+    const uint64_t first = message(0, false, 7), round = cuda_log_round(&logs[0]);
+    cuda_log_message(&logs[0], round, 1, false, 40, 78);
+    cuda_log_message(&logs[0], round, 1, true, 8, 78);
+    cuda_log_message(&logs[0], round, 2, true, 9, 78);
+    message(0, true, 6);
+    message(1, true, 7);
+    cuda_log_launched(&pair, round, &board);
+    assert_int_equal(board.kind, TUTTI_TOLD_RECV);
+    assert_int_equal(board.count, 40);
+    message(1, true, 40);
+    cuda_log_launched(&pair, round, &board);
+    assert_int_equal(board.kind, TUTTI_TOLD_SEND);
+    assert_int_equal(board.count, 8);
+    message(1, false, 8);
+    cuda_log_launched(&pair, round, &board);
+    assert_int_equal(board.kind, TUTTI_TOLD_RECV);
+    cuda_log_launched(&pair, 1, &board);
+    assert_int_equal(board.seq, 1);
+    assert_int_equal(cuda_log_timeout(&logs[0], first, 5), 77);
+    assert_int_equal(cuda_log_timeout(&logs[0], round, 5), 78);
+    assert_int_equal(cuda_log_timeout(&logs[0], 1, 5), 1001);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agree), cmocka_unit_test(differ),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(agree),          cmocka_unit_test(differ),
                                        cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead),
-                                       cmocka_unit_test(ahead)};
+                                       cmocka_unit_test(ahead),          cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

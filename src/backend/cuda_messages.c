@@ -30,27 +30,27 @@ static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_dev
 }
 
 /* Parts are told by address: the exchange's buffers begin at 0. */
-static struct cuda_part part_of(struct cuda_letters *letters, const struct tutti_device_message *m)
+static struct cuda_part part_of(struct cuda_backend *b, uint64_t launch, const struct tutti_device_message *m)
 {
     if (!m) return (struct cuda_part){0, 0};
-    cuda_log_message(letters, m->bytes);
+    cuda_log_message(b->logs[b->me], launch, m->peer, m->send, m->bytes, b->timeout_ns);
     return (struct cuda_part){(uint64_t)(uintptr_t)m->buffer, m->bytes};
 }
 
 /* False: there was nothing left. */
 static bool fill_round(struct cuda_backend *b, const struct tutti_device_message *messages, size_t n,
-                       size_t (*at)[CUDA_MAX_RANKS])
+                       size_t (*at)[CUDA_MAX_RANKS], uint64_t *launch)
 {
     struct cuda_exchange *x = &b->step.exchange;
-    struct cuda_log *log = b->logs[b->me];
     bool any = false;
+    *launch = cuda_log_round(b->logs[b->me]);
     cuda_step_begin(&b->step, CUDA_TILES, NULL, NULL);
     for (uint32_t q = 0; q < b->n; q++) {
         if (q == b->me) continue;
         const struct tutti_device_message *s = next_of(messages, n, q, true, &at[0][q]);
         const struct tutti_device_message *r = next_of(messages, n, q, false, &at[1][q]);
-        x->send[q] = part_of(&log->sent[q], s);
-        x->recv[q] = part_of(&log->received[q], r);
+        x->recv[q] = part_of(b, *launch, r);
+        x->send[q] = part_of(b, *launch, s);
         any |= s || r;
     }
     cuda_step_tiles(&b->place, &b->step);
@@ -60,12 +60,12 @@ static bool fill_round(struct cuda_backend *b, const struct tutti_device_message
 static enum tutti_status enqueue_all(struct cuda_backend *b, const struct tutti_device_message *messages, size_t n,
                                      void *stream)
 {
-    static const struct tutti_backend_call call = {.info = {.op = -1, .root = -1}}; /* seq 0: not a collective */
+    struct tutti_backend_call call = {.info = {.op = -1, .root = -1}}; /* not a collective: its seq is the round's */
     size_t at[2][CUDA_MAX_RANKS] = {{0}};
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(copy_own(b, messages, n, stream));
-    while (fill_round(b, messages, n, at)) /* of which peers may know by now */
+    while (fill_round(b, messages, n, at, &call.seq)) /* of which peers may know by now */
         if (cuda_step_run(b, &call, stream) < 0) return cuda_give_up(b, "messages", 0);
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, "messages", 0) : TUTTI_OK;

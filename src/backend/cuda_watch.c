@@ -43,16 +43,22 @@ static uint32_t absent(const struct cuda_backend *b, uint32_t peer, uint64_t seq
     return peer;
 }
 
+static struct cuda_log_pair pair_of(const struct cuda_backend *b, uint32_t peer)
+{
+    return (struct cuda_log_pair){b->logs[b->me], b->logs[peer], b->me, peer};
+}
+
 static bool find_report(struct cuda_backend *b)
 {
-    const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), seq = CUDA_REPORT_SEQ(report);
+    const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), launch = CUDA_REPORT_SEQ(report);
     struct tutti_board mine, theirs;
     if (report == 0) return false;
     uint32_t peer = CUDA_REPORT_PEER(report) < b->n ? CUDA_REPORT_PEER(report) : b->me;
-    peer = absent(b, peer, seq);
-    cuda_log_call(b->logs[b->me], seq, &mine);
-    cuda_log_board(b->logs[peer], &theirs);
-    tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(b->logs[b->me], seq, atomic_load(&b->timeout_ns)), peer,
+    peer = absent(b, peer, launch & CUDA_MESSAGES ? 0 : launch);
+    const struct cuda_log_pair pair = pair_of(b, peer);
+    cuda_log_launched(&pair, launch, &mine);
+    cuda_log_board(pair.theirs, &theirs);
+    tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(pair.mine, launch, atomic_load(&b->timeout_ns)), peer,
                             &theirs);
     return true;
 }

@@ -96,13 +96,14 @@ static int messages_run(const struct nccl_backend *b, void *comm, const struct i
     return result == NCCL_OK ? ended : result;
 }
 
-static void item_log(struct nccl_backend *b, const struct item *item)
+static void item_log(struct nccl_backend *b, const struct item *item, uint64_t timeout_ns)
 {
     struct cuda_log *log = &b->boards[b->me]->log;
-    if (item->call) cuda_log_post(log, item->call, 0);
+    const uint64_t launch = cuda_log_round(log);
+    if (item->call) cuda_log_post(log, item->call, 0, timeout_ns);
     for (size_t i = 0; i < item->n; i++) {
         const struct tutti_device_message *m = &item->messages[i];
-        cuda_log_message(m->send ? &log->sent[m->peer] : &log->received[m->peer], m->bytes);
+        cuda_log_message(log, launch, m->peer, m->send, m->bytes, timeout_ns);
     }
 }
 
@@ -175,7 +176,7 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
     const char *what = item->call ? tutti_kind_name(item->call->info.kind) : "messages";
     uint64_t capture;
     TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
-    item_log(b, item);
+    item_log(b, item, timeout_ns);
     TUTTI_TRY(nccl_make(b, timeout_ns));
     enum tutti_status status = (item->call ? call_run : item_run)(b, item, stream);
     if (status == TUTTI_OK) status = order_end(b, stream, capture);

@@ -174,7 +174,9 @@ static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t o
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
 /* ---- what was called past the engine and failed there (tell.c): the engine's sentences, which end the team on all
- * members. A call is told of as its board says (seq 0: messages). Any thread. ---- */
+ * members. A call is told of as its board says; seq 0: messages, or one of `count` bytes with `peer`, whose kind is: */
+enum { TUTTI_TOLD_SEND = TUTTI_N_KINDS + 1, TUTTI_TOLD_RECV };
+/* Any thread. ---- */
 uint64_t tutti_team_timeout(const struct tutti_team *team);
 /* theirs: the last call of `peer`, NULL: none. */
 void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,

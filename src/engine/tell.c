@@ -16,6 +16,9 @@ static void say_call(const struct tutti_team *team, const struct tutti_board *ca
 {
     if (call->seq > 0)
         tutti_say_call(team, call, NULL, out, capacity);
+    else if (call->kind == TUTTI_TOLD_SEND || call->kind == TUTTI_TOLD_RECV)
+        snprintf(out, capacity, "%s rank %d (%" PRIu64 " bytes) on communicator %" PRIx64,
+                 call->kind == TUTTI_TOLD_SEND ? "send to" : "recv from", (int)call->peer, call->count, team->id);
     else
         snprintf(out, capacity, "messages on communicator %" PRIx64, team->id);
 }

@@ -45,6 +45,14 @@ static enum tutti_status call(struct gpu_rank *g, struct tutti_comm *comm, uint3
     return tutti_all_reduce(words, words, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
 }
 
+static enum tutti_status receive(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *words, uint64_t timeout_ns)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    options.timeout_ns = timeout_ns;
+    return tutti_recv(words, 10, TUTTI_UINT32, VICTIM, 0, comm, &options, NULL, NULL);
+}
+
 /* The call once more, from a graph of which all ranks have had a replay. */
 static enum tutti_status replay(struct gpu_rank *g, uint32_t *words, bool again)
 {
@@ -252,17 +260,34 @@ static enum tutti_status stay_away(struct gpu_rank *g, uint32_t *words)
 {
     return g->rank->index == VICTIM ? TUTTI_OK : call(g, g->rank->comm, words, 1000);
 }
-/* The sentence has the deadline of the call that waited, not that of the one behind. */
-static enum tutti_status stay_away_from_two(struct gpu_rank *g, uint32_t *words)
+static enum tutti_status call_within(struct gpu_rank *g, uint32_t *words, uint64_t timeout_ns)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
-    enum tutti_status status = TUTTI_OK;
-    for (uint64_t seconds = 1; seconds <= 20 && status == TUTTI_OK && g->rank->index != VICTIM; seconds += 19) {
-        options.timeout_ns = seconds * UINT64_C(1000000000);
-        status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_BXOR, g->rank->comm, &options, NULL);
-    }
-    return status;
+    options.timeout_ns = timeout_ns;
+    return tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_BXOR, g->rank->comm, &options, NULL);
+}
+/* The sentence has the deadline of the call that waited, not that of the one behind. */
+static enum tutti_status stay_away_from_two(struct gpu_rank *g, uint32_t *words)
+{
+    if (g->rank->index == VICTIM) return TUTTI_OK;
+    enum tutti_status status = call_within(g, words, UINT64_C(1000000000));
+    return status < 0 ? status : call_within(g, words, UINT64_C(20000000000));
+}
+/* What a group fuses waits as long as the least of its deadlines. */
+static enum tutti_status stay_away_from_a_group(struct gpu_rank *g, uint32_t *words)
+{
+    if (g->rank->index == VICTIM) return TUTTI_OK;
+    enum tutti_status status = tutti_group_start();
+    if (status == TUTTI_OK) status = call_within(g, words, UINT64_C(20000000000));
+    if (status == TUTTI_OK) status = call_within(g, words + 1000, UINT64_C(1000000000));
+    return status < 0 ? status : tutti_group_end(NULL);
+}
+static enum tutti_status stay_away_from_a_message(struct gpu_rank *g, uint32_t *words)
+{
+    if (g->rank->index == VICTIM) return TUTTI_OK;
+    enum tutti_status status = receive(g, g->rank->comm, words, UINT64_C(1000000000));
+    return status < 0 ? status : call_within(g, words, UINT64_C(20000000000));
 }
 /* Who relays has come, and waits for one that has not; who waits for it says who has not. */
 static enum tutti_status stay_away_from_a_relay(struct gpu_rank *g, uint32_t *words)
@@ -319,6 +344,10 @@ static void deadlines(void **state)
     run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without, UINT64_C(1000000000)});
     run_wrong(
         2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_a_group,
+                                UINT64_C(20000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 0 after 1.0 s on the device, waiting for rank 1",
+                                stay_away_from_a_message, UINT64_C(20000000000)});
     run_wrong(4, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 3 after 2.0 s on the device, waiting for rank 1",
                                 stay_away_from_a_relay, UINT64_C(20000000000)});
 }
