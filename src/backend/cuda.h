@@ -167,7 +167,7 @@ struct cuda_item {
 struct cuda_log {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t n; /* entries posted */
     _Atomic uint64_t over;                         /* the last call that is known to be over, and all before it */
-    _Atomic uint64_t n_items;                      /* posted */
+    _Atomic uint64_t n_items, items_over;          /* posted; known to be over, since no graph holds any */
     _Atomic uint32_t closed;                       /* the rank has closed its side */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[CUDA_MAX_RANKS]; /* members that touch its scratch no more */
     struct cuda_letters sent[CUDA_MAX_RANKS], received[CUDA_MAX_RANKS];
@@ -206,6 +206,11 @@ struct cuda_log_pair {
 };
 /* The call of a launch that waits for the peer, or the message, of several rather one that the peer has not made. */
 void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out);
+/* Whether the peer has not made all calls and messages that this rank has made. */
+bool cuda_log_behind(const struct cuda_log_pair *pair);
+/* The first call or message, of those not known to be over, that waits for what the peer has not made; if it `died`,
+ * rather one that it has made, but is not known to have done. False: there is none. */
+bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out);
 /* Whether two ranks called different things: then the team has failed with the sentence. */
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
                        const struct cuda_log *theirs);
@@ -282,6 +287,7 @@ struct cuda_backend {
     _Atomic uint64_t timeout_ns; /* of the last call */
     _Atomic uint64_t n_enqueued; /* eager calls, */
     _Atomic uint64_t last_seq;   /* the number of the last, */
+    _Atomic uint64_t last_items; /* how many items the log had then, */
     _Atomic uint64_t n_over;     /* and those that are seen to be over */
     _Atomic bool captured;       /* graphs hold calls: any may be in flight at any time */
     _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */

@@ -37,6 +37,7 @@ enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t 
     TUTTI_TRY(tutti_gpu_event_record(b->gpu, b->event, stream));
     b->stream = stream;
     atomic_store(&b->last_seq, b->posted_seq);
+    atomic_store(&b->last_items, atomic_load(&b->logs[b->me]->n_items));
     atomic_fetch_add(&b->n_enqueued, 1);
     cuda_watch_wake();
     return TUTTI_OK;

@@ -185,6 +185,21 @@ static bool has_made(const struct cuda_log_pair *pair, const struct cuda_item *i
     return atomic_load(&letters->n) >= LOAD(item->nth);
 }
 
+/* Whether the peer knows that part to be over; what it has forgotten, it has done long ago. */
+static bool has_done(const struct cuda_log_pair *pair, const struct cuda_item *item)
+{
+    const struct cuda_log *theirs = pair->theirs;
+    const uint64_t n = atomic_load(&theirs->n_items), with = 2 * pair->me + !(LOAD(item->with) & 1);
+    for (uint64_t i = n; i > 0 && is_item_kept(theirs, i - 1); i--) {
+        const struct cuda_item *part = item_of(theirs, i - 1);
+        const bool same = is_message(item)
+                              ? is_message(part) && LOAD(part->with) == with && LOAD(part->nth) == LOAD(item->nth)
+                              : LOAD(part->launch) == LOAD(item->launch);
+        if (same) return i <= atomic_load(&theirs->items_over);
+    }
+    return true;
+}
+
 void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out)
 {
     const struct cuda_log *mine = pair->mine;
@@ -197,6 +212,32 @@ void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct
         if (!found || has_made(pair, found) || !has_made(pair, item)) found = item;
         item_board(mine, found, out);
     }
+}
+
+bool cuda_log_behind(const struct cuda_log_pair *pair)
+{
+    const struct cuda_log *mine = pair->mine, *theirs = pair->theirs;
+    return atomic_load(&theirs->n) < atomic_load(&mine->n) ||
+           atomic_load(&theirs->received[pair->me].n) < atomic_load(&mine->sent[pair->peer].n) ||
+           atomic_load(&theirs->sent[pair->me].n) < atomic_load(&mine->received[pair->peer].n);
+}
+
+bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out)
+{
+    const struct cuda_log *mine = pair->mine;
+    const uint64_t n = atomic_load(&mine->n_items), over = atomic_load(&mine->items_over);
+    bool found = false;
+    cuda_log_call(mine, 0, out);
+    for (uint64_t i = n; i > over; i--) {
+        const struct cuda_item *item = item_of(mine, i - 1);
+        const bool with_it = !is_message(item) || LOAD(item->with) / 2 == pair->peer;
+        const bool made = has_made(pair, item), within = made && died && !has_done(pair, item);
+        if (!is_item_kept(mine, i - 1)) return found || cuda_log_behind(pair);
+        if (!with_it || (made && !died)) continue;
+        if (!made || within) item_board(mine, item, out), found = true;
+        if (made) break; /* what is before it may be over */
+    }
+    return found;
 }
 
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,

@@ -106,7 +106,7 @@ static void ahead(void **state)
     assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 5);
 }
 
-/* ---- what a launch was: logs[0] is this rank's, logs[1] the peer's ---- */
+/* ---- what waits for a peer: logs[0] is this rank's, logs[1] the peer's ---- */
 
 static const struct cuda_log_pair pair = {&logs[0], &logs[1], 0, 1};
 
@@ -116,6 +116,60 @@ static uint64_t message(uint32_t rank, bool sends, size_t bytes)
     const uint64_t launch = cuda_log_round(&logs[rank]);
     cuda_log_message(&logs[rank], launch, 1 - rank, sends, bytes, 77);
     return launch;
+}
+
+static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
+{
+    struct tutti_board board;
+    assert_true(cuda_log_awaits(&pair, died, &board));
+    assert_int_equal(board.kind, kind);
+    assert_int_equal(board.seq, seq);
+    assert_int_equal(board.count, count);
+    if (seq == 0) assert_int_equal(board.peer, 1);
+}
+
+/* Who has left has done what it has made, whatever came between. */
+static void left(void **state)
+{
+    struct tutti_board board;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    post(&logs[0], 1, 5), post(&logs[1], 1, 5);
+    assert_false(cuda_log_awaits(&pair, false, &board));
+    message(0, false, 40);
+    check_waits(false, TUTTI_TOLD_RECV, 0, 40);
+    message(1, true, 40);
+    assert_false(cuda_log_awaits(&pair, false, &board));
+    post(&logs[0], 2, 6);
+    message(0, true, 8);
+    check_waits(false, TUTTI_ALL_REDUCE, 2, 6);
+    post(&logs[1], 2, 6);
+    check_waits(false, TUTTI_TOLD_SEND, 0, 8);
+    cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77); /* to another one */
+    atomic_store(&logs[0].items_over, 4); /* the message was over without the peer's call, as rings hold it */
+    assert_false(cuda_log_awaits(&pair, false, &board));
+    assert_true(cuda_log_behind(&pair));
+    for (int i = 0; i < CUDA_LOG_ITEMS; i++) cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77);
+    assert_true(cuda_log_awaits(&pair, false, &board)); /* what it was is forgotten */
+    assert_int_equal(board.peer, -1);
+}
+
+/* Who has died may have done what it has made, or not. */
+static void died(void **state)
+{
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    for (uint32_t r = 0; r < 2; r++) post(&logs[r], 1, 5), message(r, r == 1, 40);
+    check_waits(true, TUTTI_TOLD_RECV, 0, 40);
+    message(0, true, 8);
+    check_waits(true, TUTTI_TOLD_RECV, 0, 40);
+    atomic_store(&logs[1].items_over, 2);
+    check_waits(true, TUTTI_TOLD_SEND, 0, 8);
+    message(1, false, 8);
+    post(&logs[0], 2, 6);
+    check_waits(true, TUTTI_TOLD_SEND, 0, 8);
+    atomic_store(&logs[0].items_over, 3);
+    check_waits(true, TUTTI_ALL_REDUCE, 2, 6);
 }
 
 /* Of what goes together, what the peer has not made; and the deadline. */
@@ -152,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agree),          cmocka_unit_test(differ),
                                        cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead),
-                                       cmocka_unit_test(ahead),          cmocka_unit_test(launched)};
+                                       cmocka_unit_test(ahead),          cmocka_unit_test(left),
+                                       cmocka_unit_test(died),           cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

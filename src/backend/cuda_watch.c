@@ -110,28 +110,27 @@ static bool find_wrong_message(struct cuda_backend *b)
     return false;
 }
 
-/* Who has left has closed its side when all it called was over: only what it has not called waits in vain. */
-static enum tutti_life life_of(const struct cuda_backend *b, uint32_t q)
+/* Who has left has closed its side when all it called was over: only what it has not called waits in vain. *call: what
+ * waits for who is gone. */
+static enum tutti_life life_of(const struct cuda_backend *b, uint32_t q, struct tutti_board *call)
 {
-    const struct cuda_log *log = b->logs[q];
-    enum tutti_life life = b->transport->ops->life(b->transport, b->members[q]);
-    bool behind = atomic_load(&log->n) < atomic_load(&b->logs[b->me]->n);
-    if (life == TUTTI_LIFE_DEAD) return life;
-    return (life == TUTTI_LIFE_LEFT || atomic_load(&log->closed)) && behind ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+    const struct cuda_log_pair pair = pair_of(b, q);
+    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[q]);
+    const bool died = life == TUTTI_LIFE_DEAD;
+    if (life == TUTTI_LIFE_ALIVE && !atomic_load(&pair.theirs->closed)) return life;
+    const bool awaits = cuda_log_awaits(&pair, died, call);
+    if (!awaits && died) (void)cuda_log_last(pair.mine, call);
+    if (died) return life;
+    return awaits ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
 }
 
 static bool find_lost(struct cuda_backend *b, uint64_t now)
 {
     for (uint32_t q = 0; q < b->n; q++) {
-        enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : life_of(b, q);
-        struct tutti_board mine, theirs;
+        struct tutti_board call;
+        enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : life_of(b, q, &call);
         if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
-        /* The first call that it has not made; of one that died within a call, that one. */
-        cuda_log_board(b->logs[q], &theirs);
-        uint64_t seq = theirs.seq + (life == TUTTI_LIFE_LEFT);
-        if (!cuda_log_find(b->logs[b->me], seq, &mine) && !cuda_log_last(b->logs[b->me], &mine))
-            mine = (struct tutti_board){.seq = 0};
-        tutti_team_tell_lost(b->team, &mine, q, life);
+        tutti_team_tell_lost(b->team, &call, q, life);
         return true;
     }
     return false;
@@ -147,13 +146,14 @@ static bool is_in_flight(const struct cuda_backend *b)
 /* What is over; or the device itself has failed, whoever's fault that is. */
 static void ask(struct cuda_backend *b)
 {
-    uint64_t n = atomic_load(&b->n_enqueued), seq = atomic_load(&b->last_seq);
+    uint64_t n = atomic_load(&b->n_enqueued), seq = atomic_load(&b->last_seq), items = atomic_load(&b->last_items);
     if (atomic_load(&b->n_over) == n || atomic_load(&b->told)) return;
     enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event);
     if (status < 0) cuda_give_up(b, "the device", seq);
     if (status != TUTTI_OK) return;
     atomic_store(&b->n_over, n);
     atomic_store(&b->logs[b->me]->over, seq);
+    if (!atomic_load(&b->captured)) atomic_store(&b->logs[b->me]->items_over, items);
 }
 
 static void look(struct cuda_backend *b, uint64_t now)

@@ -13,13 +13,16 @@
 
 /* ---- what is known of calls ---- */
 
+static struct cuda_log_pair pair_of(const struct nccl_backend *b, uint32_t peer)
+{
+    return (struct cuda_log_pair){&b->boards[b->me]->log, &b->boards[peer]->log, b->me, peer};
+}
+
 /* Whether a peer has yet to make calls or messages that this rank has made. */
 static bool is_behind(const struct nccl_backend *b, uint32_t peer)
 {
-    const struct cuda_log *mine = &b->boards[b->me]->log, *theirs = &b->boards[peer]->log;
-    return atomic_load(&theirs->n) < atomic_load(&mine->n) ||
-           atomic_load(&theirs->received[b->me].n) < atomic_load(&mine->sent[peer].n) ||
-           atomic_load(&theirs->sent[b->me].n) < atomic_load(&mine->received[peer].n);
+    const struct cuda_log_pair pair = pair_of(b, peer);
+    return cuda_log_behind(&pair);
 }
 
 enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer)
@@ -96,12 +99,12 @@ static bool find_mismatch(struct nccl_backend *b)
 static bool find_lost(struct nccl_backend *b, uint64_t now)
 {
     for (uint32_t q = 0; q < b->n; q++) {
-        struct tutti_board mine, theirs;
+        struct tutti_board call;
+        const struct cuda_log_pair pair = pair_of(b, q);
         const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q);
         if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
-        cuda_log_board(&b->boards[q]->log, &theirs);
-        cuda_log_call(&b->boards[b->me]->log, theirs.seq + (life == TUTTI_LIFE_LEFT), &mine);
-        tutti_team_tell_lost(b->team, &mine, q, life);
+        if (!cuda_log_awaits(&pair, life == TUTTI_LIFE_DEAD, &call)) (void)cuda_log_last(pair.mine, &call);
+        tutti_team_tell_lost(b->team, &call, q, life);
         return true;
     }
     return false;

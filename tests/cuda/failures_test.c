@@ -20,7 +20,9 @@ enum { WORDS = 40000, VICTIM = 1 };
 #define LIMIT_NS (UINT64_C(2000000000) * (gpu_ranks_stand_in() ? 10 : 1))
 
 struct plan {
+    const char *says; /* of what waits for the victim */
     uint64_t delay_ns;
+    bool receives;              /* the others wait for a message, not in a collective */
     bool gives_back;            /* the others give back memory, for which the driver waits until the device is idle */
     _Atomic uint64_t *death_ns; /* shared by the processes */
 };
@@ -102,7 +104,8 @@ static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     struct tutti_error error = {0};
     enum tutti_status status = outcome(g, rank->comm, &error);
     uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
-    if (status != TUTTI_ERR_PEER_DEAD || !strstr(error.text, "rank 1") || late_ns > LIMIT_NS) {
+    if (status != TUTTI_ERR_PEER_DEAD || !strstr(error.text, "rank 1") || !strstr(error.text, plan->says) ||
+        late_ns > LIMIT_NS) {
         rank_fail(rank, __FILE__, __LINE__, "%s after %llu ms: \"%s\"", tutti_status_name(status),
                   (unsigned long long)late_ns / 1000000, error.text);
         return;
@@ -119,7 +122,7 @@ static void wait_for_the_dead(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
     if (!words || !other) return;
-    RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
+    RANK_CHECK_OK(rank, call(&g, rank->comm, words, 1000));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) {
@@ -127,7 +130,7 @@ static void wait_for_the_dead(struct rank *rank)
         atomic_store(plan->death_ns, now_ns());
         kill(getpid(), SIGKILL);
     }
-    RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS));
+    RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call(&g, rank->comm, words, WORDS));
     if (plan->gives_back) tutti_gpu_free(g.gpu, other);
     check_death(&g, plan, words);
 }
@@ -181,11 +184,10 @@ static void call_until_a_death(struct rank *rank)
     check_death(&g, plan, words);
 }
 
-static void run_deaths(uint32_t n_runs, rank_function function, bool gives_back)
+static void run_deaths(uint32_t n_runs, rank_function function, struct plan plan)
 {
     if (!ranks_can_fork()) skip();
-    struct plan plan = {.gives_back = gives_back,
-                        .death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+    plan.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t random = test_seed();
     for (uint32_t i = 0; i < n_runs; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -204,19 +206,66 @@ static void run_deaths(uint32_t n_runs, rank_function function, bool gives_back)
 static void deaths_before(void **state)
 {
     (void)state;
-    run_deaths(2, wait_for_the_dead, false);
-    run_deaths(1, wait_for_the_dead, true);
+    run_deaths(2, wait_for_the_dead, (struct plan){.says = "40000 elements"});
+    run_deaths(1, wait_for_the_dead, (struct plan){.says = "40000 elements", .gives_back = true});
+    run_deaths(2, wait_for_the_dead, (struct plan){.says = " in recv from rank 1 (40 bytes)", .receives = true});
 }
 static void deaths_within(void **state)
 {
     (void)state;
-    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, false);
+    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "all_reduce"});
 }
 
 static void deaths_in_replays(void **state)
 {
     (void)state;
-    run_deaths(2, replay_for_the_dead, false);
+    run_deaths(2, replay_for_the_dead, (struct plan){.says = "1000 elements"});
+}
+
+/* ---- a rank that has left: what it has sent comes, what it has not is not waited for ---- */
+
+static void outlive(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct tutti_comm *comm = NULL;
+    struct tutti_error error = {0};
+    uint32_t word = 0;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    RANK_CHECK_OK(rank, call(&g, comm, words, 1000));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    if (rank->index == VICTIM) {
+        struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+        options.stream = g.stream;
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, &(uint32_t){42}, 4));
+        RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, 0, 0, comm, &options, NULL));
+        tutti_comm_destroy(comm);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    } else {
+        nap_ns(300000000);
+        RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, &word, words, 4));
+        RANK_CHECK(rank, word == 42);
+        RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
+        uint64_t start = now_ns();
+        RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
+        enum tutti_status status = outcome(&g, comm, &error);
+        if (status != TUTTI_ERR_PEER_LEFT || now_ns() - start > LIMIT_NS ||
+            !strstr(error.text,
+                    "rank 1 left the communicator while rank 0 waited for it in recv from rank 1 (40 bytes)"))
+            rank_fail(rank, __FILE__, __LINE__, "%s \"%s\"", tutti_status_name(status), error.text);
+        tutti_comm_destroy(comm);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    }
+}
+
+static void leaving(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_forked(2, outlive, NULL), 0);
 }
 
 /* ---- without a death: every rank sees the same failure ---- */
@@ -369,7 +418,8 @@ int main(void)
     gpu_ranks_need_device();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths_before), cmocka_unit_test(deaths_within), cmocka_unit_test(deaths_in_replays),
-        cmocka_unit_test(deadlines),     cmocka_unit_test(mismatches),    cmocka_unit_test(aborts),
+        cmocka_unit_test(leaving),       cmocka_unit_test(deadlines),     cmocka_unit_test(mismatches),
+        cmocka_unit_test(aborts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
