@@ -86,8 +86,9 @@ struct nccl_board {
     struct nccl_id id;
     struct cuda_log log;
 };
-/* A call in flight: events around it, so that its time counts from when its turn came. */
-#define NCCL_MARKS 32
+/* A call in flight: events around it, so that its time counts from when its turn came. A mark serves another
+ * call when the watch has seen its own over: who is so far ahead waits for that. Events are made at first use. */
+#define NCCL_MARKS CUDA_LOG_ENTRIES /* the log has what is in flight */
 struct nccl_mark {
     void *begun, *over;
     _Atomic uint64_t seq, timeout_ns;
@@ -113,6 +114,7 @@ struct nccl_backend {
     /* calls; all under the communicator's turn */
     struct nccl_mark marks[NCCL_MARKS];
     _Atomic uint64_t n_enqueued; /* eager calls; the last one's mark is n_enqueued - 1 */
+    _Atomic uint64_t n_over;     /* those that the watch has seen to be over: fewer than NCCL_MARKS are not */
     void *stream;                /* of the last one */
     uint64_t capture;            /* the last call was captured in it, at node */
     void *capture_stream, *node;
@@ -122,7 +124,7 @@ struct nccl_backend {
     pthread_t thread;
     bool watched;
     _Atomic uint32_t ends;
-    uint64_t n_over, turn_ns; /* calls seen to be over; when the next one's turn came, 0: not yet */
+    uint64_t turn_ns; /* when the turn of the first that is not over came, 0: not yet */
     uint64_t gone_ns[CUDA_MAX_RANKS];
 };
 static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)

@@ -7,11 +7,36 @@
 
 #include <inttypes.h>
 
+#define NAP_NS (UINT64_C(100) * 1000)
+
 /* ---- order ---- */
 
 static struct nccl_mark *mark_of(struct nccl_backend *b, uint64_t i)
 {
     return &b->marks[i % NCCL_MARKS];
+}
+
+static enum tutti_status state_check(const struct nccl_backend *b)
+{
+    struct tutti_error error;
+    return tutti_team_state(b->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+}
+
+/* Until the next mark is free. */
+static enum tutti_status mark_wait(struct nccl_backend *b)
+{
+    while (atomic_load(&b->n_enqueued) - atomic_load(&b->n_over) >= NCCL_MARKS - 1) {
+        TUTTI_TRY(state_check(b));
+        tutti_futex_wake(&b->ends, 1); /* the watch looks at once */
+        tutti_sleep_ns(NAP_NS);
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status mark_open(struct nccl_backend *b, struct nccl_mark *mark)
+{
+    if (!mark->begun) TUTTI_TRY(tutti_gpu_event_create(b->gpu, &mark->begun));
+    return mark->over ? TUTTI_OK : tutti_gpu_event_create(b->gpu, &mark->over);
 }
 
 static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
@@ -20,6 +45,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
     const uint64_t i = atomic_load(&b->n_enqueued);
     struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    TUTTI_TRY(mark_wait(b));
     atomic_store(&mark->seq, seq);
     atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
@@ -29,6 +55,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
         const bool chained = *capture == b->capture && !cuda_one_stream(stream, b->capture_stream);
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
+    TUTTI_TRY(mark_open(b, mark));
     if (i > 0 && !cuda_one_stream(stream, b->stream))
         TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
     return tutti_gpu_event_record(b->gpu, mark->begun, stream);
@@ -63,12 +90,6 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
     tutti_team_fail(b->team, &told, true);
     nccl_stop(&b->base);
     return tutti_fail_record(&told);
-}
-
-static enum tutti_status state_check(const struct nccl_backend *b)
-{
-    struct tutti_error error;
-    return tutti_team_state(b->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
 }
 
 /* ---- what is enqueued: a collective, or messages ---- */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 #define NAP_NS UINT64_C(50000)
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
 #define STUCK_NS (TUTTI_NS_PER_S / 2)    /* within NCCL, which is long where nothing connects */
@@ -88,10 +88,6 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
     TUTTI_TRY_GOTO(status, board_open(b, &card), err_backend);
-    for (uint32_t i = 0; i < NCCL_MARKS; i++) {
-        TUTTI_TRY_GOTO(status, tutti_gpu_event_create(b->gpu, &b->marks[i].begun), err_backend);
-        TUTTI_TRY_GOTO(status, tutti_gpu_event_create(b->gpu, &b->marks[i].over), err_backend);
-    }
     memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
     memcpy(out_card, &card, sizeof card);
     *out = &b->base;

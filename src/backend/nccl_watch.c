@@ -73,9 +73,8 @@ static bool find_stuck(struct nccl_backend *b, uint64_t now)
 static bool find_late(struct nccl_backend *b, uint64_t now)
 {
     const uint64_t n = atomic_load(&b->n_enqueued);
-    if (n > NCCL_MARKS && b->n_over < n - NCCL_MARKS) b->n_over = n - NCCL_MARKS, b->turn_ns = 0;
-    for (; b->n_over < n; b->n_over++, b->turn_ns = 0) {
-        const struct nccl_mark *mark = &b->marks[b->n_over % NCCL_MARKS];
+    for (uint64_t i = atomic_load(&b->n_over); i < n; atomic_store(&b->n_over, ++i), b->turn_ns = 0) {
+        const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
         const uint64_t seq = atomic_load(&mark->seq), timeout_ns = atomic_load(&mark->timeout_ns);
         if (status == TUTTI_OK && seq) atomic_store(&b->boards[b->me]->log.over, seq);
@@ -114,7 +113,8 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
 
 static bool is_busy(struct nccl_backend *b)
 {
-    return b->n_over < atomic_load(&b->n_enqueued) || atomic_load(&b->captured) || atomic_load(&b->within_ns);
+    return atomic_load(&b->n_over) < atomic_load(&b->n_enqueued) || atomic_load(&b->captured) ||
+           atomic_load(&b->within_ns);
 }
 
 /* True: there is nothing left to look after. */

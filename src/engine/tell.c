@@ -14,7 +14,9 @@ uint64_t tutti_team_timeout(const struct tutti_team *team)
 
 static void say_call(const struct tutti_team *team, const struct tutti_board *call, char *out, size_t capacity)
 {
-    if (call->seq > 0)
+    if (call->seq > 0 && call->kind >= TUTTI_N_KINDS)
+        snprintf(out, capacity, "call #%" PRIu64 " on communicator %" PRIx64, call->seq, team->id);
+    else if (call->seq > 0)
         tutti_say_call(team, call, NULL, out, capacity);
     else if (call->kind == TUTTI_TOLD_SEND || call->kind == TUTTI_TOLD_RECV)
         snprintf(out, capacity, "%s rank %d (%" PRIu64 " bytes) on communicator %" PRIx64,
