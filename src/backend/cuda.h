@@ -211,6 +211,9 @@ bool cuda_log_behind(const struct cuda_log_pair *pair);
 /* The first call or message, of those not known to be over, that waits for what the peer has not made; if it `died`,
  * rather one that it has made, but is not known to have done. False: there is none. */
 bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out);
+/* The peer's life as the transport knows it, for those who wait: who has left has closed its side when all it called
+ * was over, and counts as alive where nothing waits for more. *out: what waits for who is gone. */
+enum tutti_life cuda_log_life(const struct cuda_log_pair *pair, enum tutti_life life, struct tutti_board *out);
 /* Whether two ranks called different things: then the team has failed with the sentence. */
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
                        const struct cuda_log *theirs);

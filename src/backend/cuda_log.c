@@ -240,6 +240,16 @@ bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_b
     return found;
 }
 
+enum tutti_life cuda_log_life(const struct cuda_log_pair *pair, enum tutti_life life, struct tutti_board *out)
+{
+    const bool died = life == TUTTI_LIFE_DEAD;
+    if (life == TUTTI_LIFE_ALIVE && !atomic_load(&pair->theirs->closed)) return life;
+    const bool awaits = cuda_log_awaits(pair, died, out);
+    if (!awaits && died) (void)cuda_log_last(pair->mine, out);
+    if (died) return life;
+    return awaits ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+}
+
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
                        const struct cuda_log *theirs)
 {

@@ -110,18 +110,10 @@ static bool find_wrong_message(struct cuda_backend *b)
     return false;
 }
 
-/* Who has left has closed its side when all it called was over: only what it has not called waits in vain. *call: what
- * waits for who is gone. */
 static enum tutti_life life_of(const struct cuda_backend *b, uint32_t q, struct tutti_board *call)
 {
     const struct cuda_log_pair pair = pair_of(b, q);
-    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[q]);
-    const bool died = life == TUTTI_LIFE_DEAD;
-    if (life == TUTTI_LIFE_ALIVE && !atomic_load(&pair.theirs->closed)) return life;
-    const bool awaits = cuda_log_awaits(&pair, died, call);
-    if (!awaits && died) (void)cuda_log_last(pair.mine, call);
-    if (died) return life;
-    return awaits ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+    return cuda_log_life(&pair, b->transport->ops->life(b->transport, b->members[q]), call);
 }
 
 static bool find_lost(struct cuda_backend *b, uint64_t now)

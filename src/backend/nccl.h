@@ -91,7 +91,7 @@ struct nccl_board {
 #define NCCL_MARKS CUDA_LOG_ENTRIES /* the log has what is in flight */
 struct nccl_mark {
     void *begun, *over;
-    _Atomic uint64_t seq, timeout_ns;
+    _Atomic uint64_t seq, timeout_ns, items; /* items: as many the log had then */
 };
 struct nccl_backend {
     struct tutti_device_backend base;
@@ -159,8 +159,7 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
              const char **name);
 
 /* nccl_watch.c */
-/* Who has left has done all it called: it counts as alive to those who wait for no more than that. */
-enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer);
+enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call); /* cuda_log_life */
 enum tutti_status nccl_watch_start(struct nccl_backend *b);
 void nccl_watch_end(struct nccl_backend *b);
 

@@ -70,7 +70,9 @@ static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_
         atomic_store(&b->captured, true);
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_gpu_event_record(b->gpu, mark_of(b, atomic_load(&b->n_enqueued))->over, stream));
+    struct nccl_mark *mark = mark_of(b, atomic_load(&b->n_enqueued));
+    atomic_store(&mark->items, atomic_load(&b->boards[b->me]->log.n_items));
+    TUTTI_TRY(tutti_gpu_event_record(b->gpu, mark->over, stream));
     b->stream = stream;
     atomic_fetch_add(&b->n_enqueued, 1);
     return TUTTI_OK;

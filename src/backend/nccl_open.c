@@ -154,9 +154,10 @@ static enum tutti_status nccl_connect(struct tutti_device_backend *backend, cons
 static enum tutti_status go_on(const struct nccl_backend *b, uint64_t deadline_ns, const char *what)
 {
     struct tutti_error error;
+    struct tutti_board call;
     if (tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
     for (uint32_t r = 0; r < b->n; r++) {
-        const enum tutti_life life = r == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, r);
+        const enum tutti_life life = r == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, r, &call);
         if (life == TUTTI_LIFE_ALIVE) continue;
         return tutti_fail(life == TUTTI_LIFE_DEAD ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT,
                           "rank %u %s while rank %u was waiting for %s", r, life == TUTTI_LIFE_DEAD ? "died" : "left",

@@ -25,12 +25,10 @@ static bool is_behind(const struct nccl_backend *b, uint32_t peer)
     return cuda_log_behind(&pair);
 }
 
-enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer)
+enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call)
 {
-    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[peer]);
-    if (life == TUTTI_LIFE_DEAD) return life;
-    const bool left = life == TUTTI_LIFE_LEFT || atomic_load(&b->boards[peer]->log.closed);
-    return left && is_behind(b, peer) ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
+    const struct cuda_log_pair pair = pair_of(b, peer);
+    return cuda_log_life(&pair, b->transport->ops->life(b->transport, b->members[peer]), call);
 }
 
 /* ---- what it finds; true: the team has failed ---- */
@@ -73,12 +71,16 @@ static bool find_stuck(struct nccl_backend *b, uint64_t now)
 static bool find_late(struct nccl_backend *b, uint64_t now)
 {
     const uint64_t n = atomic_load(&b->n_enqueued);
+    struct cuda_log *log = &b->boards[b->me]->log;
     for (uint64_t i = atomic_load(&b->n_over); i < n; atomic_store(&b->n_over, ++i), b->turn_ns = 0) {
         const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
         const uint64_t seq = atomic_load(&mark->seq), timeout_ns = atomic_load(&mark->timeout_ns);
-        if (status == TUTTI_OK && seq) atomic_store(&b->boards[b->me]->log.over, seq);
-        if (status == TUTTI_OK) continue;
+        if (status == TUTTI_OK) {
+            if (seq) atomic_store(&log->over, seq);
+            if (!atomic_load(&b->captured)) atomic_store(&log->items_over, atomic_load(&mark->items));
+            continue;
+        }
         if (status < 0) return nccl_give_up(b, "a call by nccl", seq), true;
         if (!b->turn_ns && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK) b->turn_ns = now;
         if (!b->turn_ns || now - b->turn_ns < timeout_ns) return false;
@@ -99,10 +101,8 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
 {
     for (uint32_t q = 0; q < b->n; q++) {
         struct tutti_board call;
-        const struct cuda_log_pair pair = pair_of(b, q);
-        const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q);
+        const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q, &call);
         if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
-        if (!cuda_log_awaits(&pair, life == TUTTI_LIFE_DEAD, &call)) (void)cuda_log_last(pair.mine, &call);
         tutti_team_tell_lost(b->team, &call, q, life);
         return true;
     }
