@@ -91,7 +91,8 @@ struct nccl_board {
 #define NCCL_MARKS CUDA_LOG_ENTRIES /* the log has what is in flight */
 struct nccl_mark {
     void *begun, *over;
-    _Atomic uint64_t seq, timeout_ns, items; /* items: as many the log had then */
+    _Atomic uint64_t launch, timeout_ns; /* launch: of the call's items in the log, */
+    _Atomic uint64_t items;              /* which then had as many */
 };
 struct nccl_backend {
     struct tutti_device_backend base;

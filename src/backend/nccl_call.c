@@ -46,7 +46,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
     struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
     TUTTI_TRY(mark_wait(b));
-    atomic_store(&mark->seq, seq);
+    atomic_store(&mark->launch, seq ? seq : cuda_log_round(&b->boards[b->me]->log));
     atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
         if (!b->made)

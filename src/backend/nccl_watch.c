@@ -52,8 +52,9 @@ static void tell_late(struct nccl_backend *b, const struct nccl_mark *mark)
     uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
     for (uint32_t q = 0; q < b->n; q++)
         if (q != b->me && is_behind(b, q)) peer = q;
-    cuda_log_call(&b->boards[b->me]->log, atomic_load(&mark->seq), &mine);
-    cuda_log_board(&b->boards[peer]->log, &theirs);
+    const struct cuda_log_pair pair = pair_of(b, peer);
+    cuda_log_launched(&pair, atomic_load(&mark->launch), &mine);
+    cuda_log_board(pair.theirs, &theirs);
     tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, &theirs);
 }
 
@@ -75,7 +76,8 @@ static bool find_late(struct nccl_backend *b, uint64_t now)
     for (uint64_t i = atomic_load(&b->n_over); i < n; atomic_store(&b->n_over, ++i), b->turn_ns = 0) {
         const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
-        const uint64_t seq = atomic_load(&mark->seq), timeout_ns = atomic_load(&mark->timeout_ns);
+        const uint64_t launch = atomic_load(&mark->launch), timeout_ns = atomic_load(&mark->timeout_ns);
+        const uint64_t seq = launch & CUDA_MESSAGES ? 0 : launch;
         if (status == TUTTI_OK) {
             if (seq) atomic_store(&log->over, seq);
             if (!atomic_load(&b->captured)) atomic_store(&log->items_over, atomic_load(&mark->items));

@@ -125,7 +125,8 @@ static void deadlines(void **state)
     (void)state;
     run((struct stuck){some_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1.0 s on the device", false});
     run((struct stuck){many_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1.0 s on the device", false});
-    run((struct stuck){message_before, TUTTI_ERR_TIMEOUT, "messages", "after 1.0 s on the device", false});
+    run((struct stuck){message_before, TUTTI_ERR_TIMEOUT, "recv from rank 1 (666 bytes)", "after 1.0 s on the device",
+                       false});
 }
 
 static void leaving(void **state)
