@@ -214,9 +214,9 @@ bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_b
 /* The peer's life as the transport knows it, for those who wait: who has left has closed its side when all it called
  * was over, and counts as alive where nothing waits for more. *out: what waits for who is gone. */
 enum tutti_life cuda_log_life(const struct cuda_log_pair *pair, enum tutti_life life, struct tutti_board *out);
-/* Whether two ranks called different things: then the team has failed with the sentence. */
-bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
-                       const struct cuda_log *theirs);
+/* Whether two ranks called different things, one of them something on host memory, or sent what the other one does not
+ * receive: then the team has failed with the sentence. */
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair);
 /* Whether a peer has been gone long enough, since it may have done its part before; *since_ns is kept from look to
  * look, 0 at first. */
 bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);

@@ -250,12 +250,37 @@ enum tutti_life cuda_log_life(const struct cuda_log_pair *pair, enum tutti_life 
     return awaits ? TUTTI_LIFE_LEFT : TUTTI_LIFE_ALIVE;
 }
 
-bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log *mine, uint32_t peer,
-                       const struct cuda_log *theirs)
+/* A peer that has numbered a call of mine and not made it here made it on the host. Its number is read first: who makes
+ * a call here writes that down before it counts. */
+static bool is_elsewhere(struct tutti_team *team, const struct cuda_log_pair *pair, struct tutti_board *call)
+{
+    const uint64_t reached = tutti_team_reached(team, pair->peer);
+    return reached > 0 && cuda_log_ahead(pair->mine, pair->theirs, call) && call->seq <= reached;
+}
+
+/* Sizes of messages are compared where both sides have come equally far. */
+static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
+{
+    *n = atomic_load(&sent->n);
+    const uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
+    const uint64_t received_hash = atomic_load(&received->hash);
+    const bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
+    return still && *n == received_n && sent_hash != received_hash;
+}
+
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair)
 {
     struct tutti_board my_call, their_call;
-    if (!cuda_log_differ(mine, theirs, &my_call, &their_call)) return false;
-    tutti_team_tell_mismatch(team, &my_call, peer, &their_call);
+    uint64_t n;
+    if (cuda_log_differ(pair->mine, pair->theirs, &my_call, &their_call))
+        tutti_team_tell_mismatch(team, &my_call, pair->peer, &their_call);
+    else if (is_elsewhere(team, pair, &my_call))
+        tutti_team_tell_elsewhere(team, &my_call, pair->peer);
+    else if (letters_differ(&pair->mine->sent[pair->peer], &pair->theirs->received[pair->me], &n) ||
+             letters_differ(&pair->theirs->sent[pair->me], &pair->mine->received[pair->peer], &n))
+        tutti_team_tell_messages(team, pair->peer, n);
+    else
+        return false;
     return true;
 }
 

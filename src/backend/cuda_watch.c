@@ -65,47 +65,9 @@ static bool find_report(struct cuda_backend *b)
 
 static bool find_mismatch(struct cuda_backend *b)
 {
-    for (uint32_t q = 0; q < b->n; q++)
-        if (q != b->me && cuda_log_mismatch(b->team, b->logs[b->me], q, b->logs[q])) return true;
-    return false;
-}
-
-/* A peer that has numbered a call of mine and not made it here made it on the host. Its number is read first: who makes
- * a call here writes that down before it counts. */
-static bool find_elsewhere(struct cuda_backend *b)
-{
     for (uint32_t q = 0; q < b->n; q++) {
-        struct tutti_board call;
-        uint64_t reached = q == b->me ? 0 : tutti_team_reached(b->team, q);
-        if (reached == 0 || !cuda_log_ahead(b->logs[b->me], b->logs[q], &call) || call.seq > reached) continue;
-        tutti_team_tell_elsewhere(b->team, &call, q);
-        return true;
-    }
-    return false;
-}
-
-/* Sizes of messages are compared where both sides have come equally far. */
-static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
-{
-    *n = atomic_load(&sent->n);
-    uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
-    uint64_t received_hash = atomic_load(&received->hash);
-    bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
-    return still && *n == received_n && sent_hash != received_hash;
-}
-
-static bool find_wrong_message(struct cuda_backend *b)
-{
-    const struct cuda_log *mine = b->logs[b->me];
-    for (uint32_t q = 0; q < b->n; q++) {
-        const struct cuda_log *theirs = b->logs[q];
-        uint64_t n;
-        if (q == b->me) continue;
-        if (!letters_differ(&mine->sent[q], &theirs->received[b->me], &n) &&
-            !letters_differ(&theirs->sent[b->me], &mine->received[q], &n))
-            continue;
-        tutti_team_tell_messages(b->team, q, n);
-        return true;
+        const struct cuda_log_pair pair = pair_of(b, q);
+        if (q != b->me && cuda_log_mismatch(b->team, &pair)) return true;
     }
     return false;
 }
@@ -166,7 +128,7 @@ static void look(struct cuda_backend *b, uint64_t now)
         return;
     }
     bool busy = is_in_flight(b) || atomic_load(&b->captured);
-    if (busy && (find_mismatch(b) || find_elsewhere(b) || find_wrong_message(b) || find_lost(b, now))) stop(b);
+    if (busy && (find_mismatch(b) || find_lost(b, now))) stop(b);
 }
 
 void cuda_watch_now(struct cuda_backend *b)

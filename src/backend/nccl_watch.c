@@ -94,8 +94,10 @@ static bool find_late(struct nccl_backend *b, uint64_t now)
 
 static bool find_mismatch(struct nccl_backend *b)
 {
-    for (uint32_t q = 0; q < b->n; q++)
-        if (q != b->me && cuda_log_mismatch(b->team, &b->boards[b->me]->log, q, &b->boards[q]->log)) return true;
+    for (uint32_t q = 0; q < b->n; q++) {
+        const struct cuda_log_pair pair = pair_of(b, q);
+        if (q != b->me && cuda_log_mismatch(b->team, &pair)) return true;
+    }
     return false;
 }
 
@@ -122,7 +124,7 @@ static bool is_busy(struct nccl_backend *b)
 /* True: there is nothing left to look after. */
 static bool look(struct nccl_backend *b, uint64_t now)
 {
-    if (tutti_team_failed(b->team) || find_error(b) || find_stuck(b, now) || find_late(b, now)) return true;
+    if (tutti_team_state(b->team, NULL) < 0 || find_error(b) || find_stuck(b, now) || find_late(b, now)) return true;
     return is_busy(b) && (find_mismatch(b) || find_lost(b, now));
 }
 
