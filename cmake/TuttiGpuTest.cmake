@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tutti_gpu_test(NAME ... as tutti_test [NO_STANDIN]): a program that needs a CUDA device. It runs as NAME with the label
+# tutti_gpu_test(NAME ... as tutti_test [NO_STANDIN] [NCCL]): a program that needs a CUDA device. It runs as NAME with the label
 # gpu on the real one, or says "skipped: no CUDA device" and returns 77; and as NAME.standin on the stand-in
 # (tests/standin/cuda), which needs a C++ compiler, unless that would take too long. TIMEOUT is the stand-in's, which is
 # slow; on devices tests run one by one and have four minutes each (LONG: TIMEOUT). The target gpu_tests builds them all,
-# without the stand-in, which takes longer than they do.
+# without the stand-in, which takes longer than they do. With NCCL it runs once more by that back end (TUTTI_GPU), as
+# NAME.nccl and, by the stand-in of tests/standin/nccl on a machine of four devices, NAME.nccl.standin.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ)
@@ -16,7 +17,7 @@ add_custom_target(gpu_tests)
 set(TUTTI_GPU_TIMEOUT 240)
 
 function(tutti_gpu_test name)
-  cmake_parse_arguments(GPU "NO_STANDIN;LONG" "TIMEOUT" "ARGS" ${ARGN})
+  cmake_parse_arguments(GPU "NO_STANDIN;LONG;NCCL" "TIMEOUT" "ARGS" ${ARGN})
   if(NOT GPU_TIMEOUT)
     set(GPU_TIMEOUT 120)
   endif()
@@ -34,5 +35,20 @@ function(tutti_gpu_test name)
     add_test(NAME ${name}.standin COMMAND ${target} ${GPU_ARGS})
     set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout}
       ENVIRONMENT "TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin>")
+  endif()
+  if(GPU_NCCL)
+    tutti_nccl_test(${name} ${target} ${limit} ${timeout})
+  endif()
+endfunction()
+
+function(tutti_nccl_test name target limit timeout)
+  add_test(NAME ${name}.nccl COMMAND ${target})
+  set_tests_properties(${name}.nccl PROPERTIES LABELS gpu TIMEOUT ${limit} SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+    ENVIRONMENT "TUTTI_GPU=nccl;CUDA_DEVICE_MAX_CONNECTIONS=32")
+  if(TUTTI_CUDA_STANDIN)
+    set(driver TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin> TUTTI_STANDIN_DEVICES=4)
+    add_test(NAME ${name}.nccl.standin COMMAND ${target})
+    set_tests_properties(${name}.nccl.standin PROPERTIES TIMEOUT ${timeout}
+      ENVIRONMENT "TUTTI_GPU=nccl;TUTTI_NCCL_LIBRARY=$<TARGET_FILE:nccl_standin>;${driver}")
   endif()
 endfunction()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The contract of the public calls on device memory: by what is chosen, by every method of the back end cuda, and by
- * nccl where it is there; ranks as threads and as processes, more of them than devices. */
+ *XX as threads and as processes, more of them than devices. */
 
 #include "test.h"
 
@@ -8,9 +8,9 @@
 #include "gpu_ranks.h"
 
 #include "backend/cuda.h"
+#include "backend/nccl.h"
 #include "comm/device_host.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,6 @@ struct suite {
     const char *method;    /* that is forced: */
     _Atomic size_t *by_it; /* calls after which it is among those that were chosen; NULL: none is */
     bool windows;          /* outputs are in them */
-    uint32_t most_ranks;   /* 0: any */
 };
 
 static bool is_mine(const struct suite *suite, const struct rank *rank, const struct contract_case *c, size_t *count)
@@ -47,6 +46,16 @@ static void count_method(const struct suite *suite, const struct rank *rank)
         const struct cuda_method *chosen = backend->choices[i].method;
         if (chosen && strcmp(chosen->name, suite->method) == 0) ++*suite->by_it;
     }
+}
+
+/* Devices did it all; NCCL, which lacks types and operations, most of it. */
+static void check_ways(const struct suite *suite, struct rank *rank, size_t count)
+{
+    const struct tutti_comm_device *device = rank->comm->device;
+    if (strcmp(suite->gpu, "cuda") == 0)
+        RANK_CHECK(rank, atomic_load(&device->through->enqueued) == 0);
+    else
+        RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->n_enqueued) > count / 3);
 }
 
 static void run_suite(struct rank *rank)
@@ -70,8 +79,7 @@ static void run_suite(struct rank *rank)
         count_method(suite, rank);
     }
     if (rank->failure[0]) return;
-    if (strcmp(suite->gpu, "cuda") == 0) /* devices did it all; NCCL lacks types and operations */
-        RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0);
+    check_ways(suite, rank, count);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     contract_memory_fini(&memory, rank->comm);
     tutti_comm_destroy(rank->comm);
@@ -83,7 +91,7 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
 {
     const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
     for (uint32_t w = 0; w < N_WORLDS; w++) {
-        if (suite->most_ranks && worlds[w] > suite->most_ranks) continue;
+        if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -104,16 +112,20 @@ static size_t most(void)
     return gpu_ranks_stand_in() ? 4099 : SIZE_MAX;
 }
 
+static const char *way(void)
+{
+    return gpu_ranks_by_nccl() ? "nccl" : "cuda";
+}
+
 static void chosen(bool forked)
 {
     size_t n;
     struct contract_case *cases = contract_pairs(test_seed() + 31 + forked, &n);
     assert_non_null(cases);
     _Atomic size_t ran = 0;
-    struct suite suite = {
-        .cases = cases, .n = n, .step = 1, .gpu = "cuda", .most = most(), .ran = forked ? NULL : &ran};
+    struct suite suite = {.cases = cases, .n = n, .step = 1, .gpu = way(), .most = most(), .ran = forked ? NULL : &ran};
     run_worlds(&suite, forked, "");
-    if (!forked) assert_true(ran > n / 2);
+    if (!forked && !gpu_ranks_by_nccl()) assert_true(ran > n / 2);
     free(cases);
 }
 
@@ -157,31 +169,14 @@ static void every_method(void **state)
     free(cases);
 }
 
-/* NVIDIA's library, which wants a GPU for each rank. */
-static void by_nccl(void **state)
-{
-    (void)state;
-    const char *named = getenv("TUTTI_NCCL_LIBRARY");
-    void *library = gpu_ranks_stand_in() ? NULL : dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        skip();
-        return;
-    }
-    dlclose(library);
-    size_t n;
-    struct contract_case *cases = contract_pairs(test_seed() + 35, &n);
-    assert_non_null(cases);
-    struct suite suite = {
-        .cases = cases, .n = n, .step = 1, .gpu = "nccl", .most = most(), .most_ranks = gpu_ranks_devices()};
-    run_worlds(&suite, true, "");
-    free(cases);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes),
-                                       cmocka_unit_test(by_nccl), /* a driver does not survive a fork */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes), /* a driver does not survive a fork */
                                        cmocka_unit_test(chosen_threads), cmocka_unit_test(every_method)};
     gpu_ranks_need_device();
+    if (gpu_ranks_by_nccl()) { /* whose communicators are the process's devices': threads can do, too */
+        const struct CMUnitTest by_nccl[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads)};
+        return cmocka_run_group_tests(by_nccl, NULL, NULL);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

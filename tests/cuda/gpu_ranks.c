@@ -3,6 +3,8 @@
 
 #include "gpu_ranks.h"
 
+#include "backend/nccl.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +20,47 @@ uint32_t gpu_ranks_devices(void)
     return (uint32_t)WEXITSTATUS(status);
 }
 
+/* Looked for in a child: this process opens no library of CUDA's. */
+static bool has_nccl(void)
+{
+    int status = 0;
+    const char *named = getenv("TUTTI_NCCL_LIBRARY");
+    pid_t child = fork();
+    if (child == 0) {
+        if (nccl_library(named)) _exit(0);
+        printf("skipped: %s\n", tutti_last_error()->text);
+        fflush(stdout);
+        _exit(1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 void gpu_ranks_need_device(void)
 {
-    if (gpu_ranks_devices() > 0) return;
-    puts("skipped: no CUDA device");
+    if (gpu_ranks_devices() == 0)
+        puts("skipped: no CUDA device");
+    else if (!gpu_ranks_by_nccl() || has_nccl())
+        return;
     exit(77);
+}
+
+void gpu_ranks_need_two(void)
+{
+    if (gpu_ranks_at_most(2) == 2) return;
+    puts("skipped: nccl needs a GPU for each rank, and there is one");
+    exit(77);
+}
+
+bool gpu_ranks_by_nccl(void)
+{
+    const char *gpu = getenv("TUTTI_GPU");
+    return gpu && strcmp(gpu, "nccl") == 0;
+}
+
+uint32_t gpu_ranks_at_most(uint32_t n)
+{
+    const uint32_t n_devices = gpu_ranks_by_nccl() ? gpu_ranks_devices() : n;
+    return n < n_devices ? n : n_devices;
 }
 
 bool gpu_ranks_stand_in(void)

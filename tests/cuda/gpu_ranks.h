@@ -11,8 +11,16 @@
 
 /* Visible devices, found out by a child; 0: none. */
 uint32_t gpu_ranks_devices(void);
-/* Says "skipped: no CUDA device" and ends the program with 77 where there is none. */
+/* Says "skipped: no CUDA device" and ends the program with 77 where there is none; and where the program is to run by
+ * nccl, which is not there. */
 void gpu_ranks_need_device(void);
+/* TUTTI_GPU is nccl: the same tests by that back end, which serves as many ranks as there are devices, and captures no
+ * communicator's first call. */
+bool gpu_ranks_by_nccl(void);
+/* Where that has no two: the same end. */
+void gpu_ranks_need_two(void);
+/* As many ranks as are wanted, or as can be. */
+uint32_t gpu_ranks_at_most(uint32_t n);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
 bool gpu_ranks_stand_in(void);
 /* For a world that does much: less than a test has on devices. */

@@ -135,11 +135,12 @@ static void groups(struct rank *rank)
 static void run_groups(struct plan plan, bool forked, const char *method)
 {
     static const uint32_t worlds[] = {1, 2, 3, 5, 8};
-    const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", method}};
+    const struct tutti_option options[] = {{"gpu", gpu_ranks_by_nccl() ? "nccl" : "cuda"}, {"cuda", method}};
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         /* Processes take turns on a device, a millisecond each: what shares one is left to threads. */
         if (forked && worlds[w] > gpu_ranks_devices() && !gpu_ranks_stand_in()) continue;
+        if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -168,8 +169,10 @@ static void larger_calls_of(bool forked)
     run_groups((struct plan){.groups = many(), .most_calls = 12, .most_bytes = 40000}, forked, "");
 }
 
+/* By nccl some calls go through the host: they run together, and none is captured. */
 static void calls_that_depend_of(bool forked)
 {
+    if (gpu_ranks_by_nccl()) return;
     const struct plan plan = {.groups = 4 * many(), .most_calls = 30, .most_bytes = 400, .depends = true};
     run_groups(plan, forked, "");
     run_groups(plan, forked, "batch");
@@ -177,6 +180,7 @@ static void calls_that_depend_of(bool forked)
 
 static void replays_of(bool forked)
 {
+    if (gpu_ranks_by_nccl()) return;
     run_groups((struct plan){.groups = 2, .most_calls = 40, .most_bytes = 900, .replays = true}, forked, "");
     run_groups((struct plan){.groups = 2, .most_calls = 20, .most_bytes = 300, .depends = true, .replays = true},
                forked, "");
@@ -283,6 +287,7 @@ static void count_exchanges(struct rank *rank)
 static void alike_calls_are_one(void **state)
 {
     (void)state;
+    if (gpu_ranks_by_nccl()) skip(); /* which fuses none */
     for (uint32_t n = 2; n <= 3; n++) {
         struct ranks_config config = {.n = n, .forked = true};
         assert_int_equal(ranks_run(&config, count_exchanges), 0);
@@ -306,7 +311,7 @@ static void own_works(struct rank *rank)
     for (uint32_t i = 0; i < CALLS * 4; i++) mine[i] = i << (8 * rank->index);
     for (int32_t r = 0; r < rank->n; r++) all |= 1u << (8 * r);
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, mine, sizeof mine));
-    const uint32_t before = exchanges(&g);
+    const uint32_t before = gpu_ranks_by_nccl() ? 0 : exchanges(&g);
     RANK_CHECK_OK(rank, tutti_group_start());
     for (uint32_t i = 0; i < CALLS; i++)
         RANK_CHECK_OK(rank, tutti_all_reduce(words + 4 * i, words + 4 * i, 4, TUTTI_UINT32, TUTTI_SUM, rank->comm,
@@ -319,7 +324,7 @@ static void own_works(struct rank *rank)
     }
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, got, words, sizeof got));
     for (uint32_t i = 0; i < CALLS * 4; i++) RANK_CHECK(rank, got[i] == i * all);
-    RANK_CHECK(rank, exchanges(&g) == before + 1);
+    RANK_CHECK(rank, gpu_ranks_by_nccl() || exchanges(&g) == before + 1);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_gpu_free(g.gpu, words);
     close_rank(&g);
@@ -382,6 +387,7 @@ static void who_does_not_come(void **state)
 int main(void)
 {
     gpu_ranks_need_device();
+    gpu_ranks_need_two();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alike_calls_are_one), cmocka_unit_test(any_calls),         cmocka_unit_test(larger_calls),
         cmocka_unit_test(calls_that_depend),   cmocka_unit_test(replays),           cmocka_unit_test(works_of_calls),
