@@ -213,6 +213,7 @@ def contract(scene: Scene) -> dict:
         raise Unavailable(f"{program.name} is not built")
     planned, runs, nccl = stages(n), {}, scene.built().get("nccl")
     environment = {"TUTTI_NCCL_LIBRARY": nccl} if nccl else {}
+    command = ["sh", "-c", '"$0" && TUTTI_GPU=nccl "$0"', program] if nccl else [program]
     for i, stage in enumerate(planned):
         until = time.monotonic() + scene.left / (len(planned) - i)
         begun = time.monotonic()
@@ -220,7 +221,7 @@ def contract(scene: Scene) -> dict:
             len(devices): start(
                 scene,
                 f"contract_{len(devices)}",
-                [program],
+                command,
                 {**environment, "CUDA_VISIBLE_DEVICES": visible(devices)},
             )
             for devices in stage
