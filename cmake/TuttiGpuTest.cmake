@@ -30,8 +30,8 @@ function(tutti_gpu_test name)
     ENVIRONMENT CUDA_DEVICE_MAX_CONNECTIONS=32) # a queue for each stream of the ranks that share a process
   string(REPLACE "." "_" target test_${name})
   add_dependencies(gpu_tests ${target})
+  math(EXPR timeout "${GPU_TIMEOUT} * ${TUTTI_TIMEOUT_FACTOR}")
   if(TUTTI_CUDA_STANDIN AND NOT GPU_NO_STANDIN)
-    math(EXPR timeout "${GPU_TIMEOUT} * ${TUTTI_TIMEOUT_FACTOR}")
     add_test(NAME ${name}.standin COMMAND ${target} ${GPU_ARGS})
     set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout}
       ENVIRONMENT "TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin>")
@@ -45,10 +45,14 @@ function(tutti_nccl_test name target limit timeout)
   add_test(NAME ${name}.nccl COMMAND ${target})
   set_tests_properties(${name}.nccl PROPERTIES LABELS gpu TIMEOUT ${limit} SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
     ENVIRONMENT "TUTTI_GPU=nccl;CUDA_DEVICE_MAX_CONNECTIONS=32")
+  tutti_nccl_standin_test(${name}.nccl ${target} ${timeout})
+endfunction()
+
+function(tutti_nccl_standin_test name target timeout)
   if(TUTTI_CUDA_STANDIN)
     set(driver TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin> TUTTI_STANDIN_DEVICES=4)
-    add_test(NAME ${name}.nccl.standin COMMAND ${target})
-    set_tests_properties(${name}.nccl.standin PROPERTIES TIMEOUT ${timeout}
+    add_test(NAME ${name}.standin COMMAND ${target})
+    set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout}
       ENVIRONMENT "TUTTI_GPU=nccl;TUTTI_NCCL_LIBRARY=$<TARGET_FILE:nccl_standin>;${driver}")
   endif()
 endfunction()
