@@ -75,7 +75,7 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
         error.seq = seq;
         tutti_team_fail(comm->team, &error, true);
         pthread_mutex_lock(&comm->lock); /* the device may be changed */
-        tutti_comm_stop_device(comm);
+        tutti_comm_stop_device(comm, false);
         pthread_mutex_unlock(&comm->lock);
         wait_for_turn(comm);
     }

@@ -358,7 +358,7 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
 {
     struct tutti_comm_device *device = comm->device;
     if (!device) return;
-    if (!tutti_comm_wait_device(comm, deadline_ns)) tutti_comm_stop_device(comm);
+    if (!tutti_comm_wait_device(comm, deadline_ns)) tutti_comm_stop_device(comm, false);
     tutti_through_close(device->through);
     device->through = NULL;
     while (device->n > 0) {
@@ -373,11 +373,11 @@ void tutti_comm_free_device(struct tutti_comm *comm)
     comm->device = NULL;
 }
 
-void tutti_comm_stop_device(struct tutti_comm *comm)
+void tutti_comm_stop_device(struct tutti_comm *comm, bool owned)
 {
     struct tutti_comm_device *device = comm->device;
     for (uint32_t b = 0; device && b < device->n; b++) device->backends[b]->ops->stop(device->backends[b]);
-    if (device && device->through) tutti_through_stop(device->through);
+    if (device && device->through) tutti_through_stop(device->through, owned);
 }
 
 /* Whether nothing is under way any more. What the device failed with is over, too. */

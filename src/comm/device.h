@@ -56,8 +56,8 @@ enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *na
  * is gone, and with it the works, free. */
 void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns);
 void tutti_comm_free_device(struct tutti_comm *comm);
-/* Stops all that waits on the device: the team has failed. Any thread. */
-void tutti_comm_stop_device(struct tutti_comm *comm);
+/* Stops all that waits on the device: the team has failed. Any thread; owned: the engine's owner. */
+void tutti_comm_stop_device(struct tutti_comm *comm, bool owned);
 /* Waits until all that was enqueued is over, the team has failed, or until_ns; whether it is over. */
 bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns);
 /* Whether a device has reported a failure; what was enqueued then may be over, and is not done. */
@@ -117,8 +117,8 @@ enum tutti_status tutti_through_enqueue(struct tutti_through *through, struct tu
 /* Returns when all that was enqueued has started on the host, since calls on host memory come after it: before each of
  * them, without the turn. The team's failure ends it, too. */
 enum tutti_status tutti_through_settle(struct tutti_through *through);
-/* Stops what waits on the device or the host: the team has failed. Any thread. */
-void tutti_through_stop(struct tutti_through *through);
+/* Stops what waits on the device or the host: the team has failed. Any thread; owned: the engine's owner. */
+void tutti_through_stop(struct tutti_through *through, bool owned);
 /* Whether all that was enqueued is over on its streams. Any thread. */
 bool tutti_through_idle(struct tutti_through *through);
 

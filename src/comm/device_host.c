@@ -26,7 +26,7 @@ void tutti_through_fail(struct tutti_through *through)
 {
     struct tutti_error error = *tutti_last_error();
     tutti_team_fail(through->comm->team, &error, true);
-    tutti_through_stop(through);
+    tutti_through_stop(through, false);
     tutti_fail_record(&error);
 }
 
@@ -133,14 +133,17 @@ bool tutti_through_idle(struct tutti_through *through)
     return !through || atomic_load(&through->n_over) == atomic_load(&through->enqueued);
 }
 
-void tutti_through_stop(struct tutti_through *through)
+void tutti_through_stop(struct tutti_through *through, bool owned)
 {
     struct tutti_comm *own = through ? atomic_load(&through->own) : NULL;
     struct tutti_error error;
 
     if (!through) return;
     if (own && tutti_team_state(through->comm->team, &error) < 0 && tutti_comm_enter(own, "comm_abort") >= 0) {
-        tutti_team_fail(own->team, &error, true);
+        if (owned)
+            tutti_team_fail_within(own->team, &error); /* the others do, too, as the failure has reached them */
+        else
+            tutti_team_fail(own->team, &error, true);
         tutti_comm_leave(own);
     }
     tutti_through_ring(through);

@@ -67,7 +67,7 @@ static enum tutti_status finish(struct tutti_through *through, struct tutti_work
 {
     enum tutti_status status;
     while ((status = tutti_work_wait(work, LOOK_NS)) == TUTTI_PENDING)
-        if (atomic_load(&through->own) && has_failed(through)) tutti_through_stop(through);
+        if (atomic_load(&through->own) && has_failed(through)) tutti_through_stop(through, false);
     tutti_work_free(work);
     return status;
 }

@@ -65,7 +65,7 @@ static enum tutti_status event_look(void *arg)
 
 static void event_stop(void *arg)
 {
-    tutti_comm_stop_device(((struct tutti_device_event *)arg)->comm);
+    tutti_comm_stop_device(((struct tutti_device_event *)arg)->comm, true);
 }
 
 static const struct tutti_followed_ops event_ops = {event_look, event_stop, event_give};

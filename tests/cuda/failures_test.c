@@ -381,6 +381,32 @@ static enum tutti_status abort_a_replay(struct gpu_rank *g, uint32_t *words)
     return TUTTI_OK;
 }
 
+static void add(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype, void *arg)
+{
+    const uint32_t *a = left, *b = right;
+    uint32_t *sum = out;
+    (void)dtype, (void)arg;
+    for (size_t i = 0; i < count; i++) sum[i] = a[i] + b[i];
+}
+/* The caller waits for a work while the communicator fails that has made calls through the host. */
+static enum tutti_status abort_behind_the_host(struct gpu_rank *g, uint32_t *words)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_work *work = NULL;
+    struct tutti_comm *comm = g->rank->comm;
+    enum tutti_op op = TUTTI_SUM;
+    options.stream = g->stream;
+    enum tutti_status status = tutti_op_create(g->rank->context, add, NULL, true, &op);
+    if (status >= 0) status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, op, comm, &options, NULL);
+    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+    if (status < 0) return status;
+    if (g->rank->index == VICTIM) return abort_soon(g, words);
+    status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_SUM, comm, &options, &work);
+    if (status >= 0) status = tutti_work_wait(work, UINT64_C(20000000000));
+    tutti_work_free(work);
+    return status;
+}
+
 static void run_wrong(uint32_t n, struct wrong wrong)
 {
     struct ranks_config config = {.n = n, .forked = true, .deadline_s = 60, .arg = &wrong};
@@ -413,6 +439,7 @@ static void aborts(void **state)
     (void)state;
     run_wrong(2, (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_soon, UINT64_C(30000000000)});
     run_wrong(2, (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_a_replay, UINT64_C(30000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_ABORTED, "enough of it", abort_behind_the_host, UINT64_C(30000000000)});
 }
 
 int main(void)
