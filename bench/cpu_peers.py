@@ -20,6 +20,7 @@ import os
 import platform
 import random
 import shlex
+import signal
 import sys
 import time
 from datetime import date
@@ -165,6 +166,7 @@ def measure(chosen: argparse.Namespace) -> None:
 def main() -> int:
     chosen = options()
     if not chosen.report:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
         try:
             measure(chosen)
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,7 @@ def main() -> int:
     if chosen.report:
         lines = [json.loads(line) for line in chosen.report.read_text().splitlines()]
     else:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
         lines = measure(chosen)
     text = report(lines)
     print("\n".join(text))

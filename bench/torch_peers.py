@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -133,6 +134,7 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
 
 def main() -> None:
     chosen = options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
     for name in chosen.peers:
         backends.load_backend(name)
 

@@ -52,17 +52,19 @@ def forked(body: Callable[[int, int, str], dict], rank: int, n: int, folder: str
 def by_fork(body: Callable[[int, int, str], dict], n: int, folder: str, limit: float) -> None:
     context = multiprocessing.get_context("fork")
     ranks = [context.Process(target=forked, args=(body, r, n, folder), daemon=True) for r in range(n)]
-    for rank in ranks:
-        rank.start()
-    until = time.monotonic() + limit
-    running = list(ranks)
-    while running and time.monotonic() < until and not any(r.exitcode for r in ranks):
-        wait([r.sentinel for r in running], timeout=1)
-        running = [r for r in running if r.is_alive()]
-    failed = [i for i, r in enumerate(ranks) if r.exitcode]
-    for rank in running:
-        rank.kill()
-        rank.join()
+    until, running, failed = time.monotonic() + limit, [], []
+    try:
+        for rank in ranks:
+            rank.start()
+            running.append(rank)
+        while running and time.monotonic() < until and not any(r.exitcode for r in ranks):
+            wait([r.sentinel for r in running], timeout=1)
+            running = [r for r in running if r.is_alive()]
+        failed = [i for i, r in enumerate(ranks) if r.exitcode]
+    finally:
+        for rank in running:
+            rank.kill()
+            rank.join()
     if failed:
         raise SystemExit(f"rank {failed[0]} of {n} failed")
     if running:

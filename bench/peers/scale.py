@@ -24,8 +24,10 @@ from . import scale_report
 from .programs import ROOT, output_of
 from .report import cpu_name
 from .scale_parts import PARTS, Scene, Unavailable
+from .scale_programs import end_all
 
 RESERVE_S = 5.0  # for the last words
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESULTS = "results.json"
 REST = "rest.tar.gz"
 END_BYTES = 2 << 20  # of a file in there: a log may be of any size
@@ -156,6 +158,8 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
         found = {"status": "unavailable", "why": str(reason)}
     except Exception as error:  # noqa: BLE001  the later parts have their turn, whatever it was
         found = {"status": "failed", "why": f"{type(error).__name__}: {error}"}
+    finally:
+        end_all(scene)
     return {**found, "seconds": round(time.monotonic() - begun, 1), "limit_s": round(limit, 1)}
 
 
@@ -181,9 +185,22 @@ def run(chosen: argparse.Namespace) -> dict:
     return results
 
 
+def end_when_told() -> None:
+    """With what was started; a second signal does not interrupt that."""
+
+    def end(number: int, _frame) -> None:
+        for other in ENDING:
+            signal.signal(other, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, end)
+
+
 def main() -> int:
     chosen = options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended, too
+    end_when_told()
     results = json.loads((chosen.out / RESULTS).read_text()) if chosen.report else run(chosen)
     keep(results, chosen.out)
     print("\n".join(scale_report.summary(results)))

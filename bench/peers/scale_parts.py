@@ -8,11 +8,9 @@ import importlib.util
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Callable
 
@@ -22,14 +20,13 @@ from . import gpu_goals, gpu_plots, pages, results
 from .plots import svg
 from .programs import ROOT
 from .report import training_lines
+from .scale_programs import GRACE_S, TIME_IS_UP, Program, finish, run, start
 
 BENCH = ROOT / "bench"
-GRACE_S = 4.0  # between asking a program to end and ending it
 LAST_CELL_S = 20.0  # for the one that is begun when a program's time is up, and for closing
 SKIPPED = 77  # what a test ends with that finds no device
 CPU_RANKS = (64, 32, 16, 4)
 OPEN_MPI = "openmpi,openmpi_sm"  # as it comes, and with its own way for one host
-TIME_IS_UP = "its time was up"
 
 
 class Unavailable(Exception):
@@ -49,6 +46,7 @@ class Scene:
     machine: dict
     parts: dict  # what the earlier ones came to
     until: float = 0.0  # when the part has to be over, by time.monotonic
+    running: list[Program] = field(default_factory=list)
     up_to: str | None = None
     openmpi: Path | None = None
 
@@ -93,68 +91,6 @@ class Scene:
         if not built["torch"]:
             raise Unavailable(f"no PyTorch package: {built['without_torch']}")
         return {"PYTHONPATH": path_of(self.build / "python", BENCH)}
-
-
-# ---- programs with a deadline ----
-
-
-@dataclass
-class Program:
-    process: subprocess.Popen
-    log: Path
-
-    def end(self) -> None:
-        """With all that it started: asked first, since some tell what they have."""
-        for number, seconds in ((signal.SIGINT, GRACE_S), (signal.SIGKILL, 5.0)):
-            try:
-                os.killpg(self.process.pid, number)
-                self.process.wait(seconds)
-            except ProcessLookupError:
-                return
-            except subprocess.TimeoutExpired:
-                continue
-
-    def last_words(self) -> str:
-        """Of a test the first complaint."""
-        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        wrong = [line for line in lines if line.startswith("rank ")]
-        return (wrong or lines[-1:] or ["no word"])[0][:300]
-
-
-def start(scene: Scene, name: str, command: list, environment: dict | None = None) -> Program:
-    scene.rest.mkdir(parents=True, exist_ok=True)
-    log = scene.rest / f"{name}.log"
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            env={**os.environ, **(environment or {})},
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            preexec_fn=os.setpgrp,  # not a session each: between sessions the scheduler gives no turns
-        )
-    return Program(process, log)
-
-
-def finish(program: Program, until: float) -> int | None:
-    """Its exit status; None: its time was up."""
-    try:
-        return program.process.wait(max(0.0, until - GRACE_S - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        program.end()  # also what it has left behind
-
-
-def run(scene: Scene, name: str, command: list, environment: dict | None = None, until: float | None = None) -> str:
-    """What was wrong, "" if nothing was."""
-    program = start(scene, name, command, environment)
-    status = finish(program, until or scene.until)
-    if status == 0:
-        return ""
-    how = TIME_IS_UP if status is None else f"it ended with {status}"
-    return f"{how}: {program.last_words()}"
 
 
 def lines_of(path: Path) -> list[dict]:

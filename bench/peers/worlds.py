@@ -89,14 +89,14 @@ class Session:
         try:
             for name in self.programs:
                 self.start(name)
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         for ranks in self.alive.values():
-            ranks.stop()
+            ranks.stop(0) if kind else ranks.stop()
 
     def start(self, name: str) -> None:
         log = self.log / f"{self.world.name.replace(' ', '_')}-{name}.log"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -74,14 +75,44 @@ class Programs(unittest.TestCase):
 
     def test_what_is_late_is_ended_with_its_children(self) -> None:
         pid = self.out / "pid"
-        script = f"trap '' INT; sleep 60 & echo $! > {pid}; echo waiting; wait; wait"
-        until = time.monotonic() + scale_parts.GRACE_S + 1
-        why = scale_parts.run(self.scene, "late", ["bash", "-c", script], until=until)
-        self.assertEqual(why, "its time was up: waiting")
-        child, until = int(pid.read_text()), time.monotonic() + 20
-        while is_alive(child) and time.monotonic() < until:
-            time.sleep(0.01)
-        self.assertFalse(is_alive(child))
+        for group in ("", "setsid "):  # in its process group, and in one of their own
+            script = f"trap '' INT; {group}sleep 60 & echo $! > {pid}; echo waiting; wait; wait"
+            until = time.monotonic() + scale_parts.GRACE_S + 1
+            why = scale_parts.run(self.scene, "late", ["bash", "-c", script], until=until)
+            self.assertEqual(why, "its time was up: waiting")
+            self.assertFalse(is_alive(int(pid.read_text())))
+
+    def test_what_is_left_behind_is_ended(self) -> None:
+        pid = self.out / "pid"
+        self.assertEqual(scale_parts.run(self.scene, "left", ["bash", "-c", f"setsid sleep 60 & echo $! > {pid}"]), "")
+        self.assertFalse(is_alive(int(pid.read_text())))
+
+    def test_a_signal_ends_all_programs_of_a_part(self) -> None:
+        script = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT / "bench")!r})
+from peers import scale, scale_parts
+def part(scene):
+    sleep = ["bash", "-c", "setsid sleep 60 & echo $! > $0.new; mv $0.new $0; wait"]
+    both = [scale_parts.start(scene, name, [*sleep, Path({str(self.out)!r}, name)]) for name in ("a", "b")]
+    scale_parts.finish(both[0], scene.until)
+scale.PARTS["cpu"] = part
+sys.argv = ["gpu_scale", "--parts", "cpu", "--gpus", "0", "--out", {str(self.out)!r}, "--build", {str(self.out)!r}]
+sys.exit(scale.main())
+"""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            pids = [self.out / name for name in ("a", "b")]
+            for path in pids:
+                path.unlink(missing_ok=True)
+            process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            until = time.monotonic() + 30
+            while not all(path.exists() for path in pids) and time.monotonic() < until:
+                time.sleep(0.01)
+            process.send_signal(number)
+            told, _ = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 128 + number, told)
+            self.assertEqual([is_alive(int(path.read_text())) for path in pids], [False, False])
 
     def test_a_status_is_told_with_the_first_complaint(self) -> None:
         script = "echo 'rank 1: it broke'; echo 'rank 0: peer'; echo '1 FAILED'; exit 3"
