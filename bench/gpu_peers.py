@@ -32,7 +32,7 @@ HELD_UP = 3  # a cell whose slowest round took so many times as long as its medi
 RANGES = [("up to 256 KiB", 0, 256 << 10), ("1 to 16 MiB", 1 << 20, 16 << 20), ("above", 16 << 20 | 1, 1 << 62)]
 
 
-def options() -> argparse.Namespace:
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("-n", "--ranks", type=int, help="processes (default: one a GPU)")
@@ -50,7 +50,7 @@ def options() -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write what was measured, a line of JSON a cell")
     add("--markdown", type=Path, metavar="FILE", help="write the tables")
     add("--report", type=Path, metavar="FILE", help="measure nothing, tell what this holds")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     chosen.sizes = [size for size in chosen.sizes if size <= (chosen.up_to or size)]
     return chosen
 

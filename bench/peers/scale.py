@@ -9,7 +9,6 @@ import io
 import json
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -21,10 +20,11 @@ from datetime import date
 from pathlib import Path
 
 from . import scale_report
-from .programs import ROOT, output_of
+from .programs import ROOT
 from .report import cpu_name
 from .scale_parts import PARTS, Scene, Unavailable
 from .scale_programs import end_all
+from .scale_source import source
 
 RESERVE_S = 5.0  # for the last words
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -77,12 +77,17 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
                 raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
         return [name for name in known if name in asked]
 
+    def from_0(text: str) -> int:
+        if not text.isdecimal():
+            raise argparse.ArgumentTypeError(f"{text} is no number of GPUs")
+        return int(text)
+
     parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
     add = parser.add_argument
     add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
     add("--seconds", type=float, default=480, help="for everything (default 480)")
     add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
-    add("--gpus", type=int, help="how many to use (default: all there are)")
+    add("--gpus", type=from_0, help="how many to use; 0: none (default: all there are)")
     add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
     add("--up-to", metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
     add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
@@ -115,11 +120,6 @@ def machine(wanted: int | None) -> dict:
         "n_cpus": len(os.sched_getaffinity(0)),
         "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
     }
-
-
-def commit() -> str:
-    told = output_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
-    return told if re.fullmatch("[0-9a-f]+", told) else "unknown commit"
 
 
 # ---- parts ----
@@ -166,11 +166,10 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
 def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
     chosen.out.mkdir(parents=True, exist_ok=True)
-    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), "commit": commit()}
+    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **source()}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
-    scene = Scene(
-        chosen.out, chosen.build, results["machine"], results["parts"], up_to=chosen.up_to, openmpi=chosen.openmpi
-    )
+    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], source=source())
+    scene.up_to, scene.openmpi = chosen.up_to, chosen.openmpi
     shutil.rmtree(scene.rest, ignore_errors=True)
     for name in chosen.parts:
         limit = limit_of(name, chosen.parts, until - time.monotonic())

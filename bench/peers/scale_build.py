@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from .programs import ROOT
+from .scale_source import source
 
 TARGETS = ["tutti", "tutti_command", "test_cuda_contract"]
 STANDIN = ["cuda_standin"]
@@ -59,7 +60,7 @@ def main() -> int:
     sys.path.insert(0, str(ROOT / "bindings" / "torch"))
     import build_backend as backend
 
-    tree = Path(sys.argv[1])
+    tree, built_from = Path(sys.argv[1]), source()
     tree.mkdir(parents=True, exist_ok=True)
     (tree / "built.json").unlink(missing_ok=True)
     facts, why = torch_facts(backend)
@@ -79,6 +80,7 @@ def main() -> int:
     if facts:
         pack(backend, facts, tree)
     built = {"torch": facts.torch_version if facts else None, "without_torch": why, "nccl": nccl_of(facts)}
+    built["source"] = built_from
     (tree / "built.json").write_text(json.dumps(built))
     return 0
 

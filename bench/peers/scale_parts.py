@@ -21,12 +21,16 @@ from .plots import svg
 from .programs import ROOT
 from .report import training_lines
 from .scale_programs import GRACE_S, TIME_IS_UP, Program, finish, run, start
+from .scale_source import source_text
 
 BENCH = ROOT / "bench"
 LAST_CELL_S = 20.0  # for the one that is begun when a program's time is up, and for closing
 SKIPPED = 77  # what a test ends with that finds no device
 CPU_RANKS = (64, 32, 16, 4)
 OPEN_MPI = "openmpi,openmpi_sm"  # as it comes, and with its own way for one host
+
+
+UNKNOWN = {"commit": "an unknown commit"}
 
 
 class Unavailable(Exception):
@@ -46,6 +50,7 @@ class Scene:
     machine: dict
     parts: dict  # what the earlier ones came to
     until: float = 0.0  # when the part has to be over, by time.monotonic
+    source: dict = field(default_factory=dict)  # of which a build has to be
     running: list[Program] = field(default_factory=list)
     up_to: str | None = None
     openmpi: Path | None = None
@@ -63,33 +68,39 @@ class Scene:
         return self.build / "lib" / "libtutti.so"
 
     def need_gpu(self) -> int:
-        if not self.machine["n_gpus"]:
+        if self.machine["n_gpus"] < 1:
             raise Unavailable("no CUDA device")
         return self.machine["n_gpus"]
 
     def need_build(self) -> None:
-        if not self.library.exists():
-            raise Unavailable(f"there is no build in {self.build}")
+        """One that ended well, and of the sources that are here now."""
+        built = self.built()
+        if not self.library.exists() or not built:
+            raise Unavailable(f"there is no build in {self.build}, or it did not end well")
+        of = built.get("source", UNKNOWN)
+        if self.source and of != self.source:
+            raise Unavailable(f"the build in {self.build} is of other sources: {source_text(of)}")
 
     def built(self) -> dict:
+        """What the last build has told; nothing if it did not end well."""
         try:
             return json.loads((self.build / "built.json").read_text())
-        except OSError:
-            return {"torch": None, "without_torch": "it was not built", "nccl": None}
+        except (OSError, ValueError):
+            return {}
 
     def need_torch(self) -> dict:
         """Variables for programs that call the library by ctypes, beside PyTorch."""
         self.need_build()
         if not importlib.util.find_spec("torch"):
-            raise Unavailable(f"no PyTorch in {sys.executable}")
+            raise Unavailable(f"no PyTorch in {sys.executable}; TUTTI_PYTHON can name a Python that has it")
         return {"PYTHONPATH": path_of(BENCH)}
 
     def need_package(self) -> dict:
         """Variables with which Python finds the PyTorch package."""
         self.need_build()
         built = self.built()
-        if not built["torch"]:
-            raise Unavailable(f"no PyTorch package: {built['without_torch']}")
+        if not built.get("torch"):
+            raise Unavailable(f"no PyTorch package: {built.get('without_torch')}; TUTTI_PYTHON can name a Python")
         return {"PYTHONPATH": path_of(self.build / "python", BENCH)}
 
 
@@ -104,6 +115,10 @@ def lines_of(path: Path) -> list[dict]:
     return found
 
 
+def together(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
+
+
 def ended(why: str, **found) -> dict:
     return {"status": "failed" if why else "ok", "why": why, **found}
 
@@ -112,6 +127,7 @@ def ended(why: str, **found) -> dict:
 
 
 def build(scene: Scene) -> dict:
+    (scene.build / "built.json").unlink(missing_ok=True)  # also when what follows can not even begin
     why = run(scene, "build", [sys.executable, "-m", "peers.scale_build", scene.build])
     return ended(why, **(scene.built() if not why else {}))
 
@@ -144,6 +160,7 @@ def visible(devices: list[int]) -> str:
 def contract(scene: Scene) -> dict:
     """Worlds of 1, 2, 3, 4 and 8 ranks on each number of devices; by NCCL of no more ranks than devices."""
     n = scene.need_gpu()
+    scene.need_build()
     program = scene.build / "test" / "test_cuda_contract"
     if not program.exists():
         raise Unavailable(f"{program.name} is not built")
@@ -168,7 +185,7 @@ def contract(scene: Scene) -> dict:
             told = "" if status == 0 else one.last_words()
             runs[str(count)] = {"outcome": outcome, "seconds": round(time.monotonic() - begun, 1), "told": told}
     bad = [f"{k} GPUs: {r['outcome']} ({r['told']})" for k, r in runs.items() if r["outcome"] != "passed"]
-    return ended("; ".join(bad), runs=dict(sorted(runs.items())))
+    return ended("; ".join(bad) or ("" if runs else "nothing was run"), runs=dict(sorted(runs.items())))
 
 
 # ---- against the other libraries on GPUs ----
@@ -176,31 +193,36 @@ def contract(scene: Scene) -> dict:
 
 def peers(scene: Scene) -> dict:
     n = scene.need_gpu()
-    environment = scene.need_package() if scene.built()["torch"] else scene.need_torch()
+    environment = scene.need_package() if scene.built().get("torch") else scene.need_torch()
     path = scene.out / "gpu.jsonl"
     path.unlink(missing_ok=True)
-    c_us = c_eager(scene, n)
-    command = [sys.executable, BENCH / "gpu_peers.py", "-n", n, "--library", scene.library, "--json", path]
-    command += ["--rounds", 5, "--seconds", max(5.0, scene.left - LAST_CELL_S)]
-    if scene.up_to:
-        command += ["--up-to", scene.up_to]
-    why = run(scene, "peers", command, environment)
+    c_us, failed = c_eager(scene, n)
+    arguments = ["-n", n, "--library", scene.library, "--json", path]
+    arguments += ["--rounds", 5, "--seconds", max(5.0, scene.left - LAST_CELL_S)]
+    arguments += ["--up-to", scene.up_to] if scene.up_to else []
+    why = run(scene, "peers", [sys.executable, BENCH / "gpu_peers.py", *arguments], environment)
     lines = lines_of(path)
     (scene.out / "gpu.md").write_text("\n".join(gpu_peers.report(lines)) + "\n")
     draw(scene, lines)
     wrong = [line for line in lines if line.get("wrong")]
-    why = why or (f"wrong results in {len(wrong)} cells" if wrong else "")
-    return ended(why, lines=lines, c_us=c_us)
+    bad = together(why or (f"wrong results in {len(wrong)} cells" if wrong else ""), failed)
+    planned = len(gpu_peers.plan_of(gpu_peers.options([str(word) for word in arguments]))["cells"])
+    measured = sum("op" in line for line in lines)
+    cells = f"{measured} of {planned} cells" if measured < planned else ""
+    status = "failed" if bad or not measured else "partial" if cells else "ok"
+    return {"status": status, "why": together(bad, cells), "lines": lines, "c_us": c_us}
 
 
-def c_eager(scene: Scene, n: int) -> float | None:
-    """Microseconds of a call of 1 KiB from C, call by call, as `tutti bench` has it."""
+def c_eager(scene: Scene, n: int) -> tuple[float | None, str]:
+    """Microseconds of a call of 1 KiB from C, call by call, as `tutti bench` has it; or why there are none."""
     command = [scene.build / "bin" / "tutti", "bench", "all_reduce", "-n", n, "--device", "cuda", "--mode", "eager"]
     command += ["-b", 1024, "-e", 1024, "--types", "bfloat16", "--place", "out", "--json"]
-    if run(scene, "eager", command, until=time.monotonic() + min(25.0, scene.left / 4)):
-        return None
-    found = re.search(r'"out_of_place":\{"time_us":([0-9.]+)', (scene.rest / "eager.log").read_text())
-    return float(found.group(1)) if found else None
+    why = run(scene, "eager", command, until=time.monotonic() + min(25.0, scene.left / 4))
+    if why:
+        return None, f"tutti bench: {why}"
+    text = (scene.rest / "eager.log").read_text(errors="replace")
+    found = re.search(r'"out_of_place":\{"time_us":([0-9.]+)', text)
+    return (float(found.group(1)), "") if found else (None, "tutti bench told no time")
 
 
 def draw(scene: Scene, lines: list[dict]) -> None:
@@ -271,11 +293,20 @@ def cpu(scene: Scene) -> dict:
         # Ranks take their time to start and to end, and a point is not interrupted.
         command += ["--minutes", f"{max(0.5, 0.5 * limit - GRACE_S) / 60:.3f}"]
         why = run(scene, name, command, until=time.monotonic() + limit)
-        measured = any("us" in line for line in lines_of(path))
+        measured, lost = of_tutti(lines_of(path))
         files += [path] if lines_of(path) else []
         if why:
             (cut if measured and why.startswith(TIME_IS_UP) else troubles).append(f"{name}: {why}")
+        if lost or not measured:
+            troubles.append(f"{name}: {lost or 'nothing was measured of tutti'}")
     return tell_cpu(scene, files, troubles, cut)
+
+
+def of_tutti(lines: list[dict]) -> tuple[int, str]:
+    """How many points of its collectives there are, and why the first one that is missing is."""
+    rows = [row for row in lines if row.get("peer") == results.SUBJECT and row["operation"] not in results.LIMITS]
+    lost = [f"tutti: {row['operation']} {row['reason']}".replace("  ", " ") for row in rows if "reason" in row]
+    return sum("us" in row for row in rows), lost[0] if lost else ""
 
 
 def tell_cpu(scene: Scene, files: list[Path], troubles: list[str], cut: list[str]) -> dict:

@@ -48,6 +48,10 @@ class Program:
                     continue
             self.process.poll()
             time.sleep(0.01)
+        try:
+            self.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
 
     def family(self) -> list[int]:
         found = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 from . import gpu_goals
 from .goals import Verdict
 from .report import row_text, size_text, training_lines
+from .scale_source import source_text
 
 MET = {True: "yes", False: "no", None: "-"}
 ROWS_MOST = 60  # of a list; the rest is counted
@@ -125,7 +126,7 @@ TOLD = {
 
 
 def summary(results: dict) -> list[str]:
-    text = [f"# {machine_text(results['machine'])}", "", f"{results['date']}, {results['commit']}.", ""]
+    text = [f"# {machine_text(results['machine'])}", "", f"{results['date']}, {source_text(results)}.", ""]
     text += part_lines(results)
     for name, told in TOLD.items():
         text += told(results["parts"].get(name, {}))

@@ -66,6 +66,14 @@ class Shares(unittest.TestCase):
             scale.options(["--parts", "bild"])
 
 
+class Options(unittest.TestCase):
+    def test_nonsense_is_refused(self) -> None:
+        for words in (["--gpus", "-1"], ["--gpus", "two"]):
+            with self.assertRaises(SystemExit), mock.patch("sys.stderr"):
+                scale.options(words)
+        self.assertEqual(scale.options(["--gpus", "0"]).gpus, 0)
+
+
 class Programs(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -205,10 +213,87 @@ class Parts(unittest.TestCase):
     def test_peers(self) -> None:
         self.program("gpu_peers.py", self.lines(some_lines()), "--json")
         found = scale_parts.peers(self.scene)
-        self.assertEqual((found["status"], found["c_us"], found["lines"]), ("ok", 4.6, some_lines()))
+        self.assertEqual((found["status"], found["c_us"], found["lines"]), ("partial", 4.6, some_lines()))
+        self.assertEqual(found["why"], "4 of 176 cells")
         self.assertTrue((self.scene.rest / "gpu_all_reduce_bfloat16_out.svg").exists())
         self.assertEqual({path.name for path in self.out.iterdir()}, {"gpu.jsonl", "gpu.md"})
         self.assertIn("Wrong results in 0 of 4 cells.", (self.out / "gpu.md").read_text())
+
+    def test_all_cells_or_the_part_is_not_whole(self) -> None:
+        self.scene.up_to = "256"
+        cells = [cell(op, 256, {"tutti": 1.0, "tutti window": 1.0, "nccl": 2.0}) for op in gpu_peers.OPERATIONS]
+        every = [HEAD, *cells, *cells, *cells, cells[0]]  # 16: two types, out of place five and in place three
+        self.program("gpu_peers.py", self.lines(every), "--json")
+        self.assertEqual((scale_parts.peers(self.scene)["status"], scale_parts.peers(self.scene)["why"]), ("ok", ""))
+        for lines, status in ((every[:2], "partial"), ([HEAD], "failed"), ([], "failed")):
+            self.program("gpu_peers.py", self.lines(lines), "--json")
+            found = scale_parts.peers(self.scene)
+            self.assertEqual((found["status"], found["why"]), (status, f"{max(0, len(lines) - 1)} of 16 cells"))
+
+    def test_calls_from_c_that_fail_are_told(self) -> None:
+        self.program("gpu_peers.py", self.lines(some_lines()), "--json")
+        for script, why in (("kill -SEGV $$", "it ended with -11: no word"), ("echo", "told no time")):
+            self.write("bin/tutti", f"#!/bin/sh\n{script}\n")
+            found = scale_parts.peers(self.scene)
+            self.assertEqual((found["status"], found["c_us"]), ("failed", None))
+            self.assertRegex(found["why"], f"tutti bench:? {why}")
+
+    def test_a_part_that_ran_nothing_failed(self) -> None:
+        self.write("test/test_cuda_contract", "#!/bin/sh\nexit 1\n")
+        with mock.patch.object(scale_parts, "stages", lambda _n: []):
+            self.assertEqual(scale_parts.contract(self.scene)["status"], "failed")
+        self.scene.machine = {**MACHINE, "n_gpus": -1}
+        self.assertEqual(scale.run_part("contract", self.scene, 5.0)["why"], "no CUDA device")
+
+    def test_a_build_is_of_these_sources(self) -> None:
+        self.write("test/test_cuda_contract", "#!/bin/sh\nexit 0\n")
+        now = {"commit": "abc", "dirty": False, "changes": ""}
+        self.scene.source = now
+        for source, why in (
+            (now, None),
+            ({**now, "commit": "def"}, "is of other sources: def"),
+            ({**now, "dirty": True, "changes": "12"}, "is of other sources: abc, with changes"),
+        ):
+            self.write("built.json", json.dumps({"torch": None, "without_torch": "", "nccl": None, "source": source}))
+            found = scale.run_part("contract", self.scene, 30.0)
+            self.assertIn(why or "", found["why"])
+            self.assertEqual(found["status"], "unavailable" if why else "ok")
+        for text in ("{", "{}"):
+            self.write("built.json", text)
+            self.assertIn("did not end well", scale.run_part("cpu", self.scene, 5.0)["why"])
+
+    def test_a_build_that_fails_leaves_none(self) -> None:
+        self.write("peers/scale_build.py", "import sys\nsys.exit(1)\n")
+        with mock.patch.dict(os.environ, {"PYTHONPATH": str(self.root)}):
+            self.assertEqual(scale_parts.build(self.scene)["status"], "failed")
+        self.assertIn("did not end well", scale.run_part("cpu", self.scene, 5.0)["why"])
+
+    def cpu_part(self, lines: list[dict], status: int = 0) -> dict:
+        """Of two jobs that leave these lines."""
+        self.program("cpu_peers.py", self.lines(lines), "--out", status)
+        with mock.patch.object(scale_parts, "cpu_jobs", lambda _n: [scale_parts.Job(2, "all_reduce", "8", "pages", 1)]):
+            return scale_parts.cpu(self.scene)
+
+    def test_cpu_is_about_tutti(self) -> None:
+        machine = {"cpu": "Test CPU", "vendor": "AuthenticAMD", "n_cpus": 2}
+        head = {"machine": machine, "date": "2026-01-01", "kernel": "Linux 6.1", "command": "", "fresh": False}
+        head |= {"peers": {"tutti": "", "openmpi": "4.1.4"}, "missing": {}, "operations": ["all_reduce"]}
+        where = {"world": "2", "operation": "all_reduce", "size": 8, "memory": "pages", "fresh": False}
+        times = {"us": 0.2, "min_us": 0.1, "wrong": 0, "probe_ns": [60.0, 60.0]}
+        tutti, other = ({**where, "peer": peer, **times} for peer in ("tutti", "openmpi"))
+        copy = {**tutti, "operation": "copy"}
+        lost = {**where, "peer": "tutti", "operation": "", "size": 0, "reason": "did not start: no word"}
+        ended = {**where, "peer": "tutti", "reason": "ended: no word"}
+        for lines, why in (
+            ([tutti, other], ""),
+            ([other, lost], "tutti: did not start: no word"),
+            ([other, copy], "nothing was measured of tutti"),
+            ([], "nothing was measured of tutti"),
+            ([tutti, other, ended], "tutti: all_reduce ended: no word"),
+        ):
+            found = self.cpu_part([{"run": head}, *lines])
+            self.assertEqual(found["status"], "failed" if why else "ok", (lines, found))
+            self.assertEqual(found["why"], f"cpu_1_2_ranks: {why}" if why else "")
 
     def test_peers_that_hang_leave_what_they_had(self) -> None:
         head = self.lines(some_lines()[:3])
@@ -217,7 +302,9 @@ class Parts(unittest.TestCase):
         path.write_text(path.read_text().replace("sys.exit(0)", "import time; time.sleep(1000)"))
         self.scene.until = time.monotonic() + scale_parts.GRACE_S + 4
         found = scale_parts.peers(self.scene)
-        self.assertEqual((found["why"], found["lines"]), ("its time was up: KeyboardInterrupt", some_lines()[:3]))
+        self.assertEqual(found["lines"], some_lines()[:3])
+        self.assertIn("its time was up: KeyboardInterrupt", found["why"])
+        self.assertIn("1 of 176 cells", found["why"])
         self.assertIn("Wrong results in 0 of 1 cells.", (self.out / "gpu.md").read_text())
 
     def test_cells_that_were_begun_again_are_told(self) -> None:
@@ -229,7 +316,7 @@ class Parts(unittest.TestCase):
     def test_wrong_results_and_failures_of_peers_count(self) -> None:
         wrong = [*some_lines(), cell("all_gather", 8 * KIB, {"tutti": 1.0, "tutti window": 1.0, "nccl": 2.0}, wrong=1)]
         self.program("gpu_peers.py", self.lines(wrong), "--json")
-        self.assertEqual(scale_parts.peers(self.scene)["why"], "wrong results in 1 cells")
+        self.assertEqual(scale_parts.peers(self.scene)["why"], "wrong results in 1 cells; 5 of 176 cells")
         self.program("gpu_peers.py", self.lines(some_lines()), "--json", status=1)
         found = scale_parts.peers(self.scene)
         self.assertEqual((found["status"], len(found["lines"])), ("failed", len(some_lines())))
@@ -249,10 +336,10 @@ class Parts(unittest.TestCase):
     def test_what_is_missing_is_told(self) -> None:
         self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here", "nccl": None}))
         found = scale.run_part("training", self.scene, 5.0)
-        self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch package: no torch here"))
+        self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch package: no torch here; TUTTI_PYTHON can name a Python"))
         with mock.patch("importlib.util.find_spec", lambda _name: None):
             for name in ("peers", "tune"):
-                self.assertIn("no PyTorch in ", scale.run_part(name, self.scene, 5.0)["why"])
+                self.assertIn("; TUTTI_PYTHON can name a Python", scale.run_part(name, self.scene, 5.0)["why"])
         self.assertEqual(scale.run_part("contract", self.scene, 5.0)["why"], "test_cuda_contract is not built")
         (self.root / "lib" / "libtutti.so").unlink()
         self.assertIn("there is no build", scale.run_part("cpu", self.scene, 5.0)["why"])
