@@ -27,8 +27,8 @@ from datetime import date
 from pathlib import Path
 
 from peers import pages, results
+from peers.arguments import count, counts, names, size, sizes
 from peers.programs import PEERS, ROOT, Kit, make_programs
-from peers.report import parse_size
 from peers.worlds import Plan, Session, World
 
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter"]
@@ -38,27 +38,16 @@ MEMORIES = ["pages", "huge", "mapped"]
 SEED = 20260101
 
 
-def names(known):
-    def parse(text: str) -> list[str]:
-        chosen = text.split(",")
-        for name in chosen:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
-        return chosen
-
-    return parse
-
-
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--minutes", type=float, default=20.0, help="about how long to measure (default 20)")
-    add("--turns", type=int, help="so many turns over all cells at most; the first one is made whole")
-    add("-n", "--ranks", type=lambda t: [int(n) for n in t.split(",")], help="2,4 (default: 2, 4, ... up to the CPUs)")
+    add("--turns", type=count, help="so many turns over all cells at most; the first one is made whole")
+    add("-n", "--ranks", type=counts, help="2,4 (default: 2, 4, ... up to the CPUs)")
     add("--ops", type=names(OPERATIONS), default=OPERATIONS, help="all_reduce,barrier")
-    add("--sizes", type=lambda t: [parse_size(s) for s in t.split(",")], help="8,64K,1M")
+    add("--sizes", type=sizes, help="8,64K,1M")
     add("--every", action="store_true", help="all sizes of nccl-tests: each is twice the one before")
-    add("--up-to", type=parse_size, metavar="SIZE", help="leaves out the larger ones")
+    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
     add("--memory", type=names(MEMORIES), default=MEMORIES, help="pages, huge: private in 4 KiB or huge pages; mapped")
     add("--fresh", action="store_true", help="every input is written anew before each call")
     add("--pinning", choices=("yes", "no", "both"), help="default: yes, and both where ranks outnumber CPUs")
@@ -78,8 +67,8 @@ def options() -> argparse.Namespace:
     chosen = parser.parse_args()
     chosen.cpus = chosen.cpus or sorted(os.sched_getaffinity(0))
     chosen.ranks = chosen.ranks or default_ranks(len(chosen.cpus))
-    sizes = chosen.sizes or ([8 << i for i in range(26)] if chosen.every else SIZES)
-    chosen.sizes = sorted(size for size in sizes if size <= (chosen.up_to or size))
+    asked = chosen.sizes or ([8 << i for i in range(26)] if chosen.every else SIZES)
+    chosen.sizes = sorted(n for n in asked if n <= (chosen.up_to or n))
     chosen.out = chosen.out or chosen.build / "cpu_peers.jsonl"
     return chosen
 

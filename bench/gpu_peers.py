@@ -14,6 +14,7 @@ When a library hangs, all go on from there in fresh processes.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -22,10 +23,13 @@ import sys
 from pathlib import Path
 
 from peers import gpu_runs
+from peers.arguments import count, names, size, sizes
 from peers.gpu_goals import best_peer
-from peers.report import geomean, parse_size, row_text, size_text
+from peers.report import geomean, row_text, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
+DTYPES = ["bfloat16", "float32"]
+PLACES = ["out", "in"]
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 SIZES = [256, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
 HELD_UP = 3  # a cell whose slowest round took so many times as long as its median is named
@@ -35,27 +39,40 @@ RANGES = [("up to 256 KiB", 0, 256 << 10), ("1 to 16 MiB", 1 << 20, 16 << 20), (
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("-n", "--ranks", type=int, help="processes (default: one a GPU)")
-    add("--ops", type=lambda t: t.split(","), default=OPERATIONS, help=",".join(OPERATIONS))
-    add("--dtypes", type=lambda t: t.split(","), default=["bfloat16", "float32"], help="bfloat16,float32")
-    add("--places", type=lambda t: t.split(","), default=["out", "in"], help="out,in")
-    add("--sizes", type=lambda t: [parse_size(s) for s in t.split(",")], default=SIZES, help="1K,64K,1M")
-    add("--up-to", type=parse_size, metavar="SIZE", help="leaves out the larger ones")
-    add("--calls", type=int, default=50, help="calls in a graph, fewer of large ones (default 50)")
-    add("--rounds", type=int, default=7, help="replays, of which the median counts (default 7)")
+    add("-n", "--ranks", type=count, help="processes (default: one a GPU)")
+    add("--ops", type=names(OPERATIONS), default=OPERATIONS, help=",".join(OPERATIONS))
+    add("--dtypes", type=names(DTYPES), default=DTYPES, help=",".join(DTYPES))
+    add("--places", type=names(PLACES), default=PLACES, help=",".join(PLACES))
+    add("--sizes", type=sizes, default=SIZES, help="1K,64K,1M")
+    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
+    add("--calls", type=count, default=50, help="calls in a graph, fewer of large ones (default 50)")
+    add("--rounds", type=count, default=7, help="replays, of which the median counts (default 7)")
     add("--seconds", type=float, default=400, help="begins no further cell after that (default 400)")
     add("--method", help="of tutti's own, instead of the chosen one: cuda:lines")
-    add("--option", action="append", default=[], metavar="NAME=VALUE", help="of tutti's context")
+    add("--option", type=pair, action="append", default=[], metavar="NAME=VALUE", help="of tutti's context")
     add("--library", type=Path, default=ROOT / "build/lib/libtutti.so", help="default: build/lib/libtutti.so")
     add("--json", type=Path, metavar="FILE", help="write what was measured, a line of JSON a cell")
     add("--markdown", type=Path, metavar="FILE", help="write the tables")
     add("--report", type=Path, metavar="FILE", help="measure nothing, tell what this holds")
     chosen = parser.parse_args(arguments)
-    chosen.sizes = [size for size in chosen.sizes if size <= (chosen.up_to or size)]
+    chosen.sizes = [n for n in chosen.sizes if n <= (chosen.up_to or n)]
+    if not chosen.sizes:
+        parser.error("no size is left")
     return chosen
 
 
+def pair(text: str) -> str:
+    if not text.partition("=")[1]:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return text
+
+
 # ---- measuring ----
+
+
+def need_torch() -> None:
+    if not importlib.util.find_spec("torch"):
+        sys.exit(f"gpu_peers: there is no PyTorch in {sys.executable}")
 
 
 def plan_of(chosen: argparse.Namespace) -> dict:
@@ -75,12 +92,13 @@ def plan_of(chosen: argparse.Namespace) -> dict:
         "seconds": chosen.seconds,
         "method": chosen.method,
         "library": str(chosen.library.resolve()),
-        "options": dict(pair.split("=", 1) for pair in chosen.option),
+        "options": dict(option.split("=", 1) for option in chosen.option),
     }
 
 
 def measure(chosen: argparse.Namespace, module: str = "peers.gpu_rank") -> list[dict]:
     """The lines that rank 0 prints, and those of failures, which are written as they come."""
+    need_torch()
     n = chosen.ranks or int(
         subprocess.check_output([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"])
     )
@@ -193,10 +211,26 @@ def report(lines: list[dict]) -> list[str]:
     return text
 
 
+def kept(path: Path) -> list[dict]:
+    """Of an earlier run, whose last line may be half written."""
+    try:
+        texts = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        sys.exit(f"gpu_peers: {path}: {error.strerror}")
+    lines = []
+    for i, text in enumerate(texts, 1):
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            what = "is half written: the run was ended there" if i == len(texts) else "is no line of JSON"
+            print(f"gpu_peers: line {i} of {path} {what}.", file=sys.stderr)
+    return [line for line in lines if isinstance(line, dict)]
+
+
 def main() -> int:
     chosen = options()
     if chosen.report:
-        lines = [json.loads(line) for line in chosen.report.read_text().splitlines()]
+        lines = kept(chosen.report)
     else:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
         lines = measure(chosen)

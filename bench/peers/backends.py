@@ -5,14 +5,12 @@ without arguments. Torch's backends differ in their group alone; MPI is called t
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from dataclasses import dataclass
 from typing import Callable
 
 import torch
 import torch.distributed as dist
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send_recv")
 ELEMENT = 4  # bytes of a float32
 
 # Newer versions of torch warn of the older names.
@@ -139,10 +137,6 @@ class MpiPeer:
         if case.rank % 2 == 0:
             return lambda: (comm.Send(a, partner), comm.Recv(b, partner))
         return lambda: (comm.Recv(b, partner), comm.Send(a, partner))
-
-
-def mpi_is_installed() -> bool:
-    return importlib.util.find_spec("mpi4py") is not None
 
 
 def load_backend(name: str) -> None:

@@ -4,6 +4,7 @@ peers, processes of mpiexec, since MPI's ranks must be its own. Rank 0 leaves it
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -22,6 +23,10 @@ MPI_ENVIRONMENT = {  # more ranks than CPUs are meant, also for the administrato
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
+
+
+def mpi_is_installed() -> bool:
+    return importlib.util.find_spec("mpi4py") is not None
 
 
 def rank_of_mpi() -> tuple[int, int]:

@@ -55,8 +55,8 @@ class Plan:
         if operation in LIMITS:
             return [(SUBJECT if SUBJECT in peers else peers[0], "huge")] if peers else []
         points = []
-        for memory in self.memories:
-            if (memory == "huge" and size < HUGE_FROM) or (operation == "barrier" and memory != "pages"):
+        for memory in self.memories if operation != "barrier" else ["pages"]:  # it has none: that is its name in tables
+            if memory == "huge" and size < HUGE_FROM:
                 continue
             points += [(peer, memory) for peer in peers if memory in PEERS[peer].memories]
         return points

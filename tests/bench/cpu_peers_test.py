@@ -141,6 +141,12 @@ class Report(unittest.TestCase):
             self.assertIn("### Test CPU, 2 CPUs", (Path(folder) / "performance.md").read_text())
             self.assertTrue((Path(folder) / "cpu_peers_2_all_reduce.svg").stat().st_size > 1000)
 
+    def test_nonsense_is_refused(self) -> None:
+        for words in (["-n", "0"], ["-n", "-1"], ["--sizes", "-8"], ["--sizes", "8,0"], ["--up-to", "16X"], ["--ops", "x"]):
+            done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertNotIn("Traceback", done.stderr)
+
     def test_plan_covers_the_grid(self) -> None:
         plan = Plan(["all_reduce", "barrier"], [8, MIB], ["pages", "huge", "mapped"], 1000, False, [0, 1])
         self.assertEqual(
@@ -150,6 +156,9 @@ class Report(unittest.TestCase):
         self.assertEqual(plan.points(("all_reduce", 8), peers), [(p, "pages") for p in peers] + [("tutti", "mapped")])
         self.assertEqual(len(plan.points(("all_reduce", MIB), peers)), 5)
         self.assertEqual(plan.points(("stream", MIB), ["mpich"]), [("mpich", "huge")])
+        for memories in (["huge", "mapped"], ["pages", "mapped"]):  # a barrier has none
+            plan = Plan(["barrier"], [8], memories, 1000, False, [0, 1])
+            self.assertEqual(plan.points(("barrier", 0), peers), [(p, "pages") for p in peers])
         self.assertEqual([World(8).name, World(8, False).name], ["8", "8 unpinned"])
 
 

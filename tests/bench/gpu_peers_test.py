@@ -5,9 +5,11 @@ by ranks that only pretend to measure."""
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -116,6 +118,7 @@ class Ranks(unittest.TestCase):
             measure = gpu_peers.measure
             stack.enter_context(mock.patch.dict(os.environ, {"FOLDER": folder}))
             stack.enter_context(mock.patch.object(gpu_runs, "LAST_WORDS_S", 0.2))
+            stack.enter_context(mock.patch.object(gpu_peers, "need_torch", lambda: None))
             stack.enter_context(mock.patch.object(gpu_peers, "measure", lambda c: measure(c, "made_up_rank")))
             arguments = ["gpu_peers", "-n", "2", "--ops", ",".join(OPS), "--sizes", sizes, "--places", "out"]
             arguments += ["--dtypes", "bfloat16", "--json", "lines", "--seconds", str(seconds)]
@@ -241,6 +244,47 @@ class Ranks(unittest.TestCase):
         with mock.patch.dict(globals(), {"RANK": "import sys, pathlib\npathlib.Path('runs').touch()\nsys.exit(3)"}):
             self.assertEqual(self.run_ranks(), 1)
         self.assertRegex(self.words("failed")[0], "^the opening: stopped .rank [01] ended first., in fresh processes")
+
+
+class Arguments(unittest.TestCase):
+    def script(self, *words: str, name: str = "gpu_peers") -> tuple[int, str]:
+        path = Path(gpu_peers.__file__).parent / f"{name}.py"
+        done = subprocess.run([sys.executable, path, *words], capture_output=True, text=True, timeout=60)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_nonsense_is_refused_with_what_there_is(self) -> None:
+        for words, why in (
+            (["--ops", "allreduce"], "allreduce is none of all_reduce, all_gather"),
+            (["--places", "inn"], "inn is none of out, in"),
+            (["--dtypes", "bf16"], "bf16 is none of bfloat16, float32"),
+            (["--up-to", "16X"], "16X is no size"),
+            (["--sizes", "1K,-8"], "-8 is no size"),
+            (["-n", "0"], "0 is no number"),
+            (["--up-to", "8"], "no size is left"),
+            (["--option", "x"], "x is not NAME=VALUE"),
+        ):
+            status, told = self.script(*words)
+            self.assertEqual(status, 2, told)
+            self.assertIn(why, told)
+
+    def test_without_torch(self) -> None:
+        self.assertEqual(self.script("--help", name="torch_peers")[0], 0)
+        if importlib.util.find_spec("torch"):
+            self.skipTest("it is here")
+        for name in ("gpu_peers", "torch_peers"):
+            status, told = self.script(name=name)
+            self.assertEqual((status, told), (1, f"{name}: there is no PyTorch in {sys.executable}\n"))
+
+    def test_a_record_may_be_broken(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "gpu.jsonl"
+            self.assertEqual(self.script("--report", str(path)), (1, f"gpu_peers: {path}: No such file or directory\n"))
+            path.write_text(json.dumps({"machine": "GPU", "ranks": 2}) + "\n" + json.dumps(cell()) + '\n{"op": "all')
+            status, told = self.script("--report", str(path))
+            self.assertEqual(status, 0, told)
+            self.assertIn(f"line 3 of {path} is half written", told)
+            self.assertIn("Wrong results in 0 of 1 cells.", told)
 
 
 class Plan(unittest.TestCase):
