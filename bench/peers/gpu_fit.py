@@ -5,10 +5,13 @@ their file, which the library finds by the device's name and the number of ranks
 from __future__ import annotations
 
 import re
+
+from .programs import ROOT
+
 Point = tuple  # bytes pushed, nanoseconds
 FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
-RANGES = {"ns": (1.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as cuda_speed.h has them, or narrower
-MEET_NS = 2500.0  # of a meeting: what engines take beyond copies can not be told apart from it
+RANGES = {"ns": (1.0, 1e7), "exceptions_ns": (0.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as in cuda_speed.h
+ROW = re.compile(r'\{"([^"]+)",\s*(\d+),\s*\{[^}]*\.meet_ns = ([0-9.e]+)')
 NEARLY = 1.01  # so little is not worth more blocks
 
 
@@ -43,20 +46,35 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
     ]
 
 
-def fit(lines: list[dict], n: int) -> dict[str, float]:
-    """The constants that could be found."""
+def meet_ns(device: str, n: int) -> float:
+    """Of a meeting, which can not be told apart from what engines take beyond copies: what the library goes by, of this
+    device and the nearest number of ranks, else of the first device."""
+    text = (ROOT / "src" / "backend" / "cuda_speed.c").read_text()
+    rows = [(name, int(ranks), float(ns)) for name, ranks, ns in ROW.findall(text)]
+    alike = [row for row in rows if row[0] == device] or rows[:1]
+    return min(alike, key=lambda row: abs(row[1] - n))[2]
+
+
+def fit(lines: list[dict], n: int, meeting: float) -> dict[str, float]:
+    """The constants that could be found, as they come out."""
     found = {**fit_slots(lines, n), **fit_rate(lines, n, "tiles", "tile", FOLDS + MOVES)}
     found.update(fit_rate(lines, n, "direct", "direct", MOVES))
-    found.update(fit_engines(lines, n))
+    found.update(fit_engines(lines, n, meeting))
     blocks = fewest_blocks(lines)
     if blocks:
         found["blocks"] = blocks
-    return {name: within(name, value) for name, value in found.items()}
+    return found
 
 
-def within(name: str, value: float) -> float:
-    low, high = RANGES[name.rpartition("_")[2]]
-    return min(max(value, low), high)
+def sorted_out(found: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Those that can be, and those that can not, whose times were disturbed."""
+
+    def can_be(name: str, value: float) -> bool:
+        low, high = RANGES.get(name) or RANGES[name.rpartition("_")[2]]
+        return low <= value <= high
+
+    kept = {name: value for name, value in found.items() if can_be(name, value)}
+    return kept, {name: value for name, value in found.items() if name not in kept}
 
 
 def fit_slots(lines: list[dict], n: int) -> dict[str, float]:
@@ -80,12 +98,11 @@ def fit_rate(lines: list[dict], n: int, method: str, name: str, ops: tuple) -> d
     return {f"{method}_ns": line[0], f"{name}_gbs": 1 / line[1]} if line and line[1] > 0 else {}
 
 
-def fit_engines(lines: list[dict], n: int) -> dict[str, float]:
+def fit_engines(lines: list[dict], n: int, meeting: float) -> dict[str, float]:
     engines = line_through(points_of(lines, "engines", n, 1, MOVES))
     if not engines or engines[1] <= 0:
         return {}
-    copy_ns = (engines[0] - 2 * MEET_NS) / (n - 1)
-    return {"engine_ns": copy_ns, "engine_gbs": 1 / engines[1], "meet_ns": MEET_NS}
+    return {"engine_ns": (engines[0] - 2 * meeting) / (n - 1), "engine_gbs": 1 / engines[1]}
 
 
 def fewest_blocks(lines: list[dict]) -> int | None:

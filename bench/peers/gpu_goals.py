@@ -13,7 +13,8 @@ from .report import geomean
 from .results import SUBJECT, Results
 
 SIZES = tuple(KIB * n for n in (1, 8, 64, 256)) + tuple(MIB * n for n in (1, 4, 16, 64, 256, 1024))
-# us at most, on so many H200, of a call in a graph on registered memory; bytes as nccl-tests counts them.
+DEVICE = "H200"
+# us at most, on so many of them, of a call in a graph on registered memory; bytes as nccl-tests counts them.
 TABLES: dict[int, dict[str, tuple[float, ...]]] = {
     2: {
         "all_reduce": (2.5, 2.7, 3.1, 4.3, 6.5, 16, 54, 205, 740, 2900),
@@ -64,11 +65,6 @@ MANY_CPUS_US = (
 )
 
 
-def table_of(n: int) -> int:
-    """The table that is nearest: three ranks have that of two."""
-    return max((ranks for ranks in TABLES if ranks <= n), default=min(TABLES))
-
-
 def best_peer(us: dict[str, float]) -> tuple[str, float] | None:
     others = [(name, time) for name, time in us.items() if not name.startswith(SUBJECT)]
     return min(others, key=lambda pair: pair[1]) if others else None
@@ -99,6 +95,12 @@ def ranks_of(lines: list[dict]) -> int:
     return next((line["ranks"] for line in lines if "machine" in line), 0)
 
 
+def table_of(lines: list[dict]) -> int | None:
+    """The number of ranks whose goals these are measured by: no other device has any, and no other number."""
+    head = next((line for line in lines if "machine" in line), {})
+    return head["ranks"] if DEVICE in head.get("machine", "").split() and head["ranks"] in TABLES else None
+
+
 # ---- verdicts ----
 @dataclass(frozen=True)
 class Missed:
@@ -109,7 +111,7 @@ class Missed:
 
 def timed(lines: list[dict]) -> Iterator[tuple[dict, float, float]]:
     """The cells that have a goal, with the time and the goal."""
-    goals = TABLES[table_of(ranks_of(lines))]
+    goals = TABLES.get(table_of(lines), {})
     for cell in cells_of(lines):
         if cell["op"] in goals and cell["bytes"] in SIZES and "tutti window" in cell["us"]:
             yield cell, cell["us"]["tutti window"], goals[cell["op"]][SIZES.index(cell["bytes"])]
@@ -134,7 +136,7 @@ def times(lines: list[dict]) -> list[Verdict]:
     by_kind: dict = defaultdict(list)
     for cell, us, goal in timed(lines):
         by_kind[cell["dtype"], cell["in_place"]].append(us <= goal)
-    table = table_of(ranks_of(lines))
+    table = table_of(lines)
     return [
         Verdict(
             f"times of the table for {table} GPUs, {dtype}, {'in' if in_place else 'out of'} place",
@@ -166,7 +168,7 @@ def mean_over(lines: list[dict], ratio, mean: Mean) -> tuple[float | None, int]:
 def means(lines: list[dict]) -> list[Verdict]:
     verdicts = []
     for memory, (ratio, goals) in MEMORIES.items():
-        for mean in goals[table_of(ranks_of(lines))]:
+        for mean in goals.get(table_of(lines), ()):
             value, n = mean_over(lines, ratio, mean)
             reached = f"{value:.2f} ({n} cells)" if value else "not measured"
             met = value >= mean.factor if value else None

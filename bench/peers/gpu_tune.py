@@ -34,8 +34,13 @@ def main() -> int:
     plan.calls, plan.rounds, plan.method, plan.option, plan.json = 20, 5, None, [], None
     lines = gpu_peers.measure(plan, "peers.gpu_tune_rank")
     device = next((line["machine"] for line in lines if "machine" in line), "")
-    constants = gpu_fit.fit(lines, chosen.ranks)
-    found = {"device": device, "constants": constants, "lines": lines}
+    fitted = gpu_fit.fit(lines, chosen.ranks, gpu_fit.meet_ns(device, chosen.ranks))
+    constants, left_out = gpu_fit.sorted_out(fitted)
+    found = {"device": device, "constants": constants, "left_out": left_out, "lines": lines}
+    if left_out:
+        values = ", ".join(f"{name} {value:.4g}" for name, value in left_out.items())
+        found["told"] = f"left out, since no such value can be: {values}"
+        print(f"gpu_tune: {found['told']}", file=sys.stderr)
     if constants:
         found["file"] = gpu_fit.file_name(device, chosen.ranks)
         about = f"{chosen.ranks} x {device}, {date.today().isoformat()}; the option gpu_tuning names such a file"

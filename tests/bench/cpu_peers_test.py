@@ -142,8 +142,8 @@ class Report(unittest.TestCase):
             self.assertTrue((Path(folder) / "cpu_peers_2_all_reduce.svg").stat().st_size > 1000)
 
     def test_nonsense_is_refused(self) -> None:
-        for words in (["-n", "0"], ["-n", "-1"], ["--sizes", "-8"], ["--sizes", "8,0"], ["--up-to", "16X"], ["--ops", "x"]):
-            done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True)
+        for words in ("-n 0", "-n -1", "--sizes -8", "--sizes 8,0", "--up-to 16X", "--ops x"):
+            done = subprocess.run([sys.executable, SCRIPT, *words.split()], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertNotIn("Traceback", done.stderr)
 

@@ -336,7 +336,8 @@ class Parts(unittest.TestCase):
     def test_what_is_missing_is_told(self) -> None:
         self.write("built.json", json.dumps({"torch": None, "without_torch": "no torch here", "nccl": None}))
         found = scale.run_part("training", self.scene, 5.0)
-        self.assertEqual((found["status"], found["why"]), ("unavailable", "no PyTorch package: no torch here; TUTTI_PYTHON can name a Python"))
+        why = "no PyTorch package: no torch here; TUTTI_PYTHON can name a Python"
+        self.assertEqual((found["status"], found["why"]), ("unavailable", why))
         with mock.patch("importlib.util.find_spec", lambda _name: None):
             for name in ("peers", "tune"):
                 self.assertIn("; TUTTI_PYTHON can name a Python", scale.run_part(name, self.scene, 5.0)["why"])
@@ -365,9 +366,24 @@ class Report(unittest.TestCase):
             for times in table.values():
                 self.assertEqual(len(times), len(gpu_goals.SIZES))
                 self.assertEqual(list(times), sorted(times))
-        self.assertEqual([gpu_goals.table_of(n) for n in (2, 3, 4, 8)], [2, 2, 4, 4])
         self.assertEqual(gpu_goals.TABLES[4]["all_reduce"][-1], 4280)
         self.assertEqual(gpu_goals.TABLES[2]["all_to_all"][gpu_goals.SIZES.index(MIB)], 4.6)
+
+    def test_goals_are_of_h200_and_of_so_many(self) -> None:
+        def table(machine: str, n: int) -> int | None:
+            return gpu_goals.table_of([{**HEAD, "machine": machine, "ranks": n}])
+
+        self.assertEqual([table("NVIDIA H200", n) for n in (2, 3, 4, 8)], [2, None, 4, None])
+        self.assertEqual([table(name, 2) for name in ("NVIDIA H100", "NVIDIA B200", "NVIDIA GH200 480GB")], [None] * 3)
+        self.assertIsNone(gpu_goals.table_of([]))
+        for head in ({**HEAD, "machine": "NVIDIA B200"}, {**HEAD, "ranks": 8}):
+            lines = [head, *some_lines()[1:]]
+            self.assertEqual(gpu_goals.missed(lines), [])
+            told = [verdict.what for verdict in gpu_goals.verdicts(lines)]
+            self.assertFalse([what for what in told if "times" in what or "mean" in what], told)
+            text = "\n".join(scale_report.peers_lines({"lines": lines}))
+            self.assertIn("goals of H200 alone", text)
+            self.assertNotIn("miss their time", text)
 
     def test_times(self) -> None:
         lines = some_lines()
@@ -501,7 +517,8 @@ class Kept(unittest.TestCase):
             scale.run(scale.options(self.options("cpu")))
         found = {path.name for path in self.out.iterdir()}
         self.assertEqual(found, {"results.json", "summary.md", scale.REST, scale.OLD, "mine.txt"})
-        self.assertEqual({path.name: path.read_text() for path in (self.out / scale.OLD).iterdir()}, dict.fromkeys(names, "old"))
+        old = {path.name: path.read_text() for path in (self.out / scale.OLD).iterdir()}
+        self.assertEqual(old, dict.fromkeys(names, "old"))
 
     def test_a_run_leaves_few_files(self) -> None:
         def filled(scene) -> dict:
@@ -520,9 +537,10 @@ class Fit(unittest.TestCase):
 
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
-        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0, "meet_ns": 2500.0,
+        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0,
         "direct_ns": 4700.0, "direct_gbs": 345.0,
     }  # fmt: skip
+    MEET_NS = 2700.0
 
     def us(self, op: str, size: int, n: int) -> dict[str, float]:
         s, block = self.SPEED, size if op == "all_reduce" else size // n
@@ -537,22 +555,22 @@ class Fit(unittest.TestCase):
             us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
         else:
             us["direct"] = s["direct_ns"] + push / s["direct_gbs"]
-            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * s["meet_ns"]
+            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * self.MEET_NS
         return {name: ns / 1e3 for name, ns in us.items()}
 
     def test_constants_are_found_again(self) -> None:
         for n in (2, 3, 4, 8):
             sizes = [size // n * n for size in (KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 64 * MIB)]
             lines = [cell(op, size, self.us(op, size, n)) for op in ("all_reduce", "all_gather") for size in sizes]
-            found = gpu_fit.fit([HEAD, *lines], n)
+            found = gpu_fit.fit([HEAD, *lines], n, self.MEET_NS)
             self.assertEqual(set(found), set(self.SPEED))
             for name, value in self.SPEED.items():
                 self.assertAlmostEqual(found[name] / value, 1.0, places=3, msg=f"{name} of {n}")
 
     def test_what_was_not_measured_is_not_made_up(self) -> None:
-        self.assertEqual(gpu_fit.fit([HEAD], 2), {})
+        self.assertEqual(gpu_fit.fit([HEAD], 2, 1.0), {})
         only = [cell("all_gather", size, {"tiles": 5.0 + size / 1e5}) for size in (KIB, MIB)]
-        self.assertEqual(set(gpu_fit.fit(only, 2)), {"tiles_ns", "tile_gbs"})
+        self.assertEqual(set(gpu_fit.fit(only, 2, 1.0)), {"tiles_ns", "tile_gbs"})
 
     def test_fewest_blocks_that_suffice(self) -> None:
         def both(first: dict, second: dict) -> list[dict]:
@@ -568,9 +586,35 @@ class Fit(unittest.TestCase):
         rows = re.findall(r"X\((\w+), ([0-9.e]+), ([0-9.e]+), \"", header)
         ranges = {name: (float(low), float(high)) for name, low, high in rows}
         self.assertLessEqual({*self.SPEED, "blocks"}, set(ranges))
-        for name, (low, high) in ranges.items():
-            for value in (-1e9, 1e-3, 1e12):
-                self.assertTrue(low <= gpu_fit.within(name, value) <= high, name)
+        for name in {*self.SPEED, "blocks"}:
+            low, high = ranges[name]
+            values = (low, high, -1e9, low - 0.01, high * 1.01, 1e12, float("nan"))
+            kept = [value for value in values if gpu_fit.sorted_out({name: value})[0]]
+            self.assertEqual(kept, [low, high], name)
+
+    def test_a_meeting_is_as_long_as_the_library_has_it(self) -> None:
+        source = (ROOT / "src" / "backend" / "cuda_speed.c").read_text()
+        self.assertEqual(len(gpu_fit.ROW.findall(source)), source.count(".meet_ns ="))
+        row = {n: float(re.search(rf'"NVIDIA H200",\s*{n},.*?meet_ns = ([0-9]+)', source, re.S)[1]) for n in (2, 4)}
+        self.assertNotEqual(row[2], row[4])
+        self.assertEqual([gpu_fit.meet_ns("NVIDIA H200", n) for n in (2, 3, 4, 8)], [row[2], row[2], row[4], row[4]])
+        self.assertEqual(gpu_fit.meet_ns("another", 4), row[2])
+
+    def test_what_can_not_be_is_told(self) -> None:
+        us = {KIB: 50.0, MIB: 9.0}  # more bytes in less time
+        lines = [HEAD, *(cell("all_gather", size, {"tiles": 5.0 + size / 4e4, "direct": us[size]}) for size in us)]
+        lines += [cell("all_gather", size, {"engines": 1.0 + size / 1e5}) for size in us]
+        with tempfile.TemporaryDirectory() as out, mock.patch.object(gpu_peers, "measure", lambda *_: lines):
+            found = f"{out}/found.json"
+            arguments = ["gpu_tune", "-n", "2", "--library", "libtutti.so", "--out", out, "--json", found]
+            with mock.patch.object(sys, "argv", arguments), mock.patch("sys.stderr"):
+                self.assertEqual(gpu_tune.main(), 0)
+            told, text = json.loads(Path(found).read_text()), (Path(out) / "nvidia-h200-2.tune").read_text()
+        self.assertEqual(set(told["left_out"]), {"engine_ns"})
+        self.assertIn("left out, since no such value can be: engine_ns -", told["told"])
+        for name in ("engine_ns", "direct", "meet_ns"):
+            self.assertNotIn(name, text)
+        self.assertIn("engine_gbs", text)
 
     def test_tuner(self) -> None:
         cases = [(op, size) for op in gpu_fit.FOLDS + gpu_fit.MOVES for size in (KIB, MIB)]
@@ -590,6 +634,7 @@ class Fit(unittest.TestCase):
             self.assertEqual(json.loads(Path(found).read_text())["file"], "nvidia-h200-2.tune")
             text = (Path(out) / "nvidia-h200-2.tune").read_text()
             self.assertIn("tiles_ns        5000.000\n", text)
+            self.assertNotIn("meet_ns", text)
             lines.append({"failed": "rank 1 failed at the end"})
             with mock.patch.object(sys, "argv", arguments):
                 self.assertEqual(gpu_tune.main(), 1)
@@ -621,8 +666,8 @@ class Run(unittest.TestCase):
     def test_a_report_of_what_is_broken_is_a_sentence(self) -> None:
         with tempfile.TemporaryDirectory() as out:
             path = Path(out) / "results.json"
-            for text, why in ((None, "No such file or directory; no part"), ('{"machine', "is broken"), ("{}", "is broken")):
-                if text is not None:
+            for text, why in (("", "No such file or directory; no part"), ('{"machine', "is broken"), ("{}", "is broken")):
+                if text:
                     path.write_text(text)
                 done = self.script("--report", "--out", out)
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
