@@ -9,8 +9,8 @@
 #     bench/gpu_scale.sh --seconds 300 --parts build,peers --gpus 2 --out DIR
 #     bench/gpu_scale.sh --report --out DIR       only tells what an earlier run has left there
 #
-# It needs a C compiler, CMake and Python; what else is missing (CUDA toolkit, GPUs, PyTorch, Open MPI) is told. The exit
-# status is 0 if all parts ran and all results were right.
+# It needs a C compiler, CMake and Python, of which TUTTI_PYTHON can name one that has PyTorch; what else is missing (CUDA
+# toolkit, GPUs, PyTorch, Open MPI) is told. The exit status is 0 if all parts ran whole and all results were right.
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 python=${TUTTI_PYTHON:-$(command -v python3 || true)}

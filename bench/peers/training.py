@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Step times of a model of 21 million parameters, on GPUs 134 million, under DistributedDataParallel and FSDP2, one
-model a peer, from the same seed on the same data. The first steps' gradients have to be those of one process that learns
-from the data of all ranks, else the time is that of a wrong result."""
+model a peer, from the same seed on the same data. The first steps' gradients have to be those of one process that
+learns from the data of all ranks, else the time is that of a wrong result."""
 
 from __future__ import annotations
 
@@ -106,7 +106,12 @@ def apart(model: nn.Module, expected: list[torch.Tensor], rank: int, n: int) -> 
 
 
 def checked(
-    clock: Clock, make: Callable[[], nn.Module], expected: list[list[torch.Tensor]], rank: int, n: int, device: torch.device
+    clock: Clock,
+    make: Callable[[], nn.Module],
+    expected: list[list[torch.Tensor]],
+    rank: int,
+    n: int,
+    device: torch.device,
 ) -> tuple[Callable[[], torch.Tensor] | None, str]:
     """The step, after its first ones gave the right gradients on all ranks; else None and the reason."""
     reason, step, distances = "", None, [0.0] * len(expected)
