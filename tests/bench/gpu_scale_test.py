@@ -666,7 +666,8 @@ class Run(unittest.TestCase):
     def test_a_report_of_what_is_broken_is_a_sentence(self) -> None:
         with tempfile.TemporaryDirectory() as out:
             path = Path(out) / "results.json"
-            for text, why in (("", "No such file or directory; no part"), ('{"machine', "is broken"), ("{}", "is broken")):
+            missing = "No such file or directory; no part"
+            for text, why in (("", missing), ('{"machine', "is broken"), ("{}", "is broken")):
                 if text:
                     path.write_text(text)
                 done = self.script("--report", "--out", out)
