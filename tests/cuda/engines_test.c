@@ -20,6 +20,20 @@ struct scene {
     bool in_place; /* all_reduce, too */
 };
 
+static void scene_close(struct scene *s)
+{
+    struct rank *rank = s->g.rank;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(s->window);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s->out));
+    tutti_gpu_free(s->g.gpu, s->in);
+    free(s->got);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&s->g);
+}
+
 static float value(int32_t rank, size_t i, uint32_t round)
 {
     return (float)((i * 7 + (size_t)rank * 13 + round * 29) % 101);
@@ -191,15 +205,7 @@ static void two(struct rank *rank)
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
                      tutti_reduce_scatter(s.out, s.out + (size_t)rank->index * SHARD, SHARD, TUTTI_FLOAT32, TUTTI_SUM,
                                           rank->comm, &s.options, NULL));
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_window_destroy(s.window);
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s.out));
-    tutti_gpu_free(s.g.gpu, s.in);
-    free(s.got);
-    tutti_comm_destroy(rank->comm);
-    rank->comm = NULL;
-    gpu_rank_close(&s.g);
+    scene_close(&s);
 }
 
 static void run(struct rank *rank)
@@ -221,15 +227,7 @@ static void run(struct rank *rank)
     if (!rank->failure[0]) all_kinds(&s);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_window_destroy(s.window);
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s.out));
-    tutti_gpu_free(s.g.gpu, s.in);
-    free(s.got);
-    tutti_comm_destroy(rank->comm);
-    rank->comm = NULL;
-    gpu_rank_close(&s.g);
+    scene_close(&s);
 }
 
 /* Rank 1 goes another way, or its output is in no window, or at another place of it: the others would wait for what it
