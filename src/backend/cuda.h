@@ -158,6 +158,10 @@ struct cuda_letters { /* messages with one peer: how many, and a hash of their s
 /* Collectives and messages in the order in which the rank enqueued them. */
 #define CUDA_LOG_ITEMS 256
 #define CUDA_MESSAGES (UINT64_C(1) << 55)
+static inline uint64_t cuda_launch_seq(uint64_t launch) /* the collective's; 0: messages */
+{
+    return launch & CUDA_MESSAGES ? 0 : launch;
+}
 struct cuda_item {
     _Atomic uint64_t launch; /* as kernels report it: a collective's number, or of messages CUDA_MESSAGES | another */
     _Atomic uint64_t with;   /* messages: 2 * peer, + 1 if it is sent */

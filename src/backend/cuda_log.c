@@ -167,9 +167,9 @@ static bool is_message(const struct cuda_item *item)
 
 static void item_board(const struct cuda_log *log, const struct cuda_item *item, struct tutti_board *out)
 {
-    const uint64_t launch = LOAD(item->launch), with = LOAD(item->with);
-    cuda_log_call(log, launch & CUDA_MESSAGES ? 0 : launch, out);
-    if (!(launch & CUDA_MESSAGES)) return;
+    const uint64_t with = LOAD(item->with);
+    cuda_log_call(log, cuda_launch_seq(LOAD(item->launch)), out);
+    if (!is_message(item)) return;
     out->kind = with & 1 ? TUTTI_TOLD_SEND : TUTTI_TOLD_RECV;
     out->peer = (int32_t)(with / 2);
     out->count = LOAD(item->bytes);
@@ -205,7 +205,7 @@ void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct
     const struct cuda_log *mine = pair->mine;
     const struct cuda_item *found = NULL;
     const uint64_t n = atomic_load(&mine->n_items);
-    cuda_log_call(mine, launch & CUDA_MESSAGES ? 0 : launch, out);
+    cuda_log_call(mine, cuda_launch_seq(launch), out);
     for (uint64_t i = n; (launch & CUDA_MESSAGES) && i > 0 && is_item_kept(mine, i - 1); i--) {
         const struct cuda_item *item = item_of(mine, i - 1);
         if (LOAD(item->launch) != launch || LOAD(item->with) / 2 != pair->peer) continue;

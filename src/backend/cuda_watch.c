@@ -54,7 +54,7 @@ static bool find_report(struct cuda_backend *b)
     struct tutti_board mine, theirs;
     if (report == 0) return false;
     uint32_t peer = CUDA_REPORT_PEER(report) < b->n ? CUDA_REPORT_PEER(report) : b->me;
-    peer = absent(b, peer, launch & CUDA_MESSAGES ? 0 : launch);
+    peer = absent(b, peer, cuda_launch_seq(launch));
     const struct cuda_log_pair pair = pair_of(b, peer);
     cuda_log_launched(&pair, launch, &mine);
     cuda_log_board(pair.theirs, &theirs);

@@ -77,7 +77,7 @@ static bool find_late(struct nccl_backend *b, uint64_t now)
         const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
         const uint64_t launch = atomic_load(&mark->launch), timeout_ns = atomic_load(&mark->timeout_ns);
-        const uint64_t seq = launch & CUDA_MESSAGES ? 0 : launch;
+        const uint64_t seq = cuda_launch_seq(launch);
         if (status == TUTTI_OK) {
             if (seq) atomic_store(&log->over, seq);
             if (!atomic_load(&b->captured)) atomic_store(&log->items_over, atomic_load(&mark->items));
