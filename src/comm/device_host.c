@@ -141,7 +141,7 @@ void tutti_through_stop(struct tutti_through *through, bool owned)
     if (!through) return;
     if (own && tutti_team_state(through->comm->team, &error) < 0 && tutti_comm_enter(own, "comm_abort") >= 0) {
         if (owned)
-            tutti_team_fail_within(own->team, &error); /* the others do, too, as the failure has reached them */
+            tutti_team_apply(own->team, &error); /* the others do, too, as the failure has reached them */
         else
             tutti_team_fail(own->team, &error, true);
         tutti_comm_leave(own);

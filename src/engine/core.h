@@ -384,7 +384,6 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
 struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq);
 /* "all_reduce", static; "" if no such call is in flight. */
 const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq);
-void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error);
 bool tutti_port_failures(struct tutti_port *port);
 
 /* ---- issue.c ---- */

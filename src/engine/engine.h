@@ -58,8 +58,8 @@ void tutti_team_destroy(struct tutti_team *team);
 /* Ends all calls in flight here with this record; tell: raise it to the other members. First failure wins: later calls
  * return it. Any thread; returns when no call of the team touches users' buffers any more. */
 void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell);
-/* The same where another team of the engine is failing, by the owner (`stop` of what it follows); nobody is told. */
-void tutti_team_fail_within(struct tutti_team *team, const struct tutti_error *error);
+/* Its part in this process, by the engine's owner: also where another team fails, from `stop` of what that follows. */
+void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error);
 /* Where this member is, for the sentence of who ends the team: "in all_reduce #4 (...) on communicator ...", or what it
  * called last. Returns the sequence number, 0 if none. */
 uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity);

@@ -75,11 +75,6 @@ void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, b
     tutti_owner_leave(team->engine);
 }
 
-void tutti_team_fail_within(struct tutti_team *team, const struct tutti_error *error)
-{
-    tutti_team_apply(team, error);
-}
-
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error)
 {
     /* A rank that waits for nothing has not listened for a while. */
