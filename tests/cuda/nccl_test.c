@@ -224,12 +224,23 @@ struct wrong {
     const char *says;
 };
 
+/* The same ranks, after a failure. */
+static void go_on(struct gpu_rank *g, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_comm *again = NULL;
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
+    check_sum(g, again, words, NULL);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));
+    tutti_comm_destroy(again);
+}
+
 static void go_wrong(struct rank *rank)
 {
     const struct wrong *wrong = rank->arg;
     const struct timespec nap = {.tv_nsec = 1000000};
     struct tutti_error error = {0};
-    struct tutti_comm *again = NULL;
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
@@ -246,11 +257,7 @@ static void go_wrong(struct rank *rank)
         rank_fail(rank, __FILE__, __LINE__, "%s: \"%s\"", tutti_status_name(error.status), error.text);
         return;
     }
-    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
-    check_sum(&g, again, words, NULL);
-    if (rank->failure[0]) return;
-    RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));
-    tutti_comm_destroy(again);
+    go_on(&g, words);
 }
 
 static void wrong_within_the_library(void **state)
@@ -282,12 +289,7 @@ static void stay_away(struct rank *rank)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_TIMEOUT, "waiting for rank 1", sum(&g, rank->comm, words, WORDS, NULL));
     while (tutti_comm_state(rank->comm, &error) == TUTTI_OK) nanosleep(&nap, NULL);
     RANK_CHECK(rank, error.status == TUTTI_ERR_TIMEOUT);
-    struct tutti_comm *again = NULL;
-    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
-    check_sum(&g, again, words, NULL);
-    if (rank->failure[0]) return;
-    RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));
-    tutti_comm_destroy(again);
+    go_on(&g, words);
 }
 
 static void who_stays_away_at_first(void **state)
