@@ -150,12 +150,14 @@ enum tutti_status tutti_meeting_recv(int fd, union tutti_meeting_message *messag
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     if (fds) fds[0] = fds[1] = -1;
     ssize_t got;
-    bool reset = false;
+    bool ended = false, again;
     do {
         got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        /* A peer that closed before it read all: told once, then what it sent before can be received. */
-        if (got < 0 && errno == ECONNRESET && !reset) reset = true, errno = EINTR;
-    } while (got < 0 && errno == EINTR);
+        /* What a peer sent before it closed can still lie here when its end is told: as a reset, once, when it closed
+         * before it read all; and as an end, when it sent and closed while the kernel was in this call. */
+        again = !ended && (got == 0 || (got < 0 && errno == ECONNRESET));
+        ended |= again;
+    } while (again || (got < 0 && errno == EINTR));
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return TUTTI_PENDING;
     if (got < 0 && errno == ECONNRESET) return TUTTI_AGAIN;
     if (got < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a message of the meeting can not be received");

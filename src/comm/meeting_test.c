@@ -301,14 +301,47 @@ static void test_descriptors(void **state)
     assert_int_equal(count_entries("/proc/self/fd"), n_fds);
 }
 
+/* ---- the end of a peer ---- */
+
+static bool ends_early;
+ssize_t __real_recvmsg(int fd, struct msghdr *header, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *header, int flags);
+/* An end that the kernel tells before the last message: Linux does so when the peer sends and closes during the call.
+ */
+ssize_t __wrap_recvmsg(int fd, struct msghdr *header, int flags)
+{
+    if (!ends_early) return __real_recvmsg(fd, header, flags);
+    ends_early = false;
+    return 0;
+}
+
+static void test_last_message(void **state)
+{
+    union tutti_meeting_message sent = {.head = {.type = TUTTI_MEETING_ACK, .bytes = sizeof sent.verdict}}, got;
+    size_t n = 0;
+    int fds[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_PENDING);
+    assert_int_equal(tutti_meeting_send(fds[1], &sent, NULL), TUTTI_OK);
+    close(fds[1]);
+    ends_early = true;
+    assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_OK);
+    assert_false(ends_early);
+    assert_int_equal(n, sizeof sent.verdict);
+    assert_int_equal(got.head.type, TUTTI_MEETING_ACK);
+    assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_AGAIN);
+    close(fds[0]);
+}
+
 #define ACT(test) cmocka_unit_test_setup_teardown(test, acts_setup, acts_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ACT(test_strangers),        ACT(test_foreign_user), ACT(test_squatters),
-        ACT(test_other_build),      ACT(test_store),        ACT(test_store_after_failure),
-        ACT(test_store_other_host), ACT(test_memory_fails), ACT(test_descriptors),
+        ACT(test_strangers),   ACT(test_foreign_user),        ACT(test_squatters),        ACT(test_other_build),
+        ACT(test_store),       ACT(test_store_after_failure), ACT(test_store_other_host), ACT(test_memory_fails),
+        ACT(test_descriptors), ACT(test_last_message),
     };
     setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);
