@@ -146,12 +146,12 @@ enum tutti_status tutti_meeting_recv(int fd, union tutti_meeting_message *messag
         char bytes[CMSG_SPACE(4 * sizeof(int))];
     } control;
     struct iovec part = {.iov_base = message, .iov_len = sizeof *message};
-    struct msghdr header = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes};
     if (fds) fds[0] = fds[1] = -1;
     ssize_t got;
     bool ended = false, again;
     do {
+        header.msg_controllen = sizeof control.bytes; /* 0 after an end */
         got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         /* What a peer sent before it closed can still lie here when its end is told: as a reset, once, when it closed
          * before it read all; and as an end, when it sent and closed while the kernel was in this call. */

@@ -312,6 +312,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *header, int flags)
 {
     if (!ends_early) return __real_recvmsg(fd, header, flags);
     ends_early = false;
+    header->msg_controllen = 0;
     return 0;
 }
 
@@ -319,15 +320,17 @@ static void test_last_message(void **state)
 {
     union tutti_meeting_message sent = {.head = {.type = TUTTI_MEETING_ACK, .bytes = sizeof sent.verdict}}, got;
     size_t n = 0;
-    int fds[2];
+    int fds[2], more[2] = {-1, -1};
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_PENDING);
-    assert_int_equal(tutti_meeting_send(fds[1], &sent, NULL), TUTTI_OK);
+    assert_int_equal(tutti_meeting_send(fds[1], &sent, fds), TUTTI_OK);
     close(fds[1]);
     ends_early = true;
-    assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_OK);
+    assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, more), TUTTI_OK);
     assert_false(ends_early);
+    assert_true(more[0] >= 0 && more[1] >= 0);
+    close(more[0]), close(more[1]);
     assert_int_equal(n, sizeof sent.verdict);
     assert_int_equal(got.head.type, TUTTI_MEETING_ACK);
     assert_int_equal(tutti_meeting_recv(fds[0], &got, &n, NULL), TUTTI_AGAIN);
