@@ -212,6 +212,9 @@ struct cuda_log_pair {
 void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out);
 /* Whether the peer has not made all calls and messages that this rank has made. */
 bool cuda_log_behind(const struct cuda_log_pair *pair);
+/* Whether the peer has made its parts of a launch; whether it knows all that this rank made with it to be over. */
+bool cuda_log_made(const struct cuda_log_pair *pair, uint64_t launch);
+bool cuda_log_done(const struct cuda_log_pair *pair);
 /* The first call or message, of those not known to be over, that waits for what the peer has not made; if it `died`,
  * rather one that it has made, but is not known to have done. False: there is none. */
 bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out);
@@ -342,7 +345,7 @@ void cuda_window_remove(struct tutti_device_backend *backend, void *own);
  * windows have it. */
 bool cuda_call_in_place(const struct cuda_place *place, const struct tutti_backend_call *call);
 /* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
-enum tutti_status cuda_window_check(const struct cuda_place *place);
+enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_place *place);
 /* Says in which window the call's output lies. */
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
 void cuda_windows_close(struct cuda_backend *b);

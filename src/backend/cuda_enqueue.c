@@ -234,11 +234,11 @@ enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struc
     if (!method && !call->bind.schedule)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
                           tutti_dtype_name(call->info.dtype));
-    if (method && method->in_windows && cuda_window_check(&place) < 0)
-        return cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq);
     b->timeout_ns = call->info.timeout_ns ? call->info.timeout_ns : tutti_team_timeout(b->team);
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
-    enum tutti_status status = enqueue_in(b, method, &place, call, stream);
+    const bool stale = method && method->in_windows && cuda_window_check(b, &place) < 0;
+    const enum tutti_status status = stale ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq)
+                                           : enqueue_in(b, method, &place, call, stream);
     tutti_gpu_leave(&scope);
     return status;
 }

@@ -222,6 +222,33 @@ bool cuda_log_behind(const struct cuda_log_pair *pair)
            atomic_load(&theirs->sent[pair->me].n) < atomic_load(&mine->received[pair->peer].n);
 }
 
+static bool is_with(const struct cuda_log_pair *pair, const struct cuda_item *item)
+{
+    return !is_message(item) || LOAD(item->with) / 2 == pair->peer;
+}
+
+bool cuda_log_made(const struct cuda_log_pair *pair, uint64_t launch)
+{
+    const struct cuda_log *mine = pair->mine;
+    for (uint64_t i = atomic_load(&mine->n_items); i > 0 && is_item_kept(mine, i - 1); i--) {
+        const struct cuda_item *item = item_of(mine, i - 1);
+        if (LOAD(item->launch) == launch && is_with(pair, item) && !has_made(pair, item)) return false;
+    }
+    return true;
+}
+
+bool cuda_log_done(const struct cuda_log_pair *pair)
+{
+    const struct cuda_log *mine = pair->mine;
+    for (uint64_t i = atomic_load(&mine->n_items); i > 0 && is_item_kept(mine, i - 1); i--) {
+        const struct cuda_item *item = item_of(mine, i - 1);
+        if (!is_with(pair, item)) continue;
+        if (is_message(item) ? !has_done(pair, item) : atomic_load(&pair->theirs->over) < LOAD(item->launch))
+            return false;
+    }
+    return true;
+}
+
 bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out)
 {
     const struct cuda_log *mine = pair->mine;
@@ -230,10 +257,9 @@ bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_b
     cuda_log_call(mine, 0, out);
     for (uint64_t i = n; i > over; i--) {
         const struct cuda_item *item = item_of(mine, i - 1);
-        const bool with_it = !is_message(item) || LOAD(item->with) / 2 == pair->peer;
         const bool made = has_made(pair, item), within = made && died && !has_done(pair, item);
         if (!is_item_kept(mine, i - 1)) return found || cuda_log_behind(pair);
-        if (!with_it || (made && !died)) continue;
+        if (!is_with(pair, item) || (made && !died)) continue;
         if (!made || within) item_board(mine, item, out), found = true;
         if (made) break; /* what is before it may be over */
     }

@@ -37,12 +37,22 @@ static enum tutti_status check_apart(const struct cuda_backend *b, const char *o
     return TUTTI_OK;
 }
 
+static enum tutti_status block_id(struct cuda_backend *b, const void *own, uint64_t *out)
+{
+    struct tutti_gpu_scope scope;
+    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    const enum tutti_status status = tutti_gpu_block_id(b->gpu, own, out);
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    struct cuda_window window = {.base = own, .block = tutti_gpu_block_id(own), .part = bytes, .bytes = bytes};
+    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
     enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
+    if (status >= 0) status = block_id(b, own, &window.block);
     window.peers[b->me] = own;
     for (uint32_t q = 0; q < b->n && status >= 0; q++) {
         struct tutti_device_window_card card;
@@ -101,9 +111,11 @@ char *cuda_place_there(const struct cuda_place *place, const struct tutti_backen
 }
 
 /* What peers have mapped is what was there, whatever is at the address now. */
-enum tutti_status cuda_window_check(const struct cuda_place *place)
+enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_place *place)
 {
-    if (tutti_gpu_block_id(place->own) == place->block) return TUTTI_OK;
+    uint64_t block;
+    TUTTI_TRY(tutti_gpu_block_id(b->gpu, place->own, &block));
+    if (block == place->block) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_ARGUMENT, "the output lies in a window whose memory was freed: destroy a window first");
 }
 

@@ -59,8 +59,8 @@ struct tutti_gpu_block {
     uint64_t id;
 };
 enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *out);
-/* The identity alone, 0: there is none. As fast as tutti_gpu_of. */
-uint64_t tutti_gpu_block_id(const void *pointer);
+/* The identity alone, 0: the driver knows no such memory. In a scope; as fast as tutti_gpu_of. */
+enum tutti_status tutti_gpu_block_id(const struct tutti_gpu *gpu, const void *pointer, uint64_t *out);
 
 /* ---- memory ---- */
 enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);

@@ -55,12 +55,13 @@ enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *o
     return cuda_result(NULL, block_read(driver, (uint64_t)(uintptr_t)pointer, out), "cuPointerGetAttribute");
 }
 
-uint64_t tutti_gpu_block_id(const void *pointer)
+enum tutti_status tutti_gpu_block_id(const struct tutti_gpu *gpu, const void *pointer, uint64_t *out)
 {
-    const struct cuda_driver *driver = cuda_driver_in_use();
     unsigned long long id = 0;
-    if (!driver || driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, (uint64_t)(uintptr_t)pointer) != 0) return 0;
-    return id;
+    const int result = cuda_calls(gpu)->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, (uint64_t)(uintptr_t)pointer);
+    const bool known = result != CUDA_RESULT_INVALID_VALUE;
+    *out = known ? id : 0;
+    return known ? cuda_result(gpu, result, "cuPointerGetAttribute") : TUTTI_OK;
 }
 
 /* ---- allocation ---- */
