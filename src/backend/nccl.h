@@ -78,14 +78,19 @@ struct nccl_library {
  * says why (UNSUPPORTED). What was found first stays. */
 const struct nccl_library *nccl_library(const char *named);
 
+/* From when NCCL has an error to when it is told, if until then nobody is found dead, whose echo it may be. */
+#define NCCL_ECHO_NS (300 * TUTTI_NS_PER_MS)
+
 /* ---- an instance ---- */
 /* What a member shows the others, in memory that they map. */
 struct nccl_board {
     _Atomic uint32_t refs;  /* members that may still read it */
     _Atomic uint32_t ready; /* slot 0's: the id is there */
+    _Atomic uint32_t made;  /* the member has the communicator */
     struct nccl_id id;
     struct cuda_log log;
 };
+struct nccl_ending; /* of a communicator (nccl_open.c) */
 /* A call in flight: events around it, so that its time counts from when its turn came. A mark serves another
  * call when the watch has seen its own over: who is so far ahead waits for that. Events are made at first use. */
 #define NCCL_MARKS CUDA_LOG_ENTRIES /* the log has what is in flight */
@@ -109,6 +114,7 @@ struct nccl_backend {
     /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
     pthread_mutex_t lock;
     void *comm; /* NULL: not made yet, or aborted; atomic */
+    struct nccl_ending *ending;
     bool made, connected;
     _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
@@ -122,11 +128,12 @@ struct nccl_backend {
     _Atomic bool captured; /* graphs hold calls: any may be in flight at any time */
 
     /* the watch */
-    pthread_t thread;
+    pthread_t threads[2];
     bool watched;
     _Atomic uint32_t ends;
-    uint64_t turn_ns; /* when the turn of the first that is not over came, 0: not yet */
-    uint64_t gone_ns[CUDA_MAX_RANKS];
+    _Atomic uint64_t turn_ns;         /* when the turn of the first that is not over came, 0: not yet */
+    uint64_t gone_ns[CUDA_MAX_RANKS]; /* since when, */
+    _Atomic uint64_t error_ns;        /* 0: not */
 };
 static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)
 {
@@ -141,6 +148,7 @@ void *nccl_enter(struct nccl_backend *b);
 /* OK for success, else a record with the team's failure, or NCCL's words of its own. */
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
+/* Ends what waits on the device. Bounded: while graphs hold calls, NCCL goes on ending the rest behind it. */
 void nccl_stop(struct tutti_device_backend *backend);
 
 /* nccl_call.c */
@@ -160,6 +168,9 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
              const char **name);
 
 /* nccl_watch.c */
+struct cuda_log_pair nccl_pair(const struct nccl_backend *b, uint32_t peer);
+/* A thread that gets no signals: those are for the program's. */
+enum tutti_status nccl_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call); /* cuda_log_life */
 enum tutti_status nccl_watch_start(struct nccl_backend *b);
 void nccl_watch_end(struct nccl_backend *b);

@@ -22,12 +22,23 @@ static enum tutti_status state_check(const struct nccl_backend *b)
     return tutti_team_state(b->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
 }
 
-/* Until the next mark is free. */
-static enum tutti_status mark_wait(struct nccl_backend *b)
+static bool is_full(const struct nccl_backend *b)
 {
-    while (atomic_load(&b->n_enqueued) - atomic_load(&b->n_over) >= NCCL_MARKS - 1) {
+    return atomic_load(&b->n_enqueued) - atomic_load(&b->n_over) >= NCCL_MARKS - 1;
+}
+
+/* Until one more can be in flight. Time counts from the last one that ended. */
+static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
+{
+    uint64_t before = 0, until = 0;
+    while (is_full(b)) {
+        const uint64_t over = atomic_load(&b->n_over);
+        if (until == 0 || over != before) before = over, until = tutti_deadline_ns(timeout_ns);
         TUTTI_TRY(state_check(b));
-        tutti_futex_wake(&b->ends, 1); /* the watch looks at once */
+        if (tutti_now_ns() >= until)
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while none of %d calls in flight ended",
+                              NCCL_MARKS - 1);
+        tutti_futex_wake(&b->ends, TUTTI_ARRAY_LEN(b->threads)); /* the watch looks at once */
         tutti_sleep_ns(NAP_NS);
     }
     return TUTTI_OK;
@@ -45,7 +56,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
     const uint64_t i = atomic_load(&b->n_enqueued);
     struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
-    TUTTI_TRY(mark_wait(b));
+    if (!*capture) TUTTI_TRY(mark_wait(b, timeout_ns));
     atomic_store(&mark->launch, seq ? seq : cuda_log_round(&b->boards[b->me]->log));
     atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
@@ -198,10 +209,12 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
     const uint64_t seq = item->call ? item->call->seq : 0;
     const char *what = item->call ? tutti_kind_name(item->call->info.kind) : "messages";
     uint64_t capture;
-    TUTTI_TRY(order_begin(b, stream, seq, timeout_ns, &capture));
+    enum tutti_status status = order_begin(b, stream, seq, timeout_ns, &capture);
+    if (status == TUTTI_ERR_TIMEOUT) return nccl_give_up(b, what, seq); /* peers may have made it */
+    if (status < 0) return status;
     item_log(b, item, timeout_ns);
     TUTTI_TRY(nccl_make(b, timeout_ns));
-    enum tutti_status status = (item->call ? call_run : item_run)(b, item, stream);
+    status = (item->call ? call_run : item_run)(b, item, stream);
     if (status == TUTTI_OK) status = order_end(b, stream, capture);
     return status < 0 ? nccl_give_up(b, what, seq) : TUTTI_OK;
 }

@@ -11,10 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 #define NAP_NS UINT64_C(50000)
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
 #define STUCK_NS (TUTTI_NS_PER_S / 2)    /* within NCCL, which is long where nothing connects */
+#define ENDING_NS TUTTI_NS_PER_S         /* of a communicator, if no graph holds calls of it */
 
 struct card {
     uint32_t version, nccl;
@@ -56,6 +57,7 @@ static void discard(struct nccl_backend *b)
         tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
     }
     boards_close(b);
+    tutti_free(b->ending);
     pthread_mutex_destroy(&b->lock);
     tutti_free(b);
 }
@@ -148,6 +150,50 @@ static enum tutti_status nccl_connect(struct tutti_device_backend *backend, cons
     return status;
 }
 
+/* ---- the end of a communicator ---- */
+
+/* ncclCommAbort ends what runs on the device at once, but returns only when there is no graph any more that holds a
+ * call of the communicator: a thread of its own waits for that. */
+struct nccl_ending {
+    const struct nccl_library *library;
+    struct tutti_gpu *gpu; /* until it is within */
+    void *comm;
+    _Atomic enum ending_state { ENDING_STARTS, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT } state;
+};
+
+static void *ending_run(void *arg)
+{
+    struct nccl_ending *ending = arg;
+    struct tutti_gpu_scope scope;
+    const bool entered = tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
+    atomic_store(&ending->state, ENDING_WITHIN);
+    if (entered) {
+        ending->library->comm_abort(ending->comm);
+        tutti_gpu_leave(&scope);
+    }
+    if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
+    return NULL;
+}
+
+static void comm_end(struct nccl_backend *b, void *comm)
+{
+    const uint64_t until = tutti_deadline_ns(ENDING_NS);
+    struct nccl_ending *ending = b->ending;
+    pthread_t thread;
+    enum ending_state state;
+    b->ending = NULL;
+    ending->library = b->library, ending->gpu = b->gpu, ending->comm = comm;
+    if (nccl_thread_start(&thread, ending_run, ending) == TUTTI_OK)
+        pthread_detach(thread);
+    else
+        ending_run(ending);
+    while ((state = atomic_load(&ending->state)) != ENDING_OVER) {
+        if (state == ENDING_WITHIN && tutti_now_ns() >= until) break;
+        tutti_sleep_ns(NAP_NS);
+    }
+    if (atomic_exchange(&ending->state, ENDING_LEFT) == ENDING_OVER) tutti_free(ending);
+}
+
 /* ---- the communicator ---- */
 
 /* Whether there is any point in waiting on. */
@@ -176,6 +222,13 @@ enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const c
                       b->library->error_text(result), last && *last ? ": " : "", last ? last : "");
 }
 
+/* NCCL hears of a peer's end before the watch does, and does not name it: time for the watch to. */
+static void echo_wait(const struct nccl_backend *b)
+{
+    const uint64_t until = tutti_deadline_ns(NCCL_ECHO_NS);
+    while (!tutti_team_failed(b->team) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
+}
+
 void *nccl_enter(struct nccl_backend *b)
 {
     pthread_mutex_lock(&b->lock);
@@ -186,10 +239,11 @@ void *nccl_enter(struct nccl_backend *b)
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call)
 {
     struct tutti_error error;
+    if (result > 0) echo_wait(b);
     const bool gone = !__atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
     atomic_store(&b->within_ns, 0);
     pthread_mutex_unlock(&b->lock);
-    if (gone && tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
+    if ((gone || result > 0) && tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
     if (result < 0) return tutti_last_error()->status;
     if (result != NCCL_OK) return nccl_refused(b, result, call);
     return gone ? tutti_fail(TUTTI_ERR_ABORTED, "the communicator was stopped on the device") : TUTTI_OK;
@@ -223,6 +277,8 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .blocking = 1, /* else every call is a thread of its own */
     };
     struct nccl_id id;
+    b->ending = tutti_alloc(sizeof *b->ending);
+    if (!b->ending) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for NCCL's communicator");
     TUTTI_TRY(id_agree(b, deadline_ns, &id));
     nccl_enter(b);
     const int result = b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
@@ -236,6 +292,7 @@ enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
     if (status == TUTTI_OK) status = comm_make(b, tutti_deadline_ns(timeout_ns));
     if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->team));
     b->made = true;
+    atomic_store(&b->boards[b->me]->made, 1);
     return TUTTI_OK;
 }
 
@@ -254,15 +311,11 @@ static struct timespec real_time_after(uint64_t ns)
 void nccl_stop(struct tutti_device_backend *backend)
 {
     struct nccl_backend *b = nccl_of(backend);
-    struct tutti_gpu_scope scope;
     const struct timespec until = real_time_after(STUCK_NS);
     const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
     void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
-    if (comm && tutti_gpu_enter(b->gpu, &scope) == TUTTI_OK) {
-        b->library->comm_abort(comm);
-        tutti_gpu_leave(&scope);
-    }
     if (locked) pthread_mutex_unlock(&b->lock);
+    if (comm) comm_end(b, comm);
 }
 
 static void *nccl_last_event(struct tutti_device_backend *backend)
@@ -288,13 +341,11 @@ static bool is_over(struct nccl_backend *b, uint64_t deadline_ns)
 /* Peers may still be reading what NCCL has here. True: all are done with it. */
 static bool peers_are_done(struct nccl_backend *b)
 {
-    struct tutti_board last;
-    const bool called = cuda_log_last(&b->boards[b->me]->log, &last);
     for (uint32_t r = 0; r < b->n; r++) {
-        const struct cuda_log *log = &b->boards[r]->log;
-        if (r == b->me || atomic_load(&log->closed)) continue;
+        const struct cuda_log_pair pair = nccl_pair(b, r);
+        if (r == b->me || atomic_load(&pair.theirs->closed)) continue;
         if (b->transport->ops->life(b->transport, b->members[r]) != TUTTI_LIFE_ALIVE) continue;
-        if (atomic_load(&b->captured) || (called && atomic_load(&log->over) < last.seq)) return false;
+        if (atomic_load(&b->captured) || !cuda_log_done(&pair)) return false;
     }
     return true;
 }
@@ -303,6 +354,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
 {
     struct nccl_backend *b = nccl_of(backend);
     const bool over = is_over(b, deadline_ns);
+    if (!over) nccl_stop(backend); /* what the watch may be waiting for in the driver ends */
     nccl_watch_end(b);
     atomic_store(&b->boards[b->me]->log.closed, 1);
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);

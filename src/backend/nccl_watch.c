@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The watch of an instance: a thread that looks every few milliseconds at what NCCL says of its communicator, how long
- * the oldest call has had its turn, whether ranks called different things and whether all peers live; it fails the team
- * with the sentence that engines have for it, and aborts what waits on the device. */
+/* The watch of an instance looks every few milliseconds at what NCCL says of its communicator, how long the oldest call
+ * has had its turn, whether ranks called different things and whether all peers live; it fails the team with the
+ * sentence that engines have for it, and aborts what waits on the device. As cuda's it is two threads, of which one
+ * asks the driver what is over, and may be kept waiting there until the other one, which looks at memory of the host
+ * alone, ends what is in the way. */
 
 #include "backend/nccl.h"
 
@@ -13,27 +15,39 @@
 
 /* ---- what is known of calls ---- */
 
-static struct cuda_log_pair pair_of(const struct nccl_backend *b, uint32_t peer)
+struct cuda_log_pair nccl_pair(const struct nccl_backend *b, uint32_t peer)
 {
     return (struct cuda_log_pair){&b->boards[b->me]->log, &b->boards[peer]->log, b->me, peer};
 }
 
-/* Whether a peer has yet to make calls or messages that this rank has made. */
-static bool is_behind(const struct nccl_backend *b, uint32_t peer)
+/* Whom a launch waits for: who has not made its part; else who has yet to make anything that this rank has made. */
+static uint32_t absent(const struct nccl_backend *b, uint64_t launch)
 {
-    const struct cuda_log_pair pair = pair_of(b, peer);
-    return cuda_log_behind(&pair);
+    uint32_t behind = b->me == 0 && b->n > 1 ? 1 : 0;
+    for (uint32_t q = 0; q < b->n; q++) {
+        const struct cuda_log_pair pair = nccl_pair(b, q);
+        if (q == b->me) continue;
+        if (!cuda_log_made(&pair, launch)) return q;
+        if (cuda_log_behind(&pair)) behind = q;
+    }
+    return behind;
 }
 
+/* The communicator takes all members to make: who left before that is missed, whatever was called. */
 enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call)
 {
-    const struct cuda_log_pair pair = pair_of(b, peer);
-    return cuda_log_life(&pair, b->transport->ops->life(b->transport, b->members[peer]), call);
+    const struct cuda_log_pair pair = nccl_pair(b, peer);
+    const struct nccl_board *board = b->boards[peer];
+    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[peer]);
+    const bool left = atomic_load(&board->log.closed) && !atomic_load(&board->made);
+    if (life == TUTTI_LIFE_DEAD || !left) return cuda_log_life(&pair, life, call);
+    if (!cuda_log_awaits(&pair, false, call)) (void)cuda_log_last(pair.mine, call);
+    return TUTTI_LIFE_LEFT;
 }
 
 /* ---- what it finds; true: the team has failed ---- */
 
-static bool find_error(struct nccl_backend *b)
+static bool find_error(struct nccl_backend *b, uint64_t now)
 {
     int state = NCCL_OK, result = NCCL_OK;
     if (pthread_mutex_trylock(&b->lock) != 0) return false; /* a call is within, and will say */
@@ -41,6 +55,8 @@ static bool find_error(struct nccl_backend *b)
     if (comm) result = b->library->comm_state(comm, &state);
     pthread_mutex_unlock(&b->lock);
     if (result == NCCL_OK && state == NCCL_OK) return false;
+    if (!atomic_load(&b->error_ns)) atomic_store(&b->error_ns, now);
+    if (now - atomic_load(&b->error_ns) < NCCL_ECHO_NS) return false;
     nccl_refused(b, result == NCCL_OK ? state : result, "NCCL");
     nccl_give_up(b, "a call by nccl", 0);
     return true;
@@ -49,10 +65,8 @@ static bool find_error(struct nccl_backend *b)
 static void tell_late(struct nccl_backend *b, const struct nccl_mark *mark)
 {
     struct tutti_board mine, theirs;
-    uint32_t peer = b->me == 0 && b->n > 1 ? 1 : 0;
-    for (uint32_t q = 0; q < b->n; q++)
-        if (q != b->me && is_behind(b, q)) peer = q;
-    const struct cuda_log_pair pair = pair_of(b, peer);
+    const uint32_t peer = absent(b, atomic_load(&mark->launch));
+    const struct cuda_log_pair pair = nccl_pair(b, peer);
     cuda_log_launched(&pair, atomic_load(&mark->launch), &mine);
     cuda_log_board(pair.theirs, &theirs);
     tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, &theirs);
@@ -68,34 +82,21 @@ static bool find_stuck(struct nccl_backend *b, uint64_t now)
     return true;
 }
 
-/* Counts what is over; times what is not, from when its turn came. */
+/* A call that has had its turn for too long; whose turn it is, is read twice. */
 static bool find_late(struct nccl_backend *b, uint64_t now)
 {
-    const uint64_t n = atomic_load(&b->n_enqueued);
-    struct cuda_log *log = &b->boards[b->me]->log;
-    for (uint64_t i = atomic_load(&b->n_over); i < n; atomic_store(&b->n_over, ++i), b->turn_ns = 0) {
-        const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
-        const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
-        const uint64_t launch = atomic_load(&mark->launch), timeout_ns = atomic_load(&mark->timeout_ns);
-        const uint64_t seq = cuda_launch_seq(launch);
-        if (status == TUTTI_OK) {
-            if (seq) atomic_store(&log->over, seq);
-            if (!atomic_load(&b->captured)) atomic_store(&log->items_over, atomic_load(&mark->items));
-            continue;
-        }
-        if (status < 0) return nccl_give_up(b, "a call by nccl", seq), true;
-        if (!b->turn_ns && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK) b->turn_ns = now;
-        if (!b->turn_ns || now - b->turn_ns < timeout_ns) return false;
-        tell_late(b, mark);
-        return true;
-    }
-    return false;
+    const uint64_t i = atomic_load(&b->n_over), turn_ns = atomic_load(&b->turn_ns);
+    const struct nccl_mark *mark = &b->marks[i % NCCL_MARKS];
+    if (!turn_ns || now < turn_ns || now - turn_ns < atomic_load(&mark->timeout_ns)) return false;
+    if (atomic_load(&b->n_over) != i) return false;
+    tell_late(b, mark);
+    return true;
 }
 
 static bool find_mismatch(struct nccl_backend *b)
 {
     for (uint32_t q = 0; q < b->n; q++) {
-        const struct cuda_log_pair pair = pair_of(b, q);
+        const struct cuda_log_pair pair = nccl_pair(b, q);
         if (q != b->me && cuda_log_mismatch(b->team, &pair)) return true;
     }
     return false;
@@ -113,52 +114,103 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
     return false;
 }
 
-/* ---- the thread ---- */
+/* ---- what the driver says ---- */
+
+static void mark_over(struct nccl_backend *b, const struct nccl_mark *mark)
+{
+    struct cuda_log *log = &b->boards[b->me]->log;
+    const uint64_t seq = cuda_launch_seq(atomic_load(&mark->launch));
+    if (seq) atomic_store(&log->over, seq);
+    if (!atomic_load(&b->captured)) atomic_store(&log->items_over, atomic_load(&mark->items));
+    atomic_store(&b->turn_ns, 0);
+    atomic_fetch_add(&b->n_over, 1);
+}
+
+/* Counts what is over; times what is not, from when its turn came. */
+static bool ask(struct nccl_backend *b, uint64_t now)
+{
+    if (tutti_team_failed(b->team)) return true;
+    while (atomic_load(&b->n_over) < atomic_load(&b->n_enqueued)) {
+        const struct nccl_mark *mark = &b->marks[atomic_load(&b->n_over) % NCCL_MARKS];
+        const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
+        if (status < 0) return nccl_give_up(b, "a call by nccl", cuda_launch_seq(atomic_load(&mark->launch))), true;
+        if (status == TUTTI_OK) {
+            mark_over(b, mark);
+            continue;
+        }
+        if (!atomic_load(&b->turn_ns) && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK)
+            atomic_store(&b->turn_ns, now);
+        break;
+    }
+    return false;
+}
+
+/* ---- the threads ---- */
 
 static bool is_busy(struct nccl_backend *b)
 {
     return atomic_load(&b->n_over) < atomic_load(&b->n_enqueued) || atomic_load(&b->captured) ||
-           atomic_load(&b->within_ns);
+           atomic_load(&b->within_ns) || atomic_load(&b->error_ns);
 }
 
-/* True: there is nothing left to look after. */
 static bool look(struct nccl_backend *b, uint64_t now)
 {
-    if (tutti_team_state(b->team, NULL) < 0 || find_error(b) || find_stuck(b, now) || find_late(b, now)) return true;
-    return is_busy(b) && (find_mismatch(b) || find_lost(b, now));
+    if (tutti_team_state(b->team, NULL) < 0 || find_error(b, now) || find_stuck(b, now) || find_late(b, now))
+        return true;
+    return find_mismatch(b) || (is_busy(b) && find_lost(b, now));
 }
 
-static void *run(void *arg)
+/* Until act says that there is nothing left to look after. */
+static void run(struct nccl_backend *b, bool (*act)(struct nccl_backend *b, uint64_t now))
+{
+    while (!atomic_load(&b->ends) && !act(b, tutti_now_ns()))
+        tutti_futex_wait(&b->ends, 0, tutti_deadline_ns(is_busy(b) ? LOOK_NS : IDLE_LOOK_NS));
+}
+
+static void *run_look(void *arg)
 {
     struct nccl_backend *b = arg;
-    while (!atomic_load(&b->ends)) {
-        if (look(b, tutti_now_ns())) {
-            nccl_stop(&b->base);
-            break;
-        }
-        tutti_futex_wait(&b->ends, 0, tutti_deadline_ns(is_busy(b) ? LOOK_NS : IDLE_LOOK_NS));
-    }
+    run(b, look);
+    if (tutti_team_failed(b->team)) nccl_stop(&b->base);
     return NULL;
 }
 
-/* Signals are for the program's threads. */
-enum tutti_status nccl_watch_start(struct nccl_backend *b)
+static void *run_ask(void *arg)
+{
+    run(arg, ask);
+    return NULL;
+}
+
+enum tutti_status nccl_thread_start(pthread_t *thread, void *(*run_it)(void *arg), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&b->thread, NULL, run, b);
+    const int failed = pthread_create(thread, NULL, run_it, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) return tutti_fail(TUTTI_ERR_SYSTEM, "the thread that looks after NCCL can not be started");
-    b->watched = true;
-    return TUTTI_OK;
+    return failed ? tutti_fail(TUTTI_ERR_SYSTEM, "a thread that looks after NCCL can not be started") : TUTTI_OK;
+}
+
+static void end(struct nccl_backend *b, uint32_t n_threads)
+{
+    atomic_store(&b->ends, 1);
+    tutti_futex_wake(&b->ends, TUTTI_ARRAY_LEN(b->threads));
+    for (uint32_t i = 0; i < n_threads; i++) pthread_join(b->threads[i], NULL);
+}
+
+enum tutti_status nccl_watch_start(struct nccl_backend *b)
+{
+    TUTTI_TRY(nccl_thread_start(&b->threads[0], run_look, b));
+    const enum tutti_status status = nccl_thread_start(&b->threads[1], run_ask, b);
+    if (status < 0)
+        end(b, 1);
+    else
+        b->watched = true;
+    return status;
 }
 
 void nccl_watch_end(struct nccl_backend *b)
 {
-    if (!b->watched) return;
-    atomic_store(&b->ends, 1);
-    tutti_futex_wake(&b->ends, 1);
-    pthread_join(b->thread, NULL);
+    if (b->watched) end(b, TUTTI_ARRAY_LEN(b->threads));
     b->watched = false;
 }

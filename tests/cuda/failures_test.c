@@ -114,6 +114,19 @@ static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     goes_on(g, words);
 }
 
+/* A collective and messages from the victim: nccl connects ranks when they first talk, and waits for them meanwhile. */
+static void connect_all(struct gpu_rank *g, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    RANK_CHECK_OK(rank, call(g, rank->comm, words, 1000));
+    for (int32_t q = 0; q < rank->n && rank->index == VICTIM; q++)
+        if (q != VICTIM) RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, q, 0, rank->comm, &options, NULL));
+    if (rank->index != VICTIM) RANK_CHECK_OK(rank, receive(g, rank->comm, words, 0));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+}
+
 /* The victim's process dies without having come: the others wait in a kernel. */
 static void wait_for_the_dead(struct rank *rank)
 {
@@ -122,8 +135,7 @@ static void wait_for_the_dead(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
     if (!words || !other) return;
-    RANK_CHECK_OK(rank, call(&g, rank->comm, words, 1000));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    connect_all(&g, words);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) {
         nap_ns(plan->delay_ns);
@@ -174,6 +186,7 @@ static void call_until_a_death(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
+    if (gpu_ranks_by_nccl()) connect_all(&g, words); /* which takes longer than a victim lives */
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
     for (uint32_t i = 1; status == TUTTI_OK; i++) {
@@ -286,8 +299,7 @@ static void go_wrong(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
-    RANK_CHECK_OK(rank, call(&g, rank->comm, words, 100));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    connect_all(&g, words);
     tutti_comm_set_timeout(rank->comm, wrong->timeout_ns);
     enum tutti_status status = wrong->act(&g, words);
     if (status == TUTTI_OK) status = outcome(&g, rank->comm, &error);
@@ -299,6 +311,7 @@ static void go_wrong(struct rank *rank)
     }
     struct tutti_comm *again = NULL;
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
+    tutti_comm_set_timeout(again, UINT64_C(20000000000));
     RANK_CHECK_OK(rank, call(&g, again, words, WORDS));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(again, NULL));

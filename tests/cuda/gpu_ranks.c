@@ -11,13 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Looked for once, in a child: the driver does not survive a fork. */
 uint32_t gpu_ranks_devices(void)
 {
+    static int known = -1;
     int status = 0;
+    if (known >= 0) return (uint32_t)known;
     pid_t child = fork();
     if (child == 0) _exit((int)(tutti_gpu_count() & 0x7f));
-    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 0;
-    return (uint32_t)WEXITSTATUS(status);
+    const bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    known = ended ? WEXITSTATUS(status) : 0;
+    return (uint32_t)known;
 }
 
 /* Looked for in a child: this process opens no library of CUDA's. */

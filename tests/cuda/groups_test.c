@@ -342,6 +342,7 @@ static void works_of_calls(void **state)
 struct wrong {
     bool stays_away; /* rank 1, which is told by the group's first call; else its fourth call has another count */
     enum tutti_status status;
+    uint64_t timeout_ns;
 };
 
 static void go_wrong(struct rank *rank)
@@ -357,6 +358,7 @@ static void go_wrong(struct rank *rank)
     if (!base) return;
     make_uniform(&g, parts, 3, base);
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    tutti_comm_set_timeout(rank->comm, wrong->timeout_ns);
     snprintf(first, sizeof first, "#%llu (", (unsigned long long)tutti_comm_sequence(rank->comm) + 1);
     if (rank->index == 1) parts[1].count = 17;
     if (rank->index != 1 || !wrong->stays_away) make_uniform(&g, parts, 3, base);
@@ -367,21 +369,21 @@ static void go_wrong(struct rank *rank)
     close_rank(&g);
 }
 
-static void run_wrong(struct wrong wrong, uint64_t timeout_ns)
+static void run_wrong(struct wrong wrong)
 {
-    struct ranks_config config = {.n = 2, .forked = true, .timeout_ns = timeout_ns, .arg = &wrong};
+    struct ranks_config config = {.n = 2, .forked = true, .arg = &wrong};
     assert_int_equal(ranks_run(&config, go_wrong), 0);
 }
 
 static void groups_that_differ(void **state)
 {
     (void)state;
-    run_wrong((struct wrong){false, TUTTI_ERR_MISMATCH}, UINT64_C(30000000000));
+    run_wrong((struct wrong){false, TUTTI_ERR_MISMATCH, UINT64_C(30000000000)});
 }
 static void who_does_not_come(void **state)
 {
     (void)state;
-    run_wrong((struct wrong){true, TUTTI_ERR_TIMEOUT}, UINT64_C(1000000000));
+    run_wrong((struct wrong){true, TUTTI_ERR_TIMEOUT, UINT64_C(1000000000)});
 }
 
 int main(void)

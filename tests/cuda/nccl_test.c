@@ -230,6 +230,7 @@ static void go_on(struct gpu_rank *g, uint32_t *words)
     struct rank *rank = g->rank;
     struct tutti_comm *again = NULL;
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
+    tutti_comm_set_timeout(again, 20 * SECOND);
     check_sum(g, again, words, NULL);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));

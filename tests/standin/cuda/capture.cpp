@@ -164,10 +164,11 @@ STANDIN_API int cuStreamEndCapture(void *handle, void **out)
             one->tail.clear();
         }
         all().captures.erase(ended.get());
+        const std::shared_ptr<graph> made = std::move(ended->made); /* events that were recorded hold the capture */
         if (ended->invalid) return (int)capture_invalidated;
         if (!whole) return (int)capture_unjoined;
-        all().graphs[ended->made.get()] = ended->made;
-        *out = ended->made.get();
+        all().graphs[made.get()] = made;
+        *out = made.get();
         return (int)success;
     });
 }
@@ -315,4 +316,26 @@ STANDIN_API int cuGraphDestroy(void *handle)
     if (status) return status;
     guard held(all().lock);
     return all().graphs.erase(static_cast<graph *>(handle)) ? success : invalid_value;
+}
+
+/* ---- objects that graphs hold ---- */
+
+STANDIN_API int cuUserObjectCreate(void **out, void *object, void (*destroy)(void *), unsigned n, unsigned flags)
+{
+    if (n != 1 || flags != 1) return invalid_value;
+    *out = new std::shared_ptr<void>(object, destroy);
+    return success;
+}
+
+/* The reference of who has made it. */
+STANDIN_API int cuGraphRetainUserObject(void *handle, void *object, unsigned n, unsigned flags)
+{
+    const int status = usable();
+    if (status) return status;
+    guard held(all().lock);
+    const std::shared_ptr<graph> made = graph_of(handle);
+    if (!made || n != 1 || flags != 1) return invalid_value;
+    const std::unique_ptr<std::shared_ptr<void>> moved(static_cast<std::shared_ptr<void> *>(object));
+    made->objects.push_back(*moved);
+    return success;
 }

@@ -13,10 +13,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct ipc_handle {
@@ -79,6 +81,8 @@ struct permission { /* CUmemAccessDesc */
     X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                              \
     X(cuGraphLaunch, (void *, void *))                                                                                 \
     X(cuGraphExecDestroy, (void *))                                                                                    \
+    X(cuUserObjectCreate, (void **, void *, void (*)(void *), unsigned, unsigned))                                     \
+    X(cuGraphRetainUserObject, (void *, void *, unsigned, unsigned))                                                   \
     X(cuGraphDestroy, (void *))                                                                                        \
     X(cuLaunchKernel,                                                                                                  \
       (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
@@ -228,15 +232,21 @@ static void in_order(void **state)
     assert_int_equal(cuMemFree_v2(gate), SUCCESS);
 }
 
+static void let_go(void *held)
+{
+    atomic_store((_Atomic int *)held, 0);
+}
+
 /* Two branches that wait for each other, and what comes after both, again and again. */
 static void replayed(void **state)
 {
     (void)state;
     uint32_t *word = words(2), *sum = words(1);
-    void *a = stream(), *b = stream(), *fork, *join, *graph, *ready, *const * tail;
+    void *a = stream(), *b = stream(), *fork, *join, *graph, *ready, *object, *const * tail;
     uint64_t id = 0;
     size_t n = 0;
     int capturing;
+    _Atomic int held = 1;
     assert_int_equal(cuEventCreate(&fork, 2), SUCCESS);
     assert_int_equal(cuEventCreate(&join, 2), SUCCESS);
     assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
@@ -248,6 +258,8 @@ static void replayed(void **state)
     assert_int_equal(cuStreamGetCaptureInfo_v2(b, &capturing, &id, &graph, &tail, &n), SUCCESS);
     assert_int_equal(capturing, 1);
     assert_true(id != 0 && n == 1);
+    assert_int_equal(cuUserObjectCreate(&object, &held, let_go, 1, 1), SUCCESS);
+    assert_int_equal(cuGraphRetainUserObject(graph, object, 1, 1), SUCCESS);
     assert_int_equal(cuEventRecord(join, b), SUCCESS);
     assert_int_equal(cuStreamWaitEvent(a, join, 0), SUCCESS);
     launch("standin_step", 1, 1, a, (struct words){sum, 1, 3});
@@ -261,9 +273,12 @@ static void replayed(void **state)
         assert_int_equal(cuGraphLaunch(ready, i % 2 ? a : b), SUCCESS);
         if (i == 10) launch("standin_step", 1, 1, b, (struct words){sum, 1, 0});
     }
+    assert_int_equal(atomic_load(&held), 1);
     assert_int_equal(cuGraphExecDestroy(ready), SUCCESS);
     assert_int_equal(cuStreamSynchronize(a), SUCCESS);
     assert_int_equal(cuStreamSynchronize(b), SUCCESS);
+    for (int i = 0; i < 5000 && atomic_load(&held); i++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(atomic_load(&held), 0); /* some time after the last launch */
     assert_int_equal(sum[0], 60);
     assert_int_equal(word[1], 50);
     assert_int_equal(cuMemFree_v2(word), SUCCESS);

@@ -72,7 +72,8 @@ struct node {
     work run; /* empty: nothing but an order */
 };
 struct graph {
-    std::deque<node> nodes; /* each after those that it depends on */
+    std::deque<node> nodes;                     /* each after those that it depends on */
+    std::vector<std::shared_ptr<void>> objects; /* of the application, which hears when the graph is gone */
 };
 struct executable {
     std::shared_ptr<graph> made;

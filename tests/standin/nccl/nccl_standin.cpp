@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The part of NCCL that tutti calls, on the stand-in for CUDA's driver: every call becomes messages between the ranks,
  * in a host function of the stream; reductions are the reference's. As NCCL it waits until it is aborted, and ends
- * nothing by itself: not what a peer does not come to, and not what ranks call differently. What NCCL forbids is an
- * error: buffers of reductions that are not aligned, and two calls of a communicator at once.
+ * nothing by itself: not what a peer does not come to, and not what ranks call differently; an abort waits for graphs
+ * that hold calls. What NCCL forbids is an error: buffers of reductions that are not aligned, and two calls of a
+ * communicator at once.
  *
  * TUTTI_STANDIN_NCCL, looked at by every call, makes it go wrong: "refuses" ends it with an error, "connects" keeps it
  * from coming back before it is aborted, "fails" is an error that comes later. TUTTI_STANDIN_NCCL_VERSION: 22809. */
@@ -46,7 +47,8 @@ struct communicator {
     std::atomic<bool> aborted{false}, running{false};
     std::atomic<int> state{success};
     std::vector<factor> factors;
-    std::vector<std::unique_ptr<work>> captured; /* which may be replayed at any time */
+    std::vector<std::unique_ptr<work>> captured; /* which may be replayed at any time, */
+    std::atomic<int> n_held{0};                  /* as long as graphs hold them */
 };
 /* What a group has for a communicator and a stream. */
 struct work {
@@ -98,6 +100,25 @@ static void run_once(void *arg)
     delete static_cast<work *>(arg);
 }
 
+static void let_go(void *n_held)
+{
+    --*static_cast<std::atomic<int> *>(n_held);
+}
+
+/* Counts with the communicator as long as the graph that is captured is there. */
+static bool hold(work *kept)
+{
+    static const auto info =
+        driver<int(void *, int *, uint64_t *, void **, void *const **, size_t *)>("cuStreamGetCaptureInfo_v2");
+    static const auto make = driver<int(void **, void *, void (*)(void *), unsigned, unsigned)>("cuUserObjectCreate");
+    static const auto retain = driver<int(void *, void *, unsigned, unsigned)>("cuGraphRetainUserObject");
+    void *graph = nullptr, *object = nullptr;
+    int state = 0;
+    if (!info || !make || !retain || info(kept->stream, &state, nullptr, &graph, nullptr, nullptr)) return false;
+    ++kept->of->n_held;
+    return make(&object, &kept->of->n_held, let_go, 1, 1) == success && retain(graph, object, 1, 1) == success;
+}
+
 static int launch(std::unique_ptr<work> one)
 {
     static const auto host = driver<int(void *, void (*)(void *), void *)>("cuLaunchHostFunc");
@@ -107,7 +128,8 @@ static int launch(std::unique_ptr<work> one)
     if (captured) {
         work *kept = one.get();
         kept->of->captured.push_back(std::move(one));
-        return host(kept->stream, run, kept) ? fail(unhandled_cuda_error, "the capture is invalid") : success;
+        return !hold(kept) || host(kept->stream, run, kept) ? fail(unhandled_cuda_error, "the capture is invalid")
+                                                            : success;
     }
     if (host(one->stream, run_once, one.get())) return fail(unhandled_cuda_error, "the stream does not take it");
     one.release();
@@ -276,7 +298,7 @@ STANDIN_API int ncclCommAbort(void *comm)
 {
     communicator *of = static_cast<communicator *>(comm);
     of->aborted = true;
-    while (of->running) nap();
+    while (of->running || of->n_held > 0) nap();
     of->post.close();
     return success;
 }
