@@ -84,6 +84,7 @@ def plan_of(chosen: argparse.Namespace) -> dict:
         for size in chosen.sizes
         if place == "out" or op not in ("all_to_all", "broadcast")  # the same calls as out of place
     ]
+    cells.sort(key=lambda cell: cell[0] == "broadcast")  # last: NCCL's windows have hung in it
     return {
         "cells": cells,
         "sizes": chosen.sizes,
