@@ -299,12 +299,40 @@ static void who_stays_away_at_first(void **state)
     assert_int_equal(run(2, stay_away, "nccl", NULL), 0);
 }
 
+/* One leaves without a call; the other one's message is none of its business, but the communicator would be. */
+static void leave_at_first(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_comm *comm = NULL;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, 2 * WORDS);
+    if (!words) return;
+    options.stream = g.stream;
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    if (rank->index == 1) {
+        RANK_CHECK_OK(rank, tutti_group_start());
+        RANK_CHECK_OK(rank, tutti_send(words, WORDS, TUTTI_UINT32, 1, 0, comm, &options, NULL));
+        RANK_CHECK_OK(rank, tutti_recv(words + WORDS, WORDS, TUTTI_UINT32, 1, 0, comm, &options, NULL, NULL));
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_LEFT, "rank 0 left", tutti_group_end(NULL));
+    }
+    tutti_comm_destroy(comm);
+    leave(&g);
+}
+
+static void who_leaves_at_first(void **state)
+{
+    (void)state;
+    assert_int_equal(run(2, leave_at_first, "nccl", NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_by_calls),           cmocka_unit_test(a_captured_first_call),
         cmocka_unit_test(one_order_in_captures),    cmocka_unit_test(messages_of_groups),
         cmocka_unit_test(wrong_within_the_library), cmocka_unit_test(who_stays_away_at_first),
+        cmocka_unit_test(who_leaves_at_first),
     };
     setenv("TUTTI_GPU", "nccl", 1); /* what needs it, and two devices, is skipped */
     gpu_ranks_need_device();
