@@ -198,16 +198,20 @@ bool cuda_log_differ(const struct cuda_log *mine, const struct cuda_log *theirs,
 /* The first of my calls that they have not made; false: there is none, or it is forgotten. */
 bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, struct tutti_board *out);
 
-/* What watches make of logs, here and in nccl. The last call of a rank, and what has become of it, as engines' boards
- * say it; kind TUTTI_N_KINDS: it has called nothing. */
-void cuda_log_board(const struct cuda_log *log, struct tutti_board *out);
-/* The call of that number, or, where it is forgotten, its number alone. */
-void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
 /* Two ranks' logs: this one's, a peer's. */
 struct cuda_log_pair {
     const struct cuda_log *mine, *theirs;
     uint32_t me, peer;
 };
+/* Whether messages between the two have other sizes for one than for the other, found where both have come equally far:
+ * after the first *n. */
+bool cuda_log_letters(const struct cuda_log_pair *pair, uint64_t *n);
+
+/* What watches make of logs, here and in nccl. The last call of a rank, and what has become of it, as engines' boards
+ * say it; kind TUTTI_N_KINDS: it has called nothing. */
+void cuda_log_board(const struct cuda_log *log, struct tutti_board *out);
+/* The call of that number, or, where it is forgotten, its number alone. */
+void cuda_log_call(const struct cuda_log *log, uint64_t seq, struct tutti_board *out);
 /* The call of a launch that waits for the peer, or the message, of several rather one that the peer has not made. */
 void cuda_log_launched(const struct cuda_log_pair *pair, uint64_t launch, struct tutti_board *out);
 /* Whether the peer has not made all calls and messages that this rank has made. */

@@ -143,6 +143,22 @@ bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, 
     return is_kept(mine, their_n);
 }
 
+/* Sizes of messages are compared where both sides have come equally far. */
+static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
+{
+    *n = atomic_load(&sent->n);
+    const uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
+    const uint64_t received_hash = atomic_load(&received->hash);
+    const bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
+    return still && *n == received_n && sent_hash != received_hash;
+}
+
+bool cuda_log_letters(const struct cuda_log_pair *pair, uint64_t *n)
+{
+    return letters_differ(&pair->mine->sent[pair->peer], &pair->theirs->received[pair->me], n) ||
+           letters_differ(&pair->theirs->sent[pair->me], &pair->mine->received[pair->peer], n);
+}
+
 /* ---- what watches make of it ---- */
 
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
@@ -284,16 +300,6 @@ static bool is_elsewhere(struct tutti_team *team, const struct cuda_log_pair *pa
     return reached > 0 && cuda_log_ahead(pair->mine, pair->theirs, call) && call->seq <= reached;
 }
 
-/* Sizes of messages are compared where both sides have come equally far. */
-static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
-{
-    *n = atomic_load(&sent->n);
-    const uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
-    const uint64_t received_hash = atomic_load(&received->hash);
-    const bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
-    return still && *n == received_n && sent_hash != received_hash;
-}
-
 bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair)
 {
     struct tutti_board my_call, their_call;
@@ -302,8 +308,7 @@ bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair
         tutti_team_tell_mismatch(team, &my_call, pair->peer, &their_call);
     else if (is_elsewhere(team, pair, &my_call))
         tutti_team_tell_elsewhere(team, &my_call, pair->peer);
-    else if (letters_differ(&pair->mine->sent[pair->peer], &pair->theirs->received[pair->me], &n) ||
-             letters_differ(&pair->theirs->sent[pair->me], &pair->mine->received[pair->peer], &n))
+    else if (cuda_log_letters(pair, &n))
         tutti_team_tell_messages(team, pair->peer, n);
     else
         return false;

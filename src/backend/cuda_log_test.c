@@ -118,6 +118,29 @@ static uint64_t message(uint32_t rank, bool sends, size_t bytes)
     return launch;
 }
 
+/* Sizes are compared as far as both have come, and once they differ, ever after. */
+static void sizes(void **state)
+{
+    uint64_t n;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    for (size_t i = 1; i <= 5; i++) {
+        message(0, true, i);
+        assert_false(cuda_log_letters(&pair, &n));
+        message(1, false, i);
+        assert_false(cuda_log_letters(&pair, &n));
+    }
+    message(1, true, 8);
+    message(0, false, 9);
+    assert_true(cuda_log_letters(&pair, &n));
+    assert_int_equal(n, 1);
+    message(1, true, 8), message(1, true, 8);
+    assert_false(cuda_log_letters(&pair, &n));
+    message(0, false, 8), message(0, false, 8);
+    assert_true(cuda_log_letters(&pair, &n));
+    assert_int_equal(n, 3);
+}
+
 static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
 {
     struct tutti_board board;
@@ -204,9 +227,9 @@ static void launched(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agree),          cmocka_unit_test(differ),
-                                       cmocka_unit_test(numbers_differ), cmocka_unit_test(far_ahead),
-                                       cmocka_unit_test(ahead),          cmocka_unit_test(left),
-                                       cmocka_unit_test(died),           cmocka_unit_test(launched)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agree),     cmocka_unit_test(differ), cmocka_unit_test(numbers_differ),
+        cmocka_unit_test(far_ahead), cmocka_unit_test(ahead),  cmocka_unit_test(sizes),
+        cmocka_unit_test(left),      cmocka_unit_test(died),   cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
