@@ -152,8 +152,8 @@ struct cuda_entry {
     _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
     _Atomic uint64_t hash;                        /* of all signatures up to this one */
 };
-struct cuda_letters { /* messages with one peer: how many, and a hash of their sizes */
-    _Atomic uint64_t n, hash;
+struct cuda_letters { /* messages with one peer: how many, and a hash of the sizes of the first n at n % 2 */
+    _Atomic uint64_t n, hash[2];
 };
 /* Collectives and messages in the order in which the rank enqueued them. */
 #define CUDA_LOG_ITEMS 256

@@ -71,10 +71,11 @@ void cuda_log_message(struct cuda_log *log, uint64_t launch, uint32_t peer, bool
                       uint64_t timeout_ns)
 {
     struct cuda_letters *letters = sends ? &log->sent[peer] : &log->received[peer];
-    const uint64_t nth = LOAD(letters->n) + 1;
-    post_item(log, launch, 2 * peer + sends, nth, bytes, timeout_ns);
-    STORE(letters->hash, tutti_mix64(LOAD(letters->hash) ^ tutti_mix64(bytes + 1)));
-    atomic_store_explicit(&letters->n, nth, memory_order_release);
+    const uint64_t n = LOAD(letters->n);
+    post_item(log, launch, 2 * peer + sends, n + 1, bytes, timeout_ns);
+    atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: read_letters */
+    STORE(letters->hash[(n + 1) % 2], tutti_mix64(LOAD(letters->hash[n % 2]) ^ tutti_mix64(bytes + 1)));
+    atomic_store_explicit(&letters->n, n + 1, memory_order_release);
 }
 
 static void read_entry(const struct cuda_log *log, uint64_t i, struct tutti_board *out)
@@ -143,14 +144,21 @@ bool cuda_log_ahead(const struct cuda_log *mine, const struct cuda_log *theirs, 
     return is_kept(mine, their_n);
 }
 
+/* False: more came meanwhile. While message n + 1 is written down, the hash of the first n stays. */
+static bool read_letters(const struct cuda_letters *letters, uint64_t *n, uint64_t *hash)
+{
+    *n = atomic_load_explicit(&letters->n, memory_order_acquire);
+    *hash = LOAD(letters->hash[*n % 2]);
+    atomic_thread_fence(memory_order_acquire);
+    return LOAD(letters->n) == *n;
+}
+
 /* Sizes of messages are compared where both sides have come equally far. */
 static bool letters_differ(const struct cuda_letters *sent, const struct cuda_letters *received, uint64_t *n)
 {
-    *n = atomic_load(&sent->n);
-    const uint64_t sent_hash = atomic_load(&sent->hash), received_n = atomic_load(&received->n);
-    const uint64_t received_hash = atomic_load(&received->hash);
-    const bool still = atomic_load(&sent->n) == *n && atomic_load(&received->n) == received_n;
-    return still && *n == received_n && sent_hash != received_hash;
+    uint64_t received_n, sent_hash, received_hash;
+    return read_letters(sent, n, &sent_hash) && read_letters(received, &received_n, &received_hash) &&
+           *n == received_n && sent_hash != received_hash;
 }
 
 bool cuda_log_letters(const struct cuda_log_pair *pair, uint64_t *n)

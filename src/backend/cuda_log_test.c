@@ -7,6 +7,7 @@
 
 #include "backend/cuda.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static struct cuda_log logs[2];
@@ -141,6 +142,48 @@ static void sizes(void **state)
     assert_int_equal(n, 3);
 }
 
+/* Who looks while a message is being written down, its hash before its number, sees neither. */
+static void half_written(void **state)
+{
+    uint64_t n;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    for (uint64_t i = 1; i <= 4; i++) {
+        message(0, true, i);
+        atomic_store(&logs[0].sent[1].n, i - 1);
+        assert_false(cuda_log_letters(&pair, &n));
+        atomic_store(&logs[0].sent[1].n, i);
+        message(1, false, i);
+        atomic_store(&logs[1].received[0].n, i - 1);
+        assert_false(cuda_log_letters(&pair, &n));
+        atomic_store(&logs[1].received[0].n, i);
+        assert_false(cuda_log_letters(&pair, &n));
+    }
+}
+
+static _Atomic bool over;
+
+static void *play(void *arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < 1000000; i++) message(i & 1, true, i), message(1 - (i & 1), false, i);
+    atomic_store(&over, true);
+    return NULL;
+}
+
+static void meanwhile(void **state)
+{
+    pthread_t thread;
+    uint64_t n, seen = 0;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    atomic_store(&over, false);
+    assert_int_equal(pthread_create(&thread, NULL, play, NULL), 0);
+    while (!atomic_load(&over)) seen += cuda_log_letters(&pair, &n);
+    pthread_join(thread, NULL);
+    assert_int_equal(seen, 0);
+}
+
 static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
 {
     struct tutti_board board;
@@ -228,8 +271,9 @@ static void launched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agree),     cmocka_unit_test(differ), cmocka_unit_test(numbers_differ),
-        cmocka_unit_test(far_ahead), cmocka_unit_test(ahead),  cmocka_unit_test(sizes),
-        cmocka_unit_test(left),      cmocka_unit_test(died),   cmocka_unit_test(launched)};
+        cmocka_unit_test(agree),        cmocka_unit_test(differ),    cmocka_unit_test(numbers_differ),
+        cmocka_unit_test(far_ahead),    cmocka_unit_test(ahead),     cmocka_unit_test(sizes),
+        cmocka_unit_test(half_written), cmocka_unit_test(meanwhile), cmocka_unit_test(left),
+        cmocka_unit_test(died),         cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
