@@ -220,7 +220,8 @@ bool cuda_log_behind(const struct cuda_log_pair *pair);
 bool cuda_log_made(const struct cuda_log_pair *pair, uint64_t launch);
 bool cuda_log_done(const struct cuda_log_pair *pair);
 /* The first call or message, of those not known to be over, that waits for what the peer has not made; if it `died`,
- * rather one that it has made, but is not known to have done. False: there is none. */
+ * rather one that it has made, but is not known to have done. Of what is forgotten, the first collective, or its number
+ * alone. False: there is none. */
 bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out);
 /* The peer's life as the transport knows it, for those who wait: who has left has closed its side when all it called
  * was over, and counts as alive where nothing waits for more. *out: what waits for who is gone. */

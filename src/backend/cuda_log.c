@@ -273,19 +273,43 @@ bool cuda_log_done(const struct cuda_log_pair *pair)
     return true;
 }
 
+/* The first collective, of those not known to be over, that the peer has not made; where it is forgotten, its number
+ * alone, counted back from the oldest that is kept. */
+static bool lacks(const struct cuda_log_pair *pair, struct tutti_board *out)
+{
+    const struct cuda_log *mine = pair->mine;
+    const uint64_t first = atomic_load(&pair->theirs->n), over = atomic_load(&mine->over);
+    uint64_t seq = 0;
+    for (uint64_t i = atomic_load(&mine->n); i > first; i--) {
+        const uint64_t at = LOAD(entry_of(mine, i - 1)->seq);
+        const bool kept = is_kept(mine, i - 1);
+        if (!kept) seq = seq > over + (i - first) ? seq - (i - first) : over + 1;
+        if (!kept || at <= over) break;
+        seq = at;
+    }
+    cuda_log_call(mine, seq, out);
+    return seq > 0;
+}
+
 bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_board *out)
 {
     const struct cuda_log *mine = pair->mine;
     const uint64_t n = atomic_load(&mine->n_items), over = atomic_load(&mine->items_over);
+    struct tutti_board first;
+    uint64_t oldest = UINT64_MAX; /* collective that is kept here and not made there */
     bool found = false;
     cuda_log_call(mine, 0, out);
     for (uint64_t i = n; i > over; i--) {
         const struct cuda_item *item = item_of(mine, i - 1);
         const bool made = has_made(pair, item), within = made && died && !has_done(pair, item);
-        if (!is_item_kept(mine, i - 1)) return found || cuda_log_behind(pair);
+        if (!is_item_kept(mine, i - 1)) {
+            if (lacks(pair, &first) && first.seq < oldest) *out = first;
+            return found || cuda_log_behind(pair);
+        }
         if (!is_with(pair, item) || (made && !died)) continue;
         if (!made || within) item_board(mine, item, out), found = true;
         if (made) break; /* what is before it may be over */
+        if (!is_message(item)) oldest = LOAD(item->launch);
     }
     return found;
 }

@@ -194,6 +194,11 @@ static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
     if (seq == 0) assert_int_equal(board.peer, 1);
 }
 
+static void to_another(size_t n)
+{
+    for (size_t i = 0; i < n; i++) cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77);
+}
+
 /* Who has left has done what it has made, whatever came between. */
 static void left(void **state)
 {
@@ -215,9 +220,40 @@ static void left(void **state)
     atomic_store(&logs[0].items_over, 4); /* the message was over without the peer's call, as rings hold it */
     assert_false(cuda_log_awaits(&pair, false, &board));
     assert_true(cuda_log_behind(&pair));
-    for (int i = 0; i < CUDA_LOG_ITEMS; i++) cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77);
+    to_another(CUDA_LOG_ITEMS);
     assert_true(cuda_log_awaits(&pair, false, &board)); /* what it was is forgotten */
     assert_int_equal(board.peer, -1);
+}
+
+/* More in flight than is kept: a collective is told though its item is forgotten, and then by its number alone. */
+static void left_behind(void **state)
+{
+    struct tutti_board board;
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    post(&logs[0], 1, 5), post(&logs[1], 1, 5);
+    to_another(CUDA_LOG_ITEMS);
+    assert_false(cuda_log_awaits(&pair, false, &board));
+    post(&logs[0], 12, 6); /* those before were on memory of the host */
+    message(0, true, 8);
+    check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
+    to_another(CUDA_LOG_ITEMS - 2);
+    check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
+    to_another(CUDA_LOG_ITEMS);
+    check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
+    check_waits(true, TUTTI_ALL_REDUCE, 12, 6);
+    message(0, true, 8);
+    post(&logs[0], 13, 7);
+    check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
+    atomic_store(&logs[0].over, 12); /* without the peer's call */
+    check_waits(false, TUTTI_TOLD_SEND, 0, 8);
+    atomic_store(&logs[0].over, 0);
+    for (uint64_t i = 14; i < 14 + 2 * CUDA_LOG_ENTRIES; i++) post(&logs[0], i, i);
+    check_waits(false, TUTTI_N_KINDS, 12, 0);
+    atomic_store(&logs[0].over, 20);
+    check_waits(true, TUTTI_N_KINDS, 21, 0);
+    atomic_store(&logs[0].over, 14 + CUDA_LOG_ENTRIES);
+    check_waits(false, TUTTI_ALL_REDUCE, 15 + CUDA_LOG_ENTRIES, 15 + CUDA_LOG_ENTRIES);
 }
 
 /* Who has died may have done what it has made, or not. */
@@ -271,9 +307,9 @@ static void launched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agree),        cmocka_unit_test(differ),    cmocka_unit_test(numbers_differ),
-        cmocka_unit_test(far_ahead),    cmocka_unit_test(ahead),     cmocka_unit_test(sizes),
-        cmocka_unit_test(half_written), cmocka_unit_test(meanwhile), cmocka_unit_test(left),
-        cmocka_unit_test(died),         cmocka_unit_test(launched)};
+        cmocka_unit_test(agree),        cmocka_unit_test(differ),      cmocka_unit_test(numbers_differ),
+        cmocka_unit_test(far_ahead),    cmocka_unit_test(ahead),       cmocka_unit_test(sizes),
+        cmocka_unit_test(half_written), cmocka_unit_test(meanwhile),   cmocka_unit_test(left),
+        cmocka_unit_test(died),         cmocka_unit_test(left_behind), cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
