@@ -119,6 +119,28 @@ static uint64_t message(uint32_t rank, bool sends, size_t bytes)
     return launch;
 }
 
+/* Which parts of a launch the peer has made, and which of all it knows to be over. */
+static void parts(void **state)
+{
+    (void)state;
+    memset(logs, 0, sizeof(logs));
+    assert_true(cuda_log_done(&pair));
+    post(&logs[0], 1, 5);
+    const uint64_t launch = message(0, true, 8);
+    assert_false(cuda_log_made(&pair, 1));
+    assert_false(cuda_log_made(&pair, launch));
+    message(1, false, 8);
+    assert_true(cuda_log_made(&pair, launch));
+    assert_false(cuda_log_made(&pair, 1));
+    post(&logs[1], 1, 5);
+    assert_true(cuda_log_made(&pair, 1));
+    assert_false(cuda_log_done(&pair));
+    logs[1].over = 1;
+    assert_false(cuda_log_done(&pair));
+    logs[1].items_over = 2;
+    assert_true(cuda_log_done(&pair));
+}
+
 /* Sizes are compared as far as both have come, and once they differ, ever after. */
 static void sizes(void **state)
 {
@@ -307,9 +329,10 @@ static void launched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agree),        cmocka_unit_test(differ),      cmocka_unit_test(numbers_differ),
-        cmocka_unit_test(far_ahead),    cmocka_unit_test(ahead),       cmocka_unit_test(sizes),
-        cmocka_unit_test(half_written), cmocka_unit_test(meanwhile),   cmocka_unit_test(left),
-        cmocka_unit_test(died),         cmocka_unit_test(left_behind), cmocka_unit_test(launched)};
+        cmocka_unit_test(agree),     cmocka_unit_test(differ),       cmocka_unit_test(numbers_differ),
+        cmocka_unit_test(far_ahead), cmocka_unit_test(ahead),        cmocka_unit_test(parts),
+        cmocka_unit_test(sizes),     cmocka_unit_test(half_written), cmocka_unit_test(meanwhile),
+        cmocka_unit_test(left),      cmocka_unit_test(died),         cmocka_unit_test(left_behind),
+        cmocka_unit_test(launched)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
