@@ -359,10 +359,14 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
     struct tutti_comm_device *device = comm->device;
     if (!device) return;
     if (!tutti_comm_wait_device(comm, deadline_ns)) tutti_comm_stop_device(comm, false);
-    tutti_through_close(device->through);
-    device->through = NULL;
-    while (device->n > 0) {
-        struct tutti_device_backend *backend = device->backends[--device->n];
+    pthread_mutex_lock(&device->lock); /* works that are not over are looked at, and stopped, by other threads */
+    struct tutti_through *through = device->through;
+    uint32_t n = device->n;
+    device->through = NULL, device->n = 0;
+    pthread_mutex_unlock(&device->lock);
+    tutti_through_close(through);
+    while (n > 0) {
+        struct tutti_device_backend *backend = device->backends[--n];
         backend->ops->close(backend, deadline_ns);
     }
 }

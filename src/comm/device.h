@@ -36,8 +36,10 @@ struct tutti_comm_device {
     uint32_t n;
     struct tutti_through *through;                            /* NULL: not opened, nothing goes through the host */
     struct tutti_device_choice choices[TUTTI_DEVICE_CHOICES]; /* the turn's */
-    pthread_mutex_t lock;                                     /* the next line */
-    struct tutti_device_event *events;                        /* idle ones */
+    /* The next line; and n and through, where works that are not over meet tutti_comm_close_device. Who holds it waits
+     * for no ownership of the engine, whose owner takes it. */
+    pthread_mutex_t lock;
+    struct tutti_device_event *events; /* idle ones */
 };
 
 /* ---- the device of a communicator (device.c) ---- */

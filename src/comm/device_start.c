@@ -58,14 +58,22 @@ void tutti_device_free_events(struct tutti_comm_device *device)
 static enum tutti_status event_look(void *arg)
 {
     const struct tutti_device_event *event = arg;
-    enum tutti_status status = tutti_gpu_event_query(event->comm->device->gpu, event->event);
-    if (status == TUTTI_OK && tutti_device_has_failed(event->comm->device)) return TUTTI_PENDING;
-    return status;
+    struct tutti_comm_device *device = event->comm->device;
+    enum tutti_status status = tutti_gpu_event_query(device->gpu, event->event);
+    if (status != TUTTI_OK) return status;
+    pthread_mutex_lock(&device->lock);
+    bool failed = tutti_device_has_failed(device);
+    pthread_mutex_unlock(&device->lock);
+    return failed ? TUTTI_PENDING : TUTTI_OK;
 }
 
 static void event_stop(void *arg)
 {
-    tutti_comm_stop_device(((struct tutti_device_event *)arg)->comm, true);
+    struct tutti_comm *comm = ((struct tutti_device_event *)arg)->comm;
+    struct tutti_comm_device *device = comm->device;
+    pthread_mutex_lock(&device->lock);
+    tutti_comm_stop_device(comm, true);
+    pthread_mutex_unlock(&device->lock);
 }
 
 static const struct tutti_followed_ops event_ops = {event_look, event_stop, event_give};

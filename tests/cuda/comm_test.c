@@ -9,6 +9,7 @@
 
 #include "comm/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -404,6 +405,58 @@ static void reports(struct rank *rank)
     fixture_close(&f);
 }
 
+struct meanwhile {
+    struct tutti_team *team;
+    struct tutti_work *work;
+    _Atomic int go; /* of the stream */
+};
+
+static void *end_team(void *arg)
+{
+    struct tutti_error told;
+    tutti_error_set(&told, TUTTI_ERR_PEER_DEAD, "rank 7 died");
+    tutti_team_fail(((struct meanwhile *)arg)->team, &told, true);
+    return NULL;
+}
+
+static void *look(void *arg)
+{
+    struct meanwhile *meanwhile = arg;
+    atomic_store(&meanwhile->go, 1);
+    (void)tutti_work_wait(meanwhile->work, 0);
+    return NULL;
+}
+
+/* Another thread, as the engine's owner, stops the device or looks at it while this one destroys the communicator. */
+static void destroyed_meanwhile(struct rank *rank, void *(*what)(void *))
+{
+    struct fixture f;
+    struct meanwhile meanwhile = {.team = rank->comm->team};
+    pthread_t thread;
+    if (!fixture_open(rank, &f)) return;
+    RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&meanwhile.go));
+    RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &meanwhile.work));
+    RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(meanwhile.work));
+    fake_switches.lingers = true;
+    RANK_CHECK(rank, pthread_create(&thread, NULL, what, &meanwhile) == 0);
+    while (atomic_load(&f.fake->n_within) == 0) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    atomic_store(&meanwhile.go, 1);
+    fixture_close(&f);
+    pthread_join(thread, NULL);
+    tutti_work_free(meanwhile.work);
+    RANK_CHECK(rank, fake_switches.n_closed_within == 0);
+}
+
+static void failed_meanwhile(struct rank *rank)
+{
+    destroyed_meanwhile(rank, end_team);
+}
+
+static void looked_meanwhile(struct rank *rank)
+{
+    destroyed_meanwhile(rank, look);
+}
+
 /* What could not be enqueued was not called. */
 static void not_enqueued(struct rank *rank)
 {
@@ -571,6 +624,8 @@ static const struct test tests[] = {
     {"persistent", persistent, 1, 2, false, 0, 0, {NULL, NULL}},
     {"aborts", aborts, 1, 2, false, 0, 0, {NULL, NULL}},
     {"reports", reports, 1, 1, false, 0, 0, {NULL, NULL}},
+    {"failed meanwhile", failed_meanwhile, 1, 1, false, 0, 0, {NULL, NULL}},
+    {"looked at meanwhile", looked_meanwhile, 1, 1, false, 0, 0, {NULL, NULL}},
     {"not enqueued", not_enqueued, 1, 1, false, 0, 0, {NULL, NULL}},
     {"children", children, 3, 4, false, 0, 0, {NULL, NULL}},
     {"devices change", devices_change, 2, 3, false, 0, 0, {NULL, NULL}},

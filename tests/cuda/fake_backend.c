@@ -32,6 +32,7 @@ static void fake_close(struct tutti_device_backend *backend, uint64_t deadline_n
 {
     struct fake *fake = (struct fake *)backend;
     (void)deadline_ns;
+    if (atomic_load(&fake->n_within)) atomic_fetch_add(&fake_switches.n_closed_within, 1);
     tutti_gpu_event_destroy(fake->config.gpu, fake->event);
     tutti_free(fake);
 }
@@ -109,9 +110,19 @@ static enum tutti_status fake_batch(struct tutti_device_backend *backend, const 
     return ended(fake, stream);
 }
 
+static void linger(struct fake *fake)
+{
+    if (!fake_switches.lingers) return;
+    fake->n_within++;
+    tutti_sleep_ns(50 * TUTTI_NS_PER_MS);
+    fake->n_within--;
+}
+
 static void fake_stop(struct tutti_device_backend *backend)
 {
-    ((struct fake *)backend)->n_stops++;
+    struct fake *fake = (struct fake *)backend;
+    fake->n_stops++;
+    linger(fake);
 }
 
 static void *fake_last_event(struct tutti_device_backend *backend)
@@ -122,7 +133,7 @@ static void *fake_last_event(struct tutti_device_backend *backend)
 
 static bool fake_failed(struct tutti_device_backend *backend)
 {
-    (void)backend;
+    linger((struct fake *)backend);
     return fake_switches.reports_failure;
 }
 

@@ -28,14 +28,15 @@ struct fake {
     bool recorded;
     size_t n;
     struct fake_entry entries[FAKE_CALLS];
-    _Atomic uint32_t n_stops;
+    _Atomic uint32_t n_stops, n_within; /* within: stop or failed, as the switch lingers lets them last */
 };
 
 /* Switches of all instances; zero: it opens, connects, takes every call, and has no batches. */
 struct fake_switches {
     _Atomic int refuse_open, refuse_connect; /* 1 + rank that does */
     _Atomic int refuse_kind;                 /* 1 + kind that it does not take */
-    _Atomic bool fail_enqueue, reports_failure, batches;
+    _Atomic bool fail_enqueue, reports_failure, batches, lingers;
+    _Atomic uint32_t n_closed_within; /* what was found: instances that were closed while somebody was within */
 };
 extern struct fake_switches fake_switches;
 
