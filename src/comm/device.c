@@ -323,13 +323,21 @@ static enum tutti_status open_agreed(struct opening *opening)
     return TUTTI_OK;
 }
 
+/* Of a communicator that stays. */
+static void drop(struct tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock); /* an abort looks at it */
+    tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
+    tutti_comm_free_device(comm);
+    pthread_mutex_unlock(&comm->lock);
+}
+
 static void undo(struct opening *opening)
 {
     struct tutti_comm *comm = opening->comm;
     struct tutti_error why = *tutti_last_error();
     if (comm->device) {
-        tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
-        tutti_comm_free_device(comm);
+        drop(comm);
     } else {
         for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) close_backend(opening, b);
         device_free(opening->device);
@@ -431,10 +439,7 @@ static enum tutti_status set_device(struct tutti_comm *comm, int32_t wanted)
     struct tutti_error failure;
     if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     tutti_team_wait(comm->team, TUTTI_NEVER); /* works of what is over */
-    pthread_mutex_lock(&comm->lock);          /* an abort looks at it */
-    tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
-    tutti_comm_free_device(comm);
-    pthread_mutex_unlock(&comm->lock);
+    drop(comm);
     enum tutti_status status = tutti_comm_open_device(
         comm, "comm_set_device", tutti_device_resolve(&comm->context->config, wanted), wanted != TUTTI_DEVICE_AUTO);
     comm->guarded = !comm->device && tutti_gpu_in_use();
