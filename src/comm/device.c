@@ -366,7 +366,10 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
 {
     struct tutti_comm_device *device = comm->device;
     if (!device) return;
-    if (!tutti_comm_wait_device(comm, deadline_ns)) tutti_comm_stop_device(comm, false);
+    if (tutti_comm_wait_device(comm, deadline_ns))
+        tutti_comm_hear_device(comm); /* works that are held say how it ended */
+    else
+        tutti_comm_stop_device(comm, false);
     pthread_mutex_lock(&device->lock); /* works that are not over are looked at, and stopped, by other threads */
     struct tutti_through *through = device->through;
     uint32_t n = device->n;

@@ -426,6 +426,38 @@ static void run_wrong(uint32_t n, struct wrong wrong)
     assert_int_equal(ranks_run(&config, go_wrong), 0);
 }
 
+/* A communicator may go as soon as the device is idle: a work that is held says how it ended. */
+static void destroy_at_once(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_work *work = NULL;
+    struct tutti_comm *comm = NULL;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    RANK_CHECK_OK(rank, call(&g, comm, words, 1000));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    options.stream = g.stream;
+    options.timeout_ns = UINT64_C(1000000000);
+    if (rank->index != VICTIM) {
+        RANK_CHECK_OK(rank, tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_SUM, comm, &options, &work));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+        tutti_comm_destroy(comm);
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_TIMEOUT, "waiting for rank 1", tutti_work_wait(work, UINT64_C(20000000000)));
+        tutti_work_free(work);
+    }
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == VICTIM) tutti_comm_destroy(comm);
+}
+
+static void works_of_the_gone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) assert_int_equal(ranks_forked(2, destroy_at_once, NULL), 0);
+}
+
 static void deadlines(void **state)
 {
     (void)state;
@@ -460,9 +492,10 @@ int main(void)
     gpu_ranks_need_device();
     gpu_ranks_need_two();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_before), cmocka_unit_test(deaths_within), cmocka_unit_test(deaths_in_replays),
-        cmocka_unit_test(leaving),       cmocka_unit_test(deadlines),     cmocka_unit_test(mismatches),
-        cmocka_unit_test(aborts),
+        cmocka_unit_test(deaths_before),     cmocka_unit_test(deaths_within),
+        cmocka_unit_test(deaths_in_replays), cmocka_unit_test(leaving),
+        cmocka_unit_test(works_of_the_gone), cmocka_unit_test(deadlines),
+        cmocka_unit_test(mismatches),        cmocka_unit_test(aborts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
