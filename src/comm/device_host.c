@@ -72,15 +72,21 @@ enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_throu
 }
 
 /* Signals stay with the threads of the application. */
-static enum tutti_status thread_start(struct tutti_through *through)
+static enum tutti_status thread_start(struct tutti_through *through, pthread_t *thread, void *(*run)(void *))
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    errno = pthread_create(&through->thread, NULL, tutti_through_serve, through);
+    errno = pthread_create(thread, NULL, run, through);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (errno) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for calls that go through the host");
     return TUTTI_OK;
+}
+
+static void asker_end(struct tutti_through *through)
+{
+    tutti_through_ask_no_more(through);
+    pthread_join(through->asker, NULL);
 }
 
 static void parts_free(struct tutti_through *through)
@@ -100,9 +106,13 @@ static enum tutti_status ensure_running(struct tutti_through *through)
     TUTTI_TRY(tutti_gpu_alloc_host(through->gpu, sizeof(*through->go), &go));
     through->go = go;
     TUTTI_TRY_GOTO(status, tutti_gpu_event_create(through->gpu, &through->pulse), err_parts);
-    TUTTI_TRY_GOTO(status, thread_start(through), err_parts);
+    atomic_store(&through->question, 0);
+    TUTTI_TRY_GOTO(status, thread_start(through, &through->asker, tutti_through_ask), err_parts);
+    TUTTI_TRY_GOTO(status, thread_start(through, &through->thread, tutti_through_serve), err_asker);
     through->runs = true;
     return TUTTI_OK;
+err_asker:
+    asker_end(through);
 err_parts:
     parts_free(through);
     return status;
@@ -179,7 +189,10 @@ void tutti_through_close(struct tutti_through *through)
     bool over = wait_until(through, is_idle, 0, tutti_deadline_ns(CLOSE_NS));
     atomic_store(&through->closing, true);
     tutti_through_ring(through);
-    if (through->runs) pthread_join(through->thread, NULL);
+    if (through->runs) {
+        pthread_join(through->thread, NULL);
+        asker_end(through);
+    }
     struct tutti_comm *own = atomic_exchange(&through->own, NULL);
     if (own) tutti_comm_destroy(own);
     if (!over) { /* streams may still come to it, and copy */

@@ -7,7 +7,7 @@
  * the copies back, and a host function that says that it is over. In between the thread carries out the requests on the
  * twin, one passage after the other, in the order of the calls.
  *
- * A thread for each communicator, since a passage may wait for peers, and must hold up no other communicator. A word
+ * Threads for each communicator, since a passage may wait for peers, and must hold up no other communicator. A word
  * rather than a host function that blocks: the driver runs the functions of all streams on few threads. */
 
 #include "comm/device.h"
@@ -36,9 +36,10 @@ struct tutti_through {
     _Atomic(struct tutti_comm *) own; /* see tutti_through_enqueue; NULL: the calls are comm's, or there was none yet */
 
     pthread_mutex_t order; /* of who enqueues; held while the driver waits for streams: the thread never takes it */
-    bool runs;             /* the thread, and what follows */
-    pthread_t thread;
-    void *pulse; /* an event that is never recorded: asked, it tells whether the device is in order */
+    bool runs;             /* the threads, and what follows */
+    pthread_t thread, asker;
+    _Atomic uint32_t question; /* to the asker */
+    void *pulse;               /* an event that is never recorded: asked, it tells whether the device is in order */
     _Atomic uint32_t *go;
 
     pthread_mutex_t lock; /* host functions take it: never held across calls of the driver */
@@ -63,6 +64,9 @@ void tutti_through_fail(struct tutti_through *through);
 
 /* ---- device_host_run.c: the thread's side ---- */
 void *tutti_through_serve(void *through);
+/* The thread of questions to the driver, and its end. */
+void *tutti_through_ask(void *through);
+void tutti_through_ask_no_more(struct tutti_through *through);
 void tutti_passage_release(struct tutti_passage *passage); /* of requests that are not started */
 
 /* ---- device_host_room.c ---- */

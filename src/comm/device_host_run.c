@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread of a communicator whose calls go through the host: it takes passages in the order of the calls, waits
+/* The threads of a communicator whose calls go through the host: one takes passages in the order of the calls, waits
  * until their inputs are there, carries them out as any caller would, and lets their streams go on. When the
  * communicator has failed it lets all of them go on at once. */
 #include "comm/device_host.h"
@@ -21,11 +21,41 @@ static bool has_failed(const struct tutti_through *through)
     return tutti_team_failed(through->comm->team);
 }
 
-/* A device that is lost never comes to the passage, nor tells so but when it is asked. */
-static void look_after_device(struct tutti_through *through)
+/* ---- the device: one that is lost never comes to a passage, nor tells so but when it is asked. The driver may keep
+ * who asks waiting while a caller waits in it for room in a stream, which only the thread that serves can make: another
+ * one asks ---- */
+
+enum question { NO_QUESTION, QUESTION, NO_MORE };
+
+static void put_question(struct tutti_through *through, enum question question)
 {
-    if (tutti_gpu_event_query(through->gpu, through->pulse) < 0) tutti_through_fail(through);
+    atomic_store(&through->question, question);
+    tutti_futex_wake(&through->question, 1);
 }
+
+void tutti_through_ask_no_more(struct tutti_through *through)
+{
+    put_question(through, NO_MORE);
+}
+
+void *tutti_through_ask(void *arg)
+{
+    struct tutti_through *through = arg;
+    uint32_t question;
+
+    tutti_log_set_rank(through->comm->rank);
+    while ((question = atomic_load(&through->question)) != NO_MORE) {
+        if (question == NO_QUESTION) {
+            tutti_futex_wait(&through->question, NO_QUESTION, TUTTI_NEVER);
+            continue;
+        }
+        if (tutti_gpu_event_query(through->gpu, through->pulse) < 0) tutti_through_fail(through);
+        atomic_compare_exchange_strong(&through->question, &question, NO_QUESTION);
+    }
+    return NULL;
+}
+
+/* ---- a passage ---- */
 
 /* False: the communicator has failed. */
 static bool await_arrival(struct tutti_through *through, struct tutti_passage *passage)
@@ -35,7 +65,7 @@ static bool await_arrival(struct tutti_through *through, struct tutti_passage *p
         uint64_t look = tutti_deadline_ns(LOOK_NS);
         if (atomic_load(&passage->arrived)) return true;
         tutti_futex_wait(&through->bell, bell, look);
-        if (tutti_now_ns() >= look) look_after_device(through);
+        if (tutti_now_ns() >= look) put_question(through, QUESTION);
     }
     return false;
 }

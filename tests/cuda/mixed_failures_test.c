@@ -8,6 +8,7 @@
 #include "mixed.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,6 +166,49 @@ static void refusals(struct rank *rank)
     mixed_close(&m);
 }
 
+/* ---- a driver that keeps who asks it waiting, as while a caller waits in it for room in a stream ---- */
+
+static _Atomic int n_waiting; /* ranks that wait for their streams */
+static _Atomic bool asked, in_vain;
+
+enum tutti_status __real_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event)
+{
+    for (int i = 0; atomic_load(&n_waiting) > 0; i++, usleep(1000)) {
+        atomic_store(&asked, true);
+        if (i < 10000) continue;
+        atomic_store(&in_vain, true);
+        break;
+    }
+    return __real_tutti_gpu_event_query(gpu, event);
+}
+
+static void be_late(void *arg)
+{
+    (void)arg, usleep(300000);
+}
+
+/* The stream comes late to a call, which is asked about meanwhile: it goes on before there is an answer. */
+static void late_answers(struct rank *rank)
+{
+    struct mixed m;
+    float *memory;
+    if (!mixed_open(rank, &m)) return;
+    RANK_CHECK(rank, (memory = mixed_put(&m, NULL, COUNT * sizeof *memory)) != NULL);
+    RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
+    RANK_CHECK(rank, mixed_sync(&m));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host(m.gpu, m.streams[0], be_late, NULL));
+    atomic_fetch_add(&n_waiting, 1);
+    RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
+    RANK_CHECK(rank, mixed_sync(&m));
+    atomic_fetch_sub(&n_waiting, 1);
+    RANK_CHECK(rank, atomic_load(&asked) || !m.gpu);
+    RANK_CHECK(rank, !atomic_load(&in_vain));
+    mixed_free(&m, memory);
+    mixed_close(&m);
+}
+
 /* The same where devices reach one another, and an operation of the user goes through the host. */
 static void death_in_operation(struct rank *rank)
 {
@@ -189,7 +233,7 @@ static void deaths(void **state)
     assert_int_equal(mixed_run(&reached, &in_operation, 1), 0);
 }
 
-static const rank_function functions[] = {refusals, abortion, mismatch, deadline};
+static const rank_function functions[] = {refusals, abortion, mismatch, deadline, late_answers};
 
 static void run(bool forked)
 {
