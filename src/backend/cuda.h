@@ -226,9 +226,16 @@ bool cuda_log_awaits(const struct cuda_log_pair *pair, bool died, struct tutti_b
 /* The peer's life as the transport knows it, for those who wait: who has left has closed its side when all it called
  * was over, and counts as alive where nothing waits for more. *out: what waits for who is gone. */
 enum tutti_life cuda_log_life(const struct cuda_log_pair *pair, enum tutti_life life, struct tutti_board *out);
-/* Whether two ranks called different things, one of them something on host memory, or sent what the other one does not
- * receive: then the team has failed with the sentence. */
-bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair);
+/* Two ranks called different things, one of them something on host memory, or one sent what the other does not receive.
+ */
+struct cuda_mismatch {
+    enum { CUDA_CALLS_DIFFER, CUDA_CALLED_ELSEWHERE, CUDA_SIZES_DIFFER } what;
+    struct tutti_board mine, theirs; /* calls, those of which there are */
+    uint64_t n;                      /* of messages */
+};
+/* Whether there is one, and what; the team then fails with its sentence. */
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair, struct cuda_mismatch *out);
+void cuda_log_tell(struct tutti_team *team, const struct cuda_log_pair *pair, const struct cuda_mismatch *found);
 /* Whether a peer has been gone long enough, since it may have done its part before; *since_ns is kept from look to
  * look, 0 at first. */
 bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);

@@ -267,7 +267,8 @@ bool cuda_log_done(const struct cuda_log_pair *pair)
     for (uint64_t i = atomic_load(&mine->n_items); i > 0 && is_item_kept(mine, i - 1); i--) {
         const struct cuda_item *item = item_of(mine, i - 1);
         if (!is_with(pair, item)) continue;
-        if (is_message(item) ? !has_done(pair, item) : atomic_load(&pair->theirs->over) < LOAD(item->launch))
+        if (is_message(item) ? !has_made(pair, item) || !has_done(pair, item)
+                             : atomic_load(&pair->theirs->over) < LOAD(item->launch))
             return false;
     }
     return true;
@@ -332,19 +333,27 @@ static bool is_elsewhere(struct tutti_team *team, const struct cuda_log_pair *pa
     return reached > 0 && cuda_log_ahead(pair->mine, pair->theirs, call) && call->seq <= reached;
 }
 
-bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair)
+bool cuda_log_mismatch(struct tutti_team *team, const struct cuda_log_pair *pair, struct cuda_mismatch *out)
 {
-    struct tutti_board my_call, their_call;
-    uint64_t n;
-    if (cuda_log_differ(pair->mine, pair->theirs, &my_call, &their_call))
-        tutti_team_tell_mismatch(team, &my_call, pair->peer, &their_call);
-    else if (is_elsewhere(team, pair, &my_call))
-        tutti_team_tell_elsewhere(team, &my_call, pair->peer);
-    else if (cuda_log_letters(pair, &n))
-        tutti_team_tell_messages(team, pair->peer, n);
+    if (cuda_log_differ(pair->mine, pair->theirs, &out->mine, &out->theirs))
+        out->what = CUDA_CALLS_DIFFER;
+    else if (is_elsewhere(team, pair, &out->mine))
+        out->what = CUDA_CALLED_ELSEWHERE;
+    else if (cuda_log_letters(pair, &out->n))
+        out->what = CUDA_SIZES_DIFFER;
     else
         return false;
     return true;
+}
+
+void cuda_log_tell(struct tutti_team *team, const struct cuda_log_pair *pair, const struct cuda_mismatch *found)
+{
+    if (found->what == CUDA_CALLS_DIFFER)
+        tutti_team_tell_mismatch(team, &found->mine, pair->peer, &found->theirs);
+    else if (found->what == CUDA_CALLED_ELSEWHERE)
+        tutti_team_tell_elsewhere(team, &found->mine, pair->peer);
+    else
+        tutti_team_tell_messages(team, pair->peer, found->n);
 }
 
 bool cuda_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now)

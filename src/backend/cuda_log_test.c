@@ -129,6 +129,9 @@ static void parts(void **state)
     const uint64_t launch = message(0, true, 8);
     assert_false(cuda_log_made(&pair, 1));
     assert_false(cuda_log_made(&pair, launch));
+    logs[1].over = 1;
+    assert_false(cuda_log_done(&pair));
+    logs[1].over = 0;
     message(1, false, 8);
     assert_true(cuda_log_made(&pair, launch));
     assert_false(cuda_log_made(&pair, 1));

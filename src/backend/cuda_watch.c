@@ -24,7 +24,8 @@ static struct {
     _Atomic bool ends;
 } watch = {.life = PTHREAD_MUTEX_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- what it finds ---- */
+/* ---- what it finds: the device is stopped before that is told, for who tells waits for the engine's owner, and that
+ * one may be waiting in the driver ---- */
 
 static void stop(struct cuda_backend *b)
 {
@@ -58,6 +59,7 @@ static bool find_report(struct cuda_backend *b)
     const struct cuda_log_pair pair = pair_of(b, peer);
     cuda_log_launched(&pair, launch, &mine);
     cuda_log_board(pair.theirs, &theirs);
+    cuda_stop(&b->base);
     tutti_team_tell_timeout(b->team, &mine, cuda_log_timeout(pair.mine, launch, atomic_load(&b->timeout_ns)), peer,
                             &theirs);
     return true;
@@ -67,7 +69,11 @@ static bool find_mismatch(struct cuda_backend *b)
 {
     for (uint32_t q = 0; q < b->n; q++) {
         const struct cuda_log_pair pair = pair_of(b, q);
-        if (q != b->me && cuda_log_mismatch(b->team, &pair)) return true;
+        struct cuda_mismatch found;
+        if (q == b->me || !cuda_log_mismatch(b->team, &pair, &found)) continue;
+        cuda_stop(&b->base);
+        cuda_log_tell(b->team, &pair, &found);
+        return true;
     }
     return false;
 }
@@ -84,6 +90,7 @@ static bool find_lost(struct cuda_backend *b, uint64_t now)
         struct tutti_board call;
         enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : life_of(b, q, &call);
         if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
+        cuda_stop(&b->base);
         tutti_team_tell_lost(b->team, &call, q, life);
         return true;
     }
@@ -104,7 +111,7 @@ static void ask(struct cuda_backend *b)
     if (atomic_load(&b->n_over) == n || atomic_load(&b->told)) return;
     enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event);
     if (status < 0) cuda_give_up(b, "the device", seq);
-    if (status != TUTTI_OK) return;
+    if (status != TUTTI_OK || __atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return; /* or it was stopped */
     atomic_store(&b->n_over, n);
     atomic_store(&b->logs[b->me]->over, seq);
     if (!atomic_load(&b->captured)) atomic_store(&b->logs[b->me]->items_over, items);

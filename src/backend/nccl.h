@@ -115,6 +115,7 @@ struct nccl_backend {
     pthread_mutex_t lock;
     void *comm; /* NULL: not made yet, or aborted; atomic */
     struct nccl_ending *ending;
+    _Atomic bool stopped;
     bool made, connected;
     _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
@@ -148,7 +149,9 @@ void *nccl_enter(struct nccl_backend *b);
 /* OK for success, else a record with the team's failure, or NCCL's words of its own. */
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
-/* Ends what waits on the device. Bounded: while graphs hold calls, NCCL goes on ending the rest behind it. */
+/* Ends what waits on the device: begun, before that is told, and waited for, some two seconds at most in all. What NCCL
+ * waits for beyond that, graphs that hold calls, is left to a thread. */
+void nccl_stop_begin(struct nccl_backend *b);
 void nccl_stop(struct tutti_device_backend *backend);
 
 /* nccl_call.c */

@@ -27,13 +27,14 @@ static bool is_full(const struct nccl_backend *b)
     return atomic_load(&b->n_enqueued) - atomic_load(&b->n_over) >= NCCL_MARKS - 1;
 }
 
-/* Until one more can be in flight. Time counts from the last one that ended. */
+/* Until one more can be in flight. Time counts while the first one has its turn. */
 static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
 {
     uint64_t before = 0, until = 0;
     while (is_full(b)) {
         const uint64_t over = atomic_load(&b->n_over);
-        if (until == 0 || over != before) before = over, until = tutti_deadline_ns(timeout_ns);
+        const bool waits = until == 0 || over != before || !atomic_load(&b->turn_ns);
+        if (waits) before = over, until = tutti_deadline_ns(timeout_ns);
         TUTTI_TRY(state_check(b));
         if (tutti_now_ns() >= until)
             return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while none of %d calls in flight ended",
@@ -100,6 +101,7 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
     told.peer = -1;
     told.step = TUTTI_NO_STEP;
     told.seq = seq;
+    nccl_stop_begin(b);
     tutti_team_fail(b->team, &told, true);
     nccl_stop(&b->base);
     return tutti_fail_record(&told);

@@ -48,6 +48,109 @@ static void boards_close(struct nccl_backend *b)
     }
 }
 
+/* ---- the end of a communicator ---- */
+
+/* ncclCommAbort ends what runs on the device at once, but returns only when there is no graph any more that holds a
+ * call of the communicator: a thread of its own waits for that. It is there from the beginning, for the end has no time
+ * for errors, and lasts as long as NCCL takes. */
+struct nccl_ending {
+    const struct nccl_library *library;
+    struct tutti_gpu *gpu; /* until it is within */
+    void *comm;            /* NULL: there was none */
+    _Atomic uint32_t state;
+};
+enum { ENDING_AWAITED, ENDING_BEGUN, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT };
+
+static void *ending_run(void *arg)
+{
+    struct nccl_ending *ending = arg;
+    struct tutti_gpu_scope scope;
+    while (atomic_load(&ending->state) == ENDING_AWAITED) tutti_futex_wait(&ending->state, ENDING_AWAITED, TUTTI_NEVER);
+    const bool entered = ending->comm && tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
+    atomic_store(&ending->state, ENDING_WITHIN);
+    if (entered) {
+        ending->library->comm_abort(ending->comm);
+        tutti_gpu_leave(&scope);
+    }
+    if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
+    return NULL;
+}
+
+static enum tutti_status ending_start(struct nccl_backend *b)
+{
+    pthread_t thread;
+    struct nccl_ending *ending = tutti_alloc(sizeof *ending);
+    if (!ending) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for NCCL's communicator");
+    ending->library = b->library, ending->gpu = b->gpu;
+    const enum tutti_status status = nccl_thread_start(&thread, ending_run, ending);
+    if (status < 0) {
+        tutti_free(ending);
+        return status;
+    }
+    pthread_detach(thread);
+    b->ending = ending;
+    return TUTTI_OK;
+}
+
+static void ending_begin(struct nccl_ending *ending, void *comm)
+{
+    ending->comm = comm;
+    atomic_store(&ending->state, ENDING_BEGUN);
+    tutti_futex_wake(&ending->state, 1);
+}
+
+/* Until it is over; or, once it needs nothing of ours any more, for so long. */
+static void ending_wait(const struct nccl_ending *ending)
+{
+    const uint64_t until = tutti_deadline_ns(ENDING_NS);
+    for (;;) {
+        const uint32_t state = atomic_load(&ending->state);
+        if (state == ENDING_OVER || (state == ENDING_WITHIN && tutti_now_ns() >= until)) return;
+        tutti_sleep_ns(NAP_NS);
+    }
+}
+
+/* The communicator, or that there is none, has been ended. */
+static void ending_leave(struct nccl_ending *ending)
+{
+    if (!ending) return;
+    if (atomic_load(&ending->state) == ENDING_AWAITED) ending_begin(ending, NULL);
+    while (atomic_load(&ending->state) < ENDING_WITHIN) tutti_sleep_ns(NAP_NS);
+    if (atomic_exchange(&ending->state, ENDING_LEFT) == ENDING_OVER) tutti_free(ending);
+}
+
+static struct timespec real_time_after(uint64_t ns)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    ns += (uint64_t)time.tv_nsec;
+    time.tv_sec += (time_t)(ns / TUTTI_NS_PER_S);
+    time.tv_nsec = (long)(ns % TUTTI_NS_PER_S);
+    return time;
+}
+
+void nccl_stop_begin(struct nccl_backend *b)
+{
+    atomic_store(&b->stopped, true);
+    const struct timespec until = real_time_after(STUCK_NS);
+    const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
+    void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
+    if (locked) pthread_mutex_unlock(&b->lock);
+    if (comm) ending_begin(b->ending, comm);
+}
+
+void nccl_stop(struct tutti_device_backend *backend)
+{
+    struct nccl_backend *b = nccl_of(backend);
+    nccl_stop_begin(b);
+    if (b->ending && atomic_load(&b->ending->state) != ENDING_AWAITED) ending_wait(b->ending);
+}
+
+static bool nccl_failed(struct tutti_device_backend *backend)
+{
+    return atomic_load(&nccl_of(backend)->stopped);
+}
+
 /* ---- open ---- */
 
 static void discard(struct nccl_backend *b)
@@ -57,7 +160,7 @@ static void discard(struct nccl_backend *b)
         tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
     }
     boards_close(b);
-    tutti_free(b->ending);
+    ending_leave(b->ending);
     pthread_mutex_destroy(&b->lock);
     tutti_free(b);
 }
@@ -150,50 +253,6 @@ static enum tutti_status nccl_connect(struct tutti_device_backend *backend, cons
     return status;
 }
 
-/* ---- the end of a communicator ---- */
-
-/* ncclCommAbort ends what runs on the device at once, but returns only when there is no graph any more that holds a
- * call of the communicator: a thread of its own waits for that. */
-struct nccl_ending {
-    const struct nccl_library *library;
-    struct tutti_gpu *gpu; /* until it is within */
-    void *comm;
-    _Atomic enum ending_state { ENDING_STARTS, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT } state;
-};
-
-static void *ending_run(void *arg)
-{
-    struct nccl_ending *ending = arg;
-    struct tutti_gpu_scope scope;
-    const bool entered = tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
-    atomic_store(&ending->state, ENDING_WITHIN);
-    if (entered) {
-        ending->library->comm_abort(ending->comm);
-        tutti_gpu_leave(&scope);
-    }
-    if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
-    return NULL;
-}
-
-static void comm_end(struct nccl_backend *b, void *comm)
-{
-    const uint64_t until = tutti_deadline_ns(ENDING_NS);
-    struct nccl_ending *ending = b->ending;
-    pthread_t thread;
-    enum ending_state state;
-    b->ending = NULL;
-    ending->library = b->library, ending->gpu = b->gpu, ending->comm = comm;
-    if (nccl_thread_start(&thread, ending_run, ending) == TUTTI_OK)
-        pthread_detach(thread);
-    else
-        ending_run(ending);
-    while ((state = atomic_load(&ending->state)) != ENDING_OVER) {
-        if (state == ENDING_WITHIN && tutti_now_ns() >= until) break;
-        tutti_sleep_ns(NAP_NS);
-    }
-    if (atomic_exchange(&ending->state, ENDING_LEFT) == ENDING_OVER) tutti_free(ending);
-}
-
 /* ---- the communicator ---- */
 
 /* Whether there is any point in waiting on. */
@@ -222,7 +281,7 @@ enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const c
                       b->library->error_text(result), last && *last ? ": " : "", last ? last : "");
 }
 
-/* NCCL hears of a peer's end before the watch does, and does not name it: time for the watch to. */
+/* NCCL hears of a peer's end before the watch does, and does not name it; the watch stops NCCL before it tells why. */
 static void echo_wait(const struct nccl_backend *b)
 {
     const uint64_t until = tutti_deadline_ns(NCCL_ECHO_NS);
@@ -239,8 +298,8 @@ void *nccl_enter(struct nccl_backend *b)
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call)
 {
     struct tutti_error error;
-    if (result > 0) echo_wait(b);
     const bool gone = !__atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
+    if (gone || result > 0) echo_wait(b);
     atomic_store(&b->within_ns, 0);
     pthread_mutex_unlock(&b->lock);
     if ((gone || result > 0) && tutti_team_state(b->team, &error) < 0) return tutti_fail_record(&error);
@@ -277,8 +336,7 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .blocking = 1, /* else every call is a thread of its own */
     };
     struct nccl_id id;
-    b->ending = tutti_alloc(sizeof *b->ending);
-    if (!b->ending) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for NCCL's communicator");
+    TUTTI_TRY(ending_start(b));
     TUTTI_TRY(id_agree(b, deadline_ns, &id));
     nccl_enter(b);
     const int result = b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
@@ -297,26 +355,6 @@ enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
 }
 
 /* ---- the end ---- */
-
-static struct timespec real_time_after(uint64_t ns)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    ns += (uint64_t)time.tv_nsec;
-    time.tv_sec += (time_t)(ns / TUTTI_NS_PER_S);
-    time.tv_nsec = (long)(ns % TUTTI_NS_PER_S);
-    return time;
-}
-
-void nccl_stop(struct tutti_device_backend *backend)
-{
-    struct nccl_backend *b = nccl_of(backend);
-    const struct timespec until = real_time_after(STUCK_NS);
-    const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
-    void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
-    if (locked) pthread_mutex_unlock(&b->lock);
-    if (comm) comm_end(b, comm);
-}
 
 static void *nccl_last_event(struct tutti_device_backend *backend)
 {
@@ -390,6 +428,7 @@ const struct tutti_device_backend_ops tutti_device_nccl = {
     .enqueue = nccl_enqueue,
     .messages = nccl_messages,
     .stop = nccl_stop,
+    .failed = nccl_failed,
     .last_event = nccl_last_event,
     .scratch_used = nccl_scratch_used,
 };

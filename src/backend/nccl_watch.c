@@ -4,7 +4,7 @@
  * has had its turn, whether ranks called different things and whether all peers live; it fails the team with the
  * sentence that engines have for it, and aborts what waits on the device. As cuda's it is two threads, of which one
  * asks the driver what is over, and may be kept waiting there until the other one, which looks at memory of the host
- * alone, ends what is in the way. */
+ * alone, ends what is in the way: all but a call whose turn came while it was kept waiting. */
 
 #include "backend/nccl.h"
 
@@ -45,7 +45,7 @@ enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tu
     return TUTTI_LIFE_LEFT;
 }
 
-/* ---- what it finds; true: the team has failed ---- */
+/* ---- what it finds; true: the team has failed. As in cuda's the device is stopped before that is told ---- */
 
 static bool find_error(struct nccl_backend *b, uint64_t now)
 {
@@ -69,6 +69,7 @@ static void tell_late(struct nccl_backend *b, const struct nccl_mark *mark)
     const struct cuda_log_pair pair = nccl_pair(b, peer);
     cuda_log_launched(&pair, atomic_load(&mark->launch), &mine);
     cuda_log_board(pair.theirs, &theirs);
+    nccl_stop_begin(b);
     tutti_team_tell_timeout(b->team, &mine, atomic_load(&mark->timeout_ns), peer, &theirs);
 }
 
@@ -97,7 +98,11 @@ static bool find_mismatch(struct nccl_backend *b)
 {
     for (uint32_t q = 0; q < b->n; q++) {
         const struct cuda_log_pair pair = nccl_pair(b, q);
-        if (q != b->me && cuda_log_mismatch(b->team, &pair)) return true;
+        struct cuda_mismatch found;
+        if (q == b->me || !cuda_log_mismatch(b->team, &pair, &found)) continue;
+        nccl_stop_begin(b);
+        cuda_log_tell(b->team, &pair, &found);
+        return true;
     }
     return false;
 }
@@ -108,6 +113,7 @@ static bool find_lost(struct nccl_backend *b, uint64_t now)
         struct tutti_board call;
         const enum tutti_life life = q == b->me ? TUTTI_LIFE_ALIVE : nccl_life(b, q, &call);
         if (!cuda_log_gone(&b->gone_ns[q], life, now)) continue;
+        nccl_stop_begin(b);
         tutti_team_tell_lost(b->team, &call, q, life);
         return true;
     }
@@ -129,17 +135,18 @@ static void mark_over(struct nccl_backend *b, const struct nccl_mark *mark)
 /* Counts what is over; times what is not, from when its turn came. */
 static bool ask(struct nccl_backend *b, uint64_t now)
 {
-    if (tutti_team_failed(b->team)) return true;
+    (void)now; /* the driver may have taken its time */
     while (atomic_load(&b->n_over) < atomic_load(&b->n_enqueued)) {
         const struct nccl_mark *mark = &b->marks[atomic_load(&b->n_over) % NCCL_MARKS];
         const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
+        if (atomic_load(&b->stopped) || tutti_team_failed(b->team)) return true; /* and nothing is over that was not */
         if (status < 0) return nccl_give_up(b, "a call by nccl", cuda_launch_seq(atomic_load(&mark->launch))), true;
         if (status == TUTTI_OK) {
             mark_over(b, mark);
             continue;
         }
         if (!atomic_load(&b->turn_ns) && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK)
-            atomic_store(&b->turn_ns, now);
+            atomic_store(&b->turn_ns, tutti_now_ns());
         break;
     }
     return false;

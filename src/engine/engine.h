@@ -218,7 +218,7 @@ enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tut
  * of the team ends them. ---- */
 struct tutti_followed_ops {
     enum tutti_status (*look)(void *arg); /* OK: it is over. PENDING. Else the team fails with it. Owner only */
-    void (*stop)(void *arg);              /* the team has failed: ends all that are followed, soon. Owner */
+    void (*stop)(void *arg);              /* ends all that are followed, soon: before and when the team fails. Owner */
     void (*end)(void *arg);               /* takes arg back; nothing follows */
 };
 /* seq: what tutti_work_sequence tells. On failure nothing is followed, and arg is the caller's. */

@@ -4,6 +4,7 @@
  * several ranks that decide at once one is heard by all, so all end with one sentence. */
 
 #include "engine/core.h"
+#include "engine/follow.h"
 
 #include <string.h>
 
@@ -23,6 +24,19 @@ static bool concerns(const struct tutti_team *team, const struct tutti_failure *
     return failure->culprit < team->port->transport->n && team->slots[failure->culprit] != TUTTI_NO_SLOT;
 }
 
+/* All are stopped before any is looked at: the driver may keep who asks of one waiting for another. */
+static void each_concerned(struct tutti_port *port, const struct tutti_failure *failure, bool applies)
+{
+    for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
+        for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next) {
+            if (team->failed || !concerns(team, failure)) continue;
+            if (applies)
+                apply_failure(team, failure);
+            else
+                tutti_follow_stop(team);
+        }
+}
+
 bool tutti_port_failures(struct tutti_port *port)
 {
     struct tutti_failure failure;
@@ -31,9 +45,8 @@ bool tutti_port_failures(struct tutti_port *port)
     while (port->transport->ops->failure(port->transport, &failure) == TUTTI_OK) {
         any = true;
         if (failure.error.status >= 0) continue; /* nonsense */
-        for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
-            for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
-                if (!team->failed && concerns(team, &failure)) apply_failure(team, &failure);
+        each_concerned(port, &failure, false);
+        each_concerned(port, &failure, true);
     }
     return any;
 }

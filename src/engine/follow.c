@@ -81,12 +81,17 @@ bool tutti_follow_run(struct tutti_team *team)
     return any;
 }
 
+void tutti_follow_stop(struct tutti_team *team)
+{
+    if (team->followed) team->followed->ops->stop(team->followed->arg);
+}
+
 /* Whoever borrowed buffers has them back when this returns, unless the device hangs. */
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error)
 {
     uint64_t deadline = tutti_deadline_ns(STOP_NS);
 
-    if (team->followed) team->followed->ops->stop(team->followed->arg);
+    tutti_follow_stop(team);
     while (team->followed) {
         enum tutti_status status = team->followed->ops->look(team->followed->arg);
         if (status == TUTTI_PENDING && tutti_now_ns() < deadline)

@@ -14,6 +14,8 @@ struct tutti_followed {
 };
 void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed);
 bool tutti_follow_run(struct tutti_team *team); /* whether anything happened */
+/* Stops what is followed; the team need not have failed yet. */
+void tutti_follow_stop(struct tutti_team *team);
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error);
 
 #endif

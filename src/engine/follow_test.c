@@ -126,7 +126,7 @@ static void broken(struct rig_rank *rank)
         RIG_CHECK(rank, strstr(tutti_last_error()->text, "the thing broke") != NULL, "%s", tutti_last_error()->text);
         RIG_CHECK(rank, things[i].ends == 1, "%u ends", things[i].ends);
     }
-    RIG_CHECK(rank, things[0].stops == 1, "%u stops", things[0].stops);
+    RIG_CHECK(rank, things[0].stops == 2, "%u stops", things[0].stops);
     RIG_CHECK(rank, tutti_team_state(rank->team, &error) == TUTTI_ERR_SYSTEM, "the team goes on");
     late = (struct thing){.outcome = TUTTI_PENDING};
     RIG_CHECK(rank, tutti_engine_follow(rank->team, &ops, &late, 3, NULL, &work) == TUTTI_ERR_SYSTEM, "it is followed");
@@ -145,7 +145,7 @@ static void stopped(struct rig_rank *rank)
     uint64_t start = tutti_now_ns();
     tutti_team_fail(rank->team, &why, true);
     RIG_CHECK(rank, tutti_now_ns() - start < 5 * TUTTI_NS_PER_S, "it was waited for");
-    RIG_CHECK(rank, stubborn.stops == 1 && stubborn.looks > 1, "%u looks", stubborn.looks);
+    RIG_CHECK(rank, stubborn.stops == 2 && stubborn.looks > 1, "%u looks", stubborn.looks);
     RIG_CHECK(rank, tutti_work_finish(first) == TUTTI_ERR_ABORTED, "it is no failure");
     RIG_CHECK(rank, tutti_work_finish(second) == TUTTI_ERR_ABORTED, "it is no failure");
     RIG_CHECK(rank, stubborn.ends == 1 && willing.ends == 1, "taken back %u times", stubborn.ends);

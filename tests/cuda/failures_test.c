@@ -127,6 +127,35 @@ static void connect_all(struct gpu_rank *g, uint32_t *words)
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
 }
 
+struct waiter {
+    struct tutti_work *work;
+    enum tutti_status status;
+};
+
+static void *wait_for(void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->status = tutti_work_wait(waiter->work, UINT64_C(20000000000));
+    return NULL;
+}
+
+/* Memory, while another thread waits for a call: the driver keeps everybody waiting who asks. */
+static void give_back(struct gpu_rank *g, uint32_t *words, void *memory)
+{
+    struct rank *rank = g->rank;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct waiter waiter = {.work = NULL};
+    pthread_t thread;
+    options.stream = g->stream;
+    RANK_CHECK_OK(rank,
+                  tutti_all_reduce(words, words, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, &waiter.work));
+    RANK_CHECK(rank, pthread_create(&thread, NULL, wait_for, &waiter) == 0);
+    tutti_gpu_free(g->gpu, memory);
+    pthread_join(thread, NULL);
+    RANK_CHECK(rank, waiter.status == TUTTI_ERR_PEER_DEAD);
+    tutti_work_free(waiter.work);
+}
+
 /* The victim's process dies without having come: the others wait in a kernel. */
 static void wait_for_the_dead(struct rank *rank)
 {
@@ -137,13 +166,16 @@ static void wait_for_the_dead(struct rank *rank)
     if (!words || !other) return;
     connect_all(&g, words);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    nap_ns(50000000); /* all ranks know by then that it is over */
     if (rank->index == VICTIM) {
         nap_ns(plan->delay_ns);
         atomic_store(plan->death_ns, now_ns());
         kill(getpid(), SIGKILL);
     }
-    RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call(&g, rank->comm, words, WORDS));
-    if (plan->gives_back) tutti_gpu_free(g.gpu, other);
+    if (plan->gives_back)
+        give_back(&g, words, other);
+    else
+        RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call(&g, rank->comm, words, WORDS));
     check_death(&g, plan, words);
 }
 

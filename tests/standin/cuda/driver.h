@@ -7,6 +7,7 @@
 
 #include "grid.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -179,6 +180,7 @@ struct world {
     std::map<uint64_t, physical_pointer> handles;
     std::vector<size_t> bytes_used; /* of each device */
     uint64_t n_ids = 0;
+    std::atomic<int> n_freeing{0}; /* threads that wait for devices to be idle */
 };
 world &all();
 using guard = std::unique_lock<std::mutex>;

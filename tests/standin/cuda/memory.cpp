@@ -108,7 +108,9 @@ static int free_now(void *pointer, bool (*kind)(memory_kind))
     if (found == all().regions.end() || !kind(found->second.kind)) return invalid_value;
     const auto marks = pending(all().contexts[(size_t)found->second.device].get());
     held.unlock();
+    ++all().n_freeing;
     wait_for(marks);
+    --all().n_freeing;
     held.lock();
     const auto again = all().regions.find((uintptr_t)pointer);
     if (again == all().regions.end()) return invalid_value;

@@ -298,8 +298,10 @@ STANDIN_API int cuEventRecord(void *handle, void *stream_handle)
     });
 }
 
+/* A driver may keep who asks waiting while it frees memory. */
 STANDIN_API int cuEventQuery(void *handle)
 {
+    while (all().n_freeing > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return with_event(handle, [](event *of) {
         if (of->captured) return (int)captured_event;
         const int forbidden = safe_call();
