@@ -439,7 +439,8 @@ static void destroyed_meanwhile(struct rank *rank, void *(*what)(void *))
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(meanwhile.work));
     fake_switches.lingers = true;
     RANK_CHECK(rank, pthread_create(&thread, NULL, what, &meanwhile) == 0);
-    while (atomic_load(&f.fake->n_within) == 0) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    while (atomic_load(&f.fake->n_entered) == 0) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    fake_switches.lingers = false; /* for this thread */
     atomic_store(&meanwhile.go, 1);
     fixture_close(&f);
     pthread_join(thread, NULL);

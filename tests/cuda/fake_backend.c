@@ -113,9 +113,10 @@ static enum tutti_status fake_batch(struct tutti_device_backend *backend, const 
 static void linger(struct fake *fake)
 {
     if (!fake_switches.lingers) return;
-    fake->n_within++;
+    atomic_fetch_add(&fake->n_within, 1);
+    atomic_fetch_add(&fake->n_entered, 1);
     tutti_sleep_ns(50 * TUTTI_NS_PER_MS);
-    fake->n_within--;
+    atomic_fetch_sub(&fake->n_within, 1);
 }
 
 static void fake_stop(struct tutti_device_backend *backend)

@@ -28,7 +28,7 @@ struct fake {
     bool recorded;
     size_t n;
     struct fake_entry entries[FAKE_CALLS];
-    _Atomic uint32_t n_stops, n_within; /* within: stop or failed, as the switch lingers lets them last */
+    _Atomic uint32_t n_stops, n_entered, n_within; /* within: stop or failed, as the switch lingers lets them last */
 };
 
 /* Switches of all instances; zero: it opens, connects, takes every call, and has no batches. */

@@ -202,7 +202,7 @@ static void leave_a_replay_in_vain(struct rank *rank)
     GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
     GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, d.host_in, d.in, WORDS * 4));
     tutti_gpu_graph_destroy(g.gpu, graph);
-    /* NCCL ends a communicator behind the graphs that hold its calls. */
+    /* NCCL ends a communicator behind the graphs that hold its calls; a process had better not exit meanwhile. */
     if (gpu_ranks_by_nccl()) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     data_close(&g, &d);
     gpu_rank_close(&g);
