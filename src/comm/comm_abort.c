@@ -22,7 +22,10 @@ enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *
     if (phase == TUTTI_COMM_CREATING) {
         found.status = TUTTI_PENDING;
     } else if (phase == TUTTI_COMM_READY) {
-        tutti_comm_hear_device(comm);
+        if (pthread_mutex_trylock(&comm->lock) == 0) { /* else the device may be changed */
+            tutti_comm_hear_device(comm);
+            pthread_mutex_unlock(&comm->lock);
+        }
         tutti_team_state(comm->team, &found);
     } else {
         pthread_mutex_lock(&comm->lock);

@@ -282,18 +282,26 @@ static void device_free(struct tutti_comm_device *device)
     tutti_free(device);
 }
 
+/* Who aborts or asks for the state looks at it meanwhile. */
+static void install(struct tutti_comm *comm, struct tutti_comm_device *device)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->device = device;
+    pthread_mutex_unlock(&comm->lock);
+}
+
 /* The last step, whose outcome all compare. */
 static enum tutti_status open_through(struct opening *opening)
 {
     struct tutti_comm *comm = opening->comm;
     struct tutti_comm_device *device = opening->device;
-    comm->device = device; /* from here on closed as a whole */
+    install(comm, device); /* from here on closed as a whole */
     int64_t mine = tutti_through_open(comm, &device->through);
     struct tutti_error why = *tutti_last_error();
     int64_t *all = tutti_alloc_array((size_t)comm->size, sizeof(*all));
-    comm->device = NULL;
+    install(comm, NULL);
     enum tutti_status status = gather(opening, &mine, sizeof(mine), all);
-    comm->device = device;
+    install(comm, device);
     int32_t r = status < 0 ? -1 : first_failed(comm, all, sizeof(*all));
     if (mine < 0)
         status = tutti_fail_record(&why);
@@ -326,7 +334,7 @@ static enum tutti_status open_agreed(struct opening *opening)
 /* Of a communicator that stays. */
 static void drop(struct tutti_comm *comm)
 {
-    pthread_mutex_lock(&comm->lock); /* an abort looks at it */
+    pthread_mutex_lock(&comm->lock); /* as in install */
     tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
     tutti_comm_free_device(comm);
     pthread_mutex_unlock(&comm->lock);

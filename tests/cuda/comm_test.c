@@ -500,31 +500,55 @@ static void children(struct rank *rank)
     fixture_close(&f);
 }
 
-/* Again and again, and away. */
-static void devices_change(struct rank *rank)
+struct asking {
+    struct tutti_comm *comm;
+    _Atomic bool enough;
+};
+
+static void *ask_for_state(void *arg)
 {
-    struct fixture f;
-    if (!fixture_open(rank, &f)) return;
+    struct asking *asking = arg;
+    while (!atomic_load(&asking->enough)) (void)tutti_comm_state(asking->comm, NULL);
+    return NULL;
+}
+
+/* Again and again, and away. */
+static void change_devices(struct fixture *f)
+{
+    struct rank *rank = f->g.rank;
     for (int i = 0; i < 3; i++) {
         uint64_t nonce = fake_of(rank->comm)->config.nonce;
-        RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, NULL));
-        RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, f.g.gpu->ordinal));
+        RANK_CHECK_OK(rank, SUM(f, f->a, f->b, N, &f->options, NULL));
+        RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, f->g.gpu->ordinal));
         RANK_CHECK(rank, fake_of(rank->comm)->n == 0 && fake_of(rank->comm)->config.nonce != nonce);
     }
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, TUTTI_DEVICE_NONE));
     RANK_CHECK(rank, !rank->comm->device && tutti_comm_device(rank->comm) == TUTTI_DEVICE_NONE);
-    RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, f.g.gpu->ordinal));
+    RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, f->g.gpu->ordinal));
     /* One can not: nobody has one, and each knows whose fault it is. */
     if (rank->index == 1) {
         RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "there is no CUDA device 99",
                          tutti_comm_set_device(rank->comm, 99));
     } else {
         RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "rank 1 can not use its device",
-                         tutti_comm_set_device(rank->comm, f.g.gpu->ordinal));
+                         tutti_comm_set_device(rank->comm, f->g.gpu->ordinal));
     }
     RANK_CHECK(rank, tutti_comm_device(rank->comm) == TUTTI_DEVICE_NONE);
     RANK_CHECK(rank, tutti_comm_state(rank->comm, NULL) == TUTTI_OK);
-    fixture_close(&f);
+}
+
+/* While somebody asks for the state. */
+static void devices_change(struct rank *rank)
+{
+    struct fixture f;
+    struct asking asking = {.comm = rank->comm};
+    pthread_t thread;
+    if (!fixture_open(rank, &f)) return;
+    RANK_CHECK(rank, pthread_create(&thread, NULL, ask_for_state, &asking) == 0);
+    change_devices(&f);
+    atomic_store(&asking.enough, true);
+    pthread_join(thread, NULL);
+    if (!rank->failure[0]) fixture_close(&f);
 }
 
 /* What one member can not open or connect, none uses. */
