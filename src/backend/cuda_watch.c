@@ -9,8 +9,6 @@
  * the device is idle: while a kernel waits for a peer that is dead, that ends when the looking thread stops it. */
 #include "backend/cuda.h"
 
-#include <signal.h>
-
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 
 static struct {
@@ -217,21 +215,16 @@ static void end(uint32_t n_threads)
     watch.runs = false;
 }
 
-/* Signals are for the program's threads. */
 static enum tutti_status start(void)
 {
-    sigset_t all, before;
     if (watch.runs) return TUTTI_OK;
     atomic_store(&watch.ends, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int e = 0;
     uint32_t n = 0;
     while (n < TUTTI_ARRAY_LEN(duties) && e == 0) {
-        e = pthread_create(&watch.threads[n], NULL, run, (void *)(uintptr_t)&duties[n]);
+        e = tutti_thread_start(&watch.threads[n], 0, run, (void *)(uintptr_t)&duties[n]);
         n += e == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     watch.runs = e == 0;
     if (e == 0) return TUTTI_OK;
     end(n);

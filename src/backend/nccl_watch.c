@@ -8,8 +8,6 @@
 
 #include "backend/nccl.h"
 
-#include <signal.h>
-
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 #define IDLE_LOOK_NS (100 * TUTTI_NS_PER_MS) /* while nothing is enqueued */
 
@@ -190,11 +188,7 @@ static void *run_ask(void *arg)
 
 enum tutti_status nccl_thread_start(pthread_t *thread, void *(*run_it)(void *arg), void *arg)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(thread, NULL, run_it, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = tutti_thread_start(thread, 0, run_it, arg);
     return failed ? tutti_fail(TUTTI_ERR_SYSTEM, "a thread that looks after NCCL can not be started") : TUTTI_OK;
 }
 

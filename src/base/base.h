@@ -7,6 +7,7 @@
 #include <tutti/status.h>
 #include <tutti/types.h>
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -102,6 +103,10 @@ void tutti_unmap(void *pointer, size_t bytes);
 /* Test hook: the n-th next allocation on this thread fails (0: off). Returns allocations counted since the last call.
  */
 uint64_t tutti_alloc_fail_at(uint64_t n);
+
+/* ---- threads (thread.c) ---- */
+/* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
+int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
 
 /* ---- cpus (cpus.c) ---- */
 #define TUTTI_CPU_SET_BITS 1024

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -182,17 +181,11 @@ static void *creation_thread(void *arg)
     return NULL;
 }
 
-/* Signals stay with the threads of the application. */
 static enum tutti_status creation_spawn(struct creation *creation)
 {
     struct tutti_comm *comm = creation->comm; /* the thread frees its creation */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&comm->thread, NULL, creation_thread, creation);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = failed;
-    if (failed) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: no thread for a non-blocking creation");
+    errno = tutti_thread_start(&comm->thread, 0, creation_thread, creation);
+    if (errno) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: no thread for a non-blocking creation");
     comm->has_thread = true;
     return TUTTI_OK;
 }

@@ -6,7 +6,6 @@
 #include "comm/twin.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #define OWN_ID UINT64_C(0x7468726f756768) /* of the communicator that carries out the calls of devices alone */
@@ -71,14 +70,9 @@ enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_throu
     return TUTTI_OK;
 }
 
-/* Signals stay with the threads of the application. */
 static enum tutti_status thread_start(struct tutti_through *through, pthread_t *thread, void *(*run)(void *))
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    errno = pthread_create(thread, NULL, run, through);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = tutti_thread_start(thread, 0, run, through);
     if (errno) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for calls that go through the host");
     return TUTTI_OK;
 }

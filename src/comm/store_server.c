@@ -10,7 +10,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -240,20 +239,14 @@ static enum tutti_status server_start(struct tutti_store_server *s)
 {
     struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &s->listen_fd};
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &s->stop_fd};
-    sigset_t all, before;
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->epoll_fd < 0 || s->stop_fd < 0 || epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listen_fd, &listen) != 0 ||
         epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->stop_fd, &stop) != 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no descriptors for the store's server");
     s->accepting = true;
-    /* Signals stay with the threads of the application. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&s->thread, NULL, server_thread, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = rc;
-    return rc == 0 ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for the store's server");
+    errno = tutti_thread_start(&s->thread, 0, server_thread, s);
+    return errno == 0 ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for the store's server");
 }
 
 /* Whatever of it is there; the thread is not. */

@@ -323,8 +323,6 @@ void tutti_helper_watch(struct tutti_engine *engine, int32_t n);
 /* A caller begins to wait for a call of that start, which is not complete; one has waited until then. */
 void tutti_helper_learn(struct tutti_engine *engine, uint64_t start_ns);
 void tutti_helper_waited(struct tutti_engine *engine, uint64_t until_ns);
-/* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
-int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
 
 /* ---- work.c ---- */
 void *tutti_work_new(struct tutti_engine *engine, enum tutti_work_type type); /* any thread; NULL: no memory */

@@ -11,7 +11,6 @@
 
 #include "engine/core.h"
 
-#include <signal.h>
 #include <string.h>
 
 #define HELPER_STACK (512 * 1024)
@@ -142,21 +141,6 @@ static void *helper_main(void *arg)
         tutti_owner_leave(engine);
         quiet = 0;
     }
-}
-
-int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-
-    pthread_attr_init(&attributes);
-    if (stack_bytes > 0) pthread_attr_setstacksize(&attributes, stack_bytes);
-    sigfillset(&all); /* signals stay with the threads of the application */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(thread, &attributes, function, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed;
 }
 
 enum tutti_status tutti_helper_start(struct tutti_engine *engine)
