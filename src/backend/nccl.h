@@ -113,10 +113,10 @@ struct nccl_backend {
 
     /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
     pthread_mutex_t lock;
-    void *comm; /* NULL: not made yet, or aborted; atomic */
-    struct nccl_ending *ending;
+    void *comm;                           /* NULL: not made yet, or aborted; atomic */
+    _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
     _Atomic bool stopped;
-    bool made, connected;
+    bool connected;
     _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
     /* calls; all under the communicator's turn */
@@ -139,6 +139,12 @@ struct nccl_backend {
 static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)
 {
     return (struct nccl_backend *)(uintptr_t)backend; /* its first member */
+}
+
+/* Whether this member has the communicator, or had it. */
+static inline bool nccl_made(const struct nccl_backend *b)
+{
+    return atomic_load(&b->boards[b->me]->made);
 }
 
 /* nccl_open.c */
@@ -172,7 +178,7 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
 
 /* nccl_watch.c */
 struct cuda_log_pair nccl_pair(const struct nccl_backend *b, uint32_t peer);
-/* A thread that gets no signals: those are for the program's. */
+/* tutti_thread_start, with a record. */
 enum tutti_status nccl_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call); /* cuda_log_life */
 enum tutti_status nccl_watch_start(struct nccl_backend *b);

@@ -61,7 +61,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
     atomic_store(&mark->launch, seq ? seq : cuda_log_round(&b->boards[b->me]->log));
     atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
-        if (!b->made)
+        if (!nccl_made(b))
             return tutti_fail(TUTTI_ERR_ARGUMENT,
                               "the first call by nccl on a communicator can not be captured: make one before");
         const bool chained = *capture == b->capture && !cuda_one_stream(stream, b->capture_stream);

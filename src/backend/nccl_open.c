@@ -88,7 +88,7 @@ static enum tutti_status ending_start(struct nccl_backend *b)
         return status;
     }
     pthread_detach(thread);
-    b->ending = ending;
+    atomic_store(&b->ending, ending);
     return TUTTI_OK;
 }
 
@@ -110,11 +110,16 @@ static void ending_wait(const struct nccl_ending *ending)
     }
 }
 
+static bool has_begun(const struct nccl_ending *ending)
+{
+    return ending && atomic_load(&ending->state) != ENDING_AWAITED;
+}
+
 /* The communicator, or that there is none, has been ended. */
 static void ending_leave(struct nccl_ending *ending)
 {
     if (!ending) return;
-    if (atomic_load(&ending->state) == ENDING_AWAITED) ending_begin(ending, NULL);
+    if (!has_begun(ending)) ending_begin(ending, NULL);
     while (atomic_load(&ending->state) < ENDING_WITHIN) tutti_sleep_ns(NAP_NS);
     if (atomic_exchange(&ending->state, ENDING_LEFT) == ENDING_OVER) tutti_free(ending);
 }
@@ -132,18 +137,20 @@ static struct timespec real_time_after(uint64_t ns)
 void nccl_stop_begin(struct nccl_backend *b)
 {
     atomic_store(&b->stopped, true);
+    if (has_begun(atomic_load(&b->ending))) return;
     const struct timespec until = real_time_after(STUCK_NS);
     const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
     void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
     if (locked) pthread_mutex_unlock(&b->lock);
-    if (comm) ending_begin(b->ending, comm);
+    if (comm) ending_begin(atomic_load(&b->ending), comm);
 }
 
 void nccl_stop(struct tutti_device_backend *backend)
 {
     struct nccl_backend *b = nccl_of(backend);
     nccl_stop_begin(b);
-    if (b->ending && atomic_load(&b->ending->state) != ENDING_AWAITED) ending_wait(b->ending);
+    const struct nccl_ending *ending = atomic_load(&b->ending);
+    if (has_begun(ending)) ending_wait(ending);
 }
 
 static bool nccl_failed(struct tutti_device_backend *backend)
@@ -160,7 +167,7 @@ static void discard(struct nccl_backend *b)
         tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
     }
     boards_close(b);
-    ending_leave(b->ending);
+    ending_leave(atomic_load(&b->ending));
     pthread_mutex_destroy(&b->lock);
     tutti_free(b);
 }
@@ -336,7 +343,6 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .blocking = 1, /* else every call is a thread of its own */
     };
     struct nccl_id id;
-    TUTTI_TRY(ending_start(b));
     TUTTI_TRY(id_agree(b, deadline_ns, &id));
     nccl_enter(b);
     const int result = b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
@@ -345,11 +351,11 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
 
 enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
 {
-    if (b->made) return TUTTI_OK;
-    enum tutti_status status = nccl_watch_start(b);
+    if (nccl_made(b)) return TUTTI_OK;
+    enum tutti_status status = ending_start(b);
+    if (status == TUTTI_OK) status = nccl_watch_start(b);
     if (status == TUTTI_OK) status = comm_make(b, tutti_deadline_ns(timeout_ns));
     if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->team));
-    b->made = true;
     atomic_store(&b->boards[b->me]->made, 1);
     return TUTTI_OK;
 }
@@ -396,7 +402,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
     nccl_watch_end(b);
     atomic_store(&b->boards[b->me]->log.closed, 1);
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
-    while (over && b->made && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
+    while (over && nccl_made(b) && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     nccl_stop(backend);
     discard(b);
 }
