@@ -210,9 +210,10 @@ def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
     chosen.out.mkdir(parents=True, exist_ok=True)
     put_away(chosen.out)
-    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **source()}
+    sources = source()
+    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **sources}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
-    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], source=source())
+    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], source=sources)
     scene.up_to, scene.openmpi = chosen.up_to, chosen.openmpi
     shutil.rmtree(scene.rest, ignore_errors=True)
     for name in chosen.parts:
