@@ -168,8 +168,8 @@ enum tutti_status nccl_messages(struct tutti_device_backend *backend, const stru
 /* The thread's record as the end of the team. */
 enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
 
-/* nccl_kinds.c: whether NCCL has it, with the meaning that tutti gives it; and what it has for it. */
-bool nccl_can(const struct tutti_backend_call *call);
+/* nccl_kinds.c: whether NCCL has it among n ranks, with the meaning that tutti gives it; and what it has for it. */
+bool nccl_can(const struct tutti_backend_call *call, uint32_t n);
 double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call);
 /* Enqueues it on comm, all_to_all not in place. A result of NCCL's, *name is its call; -1: the thread's
  * record says what failed. */

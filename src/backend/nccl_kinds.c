@@ -195,12 +195,14 @@ static const struct {
 
 /* ---- what is asked ---- */
 
-bool nccl_can(const struct tutti_backend_call *call)
+/* Alone its kernel for what is scaled leaves out the last elements of some counts (onerank.cu, up to 2.28 at least). */
+bool nccl_can(const struct tutti_backend_call *call, uint32_t n)
 {
     const struct tutti_call_info *info = &call->info;
     if ((uint32_t)info->kind >= TUTTI_N_KINDS || !kinds[info->kind].run || call->method || call->bind.user)
         return false;
     if (!tutti_kind_info(info->kind)->reduces) return true;
+    if (n == 1 && info->op == TUTTI_PREMUL_SUM) return false;
     return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op);
 }
 
@@ -254,7 +256,7 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
         .in = call->bind.input,
         .out = call->bind.output,
         .type = types[info->dtype].type,
-        .op = reduces ? ops[info->op] : 0,
+        .op = !reduces ? 0 : ops[b->n == 1 ? TUTTI_SUM : info->op], /* alone: what all operations are, and see nccl_can */
         .scale = types[info->dtype].elements,
         .bytes = call->bind.count * element,
     };

@@ -415,7 +415,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
 static double nccl_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
 {
     const struct nccl_backend *b = nccl_of(backend);
-    return nccl_can(call) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
+    return nccl_can(call, b->n) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
 }
 
 static size_t nccl_scratch_used(const struct tutti_device_backend *backend)

@@ -50,9 +50,14 @@ static double score(enum tutti_kind kind, enum tutti_dtype dtype, int32_t op, ui
     return tutti_device_nccl.score(&b.base, &call);
 }
 
+static bool can_among(uint32_t n, enum tutti_kind kind, enum tutti_dtype dtype, int32_t op)
+{
+    return score(kind, dtype, op, n, 100) < HUGE_VAL;
+}
+
 static bool can(enum tutti_kind kind, enum tutti_dtype dtype, int32_t op)
 {
-    return score(kind, dtype, op, 2, 100) < HUGE_VAL;
+    return can_among(2, kind, dtype, op);
 }
 
 static void test_everything_is_moved(void **state)
@@ -107,6 +112,15 @@ static void test_what_it_lacks_is_refused(void **state)
     assert_false(can(TUTTI_BARRIER, TUTTI_UINT8, -1));
 }
 
+static void test_alone_nothing_is_scaled(void **state)
+{
+    (void)state;
+    for (uint32_t dtype = 0; dtype < TUTTI_N_DTYPES; dtype++)
+        for (uint32_t op = 0; op < TUTTI_N_OPS; op++)
+            assert_int_equal(can_among(1, TUTTI_ALL_REDUCE, dtype, (int32_t)op),
+                             op != TUTTI_PREMUL_SUM && means_the_same(dtype, (enum tutti_op)op));
+}
+
 static void test_more_takes_longer(void **state)
 {
     (void)state;
@@ -126,6 +140,7 @@ int main(void)
         cmocka_unit_test(test_everything_is_moved),
         cmocka_unit_test(test_reductions_mean_the_same_or_are_refused),
         cmocka_unit_test(test_what_it_lacks_is_refused),
+        cmocka_unit_test(test_alone_nothing_is_scaled),
         cmocka_unit_test(test_more_takes_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,6 +109,43 @@ static void a_captured_first_call(void **state)
     assert_int_equal(run(2, capture_first, "nccl", NULL), 0);
 }
 
+/* Out of place, so that what is left out is seen: it stays 0. */
+static void check_scaled(struct gpu_rank *g, size_t n, enum tutti_op op, double factor)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    double *device = (double *)(void *)gpu_rank_words(g, 4 * n), *host = rank_alloc(g->rank, n * sizeof *host);
+    if (!device) return;
+    for (size_t i = 0; i < n; i++) host[i] = 1 + (double)i;
+    options.stream = g->stream;
+    options.premul_value = factor;
+    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, device, host, n * sizeof *host));
+    GPU_CHECK_OK(g, tutti_all_reduce(device, device + n, n, TUTTI_FLOAT64, op, g->rank->comm, &options, NULL));
+    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, host, device + n, n * sizeof *host));
+    for (size_t i = 0; i < n; i++) RANK_CHECK(g->rank, host[i] == factor * (1 + (double)i));
+    tutti_gpu_free(g->gpu, device);
+}
+
+static void alone(struct rank *rank)
+{
+    static const size_t counts[] = {1, 4099, 40009, 300007};
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && !rank->failure[0]; i++) {
+        check_scaled(&g, counts[i], TUTTI_AVG, 1);
+        check_scaled(&g, counts[i], TUTTI_PREMUL_SUM, 2.5);
+        RANK_CHECK(rank, enqueued(rank) == i + 1);
+    }
+    leave(&g);
+}
+
+/* NCCL's kernel for one rank leaves some out. */
+static void scaled_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(run(1, alone, "nccl", NULL), 0);
+}
+
 /* ---- captured on two streams that know nothing of one another: all members run the calls in one order ---- */
 
 static enum tutti_status capture_two(struct gpu_rank *g, void *other, void *event, uint32_t *words, void **graph)
@@ -332,7 +369,7 @@ int main(void)
         cmocka_unit_test(named_by_calls),           cmocka_unit_test(a_captured_first_call),
         cmocka_unit_test(one_order_in_captures),    cmocka_unit_test(messages_of_groups),
         cmocka_unit_test(wrong_within_the_library), cmocka_unit_test(who_stays_away_at_first),
-        cmocka_unit_test(who_leaves_at_first),
+        cmocka_unit_test(who_leaves_at_first),      cmocka_unit_test(scaled_alone),
     };
     setenv("TUTTI_GPU", "nccl", 1); /* what needs it, and two devices, is skipped */
     gpu_ranks_need_device();

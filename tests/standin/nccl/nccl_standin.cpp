@@ -205,6 +205,16 @@ struct reduction {
     bool takes(const void *buffer) const { return count == 0 || (uintptr_t)buffer % ref_bytes(types[type]) == 0; }
 };
 
+/* Elements that are reduced. Alone the library's kernel for what is scaled shares them among its blocks, and leaves out
+ * what is over (its onerank.cu). */
+static size_t reached(const reduction &as, unsigned n)
+{
+    const bool scales = as.op >= n_ops || ops[as.op] == TUTTI_AVG;
+    if (n > 1 || !scales || as.count == 0) return as.count;
+    const size_t pack = 16 / ref_bytes(types[as.type]), blocks = std::min<size_t>(32, (as.bytes() + 16383) / 16384);
+    return std::min(as.count, blocks * ((as.count / blocks + pack - 1) / pack * pack));
+}
+
 /* What all send to this rank, reduced into out. */
 static void receive_reduced(work *one, const reduction &as, void *out)
 {
@@ -221,7 +231,7 @@ static void receive_reduced(work *one, const reduction &as, void *out)
     if (scales) memcpy(scale.data(), one->of->factors[(size_t)as.op - n_ops].value, max_factor);
     const enum tutti_op op = ops[scales ? (int)n_ops : as.op];
     one->then.emplace_back([=] {
-        if (as.count) ref_reduce(types[as.type], op, inputs.data(), n, as.count, scale.data(), out);
+        if (as.count) ref_reduce(types[as.type], op, inputs.data(), n, reached(as, n), scale.data(), out);
         (void)room;
     });
 }
