@@ -4,6 +4,7 @@
 
 #include "test.h"
 
+#include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
 
 #include <pthread.h>
@@ -26,6 +27,23 @@ static void fill(unsigned char *bytes, size_t n, uint64_t seed)
 }
 
 /* ---- facts ---- */
+
+/* Of local memory a context has 1 KiB a thread from the start. The driver gets more when a kernel wants it, for which
+ * it waits until the device is idle, where another kernel may wait for what is launched next. */
+static void test_kernels_want_little_local_memory(void **state)
+{
+    (void)state;
+    const struct cuda_gpu *own = cuda_gpu_of(gpu);
+    struct tutti_gpu_scope scope;
+    OK(tutti_gpu_enter(gpu, &scope));
+    for (size_t i = 0; i < own->n_kernels; i++) {
+        int bytes = -1;
+        assert_int_equal(own->driver->function_attribute(&bytes, CUDA_FUNCTION_LOCAL_BYTES, own->kernels[i].function),
+                         CUDA_RESULT_OK);
+        if (bytes < 0 || bytes > 512) fail_msg("%s takes %d bytes of local memory", own->kernels[i].name, bytes);
+    }
+    tutti_gpu_leave(&scope);
+}
 
 static void test_a_device_is_opened_once(void **state)
 {
@@ -430,17 +448,12 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_device_is_opened_once),
-        cmocka_unit_test(test_devices_reach_themselves),
-        cmocka_unit_test(test_scopes_put_back_what_was_current),
-        cmocka_unit_test(test_pointers_are_told_apart),
-        cmocka_unit_test(test_bytes_come_back),
-        cmocka_unit_test(test_too_much_memory_is_a_sentence),
-        cmocka_unit_test(test_events_order_streams),
-        cmocka_unit_test(test_streams_wait_for_words),
-        cmocka_unit_test(test_captures_are_seen_and_replayed),
-        cmocka_unit_test(test_captured_streams_are_chained),
-        cmocka_unit_test(test_memory_of_another_process),
+        cmocka_unit_test(test_a_device_is_opened_once),       cmocka_unit_test(test_kernels_want_little_local_memory),
+        cmocka_unit_test(test_devices_reach_themselves),      cmocka_unit_test(test_scopes_put_back_what_was_current),
+        cmocka_unit_test(test_pointers_are_told_apart),       cmocka_unit_test(test_bytes_come_back),
+        cmocka_unit_test(test_too_much_memory_is_a_sentence), cmocka_unit_test(test_events_order_streams),
+        cmocka_unit_test(test_streams_wait_for_words),        cmocka_unit_test(test_captures_are_seen_and_replayed),
+        cmocka_unit_test(test_captured_streams_are_chained),  cmocka_unit_test(test_memory_of_another_process),
         cmocka_unit_test(test_there_is_no_cuda_after_fork),
     };
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

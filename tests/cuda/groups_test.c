@@ -56,6 +56,7 @@ static void compare(struct gpu_rank *g, const struct group_plan *group, const st
     char what[256];
     GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, m->got, m->device, group->bytes));
     if (!group_plan_differs(group, (uint32_t)rank->index, m->got, what, sizeof what)) return;
+    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     rank_fail(rank, __FILE__, __LINE__, "seed %llu, %d ranks: %s", (unsigned long long)seed, (int)rank->n, what);
 }
 

@@ -59,7 +59,8 @@ struct cuda_segment_parts {
 
 /* Of a unit, by itself: `slot` alone is of its place in the batch. */
 template <typename Wire, typename R, uint32_t MOST>
-CUDA_DEVICE struct cuda_ways<MOST> cuda_batch_ways(const struct cuda_batch &batch, uint32_t u) {
+CUDA_DEVICE struct cuda_ways<struct cuda_segment_parts, MOST> cuda_batch_ways(const struct cuda_batch &batch,
+                                                                              uint32_t u) {
     const struct cuda_place_of_unit place = cuda_find_unit(batch, u);
     const struct cuda_segment_parts parts = {batch.call, batch, place.in, place.out, place.bytes, place.at};
     return cuda_ways_find<Wire, R, 0, MOST>(parts, u);
@@ -72,19 +73,19 @@ CUDA_DEVICE void cuda_run_batch(const struct cuda_batch &batch)
 {
     const bool alike = !batch.sends_each && batch.sends == (1u << batch.call.n) - 1;
     const struct cuda_segment_parts block = {batch.call, batch, nullptr, nullptr, 1, 0}; /* none is without a unit */
-    struct cuda_ways<MOST> first = cuda_batch_ways<Wire, R, MOST>(batch, 0);
+    auto first = cuda_batch_ways<Wire, R, MOST>(batch, 0);
     struct cuda_audience audience = cuda_audience_of<MOST>(block, 0);
     cuda_words own = {0, 0, 0, 0};
     cuda_ways_settle<R>(&first);
     struct cuda_turn turn = cuda_turn_begin(batch.call, &audience);
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_ways<MOST> ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
+        const auto ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
         cuda_send_unit<Wire, R, MOST, CHUNK, false>(batch.call, ways, alike, &turn, 0, &own);
     }
     cuda_turn_tell(turn, audience);
     if (turn.failed) return;
     for (uint32_t u = 0; u < batch.units; u++) {
-        const struct cuda_ways<MOST> ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
+        const auto ways = u == 0 ? first : cuda_batch_ways<Wire, R, MOST>(batch, u);
         if (!cuda_receive_unit<Wire, R, MOST, CHUNK, false>(batch.call, ways, batch.units, &turn, 0, own)) return;
     }
     if (batch.end < batch.first[CUDA_SEGMENTS]) return;

@@ -54,6 +54,7 @@ enum cuda_pointer_attribute {
 };
 enum {
     CUDA_MEMORY_OF_DEVICE = 2,
+    CUDA_FUNCTION_LOCAL_BYTES = 3,
     CUDA_FUNCTION_N_REGISTERS = 4,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,

@@ -62,28 +62,6 @@ CUDA_DEVICE uint32_t cuda_nth(const struct cuda_call &call, uint32_t i)
     return q < call.n ? q : q - call.n;
 }
 
-/* Where a thread's units go to and come from, as far as it is known before its turn is: found while what is ahead in
- * the stream comes to its end. A launch's parameters are in no cache at first, and looking them up for one peer after
- * another took a third of a small call. Of units further on bytes, and slots, are that much further on. */
-template <uint32_t MOST> struct cuda_ways {
-    const char *in[MOST]; /* for the i-th other rank: the first unit, */
-    char *to[MOST];       /* its slot there in even turns, */
-    uint32_t sent[MOST];  /* and how many bytes there are from that unit on */
-    char *out[MOST];      /* from the rank of row r, likewise; of moves */
-    uint32_t came[MOST];
-    const char *own;         /* the own part, */
-    char *result;            /* and where it, or what is folded, goes, */
-    uint32_t kept, left;     /* and how many bytes of each there are: moves keep none that are there already */
-    struct cuda_inbox inbox; /* in even turns, */
-    uint64_t odd;            /* and how far it is from there to odd ones */
-};
-
-/* Of many ranks they are found in a loop, and lie in memory. */
-template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &call, uint32_t i)
-{
-    return MOST <= 8 || i < call.n;
-}
-
 /* An address so much further on, which need not mean anything: who gets nothing may have no buffer. */
 template <typename T> CUDA_DEVICE T *cuda_further(T *p, uint64_t by)
 {
@@ -96,48 +74,118 @@ CUDA_DEVICE uint32_t cuda_left(struct cuda_part part, uint64_t at)
     return at < part.bytes ? (uint32_t)(part.bytes - at) : 0;
 }
 
-template <typename Wire, typename R, uint32_t PHASE, uint32_t MOST, typename Parts>
-CUDA_DEVICE struct cuda_ways<MOST> cuda_ways_find(const Parts &x, uint32_t u) {
+/* Where a unit is in parts, and its slot in even turns: in row 0, and from there to the next row. */
+struct cuda_start {
+    uint64_t at, slot, stride;
+};
+struct cuda_way_to { /* another rank: */
+    const char *in;  /* the unit, */
+    char *slot;      /* its slot there in even turns, */
+    uint32_t left;   /* and how many bytes there are from it on */
+};
+struct cuda_way_from { /* the rank of a row, likewise */
+    char *out;         /* of moves */
+    uint32_t left;
+};
+
+/* The i-th other rank. */
+template <typename Parts>
+CUDA_DEVICE struct cuda_way_to cuda_find_to(const Parts &x, const struct cuda_start &start, uint32_t i)
+{
     const struct cuda_call &call = x.call;
-    const uint64_t at = x.at(u), slot = Wire::slot(call, PHASE, 0) + Wire::place(u), stride = cuda_stride<Wire>(call);
-    struct cuda_ways<MOST> ways;
-    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
-    for (uint32_t i = 0; i + 1 < MOST && cuda_is_way<MOST>(call, i + 1); i++) {
-        const uint32_t q = cuda_nth(call, i);
-        ways.in[i] = cuda_further(x.in, x.to(q).at + at);
-        ways.to[i] = call.base[q] + slot + cuda_row(q, call.me) * stride;
-        ways.sent[i] = i + 1 < call.n ? cuda_left(x.to(q), at) : 0;
+    const uint32_t q = cuda_nth(call, i);
+    const struct cuda_part part = x.to(q);
+    return cuda_way_to{cuda_further(x.in, part.at + start.at),
+                       call.base[q] + start.slot + cuda_row(q, call.me) * start.stride,
+                       i + 1 < call.n ? cuda_left(part, start.at) : 0};
+}
+
+template <typename Parts>
+CUDA_DEVICE struct cuda_way_from cuda_find_from(const Parts &x, const struct cuda_start &start, uint32_t r)
+{
+    const struct cuda_part part = x.from(cuda_rank_of(x.call.me, r));
+    return cuda_way_from{cuda_further(x.out, part.at + start.at), r + 1 < x.call.n ? cuda_left(part, start.at) : 0};
+}
+
+/* Of few ranks the ways to all are found at once, and lie in registers. */
+template <typename Parts, uint32_t MOST, bool FEW = (MOST <= 8)> struct cuda_peers {
+    struct cuda_way_to ways_to[MOST];
+    struct cuda_way_from ways_from[MOST];
+
+    __device__ __forceinline__ cuda_peers(const Parts &x, const struct cuda_start &start)
+    {
+        CUDA_UNROLL
+        for (uint32_t i = 0; i + 1 < MOST; i++) ways_to[i] = cuda_find_to(x, start, i);
+        CUDA_UNROLL
+        for (uint32_t r = 0; r + 1 < MOST; r++) ways_from[r] = cuda_find_from(x, start, r);
     }
-    CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
-    for (uint32_t r = 0; r + 1 < MOST && cuda_is_way<MOST>(call, r + 1); r++) {
-        const struct cuda_part part = x.from(cuda_rank_of(call.me, r));
-        ways.out[r] = cuda_further(x.out, part.at + at);
-        ways.came[r] = r + 1 < call.n ? cuda_left(part, at) : 0;
+    __device__ __forceinline__ const struct cuda_way_to &to(uint32_t i) const { return ways_to[i]; }
+    __device__ __forceinline__ const struct cuda_way_from &from(uint32_t r) const { return ways_from[r]; }
+    template <typename R> __device__ __forceinline__ void settle()
+    {
+        CUDA_UNROLL
+        for (uint32_t i = 0; i + 1 < MOST; i++) {
+            cuda_settle(&ways_to[i].in);
+            cuda_settle(&ways_to[i].slot);
+            cuda_settle(&ways_to[i].left);
+            if constexpr (R::moves) cuda_settle(&ways_from[i].out);
+            cuda_settle(&ways_from[i].left);
+        }
     }
-    ways.own = cuda_further(x.in, x.to(call.me).at + at);
-    ways.result = cuda_further(x.out, x.from(call.me).at + at);
-    ways.kept = R::moves && ways.own == ways.result ? 0 : cuda_left(x.from(call.me), at);
-    ways.left = cuda_left(cuda_part{0, x.result_bytes()}, at);
-    ways.inbox = {call.base[call.me] + slot, stride, nullptr};
-    if constexpr (Wire::excepts) ways.inbox.exceptions = call.base[call.me] + Wire::exceptions(call, slot);
-    ways.odd = Wire::slot(call, PHASE, 1) - Wire::slot(call, PHASE, 0);
-    return ways;
+};
+
+/* Of many they are found when they are asked for. They would lie in local memory, and a kernel that takes more of that
+ * than a context has from the start waits for all others on the device, of which one may wait for this rank: no kernel
+ * does (tests/cuda/gpu_test.c). */
+template <typename Parts, uint32_t MOST> struct cuda_peers<Parts, MOST, false> {
+    const Parts x;
+    const struct cuda_start start;
+
+    __device__ __forceinline__ cuda_peers(const Parts &parts, const struct cuda_start &at) : x(parts), start(at) {}
+    __device__ __forceinline__ struct cuda_way_to to(uint32_t i) const { return cuda_find_to(x, start, i); }
+    __device__ __forceinline__ struct cuda_way_from from(uint32_t r) const { return cuda_find_from(x, start, r); }
+    template <typename R> __device__ __forceinline__ void settle() {}
+};
+
+template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &call, uint32_t i)
+{
+    return MOST <= 8 || i < call.n;
+}
+
+/* Where a thread's units go to and come from, as far as it is known before its turn is: found while what is ahead in
+ * the stream comes to its end. A launch's parameters are in no cache at first, and looking them up for one peer after
+ * another took a third of a small call. Of units further on bytes, and slots, are that much further on. */
+template <typename Parts, uint32_t MOST> struct cuda_ways {
+    struct cuda_peers<Parts, MOST> peers;
+    const char *own;         /* the own part, */
+    char *result;            /* and where it, or what is folded, goes, */
+    uint32_t kept, left;     /* and how many bytes of each there are: moves keep none that are there already */
+    struct cuda_inbox inbox; /* in even turns, */
+    uint64_t odd;            /* and how far it is from there to odd ones */
+};
+
+template <typename Wire, typename R, uint32_t PHASE, uint32_t MOST, typename Parts>
+CUDA_DEVICE struct cuda_ways<Parts, MOST> cuda_ways_find(const Parts &x, uint32_t u) {
+    const struct cuda_call &call = x.call;
+    const struct cuda_start start = {x.at(u), Wire::slot(call, PHASE, 0) + Wire::place(u), cuda_stride<Wire>(call)};
+    const char *own = cuda_further(x.in, x.to(call.me).at + start.at);
+    char *result = cuda_further(x.out, x.from(call.me).at + start.at);
+    const char *exceptions = nullptr;
+    if constexpr (Wire::excepts) exceptions = call.base[call.me] + Wire::exceptions(call, start.slot);
+    return cuda_ways<Parts, MOST>{{x, start},
+                                  own,
+                                  result,
+                                  R::moves &&own == result ? 0 : cuda_left(x.from(call.me), start.at),
+                                  cuda_left(cuda_part{0, x.result_bytes()}, start.at),
+                                  {call.base[call.me] + start.slot, start.stride, exceptions},
+                                  Wire::slot(call, PHASE, 1) - Wire::slot(call, PHASE, 0)};
 }
 
 /* Here and now, and not where they are used. */
-template <typename R, uint32_t MOST>
-CUDA_DEVICE void cuda_ways_settle(struct cuda_ways<MOST> *ways)
+template <typename R, typename Ways>
+CUDA_DEVICE void cuda_ways_settle(Ways *ways)
 {
-    if constexpr (MOST <= 8) {
-        CUDA_UNROLL
-        for (uint32_t i = 0; i + 1 < MOST; i++) {
-            cuda_settle(&ways->in[i]);
-            cuda_settle(&ways->to[i]);
-            cuda_settle(&ways->sent[i]);
-            if constexpr (R::moves) cuda_settle(&ways->out[i]);
-            cuda_settle(&ways->came[i]);
-        }
-    }
+    ways->peers.template settle<R>();
     cuda_settle(&ways->own);
     cuda_settle(&ways->result);
     cuda_settle(&ways->kept);
@@ -152,8 +200,8 @@ CUDA_DEVICE uint32_t cuda_unit_on(uint32_t u)
 }
 
 /* and from its slot in even turns to its slot in this one. */
-template <typename Wire, uint32_t MOST>
-CUDA_DEVICE uint64_t cuda_slot_on(const struct cuda_ways<MOST> &ways, const struct cuda_turn &turn, uint32_t u)
+template <typename Wire, typename Ways>
+CUDA_DEVICE uint64_t cuda_slot_on(const Ways &ways, const struct cuda_turn &turn, uint32_t u)
 {
     return (turn.count % 2 ? ways.odd : 0) + (Wire::place(u) - Wire::place(0));
 }
@@ -171,9 +219,9 @@ CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, char *s
 
 /* Unit u of all parts to those who get it; the own part to its place, or of a reduction to *own, unless that is NULL.
  * `alike`: all parts are the same. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways, bool alike,
-                                struct cuda_turn *turn, uint32_t u, cuda_words *own)
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const Ways &ways, bool alike, struct cuda_turn *turn,
+                                uint32_t u, cuda_words *own)
 {
     const uint32_t on = cuda_unit_on(u);
     cuda_words kept = {0, 0, 0, 0};
@@ -185,8 +233,9 @@ CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const struct cuda_
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t i = first + k;
             units[k] = cuda_words{0, 0, 0, 0};
-            if ((k == 0 || !alike) && i + 1 < MOST && cuda_is_way<MOST>(call, i + 1) && on < ways.sent[i])
-                units[k] = cuda_take_unit<WHOLE>(ways.in[i] + on, ways.sent[i] - on);
+            if ((k > 0 && alike) || i + 1 >= MOST || !cuda_is_way<MOST>(call, i + 1)) continue;
+            const struct cuda_way_to way = ways.peers.to(i);
+            if (on < way.left) units[k] = cuda_take_unit<WHOLE>(way.in + on, way.left - on);
         }
         if (!cuda_turn_pay(call, turn)) return;
         const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
@@ -195,7 +244,8 @@ CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const struct cuda_
             const uint32_t i = first + k;
             if (i + 1 >= MOST || !cuda_is_way<MOST>(call, i + 1)) continue;
             const cuda_words unit = alike ? units[0] : units[k]; /* no earlier: that would wait for the load */
-            cuda_put_unit<Wire, R>(call, cuda_nth(call, i), ways.to[i] + slot, on < ways.sent[i], unit,
+            const struct cuda_way_to way = ways.peers.to(i);
+            cuda_put_unit<Wire, R>(call, cuda_nth(call, i), way.slot + slot, on < way.left, unit,
                                    cuda_turn_flag(*turn));
         }
         if (alike) kept = units[0];
@@ -206,9 +256,9 @@ CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const struct cuda_
 
 /* Looks at what came in CHUNK rows from `first` on until it is there. It looks at all at once, wanted or not: a look
  * that waits for the outcome of another costs as much as half the way to a peer. False: the call has failed. */
-template <typename Wire, uint32_t MOST, uint32_t CHUNK>
-CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
-                                  struct cuda_turn *turn, uint32_t first, uint32_t u, typename Wire::seen *seen)
+template <typename Wire, uint32_t MOST, uint32_t CHUNK, typename Ways>
+CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn,
+                                  uint32_t first, uint32_t u, typename Wire::seen *seen)
 {
     const uint32_t flag = cuda_turn_flag(*turn), on = cuda_unit_on(u);
     const struct cuda_inbox inbox = cuda_inbox_on(ways.inbox, cuda_slot_on<Wire>(ways, *turn, u));
@@ -221,7 +271,7 @@ CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const struct cud
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t r = first + k;
             if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
-            if (on < ways.came[r] && !Wire::there(seen[k], flag)) missing = r;
+            if (on < ways.peers.from(r).left && !Wire::there(seen[k], flag)) missing = r;
         }
         if (missing == CUDA_MAX_RANKS) return true;
         if (!cuda_go_on(&turn->waiter, call, cuda_rank_of(call.me, missing))) return false;
@@ -229,9 +279,8 @@ CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const struct cud
 }
 
 /* Unit u of what others sent, to its place. */
-template <typename Wire, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_move_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
-                                struct cuda_turn *turn, uint32_t u)
+template <typename Wire, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE bool cuda_move_unit(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u)
 {
     const uint32_t on = cuda_unit_on(u);
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
@@ -242,8 +291,10 @@ CUDA_DEVICE bool cuda_move_unit(const struct cuda_call &call, const struct cuda_
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++) {
             const uint32_t r = first + k;
-            if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1) || on >= ways.came[r]) continue;
-            cuda_give_unit<WHOLE>(ways.out[r] + on, Wire::unit(seen[k]), ways.came[r] - on);
+            if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
+            const struct cuda_way_from way = ways.peers.from(r);
+            if (on >= way.left) continue;
+            cuda_give_unit<WHOLE>(way.out + on, Wire::unit(seen[k]), way.left - on);
             Wire::empty(ways.inbox.row(r) + slot);
         }
     }
@@ -272,9 +323,9 @@ template <typename R> CUDA_COLD cuda_words cuda_quotient(typename R::total total
 }
 
 /* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK>
-CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const struct cuda_ways<MOST> &ways,
-                                    struct cuda_turn *turn, uint32_t u, cuda_words own, bool *any, cuda_words *result)
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, typename Ways>
+CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u,
+                                    cuda_words own, bool *any, cuda_words *result)
 {
     const uint32_t on = cuda_unit_on(u);
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
@@ -290,7 +341,7 @@ CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const struct c
             const uint32_t r = first + k;
             if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
             if (keeps && r == call.me && r + 1 < call.n) sum.add(call, cuda_scaled<R>(call, own));
-            if (on >= ways.came[r]) continue;
+            if (on >= ways.peers.from(r).left) continue;
             sum.add(call, Wire::unit(seen[k]));
             Wire::empty(ways.inbox.row(r) + slot);
         }
@@ -303,15 +354,15 @@ CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const struct c
 
 /* The own part's unit u: `kept` where there is one a thread; of several it is loaded again, while others are waited
  * for. */
-template <bool WHOLE, uint32_t MOST>
-CUDA_DEVICE cuda_words cuda_own_unit(const struct cuda_ways<MOST> &ways, uint32_t units, uint32_t u, cuda_words kept)
+template <bool WHOLE, typename Ways>
+CUDA_DEVICE cuda_words cuda_own_unit(const Ways &ways, uint32_t units, uint32_t u, cuda_words kept)
 {
     const uint32_t on = cuda_unit_on(u);
     return units > 1 && on < ways.kept ? cuda_take_unit<WHOLE>(ways.own + on, ways.kept - on) : kept;
 }
 
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_receive_unit(const struct cuda_call &call, const struct cuda_ways<MOST> &ways, uint32_t units,
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE bool cuda_receive_unit(const struct cuda_call &call, const Ways &ways, uint32_t units,
                                    struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
     if constexpr (R::moves) {
@@ -336,17 +387,16 @@ CUDA_DEVICE uint32_t cuda_lag(uint32_t units)
 }
 
 /* What leaves before anything is waited for: the first unit, or all. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange &x, const struct cuda_ways<MOST> &ways,
-                                  struct cuda_turn *turn, cuda_words *own)
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange &x, const Ways &ways, struct cuda_turn *turn,
+                                  cuda_words *own)
 {
     for (uint32_t u = 0; u < (Wire::lags ? 1 : x.units); u++)
         cuda_send_unit<Wire, R, MOST, CHUNK, WHOLE>(x.call, ways, x.alike != 0, turn, u, own);
 }
 
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange &x, const struct cuda_ways<MOST> &ways,
-                                struct cuda_turn *turn, cuda_words own)
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange &x, const Ways &ways, struct cuda_turn *turn, cuda_words own)
 {
     const uint32_t lag = Wire::lags ? cuda_lag(x.units) : 0;
     for (uint32_t u = 0; u < x.units + lag; u++) {
@@ -365,7 +415,7 @@ CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &x)
 {
     const struct cuda_exchange_parts parts = {x.call, x, x.in, x.out, x.units};
     const bool whole = FAST && cuda_is_whole(x.units, x.whole);
-    struct cuda_ways<MOST> ways = cuda_ways_find<Wire, R, 0, MOST>(parts, 0);
+    auto ways = cuda_ways_find<Wire, R, 0, MOST>(parts, 0);
     struct cuda_audience audience = cuda_audience_of<MOST>(parts, cuda_unit_at(x.units, 0) - 16 * cuda_thread());
     cuda_words own = {0, 0, 0, 0};
     cuda_ways_settle<R>(&ways);

@@ -32,8 +32,8 @@ template <uint32_t PHASE> struct cuda_shard_parts {
 };
 
 /* Unit u of the own shard: folded, pushed to all, stored. `phase`: from slots of the first one to those of the next. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const struct cuda_ways<MOST> &ways, uint64_t phase,
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const Ways &ways, uint64_t phase,
                                   struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
     const uint32_t on = cuda_unit_on(u);
@@ -45,21 +45,21 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const struct
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u) + phase;
     CUDA_UNROLL_BY((MOST > 8 ? 1 : MOST))
     for (uint32_t i = 0; i + 1 < MOST && cuda_is_way<MOST>(shot.call, i + 1); i++)
-        if (i + 1 < shot.call.n) Wire::put(ways.to[i] + slot, Wire::proper(result), 0);
+        if (i + 1 < shot.call.n) Wire::put(ways.peers.to(i).slot + slot, Wire::proper(result), 0);
     cuda_give_unit<WHOLE>(ways.result + on, result, ways.left - on);
     return true;
 }
 
 /* After the first unit has left: settling stays behind sending, and moving behind settling. */
-template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE>
-CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, const struct cuda_ways<MOST> &ways,
-                                   struct cuda_turn *turn, cuda_words own)
+template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
+CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, const Ways &ways, struct cuda_turn *turn,
+                                   cuda_words own)
 {
     const struct cuda_call &call = shot.call;
     const struct cuda_shard_parts<1> results = {
         call, shot, shot.in, shot.out, shot.units
     };
-    const struct cuda_ways<MOST> spread = cuda_ways_find<Wire, R, 1, MOST>(results, 0);
+    const auto spread = cuda_ways_find<Wire, R, 1, MOST>(results, 0);
     const uint64_t phase = Wire::slot(call, 1, 0) - Wire::slot(call, 0, 0);
     const uint32_t units = shot.units, lag = cuda_lag(units);
     for (uint32_t u = 0; u < units + 2 * lag; u++) {
@@ -80,7 +80,7 @@ CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
         shot.call, shot, shot.in, shot.out, shot.units
     };
     const bool whole = FAST && cuda_is_whole(shot.units, shot.whole);
-    struct cuda_ways<MOST> ways = cuda_ways_find<Wire, R, 0, MOST>(inputs, 0);
+    auto ways = cuda_ways_find<Wire, R, 0, MOST>(inputs, 0);
     struct cuda_audience audience = cuda_audience_of<MOST>(inputs, cuda_unit_at(shot.units, 0) - 16 * cuda_thread());
     cuda_words own = {0, 0, 0, 0};
     cuda_ways_settle<R>(&ways);
