@@ -49,6 +49,7 @@ struct nccl_config {
     X(comm_init, ncclCommInitRankConfig,                                                                               \
       (void **comm, int n, struct nccl_id id, int rank, const struct nccl_config *config))                             \
     X(comm_abort, ncclCommAbort, (void *comm))                                                                         \
+    X(comm_destroy, ncclCommDestroy, (void *comm))                                                                     \
     X(comm_state, ncclCommGetAsyncError, (void *comm, int *state))                                                     \
     X(group_start, ncclGroupStart, (void))                                                                             \
     X(group_end, ncclGroupEnd, (void))                                                                                 \

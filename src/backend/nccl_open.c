@@ -15,7 +15,9 @@
 #define NAP_NS UINT64_C(50000)
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
 #define STUCK_NS (TUTTI_NS_PER_S / 2)    /* within NCCL, which is long where nothing connects */
-#define ENDING_NS TUTTI_NS_PER_S         /* of a communicator, if no graph holds calls of it */
+#define ENDING_NS TUTTI_NS_PER_S         /* of a communicator, as a rule; */
+#define EXIT_NS (10 * TUTTI_NS_PER_S)    /* for it before the process may exit, which must not be meanwhile; */
+#define HELD_NS (3 * TUTTI_NS_PER_S)     /* and where a graph may hold calls of it, which it waits for */
 
 struct card {
     uint32_t version, nccl;
@@ -52,9 +54,10 @@ static void boards_close(struct nccl_backend *b)
 
 /* ncclCommAbort ends what runs on the device at once, but returns only when there is no graph any more that holds a
  * call of the communicator: a thread of its own waits for that. It is there from the beginning, for the end has no time
- * for errors, and lasts as long as NCCL takes. */
+ * for errors, and lasts as long as NCCL takes; where that is longer than can be waited for, it frees what it has. */
 struct nccl_ending {
-    const struct nccl_library *library;
+    pthread_t thread;
+    int (*end)(void *comm);
     struct tutti_gpu *gpu; /* until it is within */
     void *comm;            /* NULL: there was none */
     _Atomic uint32_t state;
@@ -69,7 +72,7 @@ static void *ending_run(void *arg)
     const bool entered = ending->comm && tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
     atomic_store(&ending->state, ENDING_WITHIN);
     if (entered) {
-        ending->library->comm_abort(ending->comm);
+        ending->end(ending->comm);
         tutti_gpu_leave(&scope);
     }
     if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
@@ -78,16 +81,16 @@ static void *ending_run(void *arg)
 
 static enum tutti_status ending_start(struct nccl_backend *b)
 {
-    pthread_t thread;
     struct nccl_ending *ending = tutti_alloc(sizeof *ending);
     if (!ending) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for NCCL's communicator");
-    ending->library = b->library, ending->gpu = b->gpu;
-    const enum tutti_status status = nccl_thread_start(&thread, ending_run, ending);
+    /* Alone nothing waits on the device. */
+    ending->end = b->n == 1 ? b->library->comm_destroy : b->library->comm_abort;
+    ending->gpu = b->gpu;
+    const enum tutti_status status = nccl_thread_start(&ending->thread, ending_run, ending);
     if (status < 0) {
         tutti_free(ending);
         return status;
     }
-    pthread_detach(thread);
     atomic_store(&b->ending, ending);
     return TUTTI_OK;
 }
@@ -100,9 +103,9 @@ static void ending_begin(struct nccl_ending *ending, void *comm)
 }
 
 /* Until it is over; or, once it needs nothing of ours any more, for so long. */
-static void ending_wait(const struct nccl_ending *ending)
+static void ending_wait(const struct nccl_ending *ending, uint64_t most_ns)
 {
-    const uint64_t until = tutti_deadline_ns(ENDING_NS);
+    const uint64_t until = tutti_deadline_ns(most_ns);
     for (;;) {
         const uint32_t state = atomic_load(&ending->state);
         if (state == ENDING_OVER || (state == ENDING_WITHIN && tutti_now_ns() >= until)) return;
@@ -115,13 +118,20 @@ static bool has_begun(const struct nccl_ending *ending)
     return ending && atomic_load(&ending->state) != ENDING_AWAITED;
 }
 
-/* The communicator, or that there is none, has been ended. */
+/* The communicator, or that there is none, has been ended. A thread that is over is joined: what NCCL and the driver hold
+ * for threads goes before the process, which may exit next. */
 static void ending_leave(struct nccl_ending *ending)
 {
     if (!ending) return;
+    const pthread_t thread = ending->thread;
     if (!has_begun(ending)) ending_begin(ending, NULL);
     while (atomic_load(&ending->state) < ENDING_WITHIN) tutti_sleep_ns(NAP_NS);
-    if (atomic_exchange(&ending->state, ENDING_LEFT) == ENDING_OVER) tutti_free(ending);
+    if (ending->comm && atomic_exchange(&ending->state, ENDING_LEFT) != ENDING_OVER) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    tutti_free(ending);
 }
 
 static struct timespec real_time_after(uint64_t ns)
@@ -150,7 +160,7 @@ void nccl_stop(struct tutti_device_backend *backend)
     struct nccl_backend *b = nccl_of(backend);
     nccl_stop_begin(b);
     const struct nccl_ending *ending = atomic_load(&b->ending);
-    if (has_begun(ending)) ending_wait(ending);
+    if (has_begun(ending)) ending_wait(ending, ENDING_NS);
 }
 
 static bool nccl_failed(struct tutti_device_backend *backend)
@@ -404,6 +414,8 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
     while (over && nccl_made(b) && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     nccl_stop(backend);
+    const struct nccl_ending *ending = atomic_load(&b->ending);
+    if (has_begun(ending)) ending_wait(ending, atomic_load(&b->captured) ? HELD_NS : EXIT_NS);
     discard(b);
 }
 

@@ -66,6 +66,11 @@ int ncclCommAbort(void *comm)
     return NCCL_OK;
 }
 
+int ncclCommDestroy(void *comm)
+{
+    return ncclCommAbort(comm);
+}
+
 int ncclCommGetAsyncError(void *comm, int *state)
 {
     (void)comm;
