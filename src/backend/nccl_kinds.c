@@ -256,7 +256,8 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
         .in = call->bind.input,
         .out = call->bind.output,
         .type = types[info->dtype].type,
-        .op = !reduces ? 0 : ops[b->n == 1 ? TUTTI_SUM : info->op], /* alone: what all operations are, and see nccl_can */
+        /* Alone all are the same; see nccl_can. */
+        .op = !reduces ? 0 : ops[b->n == 1 ? TUTTI_SUM : info->op],
         .scale = types[info->dtype].elements,
         .bytes = call->bind.count * element,
     };

@@ -57,9 +57,10 @@ static void boards_close(struct nccl_backend *b)
  * for errors, and lasts as long as NCCL takes; where that is longer than can be waited for, it frees what it has. */
 struct nccl_ending {
     pthread_t thread;
-    int (*end)(void *comm);
+    const struct nccl_library *library;
     struct tutti_gpu *gpu; /* until it is within */
     void *comm;            /* NULL: there was none */
+    bool alone;            /* nobody is left to wait for, and all is well: destroyed, which is quicker */
     _Atomic uint32_t state;
 };
 enum { ENDING_AWAITED, ENDING_BEGUN, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT };
@@ -72,7 +73,8 @@ static void *ending_run(void *arg)
     const bool entered = ending->comm && tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
     atomic_store(&ending->state, ENDING_WITHIN);
     if (entered) {
-        ending->end(ending->comm);
+        if (!ending->alone || ending->library->comm_destroy(ending->comm) != NCCL_OK)
+            ending->library->comm_abort(ending->comm);
         tutti_gpu_leave(&scope);
     }
     if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
@@ -83,9 +85,7 @@ static enum tutti_status ending_start(struct nccl_backend *b)
 {
     struct nccl_ending *ending = tutti_alloc(sizeof *ending);
     if (!ending) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for NCCL's communicator");
-    /* Alone nothing waits on the device. */
-    ending->end = b->n == 1 ? b->library->comm_destroy : b->library->comm_abort;
-    ending->gpu = b->gpu;
+    ending->library = b->library, ending->gpu = b->gpu;
     const enum tutti_status status = nccl_thread_start(&ending->thread, ending_run, ending);
     if (status < 0) {
         tutti_free(ending);
@@ -95,9 +95,10 @@ static enum tutti_status ending_start(struct nccl_backend *b)
     return TUTTI_OK;
 }
 
-static void ending_begin(struct nccl_ending *ending, void *comm)
+static void ending_begin(struct nccl_ending *ending, void *comm, bool alone)
 {
     ending->comm = comm;
+    ending->alone = alone;
     atomic_store(&ending->state, ENDING_BEGUN);
     tutti_futex_wake(&ending->state, 1);
 }
@@ -118,13 +119,13 @@ static bool has_begun(const struct nccl_ending *ending)
     return ending && atomic_load(&ending->state) != ENDING_AWAITED;
 }
 
-/* The communicator, or that there is none, has been ended. A thread that is over is joined: what NCCL and the driver hold
- * for threads goes before the process, which may exit next. */
+/* The communicator, or that there is none, has been ended. A thread that is over is joined: what NCCL and the driver
+ * hold for threads goes before the process, which may exit next. */
 static void ending_leave(struct nccl_ending *ending)
 {
     if (!ending) return;
     const pthread_t thread = ending->thread;
-    if (!has_begun(ending)) ending_begin(ending, NULL);
+    if (!has_begun(ending)) ending_begin(ending, NULL, false);
     while (atomic_load(&ending->state) < ENDING_WITHIN) tutti_sleep_ns(NAP_NS);
     if (ending->comm && atomic_exchange(&ending->state, ENDING_LEFT) != ENDING_OVER) {
         pthread_detach(thread);
@@ -144,7 +145,7 @@ static struct timespec real_time_after(uint64_t ns)
     return time;
 }
 
-void nccl_stop_begin(struct nccl_backend *b)
+static void end_begin(struct nccl_backend *b, bool alone)
 {
     atomic_store(&b->stopped, true);
     if (has_begun(atomic_load(&b->ending))) return;
@@ -152,7 +153,12 @@ void nccl_stop_begin(struct nccl_backend *b)
     const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
     void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
     if (locked) pthread_mutex_unlock(&b->lock);
-    if (comm) ending_begin(atomic_load(&b->ending), comm);
+    if (comm) ending_begin(atomic_load(&b->ending), comm, alone && locked);
+}
+
+void nccl_stop_begin(struct nccl_backend *b)
+{
+    end_begin(b, false);
 }
 
 void nccl_stop(struct tutti_device_backend *backend)
@@ -413,7 +419,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
     atomic_store(&b->boards[b->me]->log.closed, 1);
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
     while (over && nccl_made(b) && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
-    nccl_stop(backend);
+    end_begin(b, over && b->n == 1);
     const struct nccl_ending *ending = atomic_load(&b->ending);
     if (has_begun(ending)) ending_wait(ending, atomic_load(&b->captured) ? HELD_NS : EXIT_NS);
     discard(b);

@@ -35,6 +35,7 @@ static void test_kernels_want_little_local_memory(void **state)
     (void)state;
     const struct cuda_gpu *own = cuda_gpu_of(gpu);
     struct tutti_gpu_scope scope;
+    if (own->n_kernels == 0) skip(); /* drivers before 12.4 do not list them */
     OK(tutti_gpu_enter(gpu, &scope));
     for (size_t i = 0; i < own->n_kernels; i++) {
         int bytes = -1;
