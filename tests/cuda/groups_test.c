@@ -133,24 +133,42 @@ static void groups(struct rank *rank)
     close_rank(&g);
 }
 
+static void run_world(uint32_t n, struct plan plan, bool forked, const char *method)
+{
+    const struct tutti_option options[] = {{"gpu", gpu_ranks_by_nccl() ? "nccl" : "cuda"}, {"cuda", method}};
+    struct ranks_config config = {.n = n,
+                                  .forked = forked,
+                                  .options = options,
+                                  .n_options = 2,
+                                  .timeout_ns = UINT64_C(100000000000),
+                                  .deadline_s = 300,
+                                  .arg = &plan};
+    assert_int_equal(ranks_run(&config, groups), 0);
+}
+
 static void run_groups(struct plan plan, bool forked, const char *method)
 {
     static const uint32_t worlds[] = {1, 2, 3, 5, 8};
-    const struct tutti_option options[] = {{"gpu", gpu_ranks_by_nccl() ? "nccl" : "cuda"}, {"cuda", method}};
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         /* Processes take turns on a device, a millisecond each: what shares one is left to threads. */
         if (forked && worlds[w] > gpu_ranks_devices() && !gpu_ranks_stand_in()) continue;
-        if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
-        struct ranks_config config = {.n = worlds[w],
-                                      .forked = forked,
-                                      .options = options,
-                                      .n_options = 2,
-                                      .timeout_ns = UINT64_C(100000000000),
-                                      .deadline_s = 300,
-                                      .arg = &plan};
-        assert_int_equal(ranks_run(&config, groups), 0);
+        if (worlds[w] <= gpu_ranks_at_most(worlds[w])) run_world(worlds[w], plan, forked, method);
     }
+}
+
+/* Communicators of ranks that share devices, one after another, which all make their first calls at once: where a
+ * launch waited for other ranks' kernels, one in a hundred hung. */
+static void first_calls_of_many(void)
+{
+    if (gpu_ranks_by_nccl()) return;
+    const uint32_t n = gpu_ranks_stand_in() ? 2 : 100;
+    for (uint32_t i = 0; i < n; i++)
+        run_world(
+            8,
+            (struct plan){
+                .seed = test_seed() * 1000 + i, .groups = 1, .most_calls = 30, .most_bytes = 400, .depends = true},
+            false, i % 2 ? "batch" : "");
 }
 
 static uint32_t many(void)
@@ -219,6 +237,7 @@ static void all_of_threads(void **state)
     larger_calls_of(false);
     calls_that_depend_of(false);
     replays_of(false);
+    first_calls_of_many();
 }
 
 /* ---- how many exchanges ---- */
