@@ -162,7 +162,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;
-    const uint32_t n = gpu_ranks_stand_in() ? 2 : 100;
+    const uint32_t n = gpu_ranks_stand_in() ? 2 : 200;
     for (uint32_t i = 0; i < n; i++)
         run_world(
             8,
