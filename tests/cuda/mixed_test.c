@@ -132,8 +132,10 @@ static void works(struct rank *rank)
     for (int b = 0; b < 4; b++) {
         RANK_CHECK(rank, mixed_get(&m, &numbers[b], buffers[b], sizeof numbers[b]));
         RANK_CHECK(rank, numbers[b] == rank->n * (rank->n - 1) / 2 + b * rank->n);
-        mixed_free(&m, buffers[b]);
     }
+    /* Freeing waits for the device, and keeps others waiting who ask the driver for the end of a work there. */
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
+    for (int b = 0; b < 4; b++) mixed_free(&m, buffers[b]);
     mixed_close(&m);
     RANK_CHECK(rank, n_told == 1);
 }
