@@ -161,12 +161,16 @@ void nccl_stop_begin(struct nccl_backend *b)
     end_begin(b, false);
 }
 
+static void end_wait(struct nccl_backend *b, uint64_t most_ns)
+{
+    const struct nccl_ending *ending = atomic_load(&b->ending);
+    if (has_begun(ending)) ending_wait(ending, most_ns);
+}
+
 void nccl_stop(struct tutti_device_backend *backend)
 {
-    struct nccl_backend *b = nccl_of(backend);
-    nccl_stop_begin(b);
-    const struct nccl_ending *ending = atomic_load(&b->ending);
-    if (has_begun(ending)) ending_wait(ending, ENDING_NS);
+    nccl_stop_begin(nccl_of(backend));
+    end_wait(nccl_of(backend), ENDING_NS);
 }
 
 static bool nccl_failed(struct tutti_device_backend *backend)
@@ -420,8 +424,7 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
     while (over && nccl_made(b) && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     end_begin(b, over && b->n == 1);
-    const struct nccl_ending *ending = atomic_load(&b->ending);
-    if (has_begun(ending)) ending_wait(ending, atomic_load(&b->captured) ? HELD_NS : EXIT_NS);
+    end_wait(b, atomic_load(&b->captured) ? HELD_NS : EXIT_NS);
     discard(b);
 }
 

@@ -157,8 +157,8 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     }
 }
 
-/* Communicators of ranks that share devices, one after another, which all make their first calls at once: where a
- * launch waited for other ranks' kernels, one in a hundred hung. */
+/* Communicators of ranks that share devices, one after another, which all make their first calls at once: one in a
+ * hundred and more hung when kernels took much local memory, since a launch waited for other ranks' kernels. */
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;

@@ -134,9 +134,9 @@ template <typename Parts, uint32_t MOST, bool FEW = (MOST <= 8)> struct cuda_pee
     }
 };
 
-/* Of many they are found when they are asked for. They would lie in local memory, and a kernel that takes more of that
- * than a context has from the start waits for all others on the device, of which one may wait for this rank: no kernel
- * does (tests/cuda/gpu_test.c). */
+/* Of many they are found when they are asked for. They would lie in local memory, and for a kernel that takes more of
+ * that than a context has from the start the driver may wait for all others on the device, of which one may wait for
+ * this rank: no kernel does (tests/cuda/gpu_test.c). */
 template <typename Parts, uint32_t MOST> struct cuda_peers<Parts, MOST, false> {
     const Parts x;
     const struct cuda_start start;
@@ -147,6 +147,7 @@ template <typename Parts, uint32_t MOST> struct cuda_peers<Parts, MOST, false> {
     template <typename R> __device__ __forceinline__ void settle() {}
 };
 
+/* Of few ranks there are ways beyond the last one, too, of no bytes. */
 template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &call, uint32_t i)
 {
     return MOST <= 8 || i < call.n;
