@@ -59,23 +59,30 @@ static void offer_free(struct offer *offer)
     tutti_free(offer);
 }
 
-static enum tutti_status export_piece(struct tutti_gpu *gpu, uint64_t handle, int *out)
+static enum tutti_status piece_may(struct tutti_gpu *gpu, uint64_t handle)
 {
-    const struct cuda_driver *driver = cuda_calls(gpu);
     struct cuda_allocation what = {0};
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const char *call = "cuMemGetAllocationPropertiesFromHandle";
-    int result = driver->virtual_properties(&what, handle);
-    const bool may = (what.handle_types & CUDA_HANDLE_DESCRIPTOR) && what.location.type == CUDA_LOCATION_DEVICE;
-    if (result == CUDA_RESULT_OK && may) {
-        call = "cuMemExportToShareableHandle";
-        result = driver->virtual_export(out, handle, CUDA_HANDLE_DESCRIPTOR, 0);
-    }
-    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, call));
-    if (!may)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "its allocation is this process's alone: it was made without a type for descriptors");
+    const int result = cuda_calls(gpu)->virtual_properties(&what, handle);
+    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuMemGetAllocationPropertiesFromHandle"));
+    if ((what.handle_types & CUDA_HANDLE_DESCRIPTOR) && what.location.type == CUDA_LOCATION_DEVICE) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                      "its allocation is this process's alone: it was made without a type for descriptors");
+}
+
+enum tutti_status cuda_descriptors_may(struct tutti_gpu *gpu, const struct cuda_pieces *pieces)
+{
+    for (size_t i = 0; i < pieces->n; i++) TUTTI_TRY(piece_may(gpu, pieces->at[i].handle));
+    return TUTTI_OK;
+}
+
+static enum tutti_status export_piece(struct tutti_gpu *gpu, uint64_t handle, int *out)
+{
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->virtual_export(out, handle, CUDA_HANDLE_DESCRIPTOR, 0);
+    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuMemExportToShareableHandle"));
     fcntl(*out, F_SETFD, FD_CLOEXEC);
     return TUTTI_OK;
 }

@@ -55,10 +55,11 @@ static enum tutti_status export_virtual(struct tutti_gpu *gpu, const void *point
     struct cuda_pieces pieces;
     TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, start));
     out->kind = CUDA_OFFER_DESCRIPTORS;
-    const enum tutti_status status =
-        pieces.n > 0 ? cuda_descriptors_offer(gpu, &pieces, &out->by.descriptors)
+    enum tutti_status status =
+        pieces.n > 0 ? cuda_descriptors_may(gpu, &pieces)
                      : tutti_fail(TUTTI_ERR_UNSUPPORTED,
                                   "its allocation is this process's alone: it has no IPC handle and no descriptor");
+    if (status >= 0) status = cuda_descriptors_offer(gpu, &pieces, &out->by.descriptors);
     cuda_pieces_free(gpu, &pieces);
     return status;
 }
@@ -81,7 +82,8 @@ void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
 {
     struct cuda_offer offer;
     memcpy(&offer, handle, sizeof offer);
-    if (offer.kind == CUDA_OFFER_DESCRIPTORS) cuda_descriptors_withdraw(&offer.by.descriptors);
+    if (offer.kind == CUDA_OFFER_DESCRIPTORS || offer.kind == CUDA_OFFER_MULTICAST)
+        cuda_descriptors_withdraw(&offer.by.descriptors);
 }
 
 /* ---- the table of what is imported; under the lock ---- */

@@ -10,7 +10,11 @@
 
 #include "device/cuda/driver.h"
 
-enum cuda_offer_kind { CUDA_OFFER_IPC = 0x63706931, CUDA_OFFER_DESCRIPTORS = 0x73646632 };
+enum cuda_offer_kind {
+    CUDA_OFFER_IPC = 0x63706931,
+    CUDA_OFFER_DESCRIPTORS = 0x73646632,
+    CUDA_OFFER_MULTICAST = 0x636d6433 /* by descriptors, too */
+};
 struct cuda_descriptors {
     int32_t pid, table;
     uint64_t nonce;
@@ -25,7 +29,9 @@ struct cuda_offer {
 };
 _Static_assert(sizeof(struct cuda_offer) <= TUTTI_GPU_HANDLE_BYTES, "a handle holds an offer");
 
-/* Opens descriptors of all pieces. UNSUPPORTED: one was not allocated for that. */
+/* UNSUPPORTED: a piece was not allocated for that. */
+enum tutti_status cuda_descriptors_may(struct tutti_gpu *gpu, const struct cuda_pieces *pieces);
+/* Opens descriptors of all pieces. */
 enum tutti_status cuda_descriptors_offer(struct tutti_gpu *gpu, const struct cuda_pieces *pieces,
                                          struct cuda_descriptors *out);
 void cuda_descriptors_withdraw(const struct cuda_descriptors *offer);

@@ -2,151 +2,13 @@
 
 /* The stand-in for CUDA's driver does what the driver does: warps and blocks act together, streams are in order and
  * apart, kernels wait for one another, captures are replayed, memory goes from process to process, and what the driver
- * refuses is refused. The library is named by the first argument. */
+ * refuses is refused. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "driver_calls.h"
 
-#include <cmocka.h>
-
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-struct ipc_handle {
-    char bytes[64];
-};
-struct properties { /* CUmemAllocationProp */
-    int type, handle_types, location_type, location;
-    void *unused[2];
-};
-struct permission { /* CUmemAccessDesc */
-    int location_type, location, flags;
-};
-#define CALLS(X)                                                                                                       \
-    X(cuInit, (unsigned))                                                                                              \
-    X(cuDevicePrimaryCtxRetain, (void **, int))                                                                        \
-    X(cuCtxSetCurrent, (void *))                                                                                       \
-    X(cuModuleLoadData, (void **, const void *))                                                                       \
-    X(cuModuleGetFunction, (void **, void *, const char *))                                                            \
-    X(cuMemAlloc_v2, (void **, size_t))                                                                                \
-    X(cuMemFree_v2, (void *))                                                                                          \
-    X(cuMemAllocAsync, (void **, size_t, void *))                                                                      \
-    X(cuMemFreeAsync, (void *, void *))                                                                                \
-    X(cuMemcpyAsync, (void *, const void *, size_t, void *))                                                           \
-    X(cuMemsetD8Async, (void *, unsigned char, size_t, void *))                                                        \
-    X(cuPointerGetAttribute, (void *, int, uint64_t))                                                                  \
-    X(cuIpcGetMemHandle, (struct ipc_handle *, void *))                                                                \
-    X(cuIpcOpenMemHandle_v2, (void **, struct ipc_handle, unsigned))                                                   \
-    X(cuIpcCloseMemHandle, (void *))                                                                                   \
-    X(cuMemCreate, (uint64_t *, size_t, const struct properties *, unsigned long long))                                \
-    X(cuMemRelease, (uint64_t))                                                                                        \
-    X(cuMemRetainAllocationHandle, (uint64_t *, void *))                                                               \
-    X(cuMemGetAllocationPropertiesFromHandle, (struct properties *, uint64_t))                                         \
-    X(cuMemGetAllocationGranularity, (size_t *, const struct properties *, int))                                       \
-    X(cuMemExportToShareableHandle, (void *, uint64_t, int, unsigned long long))                                       \
-    X(cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                                       \
-    X(cuMemAddressReserve, (uint64_t *, size_t, size_t, uint64_t, unsigned long long))                                 \
-    X(cuMemAddressFree, (uint64_t, size_t))                                                                            \
-    X(cuMemMap, (uint64_t, size_t, size_t, uint64_t, unsigned long long))                                              \
-    X(cuMemUnmap, (uint64_t, size_t))                                                                                  \
-    X(cuMemSetAccess, (uint64_t, size_t, const struct permission *, size_t))                                           \
-    X(cuMemGetAccess, (unsigned long long *, const struct permission *, uint64_t))                                     \
-    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
-    X(cuStreamCreate, (void **, unsigned))                                                                             \
-    X(cuStreamDestroy_v2, (void *))                                                                                    \
-    X(cuStreamSynchronize, (void *))                                                                                   \
-    X(cuStreamQuery, (void *))                                                                                         \
-    X(cuStreamWaitEvent, (void *, void *, unsigned))                                                                   \
-    X(cuStreamWaitValue32_v2, (void *, uint64_t, uint32_t, unsigned))                                                  \
-    X(cuStreamWriteValue32_v2, (void *, uint64_t, uint32_t, unsigned))                                                 \
-    X(cuLaunchHostFunc, (void *, void (*)(void *), void *))                                                            \
-    X(cuEventCreate, (void **, unsigned))                                                                              \
-    X(cuEventRecord, (void *, void *))                                                                                 \
-    X(cuEventQuery, (void *))                                                                                          \
-    X(cuThreadExchangeStreamCaptureMode, (int *))                                                                      \
-    X(cuStreamBeginCapture_v2, (void *, int))                                                                          \
-    X(cuStreamEndCapture, (void *, void **))                                                                           \
-    X(cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, void *const **, size_t *))                       \
-    X(cuStreamUpdateCaptureDependencies, (void *, void **, size_t, unsigned))                                          \
-    X(cuGraphGetNodes, (void *, void **, size_t *))                                                                    \
-    X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                              \
-    X(cuGraphLaunch, (void *, void *))                                                                                 \
-    X(cuGraphExecDestroy, (void *))                                                                                    \
-    X(cuUserObjectCreate, (void **, void *, void (*)(void *), unsigned, unsigned))                                     \
-    X(cuGraphRetainUserObject, (void *, void *, unsigned, unsigned))                                                   \
-    X(cuGraphDestroy, (void *))                                                                                        \
-    X(cuLaunchKernel,                                                                                                  \
-      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))
-#define POINTER(name, parameters) static int(*name) parameters;
-CALLS(POINTER)
-
-enum {
-    SUCCESS = 0,
-    INVALID_VALUE = 1,
-    NOT_INITIALIZED = 3,
-    INVALID_CONTEXT = 201,
-    ALREADY_MAPPED = 208,
-    NOT_READY = 600
-};
-enum { NOT_PERMITTED = 800, UNSUPPORTED = 900, INVALIDATED = 901, UNJOINED = 904, ISOLATION = 905, IMPLICIT = 906 };
-
-static const char *library;
-static void *module;
-
-static void load(void)
-{
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) fail_msg("%s", dlerror());
-#define LOAD(name, parameters)                                                                                         \
-    *(void **)&name = dlsym(handle, #name);                                                                            \
-    assert_non_null(name);
-    CALLS(LOAD)
-}
-
-static void enter(int device)
-{
-    void *context;
-    assert_int_equal(cuInit(0), SUCCESS);
-    assert_int_equal(cuDevicePrimaryCtxRetain(&context, device), SUCCESS);
-    assert_int_equal(cuCtxSetCurrent(context), SUCCESS);
-    assert_int_equal(cuModuleLoadData(&module, "any"), SUCCESS);
-}
-
-struct words {
-    uint32_t *word;
-    uint32_t value, n;
-};
-static void launch(const char *name, unsigned blocks, unsigned threads, void *stream, struct words x)
-{
-    void *function, *parameters[] = {&x};
-    assert_int_equal(cuModuleGetFunction(&function, module, name), SUCCESS);
-    assert_int_equal(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL), SUCCESS);
-}
-
-static uint32_t *words(size_t n)
-{
-    void *made;
-    assert_int_equal(cuMemAlloc_v2(&made, n * 4), SUCCESS);
-    assert_int_equal(cuMemsetD8Async(made, 0, n * 4, NULL), SUCCESS);
-    assert_int_equal(cuStreamSynchronize(NULL), SUCCESS);
-    return made;
-}
-
-static void *stream(void)
-{
-    void *made;
-    assert_int_equal(cuStreamCreate(&made, 1), SUCCESS);
-    return made;
-}
 
 static void refused_before(void **state)
 {
@@ -501,29 +363,10 @@ static void be_here(const int pipes[2])
     assert_int_equal(write(pipes[1], "1", 1), 1);
 }
 
-/* In processes that have not used the driver before. */
 static void across_processes(void **state)
 {
     (void)state;
-    int to[2], back[2], status;
-    assert_int_equal(pipe(to), 0);
-    assert_int_equal(pipe(back), 0);
-    pid_t children[2];
-    for (int i = 0; i < 2; i++) {
-        children[i] = fork();
-        if (children[i] != 0) continue;
-        const int pipes[2] = {i ? to[0] : back[0], i ? back[1] : to[1]};
-        if (i) {
-            be_there(pipes);
-        } else {
-            be_here(pipes);
-        }
-        _exit(0);
-    }
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        assert_int_equal(status, 0);
-    }
+    in_two_processes((void (*const[])(const int[2])){be_here, be_there});
 }
 
 int main(int argc, char **argv)
@@ -534,11 +377,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(refused_in_captures), cmocka_unit_test(pointers),       cmocka_unit_test(mapped),
         cmocka_unit_test(descriptors),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s LIBRARY\n", argv[0]);
-        return 2;
-    }
-    library = argv[1];
-    load();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return take_arguments(argc, argv) ? cmocka_run_group_tests(tests, NULL, NULL) : 2;
 }

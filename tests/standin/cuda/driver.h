@@ -136,12 +136,14 @@ enum memory_kind {
     imported_memory,
     virtual_memory
 };
+struct multicast; /* multicast.cpp */
 /* An allocation of the virtual memory API: there as long as it is mapped, or somebody has a handle or a descriptor. */
 struct physical {
     int fd, device, handle_types; /* device: the machine's */
     size_t bytes;
     int counts_for; /* the device whose bytes it takes, as this process counts; -1: another process allocated it */
     unsigned n_handles = 0;
+    std::shared_ptr<multicast> cast = nullptr; /* then this is no memory, but such an object, and device is -1 */
     ~physical();
 };
 using physical_pointer = std::shared_ptr<physical>;
@@ -199,6 +201,16 @@ region *region_of(uintptr_t pointer); /* NULL: not the driver's */
 /* ---- virtual.cpp; under the lock ---- */
 /* The reserved addresses around it: what the driver tells of a pointer's range. */
 const reservation *reservation_of(uintptr_t pointer, uintptr_t *base);
+/* To the same physical memory the same handle: whoever retains it has another reason to release it. */
+uint64_t handle_to(const physical_pointer &what);
+
+/* ---- multicast.cpp; under the lock ---- */
+bool is_multicast(const char *file); /* what a descriptor's link says */
+int import_multicast(uint64_t *out, int fd);
+bool has_added(const multicast &of, int device); /* the machine's */
+void mappings_changed();                         /* of virtual memory: what was looked up no longer holds */
+/* Without the lock: until all devices have been added, if the handle is of a multicast object. */
+int await_devices(uint64_t handle);
 
 /* ---- stream.cpp; under the lock ---- */
 stream *stream_of(void *handle); /* NULL: there is no such stream */
@@ -221,6 +233,15 @@ void wait_for(const std::vector<mark_pointer> &marks); /* without the lock */
 /* ---- capture.cpp; under the lock ---- */
 /* Whether a capture somewhere forbids this thread such a call, which ends that capture. */
 int safe_call();
+/* In an initialized driver, with a context, outside of captures that forbid it; act() under the lock. */
+template <class F> int called(F act)
+{
+    const int status = usable_in_context();
+    if (status) return status;
+    guard held(all().lock);
+    const int forbidden = safe_call();
+    return forbidden ? forbidden : act();
+}
 void invalidate(capture *broken);
 void add_node(stream *to, work run);
 void run_graph(const graph &made);

@@ -61,13 +61,17 @@ static bool in_units(uintptr_t value)
     return value % unit == 0;
 }
 
-/* To the same physical memory the same handle: whoever retains it has another reason to release it. */
-static uint64_t handle_to(const physical_pointer &what)
+uint64_t handle_to(const physical_pointer &what)
 {
     const uint64_t handle = (uint64_t)(uintptr_t)what.get();
     what->n_handles++;
     all().handles[handle] = what;
     return handle;
+}
+
+static bool reaches(int device, const physical &memory)
+{
+    return memory.cast ? has_added(*memory.cast, device) : may_reach(device, memory.device);
 }
 
 /* All of the mappings in the range: none begins before or ends behind it, none is missing. */
@@ -97,14 +101,15 @@ static bool clear(void *base, size_t bytes)
     return mmap(base, bytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
 }
 
-/* In an initialized driver, with a context, outside of captures that forbid it; act() under the lock. */
-template <class F> int called(F act)
+/* Of a multicast object, which no load or store may touch, the addresses stay as they were reserved. */
+static bool map_at(void *at, size_t bytes, const physical &what)
 {
-    const int status = usable_in_context();
-    if (status) return status;
-    guard held(all().lock);
-    const int forbidden = safe_call();
-    return forbidden ? forbidden : act();
+    return what.cast || mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, what.fd, 0) != MAP_FAILED;
+}
+static bool protect(const region *one)
+{
+    const int may = one->allowed.empty() ? PROT_NONE : PROT_READ | PROT_WRITE;
+    return one->backing->cast || mprotect(one->base, one->bytes, may) == 0;
 }
 
 static int create(uint64_t *out, size_t bytes, const properties *what)
@@ -209,6 +214,7 @@ STANDIN_API int cuMemImportFromShareableHandle(uint64_t *out, void *descriptor, 
         const ssize_t n = readlink(path, name, sizeof name - 1);
         if (type != by_descriptor || n <= 0) return (int)invalid_value;
         name[n] = '\0';
+        if (is_multicast(name)) return import_multicast(out, fd);
         if (sscanf(name, "/memfd:standin-%d-%d", &device, &handle_types) != 2 || fstat(fd, &found))
             return (int)invalid_value;
         const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -250,6 +256,8 @@ STANDIN_API int cuMemAddressFree(uint64_t pointer, size_t bytes)
 
 STANDIN_API int cuMemMap(uint64_t pointer, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags)
 {
+    const int status = await_devices(handle);
+    if (status) return status;
     return called([=] {
         uintptr_t base = 0;
         const auto found = all().handles.find(handle);
@@ -260,10 +268,11 @@ STANDIN_API int cuMemMap(uint64_t pointer, size_t bytes, size_t offset, uint64_t
             is_mapped_in(pointer, bytes))
             return (int)invalid_value;
         void *at = (void *)(uintptr_t)pointer;
-        if (mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, what->fd, 0) == MAP_FAILED) return (int)out_of_memory;
+        if (!map_at(at, bytes, *what)) return (int)out_of_memory;
         const int device = what->counts_for >= 0 ? what->counts_for : current->device;
         all().regions[pointer] = {
             static_cast<char *>(at), bytes, bytes, virtual_memory, device, ++all().n_ids, -1, {}, 1, what, {}};
+        mappings_changed();
         return (int)success;
     });
 }
@@ -274,6 +283,7 @@ STANDIN_API int cuMemUnmap(uint64_t pointer, size_t bytes)
         const auto gone = mappings(pointer, bytes);
         if (gone.empty() || !clear((void *)(uintptr_t)pointer, bytes)) return (int)invalid_value;
         for (const region *one : gone) all().regions.erase((uintptr_t)one->base);
+        mappings_changed();
         return (int)success;
     });
 }
@@ -299,14 +309,14 @@ STANDIN_API int cuMemSetAccess(uint64_t pointer, size_t bytes, const permission 
                 return (int)invalid_value;
             if (device < 0 || (size_t)device >= all().devices.size()) return (int)invalid_device;
             for (region *one : found) {
-                if (!may_reach(all().devices[(size_t)device], one->backing->device)) return (int)invalid_device;
+                if (!reaches(all().devices[(size_t)device], *one->backing)) return (int)invalid_device;
                 if (flags && one->allowed.count(device)) return (int)already_mapped; /* as some drivers do */
                 if (flags)
                     one->allowed.insert(device);
                 else
                     one->allowed.erase(device);
-                const int may = one->allowed.empty() ? PROT_NONE : PROT_READ | PROT_WRITE;
-                if (mprotect(one->base, one->bytes, may)) return (int)out_of_memory;
+                mappings_changed();
+                if (!protect(one)) return (int)out_of_memory;
             }
         }
         return (int)success;
