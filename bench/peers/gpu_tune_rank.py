@@ -21,18 +21,22 @@ class Tuner(Rank):
     def __init__(self, plan: dict) -> None:
         super().__init__(plan)
         self.by_blocks = {blocks: self.with_blocks(blocks) for blocks in BLOCKS}
+        self.casting = self.with_options({"gpu_multicast": "1"}, "multicast")
+
+    def with_options(self, options: dict[str, str], name: str) -> Tutti:
+        where = self.plan["library"], self.device.index, self.rank, self.world
+        return Tutti(*where, {**self.plan["options"], **options}, name)
 
     def with_blocks(self, blocks: int) -> Tutti:
         with tempfile.NamedTemporaryFile("w", suffix=".tune") as file:
             file.write(f"blocks {blocks}\n")
             file.flush()
-            given = {**self.plan["options"], "gpu_tuning": file.name}
-            where = self.plan["library"], self.device.index, self.rank, self.world
-            return Tutti(*where, given, f"{blocks} blocks")
+            return self.with_options({"gpu_tuning": file.name}, f"{blocks} blocks")
 
     def calls(self, op: str, n: int, dtype: str, in_place: bool) -> Calls:
         own, large = self.tutti, n * TYPES[dtype].itemsize >= BLOCKS_FROM
         tried = [(method, own, method, "window") for method in METHODS]
+        tried.append(("multicast", self.casting, "multicast", "window"))
         tried += [(f"tiles@{b}", tutti, "tiles", "plain") for b, tutti in self.by_blocks.items() if large]
         found: Calls = {}
         for name, tutti, method, memory in tried:
@@ -58,7 +62,7 @@ class Tuner(Rank):
 
     def run(self) -> None:
         super().run()
-        for tutti in self.by_blocks.values():
+        for tutti in (self.casting, *self.by_blocks.values()):
             tutti.close()
 
 

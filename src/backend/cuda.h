@@ -9,9 +9,9 @@
  *
  * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_direct.c, cuda_engines.c: steps in windows. cuda_speed.c: what they
  * rest on. cuda_methods.c: the table, the choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of
- * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that
- * calls name. cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives
- * it. */
+ * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_multicast.c: memory that is stored to at once.
+ * cuda_program.c, cuda_schedule.c: schedules that calls name. cuda_log.c: what ranks called. cuda_watch.c: failures.
+ * cuda_close.c: closing, and memory that outlives it. */
 
 #include "backend/cuda_program.h"
 #include "backend/cuda_speed.h"
@@ -27,6 +27,8 @@
 /* The largest layout of at most `budget` bytes; `bounce` bytes of private memory come after layout.bytes. False: the
  * budget does not suffice. Pure, so that all members have one layout. */
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce);
+/* The layout of memory for multicast (struct cuda_multicast), likewise. */
+bool cuda_layout_cast(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out);
 /* How many blocks a launch of a rank may have: kernels of a collective wait for one another, so those of all ranks on a
  * GPU have to be there at once. */
 uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu);
@@ -36,6 +38,7 @@ enum cuda_protocol {
     CUDA_LINES,
     CUDA_SENTINEL,
     CUDA_SENTINEL2,
+    CUDA_MULTICAST,
     CUDA_BATCH_LINES,
     CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     CUDA_TILES,
@@ -72,6 +75,7 @@ struct cuda_place {
     const struct cuda_speed *speed;
     struct cuda_layout layout;
     bool has[CUDA_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
+    uint32_t cast_bytes; /* data that one block sends to all at once by multicast; 0: there is none */
     size_t bounce_bytes;
     char *bounce;
     char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
@@ -90,7 +94,7 @@ struct cuda_method {
                  struct cuda_step *out);
 };
 extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_sentinels, cuda_tiles,
-    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines;
+    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines, cuda_multicast;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of as many elements as the call counts. */
@@ -109,6 +113,11 @@ void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const 
 bool cuda_has(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol);
 /* Who sends to whom, and whether each has a block of its own. */
 void cuda_batch_form(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_batch *out);
+/* The call as one exchange whose parts fit into slots of so many bytes a block; and that as a step. */
+bool cuda_slot_fits(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                    uint32_t slot_bytes);
+bool cuda_slot_step(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                    uint32_t slot_bytes, struct cuda_step *out);
 /* Ends a step: blocks and threads that its parts ask for. */
 void cuda_step_tiles(const struct cuda_place *place, struct cuda_step *step);
 /* A step in which each rank folds, by tiles, its own shard of [at, +bytes), which goes to `to` on this rank. */
@@ -272,7 +281,11 @@ struct cuda_backend {
     unsigned char offer[TUTTI_GPU_HANDLE_BYTES]; /* of the scratch, until all have connected */
     struct cuda_control *control;
     char *bases[CUDA_MAX_RANKS];
-    void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
+    void *imports[CUDA_MAX_RANKS];      /* of other processes, to be given back */
+    struct tutti_gpu_multicast *object; /* NULL: none */
+    size_t object_bytes;
+    unsigned char object_offer[TUTTI_GPU_HANDLE_BYTES]; /* the first member's: its own, until all have it */
+    bool casts;                                         /* all members can, and mean to */
     struct cuda_place place;
     struct cuda_speed speed; /* the first member's */
     bool alone;              /* no GPU serves two members */
@@ -291,6 +304,7 @@ struct cuda_backend {
     struct cuda_two_shot two_shot;
     struct cuda_batch batch;
     struct cuda_fold fold;
+    struct cuda_multicast multicast; /* its x.call is filled once */
     struct cuda_meeting meeting;
     struct cuda_plan plan;
     void *event, *stream; /* event: after the last eager call, on stream */
@@ -361,6 +375,11 @@ enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct c
 /* Says in which window the call's output lies. */
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
 void cuda_windows_close(struct cuda_backend *b);
+
+/* cuda_multicast.c: of the option gpu_multicast. The memory is part of what the communicator may take. */
+void cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config); /* if it can: b->casts */
+bool cuda_multicast_extend(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
+void cuda_multicast_retract(struct tutti_device_backend *backend);
 
 /* cuda_close.c */
 void cuda_connected(struct tutti_device_backend *backend);

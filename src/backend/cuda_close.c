@@ -16,6 +16,7 @@ struct retired {
     struct retired *next;
     struct tutti_gpu *gpu;
     void *scratch; /* NULL: no peer has seen it, it is gone */
+    struct tutti_gpu_multicast *object;
     struct cuda_log *log;
     bool addresses;
     struct tutti_transport *transport; /* NULL: closed */
@@ -30,6 +31,7 @@ static struct {
 
 static void release(struct retired *r)
 {
+    tutti_gpu_multicast_free(r->object);
     if (r->scratch) tutti_gpu_free(r->gpu, r->scratch);
     tutti_shared_free(r->transport, r->addresses, r->log, sizeof(*r->log));
     tutti_gpu_close(r->gpu);
@@ -110,6 +112,7 @@ static void retire(struct cuda_backend *b)
     if (!r) return;
     *r = (struct retired){.gpu = b->gpu,
                           .scratch = b->scratch,
+                          .object = b->object,
                           .log = b->logs[b->me],
                           .addresses = b->addresses,
                           .transport = b->transport,
@@ -155,7 +158,9 @@ static void wait_replays(struct cuda_backend *b, uint64_t until_ns)
 
 void cuda_connected(struct tutti_device_backend *backend)
 {
-    tutti_gpu_unexport(((struct cuda_backend *)backend)->offer);
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    tutti_gpu_unexport(b->offer);
+    if (b->me == 0) tutti_gpu_unexport(b->object_offer);
 }
 
 static void free_streams(struct cuda_backend *b)
@@ -181,6 +186,7 @@ void cuda_discard(struct cuda_backend *b)
     cuda_connected(&b->base);
     if (b->gpu) {
         free_streams(b);
+        tutti_gpu_multicast_free(b->object);
         if (b->scratch) tutti_gpu_free(b->gpu, b->scratch);
         tutti_gpu_close(b->gpu);
     }
@@ -215,8 +221,9 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     leave_peers(b);
     free_streams(b);
     if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is */
+        tutti_gpu_multicast_free(b->object);
         tutti_gpu_free(b->gpu, b->scratch);
-        b->scratch = NULL;
+        b->object = NULL, b->scratch = NULL;
     }
     retire(b);
     free_backend(b);

@@ -179,7 +179,7 @@ static bool grid_for(const struct cuda_place *place, size_t bytes, uint32_t bloc
         uint32_t threads, units, most;
     } grids[] = {{64, 1, 64},   {128, 1, 64},  {256, 1, 64},  {512, 1, 128},  {512, 2, 128},
                  {512, 3, 128}, {512, 4, 128}, {512, 8, 128}, {512, 16, 128}, {512, 32, 128},
-                 {512, 6, 128}, {256, 1, 128}, {128, 1, 128}};
+                 {512, 6, 128}, {256, 1, 128}, {128, 1, 128}, {64, 1, 128}};
     size_t units = (bytes + 15) / 16;
     for (size_t g = 0; g < TUTTI_ARRAY_LEN(grids); g++) {
         size_t each = (size_t)grids[g].threads * grids[g].units, blocks = (units + each - 1) / each;
@@ -201,17 +201,16 @@ bool cuda_has(const struct cuda_place *place, const struct tutti_backend_call *c
 
 /* ---- one exchange ---- */
 
-/* In one slot of each block; slot_bytes: of a block. */
-static bool slot_fits(const struct cuda_place *place, const struct tutti_backend_call *call,
-                      enum cuda_protocol protocol, uint32_t slot_bytes)
+bool cuda_slot_fits(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                    uint32_t slot_bytes)
 {
     bool known;
     size_t bytes = cuda_block_bytes(place, call, &known);
     return place->n > 1 && known && cuda_has(place, call, protocol) && grid_for(place, bytes, slot_bytes, NULL);
 }
 
-static bool slot_step(const struct cuda_place *place, const struct tutti_backend_call *call,
-                      enum cuda_protocol protocol, uint32_t slot_bytes, struct cuda_step *out)
+bool cuda_slot_step(const struct cuda_place *place, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                    uint32_t slot_bytes, struct cuda_step *out)
 {
     bool known;
     form(place, call, protocol, out);
@@ -220,24 +219,24 @@ static bool slot_step(const struct cuda_place *place, const struct tutti_backend
 
 static bool lines_fit(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return slot_fits(place, call, CUDA_LINES, place->layout.line_bytes);
+    return cuda_slot_fits(place, call, CUDA_LINES, place->layout.line_bytes);
 }
 
 static bool lines_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    return i == 0 && slot_step(place, call, CUDA_LINES, place->layout.line_bytes, out);
+    return i == 0 && cuda_slot_step(place, call, CUDA_LINES, place->layout.line_bytes, out);
 }
 
 static bool sentinel_fits(const struct cuda_place *place, const struct tutti_backend_call *call)
 {
-    return slot_fits(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes);
+    return cuda_slot_fits(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes);
 }
 
 static bool sentinel_step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
                           struct cuda_step *out)
 {
-    return i == 0 && slot_step(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes, out);
+    return i == 0 && cuda_slot_step(place, call, CUDA_SENTINEL, place->layout.sentinel_bytes, out);
 }
 
 static bool tiles_fit(const struct cuda_place *place, const struct tutti_backend_call *call)

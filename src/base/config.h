@@ -38,6 +38,8 @@
       "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
     X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
       "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
+    X(gpu_multicast, flag, "0", 0, 1, 1,                                                                               \
+      "tries multicast between GPUs when a communicator is opened, and uses it where that works")                      \
     X(gpu_tuning, text, "auto", 0, 0, 0,                                                                               \
       "constants that were measured of GPUs: auto (the file of these, if there is one), off, or a file")               \
     X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \

@@ -7,8 +7,6 @@
 
 #define APART_ID UINT64_C(0x64657669636573) /* of the team that the cards travel on */
 #define GIVE_UP_NS TUTTI_NS_PER_S           /* for closing what was never used, or has failed */
-#define NAP_FIRST_NS UINT64_C(5000)
-#define NAP_LONGEST_NS (500 * UINT64_C(1000))
 
 #define TUTTI_DEVICE_OPS(name) &tutti_device_##name,
 const struct tutti_device_backend_ops *tutti_device_backends[] = {TUTTI_DEVICE_BACKENDS(TUTTI_DEVICE_OPS)};
@@ -139,6 +137,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
         .blocks = (uint32_t)options->number[TUTTI_OPT_gpu_blocks],
         .share = tutti_device_share(options),
+        .multicast = options->number[TUTTI_OPT_gpu_multicast] != 0,
         .tuning = options->text[TUTTI_OPT_gpu_tuning],
         .library = options->text[TUTTI_OPT_nccl_library],
         .method = b == 0 ? options->text[TUTTI_OPT_cuda] : "",
@@ -193,6 +192,20 @@ static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size
     return false;
 }
 
+/* What goes beyond, step by step on all members, as long as it goes well on all. */
+static enum tutti_status extend(struct opening *opening, struct tutti_device_backend *backend, int64_t *all)
+{
+    enum tutti_status outcome;
+    for (uint32_t step = 0; backend->ops->extend && backend->ops->extend(backend, step, &outcome); step++) {
+        const int64_t mine = outcome;
+        TUTTI_TRY(gather(opening, &mine, sizeof(mine), all));
+        if (first_failed(opening->comm, all, sizeof(*all)) < 0) continue;
+        backend->ops->retract(backend);
+        break;
+    }
+    return TUTTI_OK;
+}
+
 /* Connects what all have opened, and keeps what all have connected. */
 static enum tutti_status connect_all(struct opening *opening)
 {
@@ -213,6 +226,10 @@ static enum tutti_status connect_all(struct opening *opening)
         if (!keep(opening, b, &all[b], sizeof(outcomes))) continue;
         struct tutti_device_backend *backend = opening->backends[b];
         opening->device->backends[opening->device->n++] = backend;
+    }
+    for (uint32_t i = 0; i < opening->device->n && status >= 0; i++) {
+        struct tutti_device_backend *backend = opening->device->backends[i];
+        status = extend(opening, backend, all);
         if (backend->ops->connected) backend->ops->connected(backend);
     }
     tutti_free(all);
@@ -272,14 +289,6 @@ static uint32_t count_devices(const struct opening *opening)
     uint32_t n = 0;
     for (int32_t r = 0; r < opening->comm->size; r++) n += opening->all[r].has != 0;
     return n;
-}
-
-static void device_free(struct tutti_comm_device *device)
-{
-    tutti_device_free_events(device);
-    if (device->gpu) tutti_gpu_close(device->gpu);
-    pthread_mutex_destroy(&device->lock);
-    tutti_free(device);
 }
 
 /* Who aborts or asks for the state looks at it meanwhile. */
@@ -348,7 +357,7 @@ static void undo(struct opening *opening)
         drop(comm);
     } else {
         for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) close_backend(opening, b);
-        device_free(opening->device);
+        tutti_device_free(opening->device);
     }
     if (why.status < 0) tutti_fail_record(&why);
 }
@@ -366,79 +375,6 @@ enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *na
     if (status < 0 || !comm->device) undo(&opening);
     tutti_free(opening.all);
     return status;
-}
-
-/* ---- the end ---- */
-
-void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
-{
-    struct tutti_comm_device *device = comm->device;
-    if (!device) return;
-    if (tutti_comm_wait_device(comm, deadline_ns))
-        tutti_comm_hear_device(comm); /* works that are held say how it ended */
-    else
-        tutti_comm_stop_device(comm, false);
-    pthread_mutex_lock(&device->lock); /* works that are not over are looked at, and stopped, by other threads */
-    struct tutti_through *through = device->through;
-    uint32_t n = device->n;
-    device->through = NULL, device->n = 0;
-    pthread_mutex_unlock(&device->lock);
-    tutti_through_close(through);
-    while (n > 0) {
-        struct tutti_device_backend *backend = device->backends[--n];
-        backend->ops->close(backend, deadline_ns);
-    }
-}
-
-void tutti_comm_free_device(struct tutti_comm *comm)
-{
-    if (comm->device) device_free(comm->device);
-    comm->device = NULL;
-}
-
-void tutti_comm_stop_device(struct tutti_comm *comm, bool owned)
-{
-    struct tutti_comm_device *device = comm->device;
-    for (uint32_t b = 0; device && b < device->n; b++) device->backends[b]->ops->stop(device->backends[b]);
-    if (device && device->through) tutti_through_stop(device->through, owned);
-}
-
-/* Whether nothing is under way any more. What the device failed with is over, too. */
-static bool is_idle(const struct tutti_comm_device *device)
-{
-    for (uint32_t b = 0; b < device->n; b++) {
-        void *event = device->backends[b]->ops->last_event(device->backends[b]);
-        if (event && tutti_gpu_event_query(device->gpu, event) == TUTTI_PENDING) return false;
-    }
-    return !device->through || tutti_through_idle(device->through);
-}
-
-bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns)
-{
-    for (uint64_t nap = NAP_FIRST_NS; comm->device && !is_idle(comm->device);) {
-        uint64_t now = tutti_now_ns();
-        if (now >= until_ns || tutti_team_failed(comm->team)) return is_idle(comm->device);
-        tutti_sleep_ns(nap < until_ns - now ? nap : until_ns - now);
-        if (nap < NAP_LONGEST_NS) nap *= 2;
-    }
-    return true;
-}
-
-bool tutti_device_has_failed(const struct tutti_comm_device *device)
-{
-    for (uint32_t b = 0; b < device->n; b++) {
-        const struct tutti_device_backend_ops *ops = device->backends[b]->ops;
-        if (ops->failed && ops->failed(device->backends[b])) return true;
-    }
-    return false;
-}
-
-void tutti_comm_hear_device(struct tutti_comm *comm)
-{
-    uint64_t deadline = tutti_deadline_ns(GIVE_UP_NS); /* back ends look every few milliseconds */
-    while (comm->device && tutti_device_has_failed(comm->device) && !tutti_team_failed(comm->team) &&
-           tutti_now_ns() < deadline)
-        tutti_sleep_ns(NAP_LONGEST_NS);
 }
 
 /* ---- public ---- */

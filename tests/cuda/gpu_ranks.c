@@ -24,6 +24,15 @@ uint32_t gpu_ranks_devices(void)
     return (uint32_t)known;
 }
 
+bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu))
+{
+    struct tutti_gpu *gpu;
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(tutti_gpu_open(0, &gpu) < 0 || !question(gpu));
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 /* Looked for in a child: this process opens no library of CUDA's. */
 static bool has_nccl(void)
 {

@@ -19,6 +19,8 @@ void gpu_ranks_need_device(void);
 bool gpu_ranks_by_nccl(void);
 /* Where that has no two: the same end. */
 void gpu_ranks_need_two(void);
+/* What a child says of its device 0; it is closed then. */
+bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu));
 /* As many ranks as are wanted, or as can be. */
 uint32_t gpu_ranks_at_most(uint32_t n);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */

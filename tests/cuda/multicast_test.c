@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Multicast: where the option asks for it and the machine has it, the contract holds by that method, in graphs and
+ * where counts wrap, and a rank that does not come is told. Where it is not offered, not asked for or does not work,
+ * nobody uses it, and calls are as ever. */
+
+#include "test.h"
+
+#include "../contract/contract.h"
+#include "gpu_ranks.h"
+
+#include "backend/cuda.h"
+#include "comm/device.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 4, LATE = 1, ROUNDS = 9, WORDS = 3001, FEW = 5 };
+
+struct scene {
+    bool asked, there; /* it is expected on all ranks */
+    const struct contract_case *cases;
+    size_t n;
+    _Atomic size_t *by_it; /* calls after which it is among those that were chosen; of threads alone */
+};
+
+static struct cuda_backend *backend_of(const struct rank *rank)
+{
+    return (struct cuda_backend *)rank->comm->device->backends[0];
+}
+
+/* By a child, as all that asks the driver. */
+static bool offered(void)
+{
+    static int known = -1;
+    if (known < 0) known = gpu_ranks_ask(tutti_gpu_has_multicast);
+    return known;
+}
+
+static unsigned run_world(uint32_t n, bool forked, struct scene *scene, rank_function function)
+{
+    const struct tutti_option options[] = {
+        {"gpu", "cuda"}, {"cuda", "multicast"}, {"gpu_multicast", scene->asked ? "1" : "0"}};
+    const struct ranks_config config = {.n = n,
+                                        .forked = forked,
+                                        .options = options,
+                                        .n_options = 3,
+                                        .timeout_ns = 100 * TUTTI_NS_PER_S,
+                                        .deadline_s = gpu_ranks_deadline_s(),
+                                        .arg = scene};
+    const unsigned failed = ranks_run(&config, function);
+    if (failed) print_message("%u %s\n", n, forked ? "processes" : "threads");
+    return failed;
+}
+
+static bool begin(struct rank *rank, struct gpu_rank *g)
+{
+    const struct scene *scene = rank->arg;
+    if (!gpu_rank_open(rank, g)) return false;
+    const bool there = rank->comm->device && backend_of(rank)->place.cast_bytes > 0;
+    if (there == scene->there) return true;
+    rank_fail(rank, __FILE__, __LINE__, "there is %s multicast", there ? "a" : "no");
+    return false;
+}
+
+/* Ranks meet before memory of a device is given back. */
+static void end(struct gpu_rank *g)
+{
+    struct rank *rank = g->rank;
+    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(g);
+}
+
+/* ---- the contract ---- */
+
+static void count_method(const struct scene *scene, const struct rank *rank)
+{
+    const struct cuda_backend *b = backend_of(rank);
+    for (uint32_t i = 0; i < CUDA_CHOICES; i++) *scene->by_it += b->choices[i].method == &cuda_multicast;
+}
+
+static void keep_contract(struct rank *rank)
+{
+    const struct scene *scene = rank->arg;
+    const size_t most = gpu_ranks_stand_in() ? 4099 : SIZE_MAX;
+    struct contract_memory memory;
+    struct gpu_rank g;
+    if (!begin(rank, &g)) return;
+    contract_memory_init(&memory, g.gpu, g.stream);
+    for (size_t i = 0; i < scene->n && !rank->failure[0]; i++) {
+        struct contract_case c = scene->cases[i];
+        if (c.at[RANKS] % (MOST_RANKS - 1) + 2 != (uint32_t)rank->n || contract_sizes[c.at[SIZE]] > most) continue;
+        c.memory = &memory;
+        c.thrifty = true;
+        contract_run(rank, &c, NULL);
+        if (scene->by_it && !rank->failure[0]) count_method(scene, rank);
+    }
+    if (rank->failure[0]) return;
+    contract_memory_fini(&memory, rank->comm);
+    end(&g);
+}
+
+static void run_contract(bool forked, struct scene *scene)
+{
+    for (uint32_t n = 2; n <= MOST_RANKS && n <= gpu_ranks_devices(); n++)
+        assert_int_equal(run_world(n, forked, scene, keep_contract), 0);
+}
+
+static void contract(bool forked)
+{
+    _Atomic size_t by_it = 0;
+    struct scene scene = {.asked = true, .there = offered(), .by_it = forked || !offered() ? NULL : &by_it};
+    scene.cases = contract_pairs(test_seed() + 77 + forked, &scene.n);
+    assert_non_null(scene.cases);
+    run_contract(forked, &scene);
+    if (scene.by_it) assert_true(by_it > 100);
+    free((void *)(uintptr_t)scene.cases);
+}
+
+static void contract_of_processes(void **state)
+{
+    (void)state;
+    contract(true);
+}
+
+static void contract_of_threads(void **state)
+{
+    (void)state;
+    contract(false);
+}
+
+/* ---- in rows: in graphs, beside other methods, and where counts wrap ---- */
+
+struct row {
+    struct gpu_rank g;
+    uint32_t *in, *out, *host; /* host: pinned; what goes in, then what comes out */
+};
+
+static uint32_t value(uint32_t rank, uint32_t round, size_t i)
+{
+    return (uint32_t)tutti_mix64((uint64_t)rank << 48 ^ (uint64_t)round << 32 ^ i);
+}
+
+/* In; a sum, a broadcast of it by a rank that differs from round to round, by another method a sum of that, all of
+ * them gathered; out. */
+static enum tutti_status enqueue(struct row *r, size_t n)
+{
+    const size_t n_out = n * (size_t)r->g.rank->n;
+    struct tutti_call_options by_it = TUTTI_CALL_OPTIONS_INIT, by_lines = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_comm *comm = r->g.rank->comm;
+    by_it.stream = by_lines.stream = r->g.stream;
+    by_it.algorithm = "cuda:multicast", by_lines.algorithm = "cuda:lines";
+    enum tutti_status status = tutti_gpu_copy(r->g.gpu, r->in, r->host, n * 4, r->g.stream);
+    if (status >= 0) status = tutti_all_reduce(r->in, r->in, n, TUTTI_UINT32, TUTTI_SUM, comm, &by_it, NULL);
+    if (status >= 0) status = tutti_broadcast(r->in, n, TUTTI_UINT32, r->g.rank->n - 1, comm, &by_it, NULL);
+    if (status >= 0) status = tutti_all_reduce(r->in, r->in, n, TUTTI_UINT32, TUTTI_SUM, comm, &by_lines, NULL);
+    if (status >= 0) status = tutti_all_gather(r->in, r->out, n, TUTTI_UINT32, comm, &by_it, NULL);
+    return status < 0 ? status : tutti_gpu_copy(r->g.gpu, r->host + WORDS, r->out, n_out * 4, r->g.stream);
+}
+
+static void fill(struct row *r, uint32_t round)
+{
+    for (size_t i = 0; i < WORDS; i++) r->host[i] = value((uint32_t)r->g.rank->index, round, i);
+}
+
+static void compare(const struct row *r, uint32_t round, size_t n)
+{
+    struct rank *rank = r->g.rank;
+    for (size_t i = 0; i < n * (size_t)rank->n; i++) {
+        uint32_t want = 0;
+        for (uint32_t q = 0; q < (uint32_t)rank->n; q++) want += value(q, round, i % n);
+        want *= (uint32_t)rank->n;
+        if (r->host[WORDS + i] == want) continue;
+        rank_fail(rank, __FILE__, __LINE__, "round %u: word %zu is %08x instead of %08x", round, i, r->host[WORDS + i],
+                  want);
+        return;
+    }
+}
+
+/* As if each block had made so many calls, and with lines of an earlier age whose flags are those after the wrap. */
+static void set_counts(struct row *r, uint32_t count)
+{
+    const struct cuda_call *call = &backend_of(r->g.rank)->multicast.x.call;
+    const struct cuda_layout *layout = &call->layout;
+    const size_t slot_words = (size_t)call->n * layout->n_blocks * layout->line_bytes / 2, n_words = layout->begun / 4;
+    uint32_t *words = rank_alloc(r->g.rank, layout->bytes);
+    char *own = call->base[call->me];
+    memset(words, 0, layout->bytes);
+    for (size_t i = 0; i < n_words; i++) words[i] = i % 2 ? 1 + (i >= slot_words) : rank_random(r->g.rank) & UINT32_MAX;
+    for (uint32_t i = 0; i < call->n * layout->n_blocks; i++) words[layout->begun / 4 + i] = count;
+    for (uint32_t i = 0; i < layout->n_blocks; i++) words[layout->called / 4 + 2 * i] = count;
+    RANK_CHECK_OK(r->g.rank, tutti_gpu_copy_now(r->g.gpu, own, words, layout->bytes));
+}
+
+/* The first one has few words, so that what is planted is there when counts have wrapped. */
+static void rounds(struct row *r, uint32_t first, void *graph)
+{
+    struct rank *rank = r->g.rank;
+    for (uint32_t round = first; round < first + ROUNDS && !rank->failure[0]; round++) {
+        const bool eager = round % 3 == 0;
+        fill(r, round);
+        if (eager)
+            RANK_CHECK_OK(rank, enqueue(r, round == first ? FEW : WORDS));
+        else
+            RANK_CHECK_OK(rank, tutti_gpu_graph_launch(r->g.gpu, graph, r->g.stream));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(r->g.gpu, r->g.stream));
+        RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+        compare(r, round, round == first ? FEW : WORDS);
+    }
+}
+
+static void in_rows(struct rank *rank)
+{
+    struct row r;
+    const size_t n_out = (size_t)rank->n * WORDS;
+    void *graph = NULL;
+    if (!begin(rank, &r.g)) return;
+    r.in = gpu_rank_words(&r.g, WORDS);
+    r.out = gpu_rank_words(&r.g, n_out);
+    r.host = gpu_rank_host_words(&r.g, WORDS + n_out);
+    RANK_CHECK(rank, r.in && r.out && r.host);
+    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(r.g.gpu, r.g.stream));
+    RANK_CHECK_OK(rank, enqueue(&r, WORDS));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_end(r.g.gpu, r.g.stream, &graph));
+    for (uint32_t age = 0; age < 3 && !rank->failure[0]; age++) {
+        if (age > 0) set_counts(&r, age * 0x80000000u - 3);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        rounds(&r, age * ROUNDS, graph);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    }
+    if (rank->failure[0]) return;
+    tutti_gpu_graph_destroy(r.g.gpu, graph);
+    tutti_gpu_free(r.g.gpu, r.in);
+    tutti_gpu_free(r.g.gpu, r.out);
+    tutti_gpu_free_host(r.g.gpu, r.host);
+    end(&r.g);
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    struct scene scene = {.asked = true, .there = true};
+    for (uint32_t n = 2; n <= MOST_RANKS && n <= gpu_ranks_devices() && offered(); n++)
+        assert_int_equal(run_world(n, true, &scene, in_rows), 0);
+}
+
+/* ---- by itself, and a rank that is late ---- */
+
+static void is_chosen(struct rank *rank)
+{
+    struct cuda_backend *b = backend_of(rank);
+    struct tutti_backend_call call = {.info = {.kind = TUTTI_BROADCAST, .dtype = TUTTI_FLOAT32}, .bind.count = 4096};
+    RANK_CHECK(rank, cuda_choose(&b->place, &call, "", NULL) == &cuda_multicast);
+    call.info.kind = TUTTI_SCATTER;
+    RANK_CHECK(rank, cuda_choose(&b->place, &call, "multicast", NULL) != &cuda_multicast);
+}
+
+static void one_is_late(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_error error = {0};
+    struct gpu_rank g;
+    if (!begin(rank, &g)) return;
+    is_chosen(rank);
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    RANK_CHECK(rank, words && !rank->failure[0]);
+    options.stream = g.stream;
+    options.algorithm = "cuda:multicast";
+    options.timeout_ns = TUTTI_NS_PER_S;
+    if (rank->index != LATE) {
+        RANK_CHECK_OK(rank, tutti_all_reduce(words, words, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    }
+    while (tutti_comm_state(rank->comm, &error) == TUTTI_OK) tutti_sleep_ns(1000000);
+    RANK_CHECK(rank,
+               error.status == TUTTI_ERR_TIMEOUT && strstr(error.text, "all_reduce") && strstr(error.text, "rank 1"));
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    tutti_gpu_free(g.gpu, words);
+    gpu_rank_close(&g);
+}
+
+static void late(void **state)
+{
+    (void)state;
+    struct scene scene = {.asked = true, .there = true};
+    if (offered() && gpu_ranks_devices() > 2) assert_int_equal(run_world(3, true, &scene, one_is_late), 0);
+}
+
+/* ---- none ---- */
+
+static void some_calls(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    if (!begin(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS), *host = rank_alloc(rank, WORDS * 4), sum = 0;
+    RANK_CHECK(rank, words);
+    for (size_t i = 0; i < WORDS; i++) host[i] = value((uint32_t)rank->index, 0, i);
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, host, WORDS * 4));
+    options.stream = g.stream;
+    RANK_CHECK_OK(rank, tutti_all_reduce(words, words, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, host, words, WORDS * 4));
+    for (uint32_t q = 0; q < (uint32_t)rank->n; q++) sum += value(q, 0, WORDS - 1);
+    RANK_CHECK(rank, host[WORDS - 1] == sum);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_gpu_free(g.gpu, words);
+    end(&g);
+}
+
+static void not_asked_for(void **state)
+{
+    (void)state;
+    struct scene scene = {.asked = false, .there = false};
+    assert_int_equal(run_world(2, true, &scene, some_calls), 0);
+}
+
+static void shared_devices(void **state)
+{
+    (void)state;
+    struct scene scene = {.asked = true, .there = false};
+    assert_int_equal(run_world(gpu_ranks_devices() + 1, true, &scene, some_calls), 0);
+}
+
+/* The machine offers none, or loses what one device is sent: the trial finds that out. */
+static void that_does_not_work(void **state)
+{
+    (void)state;
+    static const char *const machines[] = {"0", "2"};
+    struct scene scene = {.asked = true, .there = false};
+    for (size_t i = 0; i < 2 && gpu_ranks_stand_in(); i++) {
+        setenv("TUTTI_STANDIN_MULTICAST", machines[i], 1);
+        assert_int_equal(run_world(3, true, &scene, some_calls), 0);
+    }
+    unsetenv("TUTTI_STANDIN_MULTICAST");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_of_processes), cmocka_unit_test(rows),           cmocka_unit_test(late),
+        cmocka_unit_test(not_asked_for),         cmocka_unit_test(shared_devices), cmocka_unit_test(that_does_not_work),
+        cmocka_unit_test(contract_of_threads), /* a driver does not survive a fork */
+    };
+    if (gpu_ranks_stand_in()) setenv("TUTTI_STANDIN_DEVICES", "4", 1);
+    gpu_ranks_need_device();
+    if (!offered()) print_message("multicast is unavailable: the devices do not offer it\n");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
