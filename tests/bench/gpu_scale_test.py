@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""bench/gpu_scale.sh: how parts share the time and end, what is told of made-up lines that are small enough to count by
-hand, and that constants are found again in times that were computed from them. Needs no GPU."""
+"""bench/gpu_scale.sh: how parts share the time and end, what each makes of what its programs leave, and what is kept.
+Needs no GPU."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import tarfile
 import tempfile
 import time
 import unittest
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from unittest import mock
 
@@ -22,27 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 import gpu_peers  # noqa: E402
-from peers import gpu_fit, gpu_goals, gpu_plots, gpu_tune, results, scale, scale_parts, scale_report  # noqa: E402
-
-KIB, MIB = 1 << 10, 1 << 20
-HEAD = {"machine": "NVIDIA H200", "ranks": 2, "unavailable": {}}
-MACHINE = {"gpu": "NVIDIA H200", "n_gpus": 2, "gpus_there": 2, "cpu": "Test CPU", "n_cpus": 64, "kernel": "Linux 6.1"}
-
-
-def cell(op: str, size: int, us: dict, dtype: str = "bfloat16", in_place: bool = False, wrong: int = 0) -> dict:
-    return {"op": op, "bytes": size, "dtype": dtype, "in_place": in_place, "us": us, "wrong": wrong}
-
-
-def some_lines() -> list[dict]:
-    return [
-        HEAD,
-        {"eager_us": {"tutti through torch": 11.0, "nccl": 40.0}},
-        cell("all_reduce", KIB, {"tutti": 2.0, "tutti window": 2.0, "nccl": 6.0, "nccl window": 4.0, "torch one": 5.0}),
-        cell("all_reduce", 4 * MIB, {"tutti": 40.0, "tutti window": 18.0, "nccl": 30.0, "nccl window": 27.0}),
-        cell("all_gather", KIB, {"tutti": 2.4, "tutti window": 2.4, "nccl": 4.8, "nccl window": 9.0}),
-        cell("broadcast", 1 << 30, {"tutti": 3000.0, "tutti window": 2830.0, "nccl": 3300.0}, in_place=True),
-        {"stopped_after_s": 100.0},
-    ]
+from gpu_lines import HEAD, KIB, MACHINE, cell, some_lines  # noqa: E402
+from peers import scale, scale_parts, scale_report  # noqa: E402
 
 
 class Shares(unittest.TestCase):
@@ -353,119 +332,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-class Report(unittest.TestCase):
-    def verdict(self, start: str, lines: list[dict], c_us: float | None = None):
-        found = [v for v in gpu_goals.verdicts(lines, c_us) if v.what.startswith(start)]
-        self.assertEqual(len(found), 1, (start, found))
-        return found[0]
-
-    def test_tables_are_whole(self) -> None:
-        self.assertEqual(len(gpu_goals.SIZES), 10)
-        for table in gpu_goals.TABLES.values():
-            self.assertEqual(len(table), 5)
-            for times in table.values():
-                self.assertEqual(len(times), len(gpu_goals.SIZES))
-                self.assertEqual(list(times), sorted(times))
-        self.assertEqual(gpu_goals.TABLES[4]["all_reduce"][-1], 4280)
-        self.assertEqual(gpu_goals.TABLES[2]["all_to_all"][gpu_goals.SIZES.index(MIB)], 4.6)
-
-    def test_goals_are_of_h200_and_of_so_many(self) -> None:
-        def table(machine: str, n: int) -> int | None:
-            return gpu_goals.table_of([{**HEAD, "machine": machine, "ranks": n}])
-
-        self.assertEqual([table("NVIDIA H200", n) for n in (2, 3, 4, 8)], [2, None, 4, None])
-        self.assertEqual([table(name, 2) for name in ("NVIDIA H100", "NVIDIA B200", "NVIDIA GH200 480GB")], [None] * 3)
-        self.assertIsNone(gpu_goals.table_of([]))
-        for head in ({**HEAD, "machine": "NVIDIA B200"}, {**HEAD, "ranks": 8}):
-            lines = [head, *some_lines()[1:]]
-            self.assertEqual(gpu_goals.missed(lines), [])
-            told = [verdict.what for verdict in gpu_goals.verdicts(lines)]
-            self.assertFalse([what for what in told if "times" in what or "mean" in what], told)
-            text = "\n".join(scale_report.peers_lines({"lines": lines}))
-            self.assertIn("goals of H200 alone", text)
-            self.assertNotIn("miss their time", text)
-
-    def test_times(self) -> None:
-        lines = some_lines()
-        out = self.verdict("times of the table for 2 GPUs, bfloat16, out", lines)
-        self.assertEqual((out.reached, out.met), ("2 of 3 cells", False))  # 4 MiB: 18 > 16; 2.4 is met
-        self.assertIs(self.verdict("times of the table for 2 GPUs, bfloat16, in", lines).met, True)
-        missed = gpu_goals.missed(lines)
-        self.assertEqual([(m.cell["bytes"], m.us, m.goal) for m in missed], [(4 * MIB, 18.0, 16)])
-        four = [{**HEAD, "ranks": 4}, *lines[1:]]
-        self.assertEqual(gpu_goals.missed(four), [])  # 24 us there, and 2840
-
-    def test_slower_and_means(self) -> None:
-        lines = some_lines()
-        slower = gpu_goals.slower(lines)
-        self.assertEqual([(c["bytes"], memory, peer) for c, memory, _, peer in slower],
-                         [(4 * MIB, "ordinary memory, NCCL", "nccl")])  # fmt: skip
-        self.assertAlmostEqual(slower[0][2], 0.75)
-        window = self.verdict("not slower: registered", lines)
-        self.assertEqual((window.reached, window.met), ("4 of 4 cells", True))
-        small = self.verdict("geometric mean up to 256 KiB: registered", lines)
-        self.assertEqual((small.reached, small.met), ("2.00 (2 cells)", False))  # 4 / 2 and 4.8 / 2.4
-        middle = self.verdict("geometric mean 1 to 16 MiB: registered", lines)
-        self.assertEqual((middle.reached, middle.met), ("1.50 (1 cells)", True))
-        plain = self.verdict("geometric mean up to 256 KiB: ordinary", lines)
-        self.assertEqual((plain.reached, plain.met), ("2.45 (2 cells)", True))  # sqrt(3 * 2)
-
-    def test_eager(self) -> None:
-        self.assertIs(self.verdict("call by call from C", some_lines(), 4.6).met, True)
-        self.assertIsNone(self.verdict("call by call from C", some_lines()).met)
-        self.assertIs(self.verdict("call by call from PyTorch", some_lines()).met, False)
-
-    def test_nothing_is_told_of_one_gpu(self) -> None:
-        self.assertEqual(gpu_goals.verdicts([{**HEAD, "ranks": 1}, *some_lines()[1:]]), [])
-        self.assertEqual(gpu_goals.verdicts([]), [])
-
-    def test_goals_of_many_cpus(self) -> None:
-        head = {"machine": {"n_cpus": 64, "vendor": "AuthenticAMD"}, "peers": {"tutti": ""}}
-        head["operations"] = ["all_reduce"]
-        rows = [
-            {"world": "64", "operation": "all_reduce", "size": size, "peer": "tutti", "memory": memory, "us": us}
-            for size, memory, us in ((8, "pages", 1.4), (64 * KIB, "huge", 60.0), (64 * KIB, "mapped", 39.0))
-        ]
-        found = results.Results(head, [{**row, "min_us": row["us"], "probe_ns": [60.0, 60.0]} for row in rows])
-        results.sort_out(found)
-        told = {v.what: v.met for v in gpu_goals.many_cpus(found, "C")}
-        self.assertEqual(list(told.values()), [True, False, True, None, None])
-        head["machine"]["n_cpus"] = 32
-        self.assertEqual(gpu_goals.many_cpus(found, "C"), [])
-
-    def test_summary_tells_all_parts(self) -> None:
-        found = {
-            "machine": MACHINE, "date": "2026-01-01", "commit": "abc", "asked": ["build", "contract", "peers", "cpu"],
-            "parts": {
-                "build": {"status": "ok", "why": "", "seconds": 50.0, "limit_s": 130.0, "without_torch": ""},
-                "contract": {
-                    "status": "failed", "why": "2 GPUs: time was up (x)", "seconds": 9.0, "limit_s": 9.0,
-                    "runs": {"1": {"outcome": "passed", "seconds": 3.0, "told": ""},
-                             "2": {"outcome": "time was up", "seconds": 6.0, "told": "x"}},
-                },
-                "peers": {"status": "ok", "why": "", "seconds": 100.0, "limit_s": 120.0, "lines": some_lines()},
-            },
-        }  # fmt: skip
-        text = "\n".join(scale_report.summary(found))
-        self.assertIn("# 2 x NVIDIA H200; Test CPU, 64 CPUs", text)
-        self.assertIn("| contract | failed | 9 of 9 | 2 GPUs: time was up (x) |", text)
-        self.assertIn("| cpu | not begun |", text)
-        self.assertIn("A peer is faster in 1 cells.", text)
-        self.assertIn("| all_reduce 4 MiB, bfloat16, out of place | 18.0 | 16 | 1.12 |", text)
-        self.assertIn("Not all cells were measured: time was up after 100 s.", text)
-
-    def test_pictures_lie_within_their_frame(self) -> None:
-        lines = some_lines()
-        self.assertEqual(gpu_plots.drawn(lines), [("bfloat16", False, "all_reduce")])
-        root = ElementTree.fromstring(gpu_plots.svg(lines, "bfloat16", False, "all_reduce"))
-        drawn = root.findall(".//{http://www.w3.org/2000/svg}polyline")
-        self.assertEqual(len(drawn), 2 * 5)  # time and bandwidth of five libraries
-        width, height = float(root.get("width")), float(root.get("height"))
-        for line in drawn:
-            for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
-                self.assertTrue(0 <= x <= width and 0 <= y <= height)
-
-
 class Kept(unittest.TestCase):
     """What lies in --out."""
 
@@ -530,120 +396,6 @@ class Kept(unittest.TestCase):
             scale.run(scale.options(self.options("build")))
         self.assertEqual({path.name for path in self.out.iterdir()}, {"results.json", "summary.md", scale.REST})
         self.assertEqual(len(self.members()), 20)
-
-
-class Fit(unittest.TestCase):
-    """Times as the costs of cuda_plan.c, cuda_direct.c and cuda_engines.c have them."""
-
-    SPEED = {
-        "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
-        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0,
-        "direct_ns": 4700.0, "direct_gbs": 345.0, "multicast_ns": 2200.0,
-    }  # fmt: skip
-    MEET_NS = 2700.0
-
-    def us(self, op: str, size: int, n: int) -> dict[str, float]:
-        s, block = self.SPEED, size if op == "all_reduce" else size // n
-        push = block * (n - 1)
-        us = {"tiles": s["tiles_ns"] + push / s["tile_gbs"]}
-        if size <= MIB:
-            us["lines"] = s["lines_ns"] + 2 * push / s["store_gbs"]
-            us["multicast"] = s["multicast_ns"] + 2 * push / s["store_gbs"]
-        if size <= 4 * MIB:
-            extra = s["exceptions_ns"] if op == "all_gather" else 0
-            us["sentinel"] = s["sentinel_ns"] + extra + push / s["store_gbs"]
-        if op == "all_reduce":
-            us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
-        else:
-            us["direct"] = s["direct_ns"] + push / s["direct_gbs"]
-            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * self.MEET_NS
-        return {name: ns / 1e3 for name, ns in us.items()}
-
-    def test_constants_are_found_again(self) -> None:
-        for n in (2, 3, 4, 8):
-            sizes = [size // n * n for size in (KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 64 * MIB)]
-            lines = [cell(op, size, self.us(op, size, n)) for op in ("all_reduce", "all_gather") for size in sizes]
-            found = gpu_fit.fit([HEAD, *lines], n, self.MEET_NS)
-            self.assertEqual(set(found), set(self.SPEED))
-            for name, value in self.SPEED.items():
-                self.assertAlmostEqual(found[name] / value, 1.0, places=3, msg=f"{name} of {n}")
-
-    def test_what_was_not_measured_is_not_made_up(self) -> None:
-        self.assertEqual(gpu_fit.fit([HEAD], 2, 1.0), {})
-        only = [cell("all_gather", size, {"tiles": 5.0 + size / 1e5}) for size in (KIB, MIB)]
-        self.assertEqual(set(gpu_fit.fit(only, 2, 1.0)), {"tiles_ns", "tile_gbs"})
-
-    def test_fewest_blocks_that_suffice(self) -> None:
-        def both(first: dict, second: dict) -> list[dict]:
-            return [cell("all_gather", 16 * MIB, first), cell("all_reduce", 16 * MIB, second)]
-
-        fast = {"tiles": 1.0, "tiles@32": 40.0, "tiles@64": 30.1, "tiles@128": 30.0}
-        self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@32": 9, "tiles@64": 9, "tiles@128": 9})), 64)
-        self.assertEqual(gpu_fit.fewest_blocks(both(fast, {"tiles@64": 12, "tiles@128": 9})), 128)
-        self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
-
-    def test_the_library_takes_what_is_found(self) -> None:
-        header = (ROOT / "src" / "backend" / "cuda_speed.h").read_text()
-        rows = re.findall(r"X\((\w+), ([0-9.e]+), ([0-9.e]+), \"", header)
-        ranges = {name: (float(low), float(high)) for name, low, high in rows}
-        self.assertLessEqual({*self.SPEED, "blocks"}, set(ranges))
-        for name in {*self.SPEED, "blocks"}:
-            low, high = ranges[name]
-            values = (low, high, -1e9, low - 0.01, high * 1.01, 1e12, float("nan"))
-            kept = [value for value in values if gpu_fit.sorted_out({name: value})[0]]
-            self.assertEqual(kept, [low, high], name)
-
-    def test_a_meeting_is_as_long_as_the_library_has_it(self) -> None:
-        source = (ROOT / "src" / "backend" / "cuda_speed.c").read_text()
-        self.assertEqual(len(gpu_fit.ROW.findall(source)), source.count(".meet_ns ="))
-        row = {n: float(re.search(rf'"NVIDIA H200",\s*{n},.*?meet_ns = ([0-9]+)', source, re.S)[1]) for n in (2, 4)}
-        self.assertNotEqual(row[2], row[4])
-        self.assertEqual([gpu_fit.meet_ns("NVIDIA H200", n) for n in (2, 3, 4, 8)], [row[2], row[2], row[4], row[4]])
-        self.assertEqual(gpu_fit.meet_ns("another", 4), row[2])
-
-    def test_what_can_not_be_is_told(self) -> None:
-        us = {KIB: 50.0, MIB: 9.0}  # more bytes in less time
-        lines = [HEAD, *(cell("all_gather", size, {"tiles": 5.0 + size / 4e4, "direct": us[size]}) for size in us)]
-        lines += [cell("all_gather", size, {"engines": 1.0 + size / 1e5}) for size in us]
-        with tempfile.TemporaryDirectory() as out, mock.patch.object(gpu_peers, "measure", lambda *_: lines):
-            found = f"{out}/found.json"
-            arguments = ["gpu_tune", "-n", "2", "--library", "libtutti.so", "--out", out, "--json", found]
-            with mock.patch.object(sys, "argv", arguments), mock.patch("sys.stderr"):
-                self.assertEqual(gpu_tune.main(), 0)
-            told, text = json.loads(Path(found).read_text()), (Path(out) / "nvidia-h200-2.tune").read_text()
-        self.assertEqual(set(told["left_out"]), {"engine_ns"})
-        self.assertIn("left out, since no such value can be: engine_ns -", told["told"])
-        for name in ("engine_ns", "direct", "meet_ns"):
-            self.assertNotIn(name, text)
-        self.assertIn("engine_gbs", text)
-
-    def test_tuner(self) -> None:
-        cases = [(op, size) for op in gpu_fit.FOLDS + gpu_fit.MOVES for size in (KIB, MIB)]
-        lines = [HEAD, *(cell(op, size, self.us(op, size, 2)) for op, size in cases)]
-        seen = []
-
-        def measure(chosen, module: str) -> list[dict]:
-            seen.append((module, len(gpu_peers.plan_of(chosen)["cells"])))
-            return lines
-
-        with tempfile.TemporaryDirectory() as out, mock.patch.object(gpu_peers, "measure", measure):
-            found = f"{out}/found.json"
-            arguments = ["gpu_tune", "-n", "2", "--library", "libtutti.so", "--out", out, "--json", found]
-            with mock.patch.object(sys, "argv", arguments):
-                self.assertEqual(gpu_tune.main(), 0)
-            self.assertEqual(seen, [("peers.gpu_tune_rank", 2 * len(gpu_tune.SIZES))])
-            self.assertEqual(json.loads(Path(found).read_text())["file"], "nvidia-h200-2.tune")
-            text = (Path(out) / "nvidia-h200-2.tune").read_text()
-            self.assertIn("tiles_ns        5000.000\n", text)
-            self.assertNotIn("meet_ns", text)
-            lines.append({"failed": "rank 1 failed at the end"})
-            with mock.patch.object(sys, "argv", arguments):
-                self.assertEqual(gpu_tune.main(), 1)
-
-    def test_file(self) -> None:
-        self.assertEqual(gpu_fit.file_name("NVIDIA H200", 4), "nvidia-h200-4.tune")
-        text = gpu_fit.file_text({"tiles_ns": 1234.5}, "4 x NVIDIA H200")
-        self.assertEqual(text, "# 4 x NVIDIA H200\ntiles_ns        1234.500\n")
 
 
 class Run(unittest.TestCase):
