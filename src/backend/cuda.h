@@ -284,8 +284,11 @@ struct cuda_backend {
     void *imports[CUDA_MAX_RANKS];      /* of other processes, to be given back */
     struct tutti_gpu_multicast *object; /* NULL: none */
     size_t object_bytes;
+    struct cuda_control *trial; /* what fails in a trial of it is no failure of the communicator */
+    uint64_t trial_ns;
+    bool stuck; /* its calls do not end: they may touch all that they ever could */
     unsigned char object_offer[TUTTI_GPU_HANDLE_BYTES]; /* the first member's: its own, until all have it */
-    bool casts;                                         /* all members can, and mean to */
+    bool casts;                                         /* this member, then all, can and mean to */
     struct cuda_place place;
     struct cuda_speed speed; /* the first member's */
     bool alone;              /* no GPU serves two members */
@@ -376,10 +379,11 @@ enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct c
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
 void cuda_windows_close(struct cuda_backend *b);
 
-/* cuda_multicast.c: of the option gpu_multicast. The memory is part of what the communicator may take. */
-void cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config); /* if it can: b->casts */
+/* cuda_multicast.c: of the option gpu_multicast. The memory is part of what the communicator may take, and kept until
+ * that closes: giving it back waits for the device. */
+enum tutti_status cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config);
 bool cuda_multicast_extend(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
-void cuda_multicast_retract(struct tutti_device_backend *backend);
+void cuda_multicast_retract(struct tutti_device_backend *backend, uint32_t member);
 
 /* cuda_close.c */
 void cuda_connected(struct tutti_device_backend *backend);

@@ -171,6 +171,7 @@ static void free_streams(struct cuda_backend *b)
     tutti_gpu_event_destroy(b->gpu, b->forked);
     tutti_gpu_event_destroy(b->gpu, b->event);
     if (b->control) tutti_gpu_free_host(b->gpu, b->control);
+    if (b->trial) tutti_gpu_free_host(b->gpu, b->trial);
     if (b->programs.memory) tutti_gpu_free_host(b->gpu, b->programs.memory);
 }
 
@@ -210,7 +211,7 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     bool over = wait_over(b, deadline_ns);
     cuda_connected(backend);
     if (!over) cuda_stop(backend);
-    over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
+    over = (over || wait_over(b, tutti_deadline_ns(STOP_NS))) && !b->stuck;
     if (over) wait_replays(b, deadline_ns);
     cuda_watch_remove(b);
     atomic_store(&b->logs[b->me]->closed, 1);

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Multicast: memory of all members' devices at one range of addresses, where what one sends to all is stored once. It
- * is part of what the communicator may take, and is had where the option asks for it, all devices offer it, none
- * serves two members, and a trial with every slot and block brings every byte to every member. */
+ * is part of what the communicator may take, and is used where the option asks for it, all devices offer it, none
+ * serves two members, and a trial on every slot and block comes to what it should on every member. */
 #include "backend/cuda.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-#define SHARE 8                /* of the scratch, one part of so many, */
-#define UNIT ((size_t)2 << 20) /* in whole units of what can be bound */
-#define TRIAL_NS (10 * TUTTI_NS_PER_S)
-#define TRIALS 6 /* every slot by three calls */
+#define SHARE_OF_SCRATCH 8           /* one part of so many, */
+#define SHARE_UNIT ((size_t)2 << 20) /* in whole units of what drivers bind */
+/* A call of the trial waits so long, at most, and a quarter of others' patience; after that it takes so long to leave,
+ * at most. */
+#define TRIAL_NS (30 * TUTTI_NS_PER_S)
+#define LEAVE_NS (10 * TUTTI_NS_PER_S)
+#define NAP_NS (UINT64_C(50) * 1000)
 
 /* ---- calls ---- */
 
@@ -47,25 +51,33 @@ static void go_without(const struct cuda_backend *b, const char *why)
     tutti_log(TUTTI_LOG_INFO, "rank %" PRIu32 ": no multicast: %s", b->me, why);
 }
 
-static enum tutti_status open_object(struct cuda_backend *b)
+static enum tutti_status make_object(struct cuda_backend *b, size_t bytes)
 {
     if (!tutti_gpu_has_multicast(b->gpu) || !b->place.has[CUDA_MULTICAST][CUDA_MOVE])
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "CUDA device %d (%s), its driver or the toolkit that built tutti has none", b->gpu->ordinal,
                           b->gpu->name);
-    if (b->scratch_bytes / SHARE < UNIT)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "gpu_scratch is less than %zu bytes", SHARE * UNIT);
-    if (b->me > 0) return TUTTI_OK;
-    return tutti_gpu_multicast_make(b->gpu, b->n, b->scratch_bytes / SHARE / UNIT * UNIT, b->object_offer, &b->object);
+    if (bytes == 0)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "gpu_scratch is less than %zu bytes", SHARE_OF_SCRATCH * SHARE_UNIT);
+    return b->me > 0 ? TUTTI_OK : tutti_gpu_multicast_make(b->gpu, b->n, bytes, b->object_offer, &b->object);
 }
 
-void cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config)
+enum tutti_status cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config)
 {
-    if (!config->multicast || b->n == 1) return;
-    b->casts = open_object(b) >= 0;
-    if (!b->casts) return go_without(b, tutti_last_error()->text);
-    b->object_bytes = b->scratch_bytes / SHARE / UNIT * UNIT;
-    b->scratch_bytes -= b->object_bytes;
+    const size_t bytes = b->scratch_bytes / SHARE_OF_SCRATCH / SHARE_UNIT * SHARE_UNIT;
+    void *control;
+    if (!config->multicast || b->n == 1) return TUTTI_OK;
+    if (make_object(b, bytes) < 0) {
+        go_without(b, tutti_last_error()->text);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->trial), &control)); /* later it could wait for a kernel */
+    b->trial = control;
+    b->trial_ns = config->timeout_ns && config->timeout_ns / 4 < TRIAL_NS ? config->timeout_ns / 4 : TRIAL_NS;
+    b->object_bytes = bytes;
+    b->scratch_bytes -= bytes;
+    b->casts = true;
+    return TUTTI_OK;
 }
 
 static enum tutti_status join(struct cuda_backend *b)
@@ -74,7 +86,7 @@ static enum tutti_status join(struct cuda_backend *b)
     return tutti_gpu_multicast_add(b->object);
 }
 
-/* From here on calls by multicast could be made; others do not know of the memory yet. */
+/* What all calls by multicast have in common. */
 static enum tutti_status bind(struct cuda_backend *b)
 {
     struct cuda_call *call = &b->multicast.x.call;
@@ -88,110 +100,128 @@ static enum tutti_status bind(struct cuda_backend *b)
     return TUTTI_OK;
 }
 
-/* ---- the trial ---- */
+/* ---- the trial ----
+ * Many calls in a row, without a pause, in the bounce memory: each rank has numbers of its own and the result so far.
+ * A call adds up the numbers of all but one rank, who puts the result so far in; every third one is a broadcast of the
+ * result, by the ranks in turn. So whatever comes late, twice or changed shows in the end. */
+
+#define TRIAL_CALLS 24
 
 struct trial {
-    struct cuda_control *control; /* its own: what fails here is no failure of the communicator */
-    unsigned char *sent, *got;
-    size_t bytes; /* of a part; the bounce memory holds one, and one of each rank */
+    size_t bytes; /* of the numbers, and of the result */
+    uint64_t *numbers, *result;
 };
 
-/* Bytes of a rank in a call of the trial. */
-static void trial_fill(unsigned char *out, size_t bytes, uint32_t rank, uint32_t i)
+static bool is_broadcast(uint32_t i)
 {
-    uint64_t seed = tutti_mix64((uint64_t)rank << 32 | i);
-    for (size_t at = 0; at + sizeof(seed) <= bytes; at += sizeof(seed)) {
-        const uint64_t word = tutti_random64(&seed);
-        memcpy(out + at, &word, sizeof(word));
+    return i % 3 == 2;
+}
+
+static void trial_numbers(const struct trial *trial, uint32_t rank, uint64_t *out)
+{
+    uint64_t seed = tutti_mix64(rank);
+    for (size_t k = 0; k < trial->bytes / sizeof(*out); k++) out[k] = tutti_random64(&seed);
+}
+
+/* What becomes of it where all is well. */
+static void trial_expect(const struct cuda_backend *b, const struct trial *trial)
+{
+    const size_t n = trial->bytes / sizeof(uint64_t);
+    memset(trial->result, 0, trial->bytes);
+    for (uint32_t q = 0; q < b->n; q++) {
+        uint64_t times = 0;
+        for (uint32_t i = 0; i < TRIAL_CALLS; i++) times += !is_broadcast(i) && i % b->n != q;
+        trial_numbers(trial, q, trial->numbers);
+        for (size_t k = 0; k < n; k++) trial->result[k] += times * trial->numbers[k];
     }
 }
 
-/* All but every third call gather from all; that one is a broadcast, by the ranks in turn. */
-static bool sends(const struct cuda_backend *b, uint32_t rank, uint32_t i)
-{
-    return i % 3 != 1 || rank == i % b->n;
-}
-
-static struct cuda_multicast trial_call(const struct cuda_backend *b, const struct trial *trial, uint32_t i)
+static enum tutti_status trial_launch(struct cuda_backend *b, const struct trial *trial, uint32_t i)
 {
     struct cuda_multicast m = b->multicast;
-    m.x.in = b->place.bounce;
-    m.x.out = b->place.bounce + trial->bytes;
+    char *result = b->place.bounce + trial->bytes;
+    const bool broadcast = is_broadcast(i), mine = i % b->n == b->me;
+    const uint32_t threads = m.x.call.layout.line_bytes / 16;
+    m.x.in = mine ? result : b->place.bounce;
+    m.x.out = result;
     m.x.units = 1;
-    m.x.call.control = trial->control;
-    m.x.call.timeout_ns = TRIAL_NS;
+    m.x.result_bytes = broadcast ? 0 : trial->bytes;
+    m.x.call.control = b->trial;
+    m.x.call.timeout_ns = b->trial_ns;
+    m.x.call.op = TUTTI_SUM;
     for (uint32_t q = 0; q < b->n; q++) {
-        m.x.send[q] = (struct cuda_part){0, sends(b, b->me, i) ? trial->bytes : 0};
-        m.x.recv[q] = (struct cuda_part){q * trial->bytes, sends(b, q, i) ? trial->bytes : 0};
+        m.x.send[q].bytes = !broadcast || (mine && q != b->me) ? trial->bytes : 0;
+        m.x.recv[q].bytes = !broadcast || (!mine && q == i % b->n) ? trial->bytes : 0;
     }
-    return m;
-}
-
-static enum tutti_status trial_run(struct cuda_backend *b, struct trial *trial, uint32_t i)
-{
-    const struct cuda_multicast m = trial_call(b, trial, i);
-    const uint32_t threads = b->multicast.x.call.layout.line_bytes / 16;
-    const struct tutti_gpu_launch how = {.kernel = b->kernels[CUDA_MULTICAST][CUDA_MOVE].any,
+    const struct tutti_gpu_launch how = {.kernel = b->kernels[CUDA_MULTICAST][broadcast ? CUDA_MOVE : TUTTI_UINT64].any,
                                          .stream = b->lanes[0],
                                          .blocks = (uint32_t)((trial->bytes / 16 + threads - 1) / threads),
-                                         .threads = threads};
+                                         .threads = threads,
+                                         .overlaps = i % 2 == 1};
+    return tutti_gpu_launch(b->gpu, &how, &m);
+}
+
+static bool all_are_alive(const struct cuda_backend *b)
+{
+    for (uint32_t q = 0; q < b->n; q++)
+        if (q != b->me && b->transport->ops->life(b->transport, b->members[q]) != TUTTI_LIFE_ALIVE) return false;
+    return true;
+}
+
+/* Until the stream has come to its end: in good time, or after it was stopped. */
+static enum tutti_status trial_await(struct cuda_backend *b)
+{
+    const uint64_t until = tutti_deadline_ns(b->trial_ns + LEAVE_NS);
+    enum tutti_status status;
+    while ((status = tutti_gpu_stream_query(b->gpu, b->lanes[0])) == TUTTI_PENDING) {
+        const uint64_t now = tutti_now_ns();
+        if (now > until + LEAVE_NS) {
+            b->stuck = true;
+            cuda_stop(&b->base);
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the calls of the trial do not end");
+        }
+        if (now > until || !all_are_alive(b)) __atomic_store_n(&b->trial->stop, CUDA_STOPPED, __ATOMIC_SEQ_CST);
+        tutti_sleep_ns(NAP_NS);
+    }
+    TUTTI_TRY(status);
+    const uint64_t report = __atomic_load_n(&b->trial->report, __ATOMIC_ACQUIRE);
+    if (report) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "what rank %u stored has not come", CUDA_REPORT_PEER(report));
+    return __atomic_load_n(&b->trial->stop, __ATOMIC_ACQUIRE)
+               ? tutti_fail(TUTTI_ERR_UNSUPPORTED, "the trial was not over in time")
+               : TUTTI_OK;
+}
+
+static enum tutti_status trial_run(struct cuda_backend *b, const struct trial *trial)
+{
     struct tutti_gpu_scope scope;
-    trial_fill(trial->sent, trial->bytes, b->me, i);
-    TUTTI_TRY(tutti_gpu_copy_now(b->gpu, b->place.bounce, trial->sent, trial->bytes));
-    TUTTI_TRY(tutti_gpu_set(b->gpu, b->place.bounce + trial->bytes, 0, b->n * trial->bytes));
+    enum tutti_status status = TUTTI_OK;
+    trial_numbers(trial, b->me, trial->numbers);
+    TUTTI_TRY(tutti_gpu_copy_now(b->gpu, b->place.bounce, trial->numbers, trial->bytes));
+    TUTTI_TRY(tutti_gpu_set(b->gpu, b->place.bounce + trial->bytes, 0, trial->bytes));
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
-    const enum tutti_status status = tutti_gpu_launch(b->gpu, &how, &m);
+    for (uint32_t i = 0; i < TRIAL_CALLS && status >= 0; i++) status = trial_launch(b, trial, i);
     tutti_gpu_leave(&scope);
     TUTTI_TRY(status);
-    TUTTI_TRY(tutti_gpu_stream_sync(b->gpu, b->lanes[0]));
-    if (__atomic_load_n(&trial->control->stop, __ATOMIC_ACQUIRE))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "what rank %u stored by it has not come",
-                          CUDA_REPORT_PEER(__atomic_load_n(&trial->control->report, __ATOMIC_RELAXED)));
-    return TUTTI_OK;
-}
-
-static enum tutti_status trial_check(struct cuda_backend *b, struct trial *trial, uint32_t i)
-{
-    for (uint32_t q = 0; q < b->n; q++) {
-        memset(trial->sent, 0, trial->bytes);
-        if (sends(b, q, i)) trial_fill(trial->sent, trial->bytes, q, i);
-        const void *from = b->place.bounce + (1 + q) * trial->bytes;
-        TUTTI_TRY(tutti_gpu_copy_now(b->gpu, trial->got, from, trial->bytes));
-        if (memcmp(trial->got, trial->sent, trial->bytes) != 0)
-            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "what rank %u stored by it has come changed", q);
-    }
-    return TUTTI_OK;
-}
-
-static enum tutti_status trial_all(struct cuda_backend *b, struct trial *trial)
-{
-    for (uint32_t i = 0; i < TRIALS; i++) {
-        TUTTI_TRY(trial_run(b, trial, i));
-        TUTTI_TRY(trial_check(b, trial, i));
-    }
-    return TUTTI_OK;
+    TUTTI_TRY(trial_await(b));
+    trial_expect(b, trial);
+    TUTTI_TRY(tutti_gpu_copy_now(b->gpu, trial->numbers, b->place.bounce + trial->bytes, trial->bytes));
+    return memcmp(trial->numbers, trial->result, trial->bytes) == 0
+               ? TUTTI_OK
+               : tutti_fail(TUTTI_ERR_UNSUPPORTED, "what was stored by it has come changed or late");
 }
 
 static enum tutti_status try_out(struct cuda_backend *b)
 {
     const struct cuda_layout *layout = &b->multicast.x.call.layout;
-    const size_t room = b->place.bounce_bytes / (b->n + 1), most = (size_t)layout->n_blocks * layout->line_bytes;
-    struct trial trial = {.bytes = (room < most ? room : most) / 16 * 16};
-    void *control;
-    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*trial.control), &control));
-    trial.control = control;
-    trial.sent = tutti_alloc(trial.bytes);
-    trial.got = tutti_alloc(trial.bytes);
-    const enum tutti_status status = trial.sent && trial.got
-                                         ? trial_all(b, &trial)
+    const size_t most = (size_t)layout->n_blocks * layout->line_bytes, room = b->place.bounce_bytes / 2 / 16 * 16;
+    const struct trial trial = {room < most ? room : most, tutti_alloc(most), tutti_alloc(most)};
+    const enum tutti_status status = trial.numbers && trial.result
+                                         ? trial_run(b, &trial)
                                          : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a trial of multicast");
-    struct tutti_error why = *tutti_last_error();
-    tutti_free(trial.got);
-    tutti_free(trial.sent);
-    tutti_gpu_free_host(b->gpu, control);
-    if (status < 0) return tutti_fail_record(&why);
-    b->place.cast_bytes = layout->line_bytes;
-    return TUTTI_OK;
+    tutti_free(trial.result);
+    tutti_free(trial.numbers);
+    if (status >= 0) b->place.cast_bytes = layout->line_bytes;
+    return status;
 }
 
 /* ---- steps ---- */
@@ -200,21 +230,21 @@ bool cuda_multicast_extend(struct tutti_device_backend *backend, uint32_t step, 
 {
     static enum tutti_status (*const steps[])(struct cuda_backend *) = {join, bind, try_out};
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    if (!b->casts && b->object_bytes > 0) { /* as it seemed before the cards were seen */
-        go_without(b, "some rank has none, or shares its device");
-        cuda_multicast_retract(backend);
-    }
+    if (!b->casts && b->object_bytes > 0 && step == 0) go_without(b, "some rank has none, or shares its device");
     if (!b->casts || step >= TUTTI_ARRAY_LEN(steps)) return false;
     *outcome = steps[step](b);
     if (*outcome < 0) go_without(b, tutti_last_error()->text);
     return true;
 }
 
-void cuda_multicast_retract(struct tutti_device_backend *backend)
+void cuda_multicast_retract(struct tutti_device_backend *backend, uint32_t member)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    tutti_gpu_multicast_free(b->object);
-    b->object = NULL;
-    b->object_bytes = b->place.cast_bytes = 0;
+    if (member != b->me) {
+        char why[32];
+        snprintf(why, sizeof(why), "rank %" PRIu32 " can not", member);
+        go_without(b, why);
+    }
+    b->place.cast_bytes = 0;
     b->casts = false;
 }

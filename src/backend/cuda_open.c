@@ -114,7 +114,7 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
 {
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
-    cuda_multicast_open(b, config);
+    TUTTI_TRY(cuda_multicast_open(b, config));
     TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
     b->scratch = b->bases[b->me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));

@@ -28,6 +28,7 @@ struct tutti_device_config {
     size_t scratch_bytes;       /* device memory that this instance may take */
     uint32_t blocks;            /* of a launch, at most; 0: as many as are best; equal on all */
     enum tutti_gpu_share share; /* how others get at it */
+    uint64_t timeout_ns;        /* that others wait for a step of opening */
     bool multicast;             /* is tried, where there is such a thing; equal on all */
     const char *tuning;         /* cuda: what was measured, "auto", "off" or a file */
     const char *library;        /* nccl: the file to open, "": found */
@@ -64,9 +65,9 @@ struct tutti_device_backend_ops {
     enum tutti_status (*connect)(struct tutti_device_backend *backend, const void *cards, size_t stride);
     /* What takes further steps that all members make together, once all have connected: a gain, and no need. Makes step
      * i and says what came of it, false: there is no such step (on no member). Each begins when all have made the one
-     * before; where one fails, all retract what they have made. NULL: there are none. */
+     * before; where one fails, all retract what they have made, and are told which member. NULL: there are none. */
     bool (*extend)(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
-    void (*retract)(struct tutti_device_backend *backend);
+    void (*retract)(struct tutti_device_backend *backend, uint32_t member);
     /* All members have connected, or one has failed to and close follows: what was kept for that can go. NULL: nothing
      * was. */
     void (*connected)(struct tutti_device_backend *backend);

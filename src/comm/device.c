@@ -137,6 +137,8 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .scratch_bytes = (size_t)options->number[TUTTI_OPT_gpu_scratch],
         .blocks = (uint32_t)options->number[TUTTI_OPT_gpu_blocks],
         .share = tutti_device_share(options),
+        .timeout_ns =
+            atomic_load(&comm->phase) == TUTTI_COMM_READY ? atomic_load(&comm->timeout_ns) : comm->create_timeout_ns,
         .multicast = options->number[TUTTI_OPT_gpu_multicast] != 0,
         .tuning = options->text[TUTTI_OPT_gpu_tuning],
         .library = options->text[TUTTI_OPT_nccl_library],
@@ -199,8 +201,9 @@ static enum tutti_status extend(struct opening *opening, struct tutti_device_bac
     for (uint32_t step = 0; backend->ops->extend && backend->ops->extend(backend, step, &outcome); step++) {
         const int64_t mine = outcome;
         TUTTI_TRY(gather(opening, &mine, sizeof(mine), all));
-        if (first_failed(opening->comm, all, sizeof(*all)) < 0) continue;
-        backend->ops->retract(backend);
+        const int32_t r = first_failed(opening->comm, all, sizeof(*all));
+        if (r < 0) continue;
+        backend->ops->retract(backend, (uint32_t)r);
         break;
     }
     return TUTTI_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Multicast: where the option asks for it and the machine has it, the contract holds by that method, in graphs and
- * where counts wrap, and a rank that does not come is told. Where it is not offered, not asked for or does not work,
- * nobody uses it, and calls are as ever. */
+ * where counts wrap, and a rank that does not come, or dies, is told. Where it is not offered, not asked for or does
+ * not work, nobody uses it, and calls are as ever. */
 
 #include "test.h"
 
@@ -11,6 +11,7 @@
 #include "backend/cuda.h"
 #include "comm/device.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +20,12 @@
 enum { MOST_RANKS = 4, LATE = 1, ROUNDS = 9, WORDS = 3001, FEW = 5 };
 
 struct scene {
-    bool asked, there; /* it is expected on all ranks */
+    bool asked, there;   /* it is expected on all ranks */
+    uint64_t patience_s; /* of which a trial that fails takes a quarter */
+    const char *machine; /* what the stand-in's can, of rank LATE alone; NULL: as it is */
     const struct contract_case *cases;
     size_t n;
-    _Atomic size_t *by_it; /* calls after which it is among those that were chosen; of threads alone */
+    _Atomic size_t *by_it; /* calls for which it was chosen, but for v forms; of threads alone */
 };
 
 static struct cuda_backend *backend_of(const struct rank *rank)
@@ -38,6 +41,8 @@ static bool offered(void)
     return known;
 }
 
+static void one_dies(struct rank *rank);
+
 static unsigned run_world(uint32_t n, bool forked, struct scene *scene, rank_function function)
 {
     const struct tutti_option options[] = {
@@ -46,7 +51,8 @@ static unsigned run_world(uint32_t n, bool forked, struct scene *scene, rank_fun
                                         .forked = forked,
                                         .options = options,
                                         .n_options = 3,
-                                        .timeout_ns = 100 * TUTTI_NS_PER_S,
+                                        .timeout_ns = scene->patience_s * TUTTI_NS_PER_S,
+                                        .may_die = function == one_dies ? 1u << LATE : 0,
                                         .deadline_s = gpu_ranks_deadline_s(),
                                         .arg = scene};
     const unsigned failed = ranks_run(&config, function);
@@ -57,10 +63,11 @@ static unsigned run_world(uint32_t n, bool forked, struct scene *scene, rank_fun
 static bool begin(struct rank *rank, struct gpu_rank *g)
 {
     const struct scene *scene = rank->arg;
+    if (scene->machine && rank->index == LATE) setenv("TUTTI_STANDIN_MULTICAST", scene->machine, 1);
     if (!gpu_rank_open(rank, g)) return false;
     const bool there = rank->comm->device && backend_of(rank)->place.cast_bytes > 0;
     if (there == scene->there) return true;
-    rank_fail(rank, __FILE__, __LINE__, "there is %s multicast", there ? "a" : "no");
+    rank_fail(rank, __FILE__, __LINE__, "multicast is%s there", there ? "" : " not");
     return false;
 }
 
@@ -77,10 +84,12 @@ static void end(struct gpu_rank *g)
 
 /* ---- the contract ---- */
 
+/* Forgets what was chosen for the last call. */
 static void count_method(const struct scene *scene, const struct rank *rank)
 {
-    const struct cuda_backend *b = backend_of(rank);
+    struct cuda_backend *b = backend_of(rank);
     for (uint32_t i = 0; i < CUDA_CHOICES; i++) *scene->by_it += b->choices[i].method == &cuda_multicast;
+    memset(b->choices, 0, sizeof b->choices);
 }
 
 static void keep_contract(struct rank *rank)
@@ -113,7 +122,8 @@ static void run_contract(bool forked, struct scene *scene)
 static void contract(bool forked)
 {
     _Atomic size_t by_it = 0;
-    struct scene scene = {.asked = true, .there = offered(), .by_it = forked || !offered() ? NULL : &by_it};
+    struct scene scene = {
+        .patience_s = 100, .asked = true, .there = offered(), .by_it = forked || !offered() ? NULL : &by_it};
     scene.cases = contract_pairs(test_seed() + 77 + forked, &scene.n);
     assert_non_null(scene.cases);
     run_contract(forked, &scene);
@@ -243,7 +253,7 @@ static void in_rows(struct rank *rank)
 static void rows(void **state)
 {
     (void)state;
-    struct scene scene = {.asked = true, .there = true};
+    struct scene scene = {.patience_s = 100, .asked = true, .there = true};
     for (uint32_t n = 2; n <= MOST_RANKS && n <= gpu_ranks_devices() && offered(); n++)
         assert_int_equal(run_world(n, true, &scene, in_rows), 0);
 }
@@ -287,7 +297,7 @@ static void one_is_late(struct rank *rank)
 static void late(void **state)
 {
     (void)state;
-    struct scene scene = {.asked = true, .there = true};
+    struct scene scene = {.patience_s = 100, .asked = true, .there = true};
     if (offered() && gpu_ranks_devices() > 2) assert_int_equal(run_world(3, true, &scene, one_is_late), 0);
 }
 
@@ -316,35 +326,103 @@ static void some_calls(struct rank *rank)
 static void not_asked_for(void **state)
 {
     (void)state;
-    struct scene scene = {.asked = false, .there = false};
+    struct scene scene = {.patience_s = 100, .asked = false, .there = false};
     assert_int_equal(run_world(2, true, &scene, some_calls), 0);
 }
 
 static void shared_devices(void **state)
 {
     (void)state;
-    struct scene scene = {.asked = true, .there = false};
+    struct scene scene = {.patience_s = 100, .asked = true, .there = false};
     assert_int_equal(run_world(gpu_ranks_devices() + 1, true, &scene, some_calls), 0);
 }
 
-/* The machine offers none, or loses what one device is sent: the trial finds that out. */
+/* The machine, or that of one rank, offers none, loses what one device is sent, which the trial finds out, or refuses
+ * to add a device or to bind memory. */
 static void that_does_not_work(void **state)
 {
     (void)state;
-    static const char *const machines[] = {"0", "2"};
-    struct scene scene = {.asked = true, .there = false};
-    for (size_t i = 0; i < 2 && gpu_ranks_stand_in(); i++) {
-        setenv("TUTTI_STANDIN_MULTICAST", machines[i], 1);
+    static const char *const machines[] = {"0", "2", "3", "4"};
+    for (size_t i = 0; i < 2 * sizeof machines / sizeof *machines && gpu_ranks_stand_in(); i++) {
+        struct scene scene = {.patience_s = 16, .asked = true, .there = false};
+        if (i % 2) scene.machine = machines[i / 2];
+        if (i % 2 == 0) setenv("TUTTI_STANDIN_MULTICAST", machines[i / 2], 1);
         assert_int_equal(run_world(3, true, &scene, some_calls), 0);
+        unsetenv("TUTTI_STANDIN_MULTICAST");
     }
-    unsetenv("TUTTI_STANDIN_MULTICAST");
+}
+
+/* ---- those that come of others, and who dies ---- */
+
+static enum tutti_status sum_of_ones(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *word)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const uint32_t one = 1;
+    options.stream = g->stream;
+    options.algorithm = "cuda:multicast";
+    TUTTI_TRY(tutti_gpu_copy_now(g->gpu, word, &one, 4));
+    TUTTI_TRY(tutti_all_reduce(word, word, 1, TUTTI_UINT32, TUTTI_SUM, comm, &options, NULL));
+    return tutti_gpu_stream_sync(g->gpu, g->stream);
+}
+
+static void check_sum(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *word)
+{
+    uint32_t got = 0;
+    RANK_CHECK_OK(g->rank, sum_of_ones(g, comm, word));
+    RANK_CHECK_OK(g->rank, tutti_comm_state(comm, NULL));
+    RANK_CHECK_OK(g->rank, tutti_gpu_copy_now(g->gpu, &got, word, 4));
+    RANK_CHECK(g->rank, got == (uint32_t)tutti_comm_size(comm));
+}
+
+/* Two of three in one of their own, then one of them dies, and the others go on. */
+static void one_dies(struct rank *rank)
+{
+    struct tutti_comm *pair = NULL, *left = NULL;
+    struct tutti_error error = {0};
+    const int32_t victim = LATE;
+    struct gpu_rank g;
+    if (!begin(rank, &g)) return;
+    uint32_t *word = gpu_rank_words(&g, 1);
+    RANK_CHECK(rank, word);
+    RANK_CHECK_OK(rank, tutti_comm_split(rank->comm, rank->index > 0, 0, &pair));
+    check_sum(&g, rank->comm, word);
+    if (!rank->failure[0] && rank->index > 0) check_sum(&g, pair, word);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_comm_destroy(pair);
+    if (rank->index == LATE) raise(SIGKILL);
+    (void)sum_of_ones(&g, rank->comm, word);
+    while (tutti_comm_state(rank->comm, &error) == TUTTI_OK) tutti_sleep_ns(1000000);
+    RANK_CHECK(rank, error.status == TUTTI_ERR_PEER_DEAD && strstr(error.text, "rank 1"));
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &victim, 1, &left));
+    check_sum(&g, left, word);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(left, NULL, NULL));
+    tutti_comm_destroy(left);
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    tutti_gpu_free(g.gpu, word);
+    gpu_rank_close(&g);
+}
+
+static void death(void **state)
+{
+    (void)state;
+    struct scene scene = {.patience_s = 100, .asked = true, .there = true};
+    if (offered() && gpu_ranks_devices() > 2 && ranks_can_fork())
+        assert_int_equal(run_world(3, true, &scene, one_dies), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_of_processes), cmocka_unit_test(rows),           cmocka_unit_test(late),
-        cmocka_unit_test(not_asked_for),         cmocka_unit_test(shared_devices), cmocka_unit_test(that_does_not_work),
+        cmocka_unit_test(contract_of_processes),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(late),
+        cmocka_unit_test(not_asked_for),
+        cmocka_unit_test(shared_devices),
+        cmocka_unit_test(that_does_not_work),
+        cmocka_unit_test(death),
         cmocka_unit_test(contract_of_threads), /* a driver does not survive a fork */
     };
     if (gpu_ranks_stand_in()) setenv("TUTTI_STANDIN_DEVICES", "4", 1);

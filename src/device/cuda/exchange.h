@@ -138,10 +138,10 @@ struct cuda_exchange {
                                      place, for this rank's result */
 };
 
-/* An exchange in which each rank sends one part to all others, or nothing (x.alike): `multicast_R` (R as above). What
- * it sends it stores once, by lines, at addresses at which that goes to all devices (gpu.h). Call and layout are those
- * of memory made for it, beside the scratch: base[me] is the own one, the others' are not used, and the layout has
- * lines, here [2 slots][source][block][2 * line_bytes], begun, called, asked and stopped, and nothing else. */
+/* An exchange in which each rank sends one part to all others, or nothing: `multicast_R` (R as above). What it sends it
+ * stores once, by lines, at addresses at which that goes to all devices (gpu.h). Call and layout are those of memory
+ * made for it, beside the scratch: every base is the own one's, and the layout has lines, here [2
+ * slots][source][block][2 * line_bytes], begun, called, asked and stopped, and nothing else. */
 struct cuda_multicast {
     struct cuda_exchange x;
     char *all; /* that memory of all ranks */

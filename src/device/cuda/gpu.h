@@ -127,7 +127,8 @@ enum tutti_status tutti_gpu_multicast_add(struct tutti_gpu_multicast *multicast)
 /* own: this device's memory, zeros at first; all: where kernels of this device store to that of all (cuda_cast_u32 and
  * so on, nothing else). */
 enum tutti_status tutti_gpu_multicast_bind(struct tutti_gpu_multicast *multicast, void **own, void **all);
-/* Nobody stores to the own memory any more. Waits for the device. NULL: nothing. */
+/* Nothing that is enqueued here stores by it, and nobody else to the own memory. Waits for the device. NULL: nothing.
+ */
 void tutti_gpu_multicast_free(struct tutti_gpu_multicast *multicast);
 
 /* ---- streams and events: the driver's handles as void pointers; stream NULL is the legacy default stream ---- */

@@ -156,7 +156,7 @@ static void unbind(struct tutti_gpu_multicast *m)
 void tutti_gpu_multicast_free(struct tutti_gpu_multicast *m)
 {
     if (!m || cuda_forked()) return;
-    if (m->all && tutti_gpu_sync(m->gpu) == TUTTI_OK) cuda_pieces_unmap(m->gpu, m->all, &m->object);
+    if (m->all) cuda_pieces_unmap(m->gpu, m->all, &m->object);
     unbind(m);
     if (m->own) tutti_gpu_free(m->gpu, m->own);
     cuda_pieces_free(m->gpu, &m->object);

@@ -146,24 +146,22 @@ CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
                  : "memory");
 }
 
-/* ---- words at multicast addresses (gpu.h): of sm_90 and later, by CUDA 12.1 and later ---- */
+/* ---- words at multicast addresses (gpu.h): of sm_90 and later, by CUDA 12.1 and later; called by no other kernels
+ * ---- */
 /* multimem.st.relaxed.sys.global.u32: to the memory of all devices. */
 CUDA_DEVICE void cuda_cast_u32(void *p, uint32_t v)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("multimem.st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
-#else
-    __trap(); /* such devices have no multicast */
-#endif
 }
 /* multimem.st.relaxed.sys.global.u64 */
 CUDA_DEVICE void cuda_cast_u64(void *p, uint64_t v)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("multimem.st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(v) : "memory");
-#else
-    __trap();
-#endif
+}
+/* fence.proxy.alias: between accesses to one memory at different addresses. */
+CUDA_DEVICE void cuda_fence_alias(void)
+{
+    asm volatile("fence.proxy.alias;" ::: "memory");
 }
 
 /* ---- order ---- */

@@ -7,10 +7,11 @@
  * (turn.cuh, oneshot.cuh), on memory of their own; `begun` goes to all at once, too. A rank gets what it sends itself:
  * nobody looks there.
  *
- * What turn.cuh says of the order of memory holds where a store to a multicast address is one to each device's memory,
- * whole, and in the order of the stream that makes it. PTX says so of each access (multimem.st, relaxed, system scope);
- * that accesses by the other address of that memory see it in that order, it leaves open. So it is tried when a
- * communicator is opened (backend/cuda_multicast.c), and never used unless it is asked for. */
+ * Stores go by one address of that memory, and loads by another. PTX promises order between the two by a fence
+ * (fence.proxy.alias), which each thread makes before it looks; but it calls no two accesses by different addresses
+ * strong to one another, so that words arrive whole, and that the order of kernels is theirs, too, rests on what such
+ * machines do (NCCL rests on it likewise). So all of it is tried when a communicator is opened
+ * (backend/cuda_multicast.c), and never used unless it is asked for. */
 
 #include "oneshot.cuh"
 
@@ -164,6 +165,7 @@ template <typename R> CUDA_DEVICE void cuda_multicast_run(const struct cuda_mult
     const struct cuda_part part = cuda_cast_part(x);
     struct cuda_audience audience = cuda_audience_of<CUDA_MAX_RANKS>(parts, begin);
     struct cuda_turn turn = cuda_turn_begin(x.call, &audience);
+    if ((turn.heard | 1u << x.call.me) != (1u << x.call.n) - 1) cuda_fence_alias(); /* it asks what others have cast */
     for (uint32_t u = 0; u < x.units; u++) {
         const bool any = cuda_unit_at(x.units, u) < part.bytes;
         const cuda_words unit = cuda_scaled<R>(x.call, cuda_cast_own(x, part, u));
@@ -172,6 +174,7 @@ template <typename R> CUDA_DEVICE void cuda_multicast_run(const struct cuda_mult
     }
     cuda_cast_tell(m, turn, begin < part.bytes);
     if (turn.failed) return;
+    cuda_fence_alias();
     for (uint32_t u = 0; u < x.units; u++)
         if (!cuda_cast_receive<R>(x, &turn, u)) return;
     cuda_turn_count(x.call, turn, audience);

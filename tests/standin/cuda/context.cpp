@@ -2,9 +2,9 @@
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
  * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
- * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_MULTICAST=0 no multicast, and with 2 one that misses the
- * device of the highest number. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. CUDA_VISIBLE_DEVICES
- * is obeyed. */
+ * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_MULTICAST=0 no multicast, with 2 one that misses the device
+ * of the highest number, with 3 and 4 one that refuses devices or memory. TUTTI_STANDIN_TRACE=1 writes every launch
+ * to stderr. CUDA_VISIBLE_DEVICES is obeyed. */
 
 #include "driver.h"
 

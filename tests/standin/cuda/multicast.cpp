@@ -413,6 +413,7 @@ STANDIN_API int cuMulticastAddDevice(uint64_t handle, int device)
         const multicast *of = multicast_of(handle);
         if (!of) return (int)invalid_value;
         if (device < 0 || (size_t)device >= all().devices.size()) return (int)invalid_device;
+        if (from_environment("TUTTI_STANDIN_MULTICAST", 1) == 3) return (int)not_supported;
         const int added = all().devices[(size_t)device];
         const table_guard held(of->shared);
         if (is_complete(*of) || has_added(*of, added)) return (int)invalid_value;
@@ -432,6 +433,7 @@ STANDIN_API int cuMulticastBindMem(uint64_t handle, size_t at, uint64_t memory, 
         multicast *of = multicast_of(handle);
         const auto what = all().handles.find(memory);
         if (!of || what == all().handles.end()) return (int)invalid_value;
+        if (from_environment("TUTTI_STANDIN_MULTICAST", 1) == 4) return (int)out_of_memory;
         return bind(of, {0, 0, at, memory_at, bytes, 0, 0, 0}, what->second);
     });
 }
