@@ -4,9 +4,9 @@
 
 #include "acts_test.h"
 #include "process.h"
+#include "served_test.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 
 /* ---- strangers ---- */
 
@@ -122,61 +122,25 @@ static void test_other_build(void **state)
 
 /* ---- by a store ---- */
 
-static char address[64];
-static pid_t server;
-static int until_closed; /* the server goes on until this is */
-
-/* A process of its own, since tests fork: a child of a process with threads may find locks taken for ever, those of
- * AddressSanitizer's allocator for one. */
-static void server_open(void)
-{
-    struct tutti_store_server *opened;
-    int port[2], end[2];
-    uint32_t told = 0;
-    char none;
-    assert_int_equal(pipe(port), 0);
-    assert_int_equal(pipe2(end, O_CLOEXEC), 0);
-    server = fork();
-    assert_true(server >= 0);
-    if (server == 0) {
-        close(end[1]);
-        if (tutti_store_server_open("127.0.0.1", 0, NULL, &opened) < 0) _exit(1);
-        told = tutti_store_server_port(opened);
-        if (write(port[1], &told, sizeof told) != (ssize_t)sizeof told || read(end[0], &none, 1) != 0) _exit(2);
-        tutti_store_server_close(opened);
-        _exit(0);
-    }
-    close(port[1]);
-    close(end[0]);
-    until_closed = end[1];
-    assert_int_equal(read(port[0], &told, sizeof told), sizeof told);
-    close(port[0]);
-    snprintf(address, sizeof address, "tcp://127.0.0.1:%u", told);
-}
-
-static void server_close(void)
-{
-    close(until_closed);
-    reap(server);
-}
+static struct served server;
 
 static void *store_thread(void *arg)
 {
-    act_run_by(arg, address);
+    act_run_by(arg, server.address);
     return NULL;
 }
 
 static void test_store(void **state)
 {
     (void)state;
-    server_open();
+    served_open(&server, NULL);
     for (int round = 0; round < 3; round++) { /* the same name again and again */
         plan(5);
         pid_t pids[5];
         for (size_t i = 0; i < 5; i++) {
             pids[i] = fork();
             assert_true(pids[i] >= 0);
-            if (pids[i] == 0) act_run_by(&acts[i], address), _exit(0);
+            if (pids[i] == 0) act_run_by(&acts[i], server.address), _exit(0);
         }
         for (size_t i = 0; i < 5; i++) reap(pids[i]);
         expect_world(5, "shm", false);
@@ -186,14 +150,14 @@ static void test_store(void **state)
         for (size_t i = 0; i < 5; i++) pthread_join(threads[i], NULL);
         expect_world(5, "self", false);
     }
-    server_close();
+    served_close(&server);
 }
 
 /* A meeting that failed, by absence or by the leader's death, does not spoil the next one of the same name. */
 static void test_store_after_failure(void **state)
 {
     (void)state;
-    server_open();
+    served_open(&server, NULL);
     for (int killed = 0; killed < 2; killed++) {
         plan(3);
         pid_t pids[3];
@@ -202,7 +166,7 @@ static void test_store_after_failure(void **state)
             acts[i].delay_ms = 100 * i;
             pids[i] = fork();
             assert_true(pids[i] >= 0);
-            if (pids[i] == 0) act_run_by(&acts[i], address), _exit(0);
+            if (pids[i] == 0) act_run_by(&acts[i], server.address), _exit(0);
         }
         tutti_sleep_ns(100 * TUTTI_NS_PER_MS + SEATED_NS);
         struct death death = {.at_ns = 0};
@@ -216,12 +180,12 @@ static void test_store_after_failure(void **state)
         for (size_t i = 0; i < 3; i++) {
             pids[i] = fork();
             assert_true(pids[i] >= 0);
-            if (pids[i] == 0) act_run_by(&acts[i], address), _exit(0);
+            if (pids[i] == 0) act_run_by(&acts[i], server.address), _exit(0);
         }
         for (size_t i = 0; i < 3; i++) reap(pids[i]);
         expect_world(3, "shm", false);
     }
-    server_close();
+    served_close(&server);
 }
 
 /* The leader is on another host. */
@@ -231,21 +195,21 @@ static void test_store_other_host(void **state)
     char key[128];
     int64_t value;
     (void)state;
-    server_open();
-    assert_int_equal(tutti_store_open(address, NULL, tutti_deadline_ns(TUTTI_NS_PER_S), &store), TUTTI_OK);
+    served_open(&server, NULL);
+    assert_int_equal(tutti_store_open(server.address, NULL, tutti_deadline_ns(TUTTI_NS_PER_S), &store), TUTTI_OK);
     static const char text[] = "0123456789abcdef tutti-0-1 node17";
     snprintf(key, sizeof key, "tutti/%s/0/claim", unique);
     assert_int_equal(store.ops->add(store.self, key, 1, &value), TUTTI_OK);
     snprintf(key, sizeof key, "tutti/%s/0/place", unique);
     assert_int_equal(store.ops->set(store.self, key, text, sizeof text), TUTTI_OK);
     plan(2);
-    act_run_by(&acts[1], address);
+    act_run_by(&acts[1], server.address);
     expect_error(1, TUTTI_ERR_UNSUPPORTED, "node17");
     assert_int_equal(store.ops->set(store.self, key, "gibberish", 9), TUTTI_OK);
-    act_run_by(&acts[1], address);
+    act_run_by(&acts[1], server.address);
     expect_error(1, TUTTI_ERR_PROTOCOL, "gibberish");
     tutti_store_close(&store);
-    server_close();
+    served_close(&server);
 }
 
 /* ---- nothing is left behind ---- */

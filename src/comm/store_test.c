@@ -3,6 +3,7 @@
 /* Both stores: every call, many clients at once, deadlines, addresses, secrets, damaged files. */
 
 #include "store_test.h"
+#include "served_test.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -166,13 +167,13 @@ static void check_waiters(const struct tutti_store *s)
 enum { CLIENTS = 16, ADDS = 25 };
 
 /* A process of its own: counts, tells, and waits for all the others. */
-static int client_run(const struct fixture *f, int me)
+static int client_run(const char *address, const char *secret, int me)
 {
     struct tutti_store s;
     char key[32], value[32];
     int64_t count;
     size_t n;
-    if (tutti_store_open(f->address, f->secret, in(20000), &s) != TUTTI_OK) return 1;
+    if (tutti_store_open(address, secret, in(20000), &s) != TUTTI_OK) return 1;
     for (int i = 0; i < ADDS; i++)
         if (s.ops->add(s.self, "shared", 1, &count) != TUTTI_OK) return 2;
     snprintf(key, sizeof key, "client/%d", me);
@@ -186,22 +187,37 @@ static int client_run(const struct fixture *f, int me)
     return 0;
 }
 
-static void check_clients(const struct fixture *f)
+static void check_clients_of(const char *address, const char *secret)
 {
     pid_t pids[CLIENTS];
+    struct tutti_store store;
     int64_t count;
     for (int i = 0; i < CLIENTS; i++) {
         pids[i] = fork();
         assert_true(pids[i] >= 0);
-        if (pids[i] == 0) _exit(client_run(f, i));
+        if (pids[i] == 0) _exit(client_run(address, secret, i));
     }
     for (int i = 0; i < CLIENTS; i++) {
         int status;
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
     }
-    assert_int_equal(f->store.ops->add(f->store.self, "shared", 0, &count), TUTTI_OK);
+    assert_int_equal(tutti_store_open(address, secret, in(20000), &store), TUTTI_OK);
+    assert_int_equal(store.ops->add(store.self, "shared", 0, &count), TUTTI_OK);
     assert_true(count == CLIENTS * ADDS);
+    tutti_store_close(&store);
+}
+
+static void check_clients(const struct fixture *f)
+{
+    struct served served;
+    if (f->file) {
+        check_clients_of(f->address, f->secret);
+        return;
+    }
+    served_open(&served, f->secret);
+    check_clients_of(served.address, f->secret);
+    served_close(&served);
 }
 
 static void test_contract(void **state)
