@@ -27,7 +27,7 @@ struct tutti_gpu_facts {
     char name[64];
     unsigned char uuid[16];
     uint32_t n_sms, capability;
-    bool integrated;
+    bool integrated, multicast;
     size_t memory_bytes;
 };
 enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out);
