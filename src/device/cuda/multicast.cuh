@@ -9,9 +9,9 @@
  *
  * Stores go by one address of that memory, and loads by another. PTX promises order between the two by a fence
  * (fence.proxy.alias), which each thread makes before it looks; but it calls no two accesses by different addresses
- * strong to one another, so that words arrive whole, and that the order of kernels is theirs, too, rests on what such
- * machines do (NCCL rests on it likewise). So all of it is tried when a communicator is opened
- * (backend/cuda_multicast.c), and never used unless it is asked for. */
+ * strong to one another: that words arrive whole, and that the order of kernels is theirs, too, rests on what such
+ * machines do. So all of it is tried when a communicator is opened (backend/cuda_multicast.c), and never used unless it
+ * is asked for. */
 
 #include "oneshot.cuh"
 
