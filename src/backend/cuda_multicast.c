@@ -201,7 +201,12 @@ static enum tutti_status trial_run(struct cuda_backend *b, const struct trial *t
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
     for (uint32_t i = 0; i < TRIAL_CALLS && status >= 0; i++) status = trial_launch(b, trial, i);
     tutti_gpu_leave(&scope);
-    TUTTI_TRY(status);
+    if (status < 0) { /* what was enqueued must not outlast it */
+        struct tutti_error why = *tutti_last_error();
+        __atomic_store_n(&b->trial->stop, CUDA_STOPPED, __ATOMIC_SEQ_CST);
+        (void)trial_await(b);
+        return tutti_fail_record(&why);
+    }
     TUTTI_TRY(trial_await(b));
     trial_expect(b, trial);
     TUTTI_TRY(tutti_gpu_copy_now(b->gpu, trial->numbers, b->place.bounce + trial->bytes, trial->bytes));
@@ -230,7 +235,7 @@ bool cuda_multicast_extend(struct tutti_device_backend *backend, uint32_t step, 
 {
     static enum tutti_status (*const steps[])(struct cuda_backend *) = {join, bind, try_out};
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    if (!b->casts && b->object_bytes > 0 && step == 0) go_without(b, "some rank has none, or shares its device");
+    if (!b->casts && b->object_bytes > 0) go_without(b, "some rank has none, or shares its device");
     if (!b->casts || step >= TUTTI_ARRAY_LEN(steps)) return false;
     *outcome = steps[step](b);
     if (*outcome < 0) go_without(b, tutti_last_error()->text);
