@@ -37,6 +37,19 @@ static enum tutti_status multicast_new(struct tutti_gpu *gpu, struct tutti_gpu_m
     return TUTTI_OK;
 }
 
+/* To the caller, if all went well. */
+static enum tutti_status multicast_give(struct tutti_gpu_multicast *m, enum tutti_status status,
+                                        struct tutti_gpu_multicast **out)
+{
+    if (status >= 0) {
+        *out = m;
+        return TUTTI_OK;
+    }
+    struct tutti_error why = *tutti_last_error();
+    tutti_gpu_multicast_free(m);
+    return tutti_fail_record(&why);
+}
+
 /* Rounded up to what the driver can bind. */
 static int object_create(const struct cuda_driver *driver, struct cuda_multicast_properties *what, uint64_t *out,
                          const char **call)
@@ -73,15 +86,9 @@ enum tutti_status tutti_gpu_multicast_make(struct tutti_gpu *gpu, uint32_t n, si
     struct tutti_gpu_multicast *m;
     struct cuda_offer offer = {.kind = 0};
     TUTTI_TRY(multicast_new(gpu, &m));
-    const enum tutti_status status = multicast_make(m, n, bytes, &offer);
-    if (status < 0) {
-        struct tutti_error why = *tutti_last_error();
-        tutti_gpu_multicast_free(m);
-        return tutti_fail_record(&why);
-    }
+    TUTTI_TRY(multicast_give(m, multicast_make(m, n, bytes, &offer), out));
     memset(handle, 0, TUTTI_GPU_HANDLE_BYTES);
     memcpy(handle, &offer, sizeof offer);
-    *out = m;
     return TUTTI_OK;
 }
 
@@ -94,14 +101,7 @@ enum tutti_status tutti_gpu_multicast_join(struct tutti_gpu *gpu, const unsigned
     if (offer.kind != CUDA_OFFER_MULTICAST)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of a multicast object");
     TUTTI_TRY(multicast_new(gpu, &m));
-    const enum tutti_status status = cuda_descriptors_take(gpu, &offer.by.descriptors, &m->object);
-    if (status < 0) {
-        struct tutti_error why = *tutti_last_error();
-        tutti_gpu_multicast_free(m);
-        return tutti_fail_record(&why);
-    }
-    *out = m;
-    return TUTTI_OK;
+    return multicast_give(m, cuda_descriptors_take(gpu, &offer.by.descriptors, &m->object), out);
 }
 
 /* ---- devices and their memory ---- */

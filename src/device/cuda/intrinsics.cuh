@@ -146,8 +146,7 @@ CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
                  : "memory");
 }
 
-/* ---- words at multicast addresses (gpu.h): of sm_90 and later, by CUDA 12.1 and later; called by no other kernels
- * ---- */
+/* ---- words at multicast addresses (gpu.h): only in kernels for sm_90 and later, by CUDA 12.1 and later ---- */
 /* multimem.st.relaxed.sys.global.u32: to the memory of all devices. */
 CUDA_DEVICE void cuda_cast_u32(void *p, uint32_t v)
 {

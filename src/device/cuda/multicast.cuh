@@ -123,10 +123,8 @@ CUDA_DEVICE bool cuda_cast_receive(const struct cuda_exchange &x, struct cuda_tu
                 sum.add(x.call, q == x.call.me ? cuda_scaled<R>(x.call, unit) : unit);
             }))
             return false;
-        if (!sum.any) return true;
-        const cuda_words result =
-            x.call.divisor ? cuda_quotient<R>(sum.total, x.call.divisor) : R::result(sum.total, 0);
-        cuda_give_unit<false>(x.out + x.recv[x.call.me].at + at, result, x.result_bytes - at);
+        if (sum.any)
+            cuda_give_unit<false>(x.out + x.recv[x.call.me].at + at, cuda_folded(x.call, sum), x.result_bytes - at);
         return true;
     }
 }

@@ -323,6 +323,11 @@ template <typename R> CUDA_COLD cuda_words cuda_quotient(typename R::total total
     return R::result(total, divisor);
 }
 
+template <typename R> CUDA_DEVICE cuda_words cuda_folded(const struct cuda_call &call, const cuda_sum<R> &sum)
+{
+    return call.divisor ? cuda_quotient<R>(sum.total, call.divisor) : R::result(sum.total, 0);
+}
+
 /* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, typename Ways>
 CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u,
@@ -349,7 +354,7 @@ CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const Ways &wa
     }
     if (keeps && call.me + 1 == call.n) sum.add(call, cuda_scaled<R>(call, own));
     *any = sum.any;
-    if (sum.any) *result = call.divisor ? cuda_quotient<R>(sum.total, call.divisor) : R::result(sum.total, 0);
+    if (sum.any) *result = cuda_folded(call, sum);
     return true;
 }
 
