@@ -3,57 +3,17 @@
 /* Quotas of cgroups, both versions, on trees that are made here. */
 
 #include "base/base.h"
-#include "test.h"
+#include "tree.h"
 
-#include <errno.h>
-#include <ftw.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NONE UINT32_MAX
-
-static char root[64];
-
-static int tree_make(void **state)
-{
-    (void)state;
-    snprintf(root, sizeof root, "/tmp/tutti-cpus-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int entry_remove(const char *path, const struct stat *s, int type, struct FTW *walk)
-{
-    (void)s, (void)type, (void)walk;
-    return remove(path);
-}
-
-static int tree_remove(void **state)
-{
-    (void)state;
-    return nftw(root, entry_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void file_write(const char *relative, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", root, relative);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0 && errno != EEXIST) fail_msg("cannot make %s", path);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    if (!f) fail_msg("cannot write %s", path);
-    fputs(text, f);
-    fclose(f);
-}
 
 /* The quota of a process in this group, and whose it is. */
 static uint32_t quota_of(const char *cgroup, uint64_t *payer)
 {
-    file_write("proc/self/cgroup", cgroup);
+    file_write(cgroup, "proc/self/cgroup");
     const uint32_t quota = tutti_cpus_quota_read(root, payer);
     assert_int_equal(*payer == 0, quota == NONE);
     return quota;
@@ -66,9 +26,9 @@ static void test_none(void **state)
     assert_int_equal(tutti_cpus_quota_read(root, &payer), NONE);
     assert_true(payer == 0);
     assert_int_equal(quota_of("0::/a\n", &payer), NONE);
-    file_write("sys/fs/cgroup/a/cpu.max", "max 100000\n");
+    file_write("max 100000\n", "sys/fs/cgroup/a/cpu.max");
     assert_int_equal(quota_of("0::/a\n", &payer), NONE);
-    file_write("sys/fs/cgroup/a/cpu.max", "nonsense\n");
+    file_write("nonsense\n", "sys/fs/cgroup/a/cpu.max");
     assert_int_equal(quota_of("0::/a\n", &payer), NONE);
     assert_int_equal(quota_of("no colons here\n0:\n", &payer), NONE);
 }
@@ -77,16 +37,16 @@ static void test_version_2(void **state)
 {
     uint64_t leaf, sibling, above, top;
     (void)state;
-    file_write("sys/fs/cgroup/job/one/cpu.max", "250000 100000\n");
-    file_write("sys/fs/cgroup/job/two/cpu.max", "200000 100000\n");
+    file_write("250000 100000\n", "sys/fs/cgroup/job/one/cpu.max");
+    file_write("200000 100000\n", "sys/fs/cgroup/job/two/cpu.max");
     assert_int_equal(quota_of("0::/job/one\n", &leaf), 2); /* two threads may spin, not three */
     assert_int_equal(quota_of("0::/job/two\n", &sibling), 2);
     assert_true(leaf != sibling);
-    file_write("sys/fs/cgroup/job/cpu.max", "200000 100000\n"); /* as little, and all live on it */
+    file_write("200000 100000\n", "sys/fs/cgroup/job/cpu.max"); /* as little, and all live on it */
     assert_int_equal(quota_of("0::/job/one\n", &above), 2);
     assert_int_equal(quota_of("0::/job/two\n", &sibling), 2);
     assert_true(above == sibling && above != leaf);
-    file_write("sys/fs/cgroup/cpu.max", "50000 100000\n"); /* less than one is one */
+    file_write("50000 100000\n", "sys/fs/cgroup/cpu.max"); /* less than one is one */
     assert_int_equal(quota_of("0::/job/two\n", &top), 1);
     assert_int_equal(quota_of("0::/\n", &leaf), 1);
     assert_true(top == leaf && top != above);
@@ -99,13 +59,13 @@ static void test_version_1(void **state)
     static const char groups[] = "5:memory:/job\n4:cpu,cpuacct:/job\n3:cpuset:/\n0::/\n";
     uint64_t payer;
     (void)state;
-    file_write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
-    file_write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    file_write("-1\n", "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us");
+    file_write("100000\n", "sys/fs/cgroup/cpu/job/cpu.cfs_period_us");
     assert_int_equal(quota_of(groups, &payer), NONE);
-    file_write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "800000\n");
+    file_write("800000\n", "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us");
     assert_int_equal(quota_of(groups, &payer), 8);
     assert_int_equal(quota_of("5:memory:/job\n3:cpuset:/job\n", &payer), NONE); /* not the controller */
-    file_write("sys/fs/cgroup/cpu.max", "300000 100000\n");                     /* both versions at once */
+    file_write("300000 100000\n", "sys/fs/cgroup/cpu.max");                     /* both versions at once */
     assert_int_equal(quota_of(groups, &payer), 3);
 }
 

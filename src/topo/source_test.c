@@ -3,16 +3,13 @@
 /* The sources of topologies agree: /sys and hwloc, on this host and on hosts that are made up here as trees of files,
  * which both can read, and for hwloc in its own notation. What they must say follows from the description. */
 
-#include "test.h"
 #include "topo/topo.h"
+#include "tree.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define MAX_CPUS 128
 
@@ -25,7 +22,6 @@ struct spec {
     } cpus[MAX_CPUS];
 };
 static struct spec spec;
-static char root[64];
 
 /* ---- descriptions ---- */
 
@@ -44,45 +40,6 @@ static void host_describe(uint32_t n_packages, uint32_t n_l3, uint32_t n_cores, 
 }
 
 /* ---- the same as a tree ---- */
-
-static int tree_make(void **state)
-{
-    (void)state;
-    snprintf(root, sizeof root, "/tmp/tutti-source-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int entry_remove(const char *path, const struct stat *s, int type, struct FTW *walk)
-{
-    (void)s, (void)type, (void)walk;
-    return remove(path);
-}
-
-static int tree_remove(void **state)
-{
-    (void)state;
-    return nftw(root, entry_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void file_write(const char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void file_write(const char *text, const char *format, ...)
-{
-    char relative[256], path[512];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(relative, sizeof relative, format, ap);
-    va_end(ap);
-    snprintf(path, sizeof path, "%s/%s", root, relative);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0 && errno != EEXIST) fail_msg("cannot make %s", path);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    if (!f) fail_msg("cannot write %s", path);
-    fprintf(f, "%s\n", text);
-    fclose(f);
-}
 
 /* The CPUs that are online and belong to the same group as `cpu` by `same`, as a list and as a mask. */
 static void set_write(const char *folder, const char *list_name, const char *mask_name,

@@ -2,56 +2,12 @@
 
 /* The reader of topologies on trees that are made here, and on this host. */
 
-#include "test.h"
 #include "topo/topo.h"
+#include "tree.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-static char root[64];
-
-static int tree_make(void **state)
-{
-    (void)state;
-    snprintf(root, sizeof root, "/tmp/tutti-topo-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int entry_remove(const char *path, const struct stat *s, int type, struct FTW *walk)
-{
-    (void)s, (void)type, (void)walk;
-    return remove(path);
-}
-
-static int tree_remove(void **state)
-{
-    (void)state;
-    return nftw(root, entry_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void file_write(const char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void file_write(const char *text, const char *format, ...)
-{
-    char relative[256], path[512];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(relative, sizeof relative, format, ap);
-    va_end(ap);
-    snprintf(path, sizeof path, "%s/%s", root, relative);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0 && errno != EEXIST) fail_msg("cannot make %s", path);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    if (!f) fail_msg("cannot write %s", path);
-    fputs(text, f);
-    fclose(f);
-}
 
 /* Two packages of 4 cores with 2 threads: CPU c and c + 8 are one core. Each package is a node with two L3s. */
 static void two_packages_write(void)
