@@ -14,7 +14,7 @@ preset_step() { # preset, ctest's arguments...
   shift
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
   build "$preset" || return 1
   run_ctest "$preset" -LE long "$@"
 }

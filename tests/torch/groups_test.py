@@ -135,6 +135,25 @@ def split_by_the_function(rank: int, n: int) -> None:
 
 
 @ranks.on(4)
+def split_beside_groups_of_some(rank: int, n: int) -> None:
+    """Members that are in different numbers of groups find each other."""
+    uneven = dist.new_group([0, 1])
+    rows = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=PATIENCE)
+    again = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=PATIENCE)
+    assert rows.group_name != again.group_name
+    for group in (rows, again):
+        assert sum_of(rank, group) == {0: 2, 1: 4}[rank % 2]
+        found = [None] * 2
+        dist.all_gather_object(found, group.group_name, group=group)
+        assert found[0] == found[1]
+    one = dist.split_group(rows, [[0], [1]], timeout=PATIENCE)
+    assert sum_of(rank, one) == rank
+    for group in (one, again, rows) + ((uneven,) if rank < 2 else ()):
+        dist.destroy_process_group(group)
+    assert sum_of(1) == n
+
+
+@ranks.on(4)
 def merge(rank: int, n: int) -> None:
     half = c10d._get_default_group().split_group([0, 1] if rank < 2 else [2, 3], group_name=f"part{rank // 2}")
     store = dist.PrefixStore("merge", c10d._get_default_store())
@@ -177,12 +196,13 @@ def shrink_dead(rank: int, n: int) -> None:
 def shrink_hanging(rank: int, n: int) -> None:
     """Calls in flight, for which a rank never comes, end with SHRINK_ABORT."""
     dist.barrier()
-    if rank == 0:
-        return c10d._get_default_store().wait(["shrunk"])
-    work = dist.all_reduce(torch.ones(3), async_op=True)
     store = c10d._get_default_store()
+    if rank == 0:
+        store.add("hanging", 1)
+        return store.wait(["shrunk"])
+    work = dist.all_reduce(torch.ones(3), async_op=True)
     store.add("hanging", 1)
-    while store.add("hanging", 0) < n - 1:
+    while store.add("hanging", 0) < n:  # rank 0 has left the barrier, too
         time.sleep(0.01)
     group = dist.shrink_group([0], shrink_flags=c10d.SHRINK_ABORT)
     with raises(dist.DistBackendError):

@@ -58,9 +58,12 @@ def channels_last_into_tensor(rank: int, n: int) -> None:
     output = torch.empty(1, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     dist.reduce_scatter_tensor(output, given[rank])
     check(output, [tensor[rank:rank + 1] for tensor in given], ReduceOp.SUM)
-    plain = torch.empty(n * 2, 3, 4, 5)  # elements would come out of order
-    with raises(ValueError, "all_gather_into_tensor", "Tensors must be contiguous"):
-        dist.all_gather_into_tensor(plain, given[rank])
+    whole = torch.empty(n * 2, 3, 4, 5)
+    for plain in (whole, whole.view(n, 2, 3, 4, 5), whole.flatten()):  # elements would come out of order
+        with raises(ValueError, "all_gather_into_tensor", "Tensors must be contiguous"):
+            dist.all_gather_into_tensor(plain, given[rank])
+    with raises(ValueError, "reduce_scatter_tensor", "Tensors must be contiguous"):
+        dist.reduce_scatter_tensor(torch.empty(60), given[rank])
 
 
 @ranks.on(2, 3)
@@ -182,6 +185,31 @@ def tensors_that_require_grad(rank: int, n: int) -> None:
     assert leaf.is_leaf and leaf.requires_grad and leaf.grad_fn is None
 
 
+@ranks.on(2)
+def tensors_of_inference_mode(rank: int, n: int) -> None:
+    """They can be written in that mode alone, and calls may end anywhere."""
+    given = inputs("inference", n, 5, torch.float32)
+    for later in (False, True):
+        for of_mode in (False, True):  # what is written
+            with torch.inference_mode(of_mode):
+                outputs, output, whole = [torch.empty(5) for _ in range(n)], torch.empty(5), torch.empty(n * 5)
+            with torch.inference_mode():
+                mine = given[rank].clone()
+                works = [
+                    dist.all_gather(outputs, mine, async_op=later),
+                    dist.reduce_scatter(output, [mine.clone() for _ in range(n)], async_op=later),
+                    dist.all_gather_into_tensor(whole, mine, async_op=later),
+                ]
+            for work in works:
+                finish(work, later)
+            same(torch.cat(outputs), torch.cat(given))
+            same(whole, torch.cat(given))
+            check(output, given, ReduceOp.SUM)
+            with torch.inference_mode():
+                finish(dist.all_to_all(outputs, [mine + r for r in range(n)], async_op=later), later)
+            same(outputs[1 - rank], given[1 - rank] + rank)
+
+
 # ---- sparse ----
 
 
@@ -265,6 +293,7 @@ def wrong_calls(rank: int, n: int) -> Tuple[Tuple[Callable[[], Any], str, str], 
         (lambda: dist.all_to_all_single(rows, rows, None, [-1, *rest]), "all_to_all_single", "negative"),
         (lambda: group.alltoall_base(rows, rows.int(), [], []), "all_to_all_single", "types"),
         (lambda: dist.all_to_all_single(torch.ones(4 * n + 1), torch.ones(4 * n + 1)), "all_to_all_single", "splits"),
+        (lambda: dist.all_to_all_single(torch.tensor(1.0), torch.tensor(1.0)), "all_to_all_single", "scalar"),
         (lambda: group.broadcast([f4], root(BroadcastOptions())), "broadcast", "root"),
         (lambda: group.reduce([f4], root(ReduceOptions())), "reduce", "root"),
         (lambda: group.broadcast([f4, f4], BroadcastOptions()), "broadcast", "one tensor"),
@@ -276,6 +305,8 @@ def wrong_calls(rank: int, n: int) -> Tuple[Tuple[Callable[[], Any], str, str], 
         (reduction(torch.ones(2, dtype=torch.complex64), ReduceOp.MAX), "all_reduce", "max"),
         (reduction(torch.ones(2, dtype=torch.bool), ReduceOp.AVG), "all_reduce", "avg"),
         (reduction(torch.ones(2, dtype=torch.bool), dist._make_nccl_premul_sum(2.0)), "all_reduce", "premul"),
+        (reduction(i4, dist._make_nccl_premul_sum(0.5)), "PREMUL_SUM", "factor"),
+        (reduction(i4, dist._make_nccl_premul_sum(torch.tensor(1.5))), "PREMUL_SUM", "factor"),
         (reduction(torch.ones(2).to(torch.float8_e4m3fnuz), ReduceOp.SUM), "all_reduce", "Float8_e4m3fnuz"),
         (lambda: ranks.backend_of().allreduce_coalesced([]), "all_reduce_coalesced", "empty"),
     )  # fmt: skip

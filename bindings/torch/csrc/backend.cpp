@@ -148,8 +148,12 @@ template <typename Started> void Backend::hook(Started &started)
         auto now = std::chrono::steady_clock::now();
         auto wall = Time::clock::now();
         auto begun = wall - std::chrono::duration_cast<typename Time::duration>(now - done.created);
-        self->onCompletionHook_(std::make_shared<c10d::WorkInfo>(
-            done.kind(), done.seq, begun, wall, std::chrono::duration<float>(done.duration_ms() * 1e-3F)));
+        try {
+            self->onCompletionHook_(std::make_shared<c10d::WorkInfo>(
+                done.kind(), done.seq, begun, wall, std::chrono::duration<float>(done.duration_ms() * 1e-3F)));
+        } catch (const std::exception &e) { /* nobody is there to catch it */
+            TORCH_WARN("tutti: the completion hook of group '", *self->group_, "' failed: ", e.what());
+        }
         std::lock_guard<std::mutex> guard(self->pending_mutex_);
         if (--self->n_hooked_ == 0) self->pending_none_.notify_all();
     };

@@ -85,6 +85,7 @@ class Backend : public c10d::Backend
     /* ---- groups (groups.cpp) ---- */
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<c10d::Backend::Options> &);
+    uint64_t n_splits(const std::vector<int> &ranks) const; /* how often these ranks became a group so far */
     c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store> &,
                                             const c10::intrusive_ptr<c10d::Backend::Options> &, const int &rank,
                                             const int &size);
@@ -190,6 +191,7 @@ class Backend : public c10d::Backend
     std::shared_ptr<Comm> comm_;               /* null after shutdown */
     std::shared_ptr<const std::string> group_; /* its name, for errors */
     std::shared_ptr<c10::Allocator> allocator_;
+    std::map<std::vector<int>, uint64_t> n_splits_;
     uint64_t seq_ = 0;
     uint64_t n_monitored_ = 0;
     uint64_t p2p_seq_ = 0;

@@ -170,7 +170,8 @@ Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, cons
 static std::vector<size_t> split_counts(const char *argument, const Tensor &tensor, const std::vector<int64_t> &splits,
                                         int size)
 {
-    int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
+    TORCH_CHECK_VALUE(tensor.dim() > 0, "tutti: all_to_all_single: ", argument, " is a scalar, which has no rows");
+    int64_t rows = tensor.size(0);
     TORCH_CHECK_VALUE(splits.empty() || int64_t(splits.size()) == size, "tutti: all_to_all_single: ", argument, " has ",
                       splits.size(), " splits, ", size, " expected");
     TORCH_CHECK_VALUE(!splits.empty() || rows % size == 0, "tutti: all_to_all_single: the ", rows, " rows of ",

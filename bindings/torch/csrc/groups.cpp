@@ -5,6 +5,7 @@
 #include "backend.hpp"
 #include "errors.hpp"
 
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/utils/pybind.h>
 
@@ -31,13 +32,28 @@ static c10::intrusive_ptr<Backend::Options> child_options(const BaseOptionsPtr &
     return options;
 }
 
-/* Collective over the members of the new group alone: ranks outside pass through. */
-BasePtr Backend::split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+uint64_t Backend::n_splits(const std::vector<int> &ranks) const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = n_splits_.find(ranks);
+    return found == n_splits_.end() ? 0 : found->second;
+}
+
+/* Collective over the members of the new group alone: ranks outside pass through. PyTorch's name for it, of which the
+ * store that is given is made, counts groups that not all members are in: they meet where the parent's are. */
+BasePtr Backend::split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
                        const BaseOptionsPtr &options)
 {
     auto place = std::find(ranks.begin(), ranks.end(), rank_);
     if (place == ranks.end()) return nullptr;
-    return create(store, int(place - ranks.begin()), int(ranks.size()), child_options(options, *options_));
+    uint64_t nth = 0;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        nth = n_splits_[ranks]++;
+    }
+    const std::string name = c10::str("split/", nth, "/", c10::Join(",", ranks));
+    return create(c10::make_intrusive<c10d::PrefixStore>(name, store_), int(place - ranks.begin()), int(ranks.size()),
+                  child_options(options, *options_));
 }
 
 BasePtr Backend::merge(const c10::intrusive_ptr<c10d::Store> &store, const BaseOptionsPtr &options, const int &rank,

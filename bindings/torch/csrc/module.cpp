@@ -35,13 +35,14 @@ PYBIND11_MODULE(_C, module)
              py::call_guard<py::gil_scoped_release>())
         /* PyTorch's own backends have these; its base class binds neither. */
         .def_property_readonly("options", &Backend::own_options)
-        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"))
+        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+        .def("_n_splits", &Backend::n_splits, py::arg("ranks"), py::call_guard<py::gil_scoped_release>())
         .def("_drop_coalescing", &Backend::drop_coalescing, py::call_guard<py::gil_scoped_release>())
         .def("_serve_memory", &Backend::serve_memory, py::arg("device"), py::call_guard<py::gil_scoped_release>())
         .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"),
              py::call_guard<py::gil_scoped_release>())
 #if TUTTI_TORCH_AT_LEAST(2, 7)
-        .def("get_error", &Backend::getError)
+        .def("get_error", &Backend::getError, py::call_guard<py::gil_scoped_release>())
 #endif
         /* Nor these, before 2.8. */
         .def("abort", &Backend::abort, py::call_guard<py::gil_scoped_release>())

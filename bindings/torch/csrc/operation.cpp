@@ -9,6 +9,7 @@
 #include "recorder.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -191,8 +192,13 @@ void Operation::take_apart(tutti_status status)
         error_ = exception_of(record);
         return;
     }
+    auto any_inference = [](const Tensors &tensors) {
+        return std::any_of(tensors.begin(), tensors.end(), [](const Tensor &tensor) { return tensor.is_inference(); });
+    };
     try {
         at::AutoDispatchBelowAutograd guard;
+        /* Tensors that were made in inference mode can be written in it alone, and this may be any thread. */
+        c10::InferenceMode mode(any_inference(call.outputs) || any_inference(call.results));
         if (call.twins)
             call.twins->send_back(call);
         else if (call.unpack)

@@ -56,14 +56,25 @@ constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> reduce_ops[] = {
 
 #define TUTTI_TORCH_CHECK_VALUE(condition, ...) TORCH_CHECK_VALUE(condition, "tutti: ", __VA_ARGS__)
 
+/* Integers would be multiplied by what is left of another one: 0 of a half. */
+void check_factor(at::ScalarType type, bool fits)
+{
+    TUTTI_TORCH_CHECK_VALUE(fits || !c10::isIntegralType(type, /*includeBool=*/false), "PREMUL_SUM of ", type,
+                            ": the factor must be a number of that type");
+}
+
 /* The factor came as a number or as a tensor of any type on any device. */
 Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
 {
     const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
     TUTTI_TORCH_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
     at::AutoDispatchBelowAutograd guard;
-    if (supplement->tensor_factor.defined()) return supplement->tensor_factor.to(at::kCPU, type).reshape({1});
-    return at::full({1}, supplement->double_factor, at::TensorOptions().dtype(type).device(at::kCPU));
+    const Tensor given = supplement->tensor_factor.defined()
+                             ? supplement->tensor_factor.to(at::kCPU).reshape({1})
+                             : at::full({1}, supplement->double_factor, at::TensorOptions().dtype(at::kDouble));
+    Tensor factor = given.to(type);
+    check_factor(type, factor.to(given.scalar_type()).equal(given));
+    return factor;
 }
 
 } // namespace
@@ -100,7 +111,10 @@ Tensor Reduction::scaled(const Tensor &input) const
 
 Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
 {
-    if (Tensor scale = scale_of(op, tensor); scale.defined()) return {TUTTI_SUM, {}, scale};
+    if (Tensor scale = scale_of(op, tensor); scale.defined()) {
+        check_factor(tensor.scalar_type(), c10::isIntegralType(scale.scalar_type(), true));
+        return {TUTTI_SUM, {}, scale};
+    }
     for (const auto &[torch, tutti] : reduce_ops) {
         if (torch != op.op_) continue;
         return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor(), {}};
@@ -156,8 +170,8 @@ void check_pair(const char *collective, const Tensor &output, const Tensor &inpu
     check_contiguous(collective, "output", output);
     check_contiguous(collective, "input", input);
     check_same_type(collective, output, input);
-    bool alike = output.dim() != input.dim() || (output.is_contiguous() && input.is_contiguous()) ||
-                 output.suggest_memory_format() == input.suggest_memory_format();
+    bool alike = (output.is_contiguous() && input.is_contiguous()) ||
+                 (output.dim() == input.dim() && output.suggest_memory_format() == input.suggest_memory_format());
     TUTTI_TORCH_CHECK_VALUE(alike, collective, ": Tensors must be contiguous in one memory format: output has strides ",
                             output.strides(), ", input ", input.strides());
 }

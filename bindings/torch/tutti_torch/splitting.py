@@ -3,6 +3,7 @@
 can split: tutti can, on CPUs too."""
 
 import functools
+import hashlib
 
 import torch
 import torch.distributed as dist
@@ -41,7 +42,9 @@ def own_part(parent, split_ranks):
 
 
 def split(parent, members, timeout, pg_options, group_desc):
-    name = c10d._process_group_name(members, use_hashed_name=True)
+    # c10d's own names count the groups that a rank is in, so those of members may differ.
+    nth = tutti_backends(parent)[0]._n_splits(members)
+    name = hashlib.sha1(f"{parent.group_name} {members} {nth}".encode(), usedforsecurity=False).hexdigest()
     child = parent.split_group(members, timeout=timeout, opts=pg_options, group_name=name, group_desc=group_desc)
     backend = c10d._world.pg_map[parent][0]
     c10d._register_pg_in_world(
