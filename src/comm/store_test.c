@@ -187,7 +187,7 @@ static int client_run(const char *address, const char *secret, int me)
     return 0;
 }
 
-static void check_clients_of(const char *address, const char *secret)
+static void check_clients(const char *address, const char *secret)
 {
     pid_t pids[CLIENTS];
     struct tutti_store store;
@@ -208,33 +208,27 @@ static void check_clients_of(const char *address, const char *secret)
     tutti_store_close(&store);
 }
 
-static void check_clients(const struct fixture *f)
+static void check_contract(bool file, const char *secret)
 {
-    struct served served;
-    if (f->file) {
-        check_clients_of(f->address, f->secret);
-        return;
-    }
-    served_open(&served, f->secret);
-    check_clients_of(served.address, f->secret);
-    served_close(&served);
+    struct served served; /* before this process has threads */
+    struct fixture f;
+    if (!file) served_open(&served, secret);
+    fixture_open(&f, file, secret);
+    check_values(&f.store);
+    check_bounds(&f.store);
+    check_counters(&f.store);
+    check_deadline(&f.store);
+    check_waiters(&f.store);
+    check_clients(file ? f.address : served.address, secret);
+    fixture_close(&f);
+    if (!file) served_close(&served);
 }
 
 static void test_contract(void **state)
 {
     (void)state;
     for (int secret = 0; secret < (tutti_hmac_available() ? 2 : 1); secret++)
-        for (int file = 0; file < 2; file++) {
-            struct fixture f;
-            fixture_open(&f, file, secret ? "sesame" : NULL);
-            check_values(&f.store);
-            check_bounds(&f.store);
-            check_counters(&f.store);
-            check_deadline(&f.store);
-            check_waiters(&f.store);
-            check_clients(&f);
-            fixture_close(&f);
-        }
+        for (int file = 0; file < 2; file++) check_contract(file, secret ? "sesame" : NULL);
 }
 
 /* ---- addresses ---- */
