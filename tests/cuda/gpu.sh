@@ -81,6 +81,7 @@ gpu_sanitizer() ( # the toolkit has it in either folder, and seldom on the PATH
 
 gpu_sanitize() {
   local one tool test sanitizer running=() devices=(/dev/nvidia[0-9]*)
+  if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then IFS=, read -ra devices <<<"$CUDA_VISIBLE_DEVICES"; else devices=("${!devices[@]}"); fi
   sanitizer=$(gpu_sanitizer) || return 0
   say "compute-sanitizer: $gpu_sanitized"
   for one in $gpu_sanitized; do
@@ -89,7 +90,7 @@ gpu_sanitize() {
     [ "$tool" != memcheck ] || options+=(--report-api-errors no) # some tests want them
     {
       status=0
-      export CUDA_VISIBLE_DEVICES=$((${#running[@]} % ${#devices[@]})) TUTTI_TEST_SLOW=1
+      export CUDA_VISIBLE_DEVICES=${devices[${#running[@]} % ${#devices[@]}]} TUTTI_TEST_SLOW=1
       timeout -k 5 "$gpu_limit" "$sanitizer" "${options[@]}" "build/test/test_cuda_$test" || status=$?
       echo "ended with $status"
     } >"build/$tool-$test.log" 2>&1 &
