@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What becomes of the others on the device when a rank is gone: killed while they wait for it in a kernel or in a
+ * replay of a graph, or in the middle of many calls; or it has left. The streams come to their end within a second or
+ * two, the sentence names who and what, and the device serves the next communicator. */
+
+#include "failures_test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct plan {
+    const char *says; /* of what waits for the victim */
+    uint64_t delay_ns;
+    bool receives;              /* the others wait for a message, not in a collective */
+    bool gives_back;            /* the others give back memory, for which the driver waits until the device is idle */
+    _Atomic uint64_t *death_ns; /* shared by the processes */
+};
+
+/* The device works, in a communicator of those that are left. */
+static void goes_on(struct gpu_rank *g, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_comm *left = NULL;
+    int32_t victim = VICTIM;
+    RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &victim, 1, &left));
+    RANK_CHECK(rank, tutti_comm_device(left) == tutti_comm_device(rank->comm));
+    uint32_t mine = UINT32_C(1) << tutti_comm_rank(left), all = 0;
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, &mine, 4));
+    RANK_CHECK_OK(rank, call(g, left, words, 1));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_comm_state(left, NULL));
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, &all, words, 4));
+    RANK_CHECK(rank, all == (UINT32_C(1) << tutti_comm_size(left)) - 1);
+    RANK_CHECK_OK(rank, tutti_barrier(left, NULL, NULL));
+    tutti_comm_destroy(left);
+}
+
+static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    struct tutti_error error = {0};
+    enum tutti_status status = outcome(g, rank->comm, &error);
+    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    if (status != TUTTI_ERR_PEER_DEAD || !strstr(error.text, "rank 1") || !strstr(error.text, plan->says) ||
+        late_ns > LIMIT_NS) {
+        rank_fail(rank, __FILE__, __LINE__, "%s after %llu ms: \"%s\"", tutti_status_name(status),
+                  (unsigned long long)late_ns / 1000000, error.text);
+        return;
+    }
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_DEAD, "rank 1", call(g, rank->comm, words, 10));
+    goes_on(g, words);
+}
+
+struct waiter {
+    struct tutti_work *work;
+    enum tutti_status status;
+};
+
+static void *wait_for(void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->status = tutti_work_wait(waiter->work, UINT64_C(20000000000));
+    return NULL;
+}
+
+/* Memory, while another thread waits for a call: the driver keeps everybody waiting who asks. */
+static void give_back(struct gpu_rank *g, uint32_t *words, void *memory)
+{
+    struct rank *rank = g->rank;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct waiter waiter = {.work = NULL};
+    pthread_t thread;
+    options.stream = g->stream;
+    RANK_CHECK_OK(rank,
+                  tutti_all_reduce(words, words, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, &waiter.work));
+    RANK_CHECK(rank, pthread_create(&thread, NULL, wait_for, &waiter) == 0);
+    tutti_gpu_free(g->gpu, memory);
+    pthread_join(thread, NULL);
+    RANK_CHECK(rank, waiter.status == TUTTI_ERR_PEER_DEAD);
+    tutti_work_free(waiter.work);
+}
+
+/* The victim's process dies without having come: the others wait in a kernel. */
+static void wait_for_the_dead(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
+    if (!words || !other) return;
+    connect_all(&g, words);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    nap_ns(50000000); /* all ranks know by then that it is over */
+    if (rank->index == VICTIM) {
+        nap_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, now_ns());
+        kill(getpid(), SIGKILL);
+    }
+    if (plan->gives_back)
+        give_back(&g, words, other);
+    else
+        RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call(&g, rank->comm, words, WORDS));
+    check_death(&g, plan, words);
+}
+
+/* The same in a replay, which nobody on the host knows to be under way. */
+static void replay_for_the_dead(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS)); /* nccl captures no first one */
+    RANK_CHECK_OK(rank, replay(&g, words, rank->index != VICTIM));
+    if (rank->index == VICTIM) {
+        nap_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, now_ns());
+        kill(getpid(), SIGKILL);
+    }
+    check_death(&g, plan, words);
+}
+
+static void *die(void *arg)
+{
+    const struct plan *plan = arg;
+    nap_ns(plan->delay_ns);
+    atomic_store(plan->death_ns, now_ns());
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* The victim dies at any moment of many calls, which all ranks make as fast as they can. */
+static void call_until_a_death(struct rank *rank)
+{
+    const struct plan *plan = rank->arg;
+    struct gpu_rank g;
+    pthread_t killer;
+    uint64_t random = plan->delay_ns;
+    const uint32_t ahead = gpu_ranks_stand_in() ? 8 : 64; /* calls that are enqueued at once, and end one by one */
+    enum tutti_status status = TUTTI_OK;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    if (gpu_ranks_by_nccl()) connect_all(&g, words); /* which takes longer than a victim lives */
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
+    for (uint32_t i = 1; status == TUTTI_OK; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        status = call(&g, rank->comm, words, 1 + (size_t)(random >> 33) % WORDS);
+        if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
+    }
+    RANK_CHECK(rank, rank->index != VICTIM);
+    check_death(&g, plan, words);
+}
+
+static void run_deaths(uint32_t n_runs, rank_function function, struct plan plan)
+{
+    if (!ranks_can_fork()) skip();
+    plan.death_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t random = test_seed();
+    for (uint32_t i = 0; i < n_runs; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        plan.delay_ns = 1000000 + (random >> 17) % 200000000;
+        struct ranks_config config = {.n = gpu_ranks_at_most(2 + i % 2),
+                                      .forked = true,
+                                      .timeout_ns = UINT64_C(60000000000),
+                                      .deadline_s = 60,
+                                      .arg = &plan,
+                                      .may_die = UINT64_C(1) << VICTIM};
+        assert_int_equal(ranks_run(&config, function), 0);
+    }
+    munmap(plan.death_ns, 4096);
+}
+
+static void deaths_before(void **state)
+{
+    (void)state;
+    run_deaths(2, wait_for_the_dead, (struct plan){.says = "40000 elements"});
+    run_deaths(1, wait_for_the_dead, (struct plan){.says = "40000 elements", .gives_back = true});
+    run_deaths(2, wait_for_the_dead, (struct plan){.says = " in recv from rank 1 (40 bytes)", .receives = true});
+}
+static void deaths_within(void **state)
+{
+    (void)state;
+    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "all_reduce"});
+}
+
+static void deaths_in_replays(void **state)
+{
+    (void)state;
+    run_deaths(2, replay_for_the_dead, (struct plan){.says = "1000 elements"});
+}
+
+/* ---- a rank that has left: what it has sent comes, what it has not is not waited for ---- */
+
+static void outlive(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct tutti_comm *comm = NULL;
+    struct tutti_error error = {0};
+    uint32_t word = 0;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    open_second(&g, words, &comm);
+    if (rank->failure[0]) return;
+    if (rank->index == VICTIM) {
+        struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+        options.stream = g.stream;
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, &(uint32_t){42}, 4));
+        RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, 0, 0, comm, &options, NULL));
+        tutti_comm_destroy(comm);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    } else {
+        nap_ns(300000000);
+        RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, &word, words, 4));
+        RANK_CHECK(rank, word == 42);
+        RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
+        uint64_t start = now_ns();
+        RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
+        enum tutti_status status = outcome(&g, comm, &error);
+        if (status != TUTTI_ERR_PEER_LEFT || now_ns() - start > LIMIT_NS ||
+            !strstr(error.text,
+                    "rank 1 left the communicator while rank 0 waited for it in recv from rank 1 (40 bytes)"))
+            rank_fail(rank, __FILE__, __LINE__, "%s \"%s\"", tutti_status_name(status), error.text);
+        tutti_comm_destroy(comm);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    }
+}
+
+static void leaving(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_forked(2, outlive, NULL), 0);
+}
+
+int main(void)
+{
+    gpu_ranks_need_device();
+    gpu_ranks_need_two();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deaths_before),
+        cmocka_unit_test(deaths_within),
+        cmocka_unit_test(deaths_in_replays),
+        cmocka_unit_test(leaving),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
