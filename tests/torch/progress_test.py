@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls go on while Python computes, after everybody has forgotten them, and where a signal has ended the wait
+for them; and no wait holds the GIL."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+import unittest
+from datetime import timedelta
+from typing import Any, List
+
+import ranks
+import torch
+import torch.distributed as dist
+from meetings import LARGE, PATIENCE, group_of_all, meet, store
+from ranks import finish, raises
+from reference import ReduceOp, check, inputs, same
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.001)
+
+
+@ranks.on(2)
+def dropped_work_and_tensors(rank: int, n: int) -> None:
+    """Nobody has to keep anything: not the Work, not the tensors, not the list."""
+    for count in (4, LARGE):
+        for later in (False, True):
+            given = inputs(f"dropped {count}", n, count, torch.float32)
+            tensor = given[rank].clone()
+            outputs = [torch.empty(count) for _ in range(n)]
+            dist.all_reduce(tensor, async_op=True)
+            dist.all_gather(outputs, given[rank].clone(), async_op=True)
+            dist.all_reduce(torch.ones(count), async_op=True)
+            if rank == 0:
+                dist.isend(torch.full((count,), 5.0), 1)
+            else:
+                got = torch.empty(count)
+                dist.irecv(got, 0)
+            gc.collect()
+            finish(dist.barrier(async_op=later), later)
+            check(tensor, given, ReduceOp.SUM)
+            for output, want in zip(outputs, given):
+                same(output, want)
+            if rank == 1:
+                assert (got == 5).all()
+
+
+@ranks.on(2, 3)
+def calls_go_on_while_python_computes(rank: int, n: int) -> None:
+    """Nobody touches torch.distributed between the start and the look."""
+    for count in (10, LARGE):
+        given = inputs("overlap", n, count, torch.float32)
+        tensor = given[rank].clone()
+        work = dist.all_reduce(tensor, async_op=True)
+        deadline = time.monotonic() + PATIENCE
+        want = given[0] + given[1] if n == 2 else None
+        while time.monotonic() < deadline:
+            sum(range(1000))
+            if want is None or torch.equal(tensor, want):  # the memory itself tells
+                break
+        if want is None:
+            time.sleep(0.2)
+            until(work.is_completed)
+        else:
+            assert torch.equal(tensor, want)
+            until(work.is_completed)  # said just after the last byte was there
+        check(tensor, given, ReduceOp.SUM)
+        dist.barrier()
+
+
+@ranks.on(2)
+def no_wait_holds_the_gil(rank: int, n: int) -> None:
+    """While the main thread waits, in every way there is, another Python thread runs."""
+    steps, awaited = [0], ["", 0]  # awaited: the key that rank 1 waits for, and the steps when rank 0 did
+    stop = threading.Event()
+
+    def count() -> None:
+        """Lets rank 1 come only after it has run for a while beside rank 0's wait."""
+        while not stop.is_set():
+            steps[0] += 1
+            if awaited[0] and steps[0] > awaited[1] + 20:
+                store().set(awaited[0], "")
+                awaited[0] = ""
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    native = torch.ops._c10d_functional
+    waits = (
+        lambda: dist.all_reduce(torch.ones(3)),
+        lambda: dist.all_reduce(torch.ones(3), async_op=True).wait(),
+        lambda: dist.all_reduce(torch.ones(3), async_op=True).get_future().wait(),
+        lambda: dist.barrier(),
+        lambda: dist.monitored_barrier(),
+        lambda: native.wait_tensor(native.all_reduce(torch.ones(3), "sum", dist.group.WORLD.group_name)),
+        lambda: dist.send(torch.ones(LARGE), 1) if rank == 0 else dist.recv(torch.ones(LARGE), 0),
+        lambda: dist.new_group(),
+    )
+    for i, wait in enumerate(waits):
+        name = f"gil/{i}"
+        if rank == 0:
+            before = steps[0]
+            awaited[:] = [name, before]
+            wait()
+            assert steps[0] > before + 1, f"wait {i} held the GIL"
+        else:
+            store().wait([name])
+            wait()
+        meet(f"{name}/end", rank, n)
+    stop.set()
+    thread.join()
+
+
+@ranks.on(2)
+def work_dies_while_python_is_busy(rank: int, n: int) -> None:
+    """Work, tensors and callbacks end on the library's thread while this one keeps the GIL."""
+    seen: List[int] = []
+    for i in range(20):
+        tensor = torch.full((2000,), float(rank))
+        tensor.extra = {"python": [i]}  # a Python object that dies with it
+        work = dist.all_reduce(tensor, async_op=True)
+        if i % 2:
+            work.get_future().then(lambda f, i=i: seen.append(i))
+        del work, tensor
+        total = 0
+        for j in range(20_000):  # holds the GIL but for the interpreter's switches
+            total += j
+    until(lambda: len(seen) == 10)
+    assert sorted(seen) == list(range(1, 20, 2))
+    dist.barrier()
+
+
+class Interrupted(Exception):
+    pass
+
+
+@ranks.on(2)
+def signals_end_waits(rank: int, n: int) -> None:
+    """The handler's exception comes out of the wait; the call goes on, and the memory it uses stays."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise Interrupted
+
+    other = group_of_all()
+    previous = signal.signal(signal.SIGALRM, handler)
+    given = inputs("signals", n, LARGE, torch.float32)
+    if rank == 0:
+        tensor = given[0].clone()
+        work = dist.all_reduce(tensor, async_op=True)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with raises(Interrupted):
+            work.wait()
+        extra = torch.ones(LARGE)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with raises(Interrupted):
+            dist.all_reduce(extra)
+        del extra
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with raises(Interrupted):
+            dist.monitored_barrier(other, timedelta(seconds=PATIENCE))
+        store().set("signals/go", "")
+    else:
+        store().wait(["signals/go"])
+        tensor = given[1].clone()
+        dist.all_reduce(tensor)
+        dist.all_reduce(torch.ones(LARGE))
+    signal.signal(signal.SIGALRM, previous)
+    dist.barrier()
+    if rank == 0:
+        work.wait()
+    check(tensor, given, ReduceOp.SUM)
+
+
+ranks.cases(globals())
+
+if __name__ == "__main__":
+    unittest.main()
