@@ -296,6 +296,7 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
 /* The same before a communicator is used (apart.c): in between, its calls run on a team of their own. salt: what it is
  * about. */
 struct tutti_apart {
+    struct tutti_backend *backend;
     struct tutti_team *team;
     uint64_t timeout_ns;
 };
