@@ -3,7 +3,7 @@
  * have it mapped: so it is given back when all of them have closed their side, or are gone. Until then it is retired,
  * together with the page on which they say so. What still runs on this device when its time is up is left alone, with
  * all that it may touch. */
-#include "backend/cuda.h"
+#include "backend/nccl.h"
 #include "backend/shared.h"
 
 #define STOP_NS (2 * TUTTI_NS_PER_S) /* that kernels which are stopped may take to leave */
@@ -103,6 +103,7 @@ void cuda_sweep(struct tutti_transport *transport, bool all)
 void tutti_device_sweep(struct tutti_transport *transport)
 {
     cuda_sweep(transport, true);
+    nccl_boards_sweep(transport, true);
 }
 
 /* Without memory for the note, all of it stays taken. */
@@ -146,12 +147,13 @@ static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
     }
 }
 
-/* Whether and where graphs are being replayed nobody knows but the device as a whole. The watch stops them in time. */
-static void wait_replays(struct cuda_backend *b, uint64_t until_ns)
+/* Whether and where graphs are being replayed nobody knows but the device as a whole, which does not say while
+ * something is captured (false). The watch stops them in time. */
+static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
 {
-    if (!atomic_load(&b->captured)) return;
+    if (!atomic_load(&b->captured)) return true;
     atomic_store(&b->stop_ns, until_ns ? until_ns : 1);
-    (void)tutti_gpu_sync(b->gpu);
+    return tutti_gpu_sync(b->gpu) >= 0;
 }
 
 /* ---- closing ---- */
@@ -212,11 +214,11 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     cuda_connected(backend);
     if (!over) cuda_stop(backend);
     over = (over || wait_over(b, tutti_deadline_ns(STOP_NS))) && !b->stuck;
-    if (over) wait_replays(b, deadline_ns);
+    over = over && wait_replays(b, deadline_ns);
     cuda_watch_remove(b);
     atomic_store(&b->logs[b->me]->closed, 1);
     if (!over) {
-        tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device do not end; their memory stays taken", b->me);
+        tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device may not have ended; their memory stays taken", b->me);
         return;
     }
     leave_peers(b);

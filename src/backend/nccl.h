@@ -6,8 +6,8 @@
  * back ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve
  * all calls; members find one another through memory of the host that all map, where they also log what they called.
  *
- * nccl_library.c: finding it. nccl_open.c: opening, its communicator, closing. nccl_call.c: calls and messages, and
- * their order on streams. nccl_kinds.c: what each kind becomes. nccl_watch.c: failures. */
+ * nccl_library.c: finding it. nccl_boards.c: that memory. nccl_open.c: opening, its communicator, closing. nccl_call.c:
+ * calls and messages, and their order on streams. nccl_kinds.c: what each kind becomes. nccl_watch.c: failures. */
 
 #include "backend/cuda.h"
 
@@ -117,7 +117,7 @@ struct nccl_backend {
     void *comm;                           /* NULL: not made yet, or aborted; atomic */
     _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
     _Atomic bool stopped;
-    bool connected;
+    bool connected, alone;      /* alone: all have, or nobody will */
     _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
     /* calls; all under the communicator's turn */
@@ -148,6 +148,11 @@ static inline bool nccl_made(const struct nccl_backend *b)
     return atomic_load(&b->boards[b->me]->made);
 }
 
+/* nccl_boards.c */
+enum tutti_status nccl_board_open(struct nccl_backend *b, uint64_t *where);
+void nccl_boards_close(struct nccl_backend *b);
+void nccl_boards_sweep(struct tutti_transport *transport, bool closes); /* gives back what nobody reads any more */
+
 /* nccl_open.c */
 /* Makes the communicator, at the first call. Fails the team when it can not. */
 enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns);
@@ -160,6 +165,8 @@ enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const c
  * waits for beyond that, graphs that hold calls, is left to a thread. */
 void nccl_stop_begin(struct nccl_backend *b);
 void nccl_stop(struct tutti_device_backend *backend);
+/* After a stop: a call is within NCCL that was not ended, since its communicator was not there yet. */
+bool nccl_is_left(const struct nccl_backend *b);
 
 /* nccl_call.c */
 enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,

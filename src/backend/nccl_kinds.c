@@ -234,8 +234,9 @@ static int run_with_factor(struct work *w, enum tutti_kind kind)
     int result = w->nccl->factor_create(&w->op, factor, w->type, NCCL_SCALAR_IN_HOST, w->comm);
     if (result != NCCL_OK) return result;
     result = run_in_group(w, kind);
-    const int destroyed = w->nccl->factor_destroy(w->op, w->comm);
-    return result == NCCL_OK ? destroyed : result;
+    /* Of a communicator that was aborted meanwhile nothing is left, and one that fails goes. */
+    if (result != NCCL_OK || !__atomic_load_n(&w->b->comm, __ATOMIC_ACQUIRE)) return result;
+    return w->nccl->factor_destroy(w->op, w->comm);
 }
 
 int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream, const char **name)

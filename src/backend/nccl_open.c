@@ -26,30 +26,6 @@ struct card {
 };
 _Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
 
-/* ---- boards ---- */
-
-static enum tutti_status board_open(struct nccl_backend *b, struct card *card)
-{
-    void *board;
-    b->addresses = b->n == 1 || (b->transport->caps & TUTTI_CAP_ADDRESSES);
-    TUTTI_TRY(tutti_shared_open(b->transport, b->addresses, sizeof(struct nccl_board), "log", &board, &card->board));
-    b->boards[b->me] = board;
-    atomic_store(&b->boards[b->me]->refs, b->n);
-    return TUTTI_OK;
-}
-
-/* Each member lets go of all boards; who is the last frees one of this process. In the heap its owner can, alone; if
- * others still read it then, it goes with the world's memory. */
-static void boards_close(struct nccl_backend *b)
-{
-    for (uint32_t r = 0; r < b->n; r++) {
-        if (!b->boards[r]) continue;
-        const bool last = !b->connected || atomic_fetch_sub(&b->boards[r]->refs, 1) == 1;
-        if (last && (b->addresses || r == b->me))
-            tutti_shared_free(b->transport, b->addresses, b->boards[r], sizeof(struct nccl_board));
-    }
-}
-
 /* ---- the end of a communicator ---- */
 
 /* ncclCommAbort ends what runs on the device at once, but returns only when there is no graph any more that holds a
@@ -173,6 +149,11 @@ void nccl_stop(struct tutti_device_backend *backend)
     end_wait(nccl_of(backend), ENDING_NS);
 }
 
+bool nccl_is_left(const struct nccl_backend *b)
+{
+    return atomic_load(&b->within_ns) && !has_begun(atomic_load(&b->ending));
+}
+
 static bool nccl_failed(struct tutti_device_backend *backend)
 {
     return atomic_load(&nccl_of(backend)->stopped);
@@ -186,7 +167,7 @@ static void discard(struct nccl_backend *b)
         tutti_gpu_event_destroy(b->gpu, b->marks[i].begun);
         tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
     }
-    boards_close(b);
+    nccl_boards_close(b);
     ending_leave(atomic_load(&b->ending));
     pthread_mutex_destroy(&b->lock);
     tutti_free(b);
@@ -219,12 +200,13 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     memcpy(b->members, config->members, b->n * sizeof *b->members);
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
-    TUTTI_TRY_GOTO(status, board_open(b, &card), err_backend);
+    TUTTI_TRY_GOTO(status, nccl_board_open(b, &card.board), err_backend);
     memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
     memcpy(out_card, &card, sizeof card);
     *out = &b->base;
     return TUTTI_OK;
 err_backend:
+    b->alone = true; /* nobody has heard of it */
     discard(b);
     return status;
 }
@@ -278,6 +260,11 @@ static enum tutti_status nccl_connect(struct tutti_device_backend *backend, cons
     if (status == TUTTI_OK) status = cards_check(b, cards, stride);
     if (status < 0) discard(b);
     return status;
+}
+
+static void nccl_connected(struct tutti_device_backend *backend)
+{
+    nccl_of(backend)->alone = true;
 }
 
 /* ---- the communicator ---- */
@@ -365,7 +352,9 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
     struct nccl_id id;
     TUTTI_TRY(id_agree(b, deadline_ns, &id));
     nccl_enter(b);
-    const int result = b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
+    /* Not where it was stopped meanwhile: who stops before this rank is within finds nothing to end. */
+    const int result =
+        atomic_load(&b->stopped) ? NCCL_OK : b->library->comm_init(&b->comm, (int)b->n, id, (int)b->me, &config);
     return nccl_leave(b, result, "ncclCommInitRankConfig");
 }
 
@@ -450,6 +439,7 @@ const struct tutti_device_backend_ops tutti_device_nccl = {
     .help = "NVIDIA GPUs, by NVIDIA's library, where it is installed",
     .open = nccl_open,
     .connect = nccl_connect,
+    .connected = nccl_connected,
     .close = nccl_close,
     .score = nccl_score,
     .enqueue = nccl_enqueue,

@@ -176,8 +176,11 @@ static void *run_look(void *arg)
 {
     struct nccl_backend *b = arg;
     run(b, look);
-    if (tutti_team_failed(b->team)) nccl_stop(&b->base);
-    return NULL;
+    if (!tutti_team_failed(b->team)) return NULL;
+    for (;; tutti_sleep_ns(LOOK_NS)) { /* whose communicator comes to be while it is within NCCL */
+        nccl_stop(&b->base);
+        if (!nccl_is_left(b)) return NULL;
+    }
 }
 
 static void *run_ask(void *arg)

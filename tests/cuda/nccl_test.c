@@ -363,13 +363,47 @@ static void who_leaves_at_first(void **state)
     assert_int_equal(run(2, leave_at_first, "nccl", NULL), 0);
 }
 
+/* One aborts while the other one's library is getting going. */
+static void abort_at_first(struct rank *rank)
+{
+    const struct timespec nap = {.tv_nsec = 300000000};
+    struct tutti_comm *comm = NULL;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    tutti_comm_set_timeout(comm, 3 * SECOND);
+    if (rank->index == 0) {
+        setenv("TUTTI_STANDIN_NCCL_SLOW", "1500", 1);
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "aborted", sum(&g, comm, words, WORDS, NULL));
+    } else {
+        nanosleep(&nap, NULL);
+        tutti_comm_abort(comm, "enough");
+    }
+    tutti_comm_destroy(comm);
+    leave(&g);
+}
+
+static void who_aborts_at_first(void **state)
+{
+    (void)state;
+    if (!gpu_ranks_stand_in()) skip();
+    assert_int_equal(run(2, abort_at_first, "nccl", NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(named_by_calls),           cmocka_unit_test(a_captured_first_call),
-        cmocka_unit_test(one_order_in_captures),    cmocka_unit_test(messages_of_groups),
-        cmocka_unit_test(wrong_within_the_library), cmocka_unit_test(who_stays_away_at_first),
-        cmocka_unit_test(who_leaves_at_first),      cmocka_unit_test(scaled_alone),
+        cmocka_unit_test(named_by_calls),
+        cmocka_unit_test(a_captured_first_call),
+        cmocka_unit_test(one_order_in_captures),
+        cmocka_unit_test(messages_of_groups),
+        cmocka_unit_test(wrong_within_the_library),
+        cmocka_unit_test(who_stays_away_at_first),
+        cmocka_unit_test(who_leaves_at_first),
+        cmocka_unit_test(who_aborts_at_first),
+        cmocka_unit_test(scaled_alone),
     };
     setenv("TUTTI_GPU", "nccl", 1); /* what needs it, and two devices, is skipped */
     gpu_ranks_need_device();

@@ -44,7 +44,7 @@ struct work;
 struct communicator {
     mail post;
     unsigned n, me;
-    std::atomic<bool> aborted{false}, running{false};
+    std::atomic<bool> aborted{false}, running{false}, gone{false};
     std::atomic<int> state{success};
     std::vector<factor> factors;
     std::vector<std::unique_ptr<work>> captured; /* which may be replayed at any time, */
@@ -119,8 +119,17 @@ static bool hold(work *kept)
     return make(&object, &kept->of->n_held, let_go, 1, 1) == success && retain(graph, object, 1, 1) == success;
 }
 
+/* Messages to oneself come in pairs. */
+static bool pairs_own(const work &one)
+{
+    int left = 0;
+    for (const message &m : one.messages) left += m.peer != one.of->me ? 0 : m.sends ? 1 : -1;
+    return left == 0;
+}
+
 static int launch(std::unique_ptr<work> one)
 {
+    if (!pairs_own(*one)) return fail(invalid_usage, "Trying to send to self without a matching recv");
     static const auto host = driver<int(void *, void (*)(void *), void *)>("cuLaunchHostFunc");
     static const auto capturing = driver<int(void *, int *)>("cuStreamIsCapturing");
     int captured = 0;
@@ -146,6 +155,7 @@ static int misbehave(communicator *of)
     if (strcmp(how, "refuses") == 0) return fail(internal_error, "it was told to refuse");
     if (strcmp(how, "connects") == 0) {
         while (!of->aborted) nap();
+        for (int i = 0; i < 1000; i++) nap(); /* the end of the communicator is faster */
         return fail(internal_error, "it was aborted");
     }
     of->state = remote_error;
@@ -280,6 +290,8 @@ STANDIN_API const char *ncclGetLastError(void *)
 
 STANDIN_API int ncclGetUniqueId(unique_id *id)
 {
+    const char *slow = getenv("TUTTI_STANDIN_NCCL_SLOW"); /* milliseconds that it takes to get going */
+    for (int i = 0; slow && i < 50 * atoi(slow); i++) nap();
     const std::string name = mail::make();
     memset(id, 0, sizeof *id);
     memcpy(id->bytes, name.data(), name.size());
@@ -310,6 +322,7 @@ STANDIN_API int ncclCommAbort(void *comm)
     of->aborted = true;
     while (of->running || of->n_held > 0) nap();
     of->post.close();
+    of->gone = true;
     return success;
 }
 
@@ -351,6 +364,7 @@ STANDIN_API int ncclRedOpCreatePreMulSum(int *op, void *value, int type, int, vo
 
 STANDIN_API int ncclRedOpDestroy(int op, void *comm)
 {
+    if (static_cast<communicator *>(comm)->gone) abort(); /* it is no memory any more */
     static_cast<communicator *>(comm)->factors[(size_t)(op - n_ops)].used = false;
     return success;
 }
