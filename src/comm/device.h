@@ -122,6 +122,8 @@ enum tutti_status tutti_through_enqueue(struct tutti_through *through, struct tu
 enum tutti_status tutti_through_settle(struct tutti_through *through);
 /* Stops what waits on the device or the host: the team has failed. Any thread; owned: the engine's owner. */
 void tutti_through_stop(struct tutti_through *through, bool owned);
+/* The event behind the last call that was enqueued; NULL: there was none. */
+void *tutti_through_last_event(const struct tutti_through *through);
 /* Whether all that was enqueued is over on its streams. Any thread. */
 bool tutti_through_idle(struct tutti_through *through);
 

@@ -86,8 +86,9 @@ static void asker_end(struct tutti_through *through)
 static void parts_free(struct tutti_through *through)
 {
     if (through->pulse) tutti_gpu_event_destroy(through->gpu, through->pulse);
+    if (through->end_event) tutti_gpu_event_destroy(through->gpu, through->end_event);
     if (through->go) tutti_gpu_free_host(through->gpu, (void *)through->go);
-    through->pulse = NULL, through->go = NULL;
+    through->pulse = through->end_event = NULL, through->go = NULL;
 }
 
 /* At the first call, with `order` held. */
@@ -100,6 +101,7 @@ static enum tutti_status ensure_running(struct tutti_through *through)
     TUTTI_TRY(tutti_gpu_alloc_host(through->gpu, sizeof(*through->go), &go));
     through->go = go;
     TUTTI_TRY_GOTO(status, tutti_gpu_event_create(through->gpu, &through->pulse), err_parts);
+    TUTTI_TRY_GOTO(status, tutti_gpu_event_create(through->gpu, &through->end_event), err_parts);
     atomic_store(&through->question, 0);
     TUTTI_TRY_GOTO(status, thread_start(through, &through->asker, tutti_through_ask), err_parts);
     TUTTI_TRY_GOTO(status, thread_start(through, &through->thread, tutti_through_serve), err_asker);
@@ -130,6 +132,11 @@ static enum tutti_status ensure_own(struct tutti_through *through)
     tutti_comm_ready(own);
     atomic_store(&through->own, own);
     return TUTTI_OK;
+}
+
+void *tutti_through_last_event(const struct tutti_through *through)
+{
+    return through && atomic_load(&through->enqueued) > 0 ? through->end_event : NULL;
 }
 
 bool tutti_through_idle(struct tutti_through *through)
@@ -330,6 +337,20 @@ static enum tutti_status announce(struct tutti_through *through, struct tutti_pa
     return status;
 }
 
+/* Calls run one after another, whatever their streams, and whoever carries them out: the default stream of a thread (2)
+ * is another one in each. */
+static enum tutti_status follow(struct tutti_through *through, void *stream)
+{
+    const struct tutti_comm_device *device = through->comm->device;
+    if (atomic_load(&through->enqueued) > 0 && (stream != through->last || (uintptr_t)stream == 2))
+        TUTTI_TRY(tutti_gpu_stream_wait(through->gpu, stream, through->end_event));
+    for (uint32_t b = 0; b < device->n; b++) {
+        void *event = device->backends[b]->ops->last_event(device->backends[b]);
+        if (event) TUTTI_TRY(tutti_gpu_stream_wait(through->gpu, stream, event));
+    }
+    return TUTTI_OK;
+}
+
 /* The passage is the thread's once it is announced, and goes with its end. */
 static enum tutti_status passage_enqueue(struct tutti_through *through, struct tutti_passage *passage,
                                          const struct tutti_request *requests)
@@ -343,6 +364,8 @@ static enum tutti_status passage_enqueue(struct tutti_through *through, struct t
     append(through, passage);
     TUTTI_TRY(tutti_gpu_stream_wait_word(gpu, stream, (const uint32_t *)(void *)through->go, number));
     TUTTI_TRY(copy_all(through, passage, requests, TUTTI_TWIN_OUT));
+    TUTTI_TRY(tutti_gpu_event_record(gpu, through->end_event, stream));
+    through->last = stream;
     return tutti_gpu_host(gpu, stream, on_end, passage);
 }
 
@@ -401,9 +424,11 @@ static enum tutti_status enqueue(struct tutti_through *through, struct tutti_req
     TUTTI_TRY(await_room(through, requests, bytes));
     TUTTI_TRY(passage_make(through, requests, n, bytes, &passage));
     enum tutti_status status = tutti_gpu_enter(through->gpu, &scope);
+    if (status >= 0) status = follow(through, requests[0].options.stream);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         passage_discard(through, passage);
+        tutti_gpu_leave(&scope);
         return tutti_fail_record(&why);
     }
     status = passage_enqueue(through, passage, requests);

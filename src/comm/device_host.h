@@ -41,6 +41,7 @@ struct tutti_through {
     _Atomic uint32_t question; /* to the asker */
     void *pulse;               /* an event that is never recorded: asked, it tells whether the device is in order */
     _Atomic uint32_t *go;
+    void *end_event, *last; /* recorded on `last`, the stream of the last passage, behind it */
 
     pthread_mutex_t lock; /* host functions take it: never held across calls of the driver */
     struct tutti_passage *first, **end;

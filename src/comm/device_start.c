@@ -93,9 +93,11 @@ static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_requ
 static enum tutti_status follow_others(const struct tutti_comm_device *device,
                                        const struct tutti_device_backend *backend, void *stream)
 {
-    for (uint32_t b = 0; b < device->n; b++) {
-        struct tutti_device_backend *other = device->backends[b];
-        void *event = other == backend ? NULL : other->ops->last_event(other);
+    for (uint32_t b = 0; b <= device->n; b++) {
+        struct tutti_device_backend *other = b < device->n ? device->backends[b] : NULL;
+        void *event = !other             ? tutti_through_last_event(device->through)
+                      : other == backend ? NULL
+                                         : other->ops->last_event(other);
         uint64_t capture;
         if (!event) continue;
         TUTTI_TRY(tutti_gpu_capturing(device->gpu, stream, &capture));

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- the contract ---- */
 
@@ -78,6 +79,29 @@ static void order(struct rank *rank)
     }
     RANK_CHECK(rank, tutti_comm_sequence(rank->comm) == before + ROUNDS + ROUNDS / 5);
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+    mixed_close(&m);
+}
+
+static void hold_up(void *arg)
+{
+    (void)arg;
+    struct timespec nap = {.tv_nsec = 300000000};
+    nanosleep(&nap, NULL);
+}
+
+/* One buffer on two streams, the first of which is late: the second call takes the result of the first. */
+static void chained(struct rank *rank)
+{
+    struct mixed m;
+    int64_t one = 1, *buffer, got = 0;
+    if (!mixed_open(rank, &m)) return;
+    RANK_CHECK(rank, (buffer = mixed_put(&m, &one, sizeof one)) != NULL);
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host(m.gpu, m.streams[0], hold_up, NULL));
+    for (int t = 0; t < 2; t++)
+        RANK_CHECK_OK(rank, tutti_all_reduce(buffer, buffer, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, &m.on[t], NULL));
+    RANK_CHECK(rank, mixed_get(&m, &got, buffer, sizeof got));
+    if (got != rank->n * rank->n) rank_fail(rank, __FILE__, __LINE__, "%d instead of %d", (int)got, rank->n * rank->n);
+    mixed_free(&m, buffer);
     mixed_close(&m);
 }
 
@@ -230,7 +254,7 @@ static void users(struct rank *rank)
 
 /* ---- all, on processes and on threads ---- */
 
-static const rank_function functions[] = {order, many, works, messages, users, contract};
+static const rank_function functions[] = {chained, order, many, works, messages, users, contract};
 
 static void run(bool forked)
 {

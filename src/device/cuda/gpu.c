@@ -27,8 +27,8 @@ void cuda_unlock(void)
 
 enum tutti_status tutti_gpu_enter(struct tutti_gpu *gpu, struct tutti_gpu_scope *scope)
 {
-    if (__builtin_expect(cuda_forked(), 0)) return cuda_fail_forked();
     scope->changed = false;
+    if (__builtin_expect(cuda_forked(), 0)) return cuda_fail_forked();
     int result = cuda_calls(gpu)->context_get(&scope->before);
     if (result == CUDA_RESULT_OK && scope->before == gpu->context) return TUTTI_OK;
     if (result == CUDA_RESULT_OK) result = cuda_calls(gpu)->context_set(gpu->context);
