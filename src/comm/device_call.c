@@ -49,6 +49,8 @@ static uint32_t buffers_of(const struct tutti_request *request, struct buffer ou
 static enum tutti_status refuse_foreign(const struct tutti_request *request, const struct buffer *buffer)
 {
     const struct tutti_comm_device *device = request->comm->device;
+    struct tutti_error failure; /* on the way to a device, too */
+    if (!device && tutti_team_state(request->comm->team, &failure) < 0) return tutti_fail_record(&failure);
     if (!device || !device->gpu)
         return REFUSE("%s is memory of device %d, but the communicator has no device at this rank: give it one by "
                       "tutti_comm_config.device or tutti_comm_set_device",

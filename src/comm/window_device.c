@@ -77,7 +77,7 @@ enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct 
                           (int)comm->rank);
     void **peers = tutti_alloc_array(2 * n, sizeof(void *));
     if (!peers) return tutti_fail(TUTTI_ERR_MEMORY, "window_create on rank %d: out of memory", (int)comm->rank);
-    window->own = base ? base : window;
+    window->own = parts[comm->rank].bytes ? base : window; /* another one may begin there */
     tutti_comm_turn_take(comm);
     enum tutti_status status = add_to_all(comm, parts, window->own, peers, peers + n);
     tutti_comm_turn_give(comm);

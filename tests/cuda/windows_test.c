@@ -137,6 +137,29 @@ static void calls(struct rank *rank)
     mixed_close(&m);
 }
 
+/* A window of no bytes of this rank, whose base is that of another window: its end is not that one's. */
+static void empty(struct rank *rank)
+{
+    struct mixed m;
+    float *base = NULL, *other = NULL;
+    const size_t bytes = COUNT * sizeof(float) * (size_t)(rank->n + 1);
+    struct tutti_window *window = NULL, *second = NULL;
+    if (!mixed_open(rank, &m)) return;
+    const bool none = rank->n > 1 && rank->index == 1;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, (void **)&base));
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, (void **)&other));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, bytes, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? base : other, none ? 0 : bytes, &second));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(second);
+    m.on[0].algorithm = rank->n > 1 ? "cuda:direct" : NULL;
+    RANK_CHECK_OK(rank, tutti_all_gather(base, base + COUNT, COUNT, TUTTI_FLOAT32, rank->comm, &m.on[0], NULL));
+    RANK_CHECK(rank, mixed_sync(&m));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(window);
+    mixed_close(&m);
+}
+
 /* ---- what is refused ---- */
 
 static void wrong(struct rank *rank)
@@ -216,7 +239,7 @@ static void unreached(struct rank *rank)
 
 static void run(bool forked)
 {
-    static const rank_function functions[] = {memory, windows, calls, wrong, freed}, refused = unreached;
+    static const rank_function functions[] = {empty, memory, windows, calls, wrong, freed}, refused = unreached;
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};
         const size_t alone = 3; /* what comes after needs a peer */
