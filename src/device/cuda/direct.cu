@@ -124,7 +124,7 @@ CUDA_KERNEL(direct_move_16, struct cuda_direct, x, CUDA_DIRECT_THREADS)
 {
     cuda_wait_for_launch();
     const uint32_t count = cuda_load_u32(cuda_directs(x.call));
-    bool on = cuda_warp() > 0 || cuda_direct_begin(x.call, count);
+    bool on = cuda_warp() > 0 || (cuda_all(!cuda_has_stopped(x.call)) && cuda_direct_begin(x.call, count));
     if (cuda_sync_block_any(!on)) return;
     on = cuda_direct_move(x, count);
     if (cuda_sync_block_any(!on)) return; /* and nobody is told that all is there */

@@ -57,6 +57,7 @@ enum {
     CUDA_MEMORY_OF_DEVICE = 2,
     CUDA_FUNCTION_LOCAL_BYTES = 3,
     CUDA_FUNCTION_N_REGISTERS = 4,
+    CUDA_FUNCTION_PTX_VERSION = 5,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,
     CUDA_HOST_PORTABLE = 1,
@@ -271,6 +272,7 @@ struct cuda_gpu {
     size_t n_modules;
     struct cuda_kernel *kernels; /* ordered by name */
     size_t n_kernels;
+    bool overlaps;               /* launches may: kernels wait by themselves for what is ahead of them */
     struct cuda_import *imports; /* under the lock */
     size_t n_imports, import_capacity;
     struct cuda_virtual *virtuals; /* under the lock: what gpu_virtual.c gave out */

@@ -109,12 +109,25 @@ static enum tutti_status kernels_find(struct cuda_gpu *gpu)
     return status;
 }
 
+/* Whether kernels wait for what is ahead of them: those of PTX before that of sm_90 do not, whatever device the driver
+ * has compiled it for. Before 12.3 the driver does not capture such launches. */
+static bool may_overlap(struct cuda_gpu *gpu)
+{
+    const struct cuda_driver *driver = gpu->driver;
+    void *kernel = tutti_gpu_kernel(&gpu->seen, "meet");
+    int ptx = 0;
+    return gpu->seen.capability >= 90 && driver->launch_by && driver->version >= 12030 && kernel &&
+           driver->function_attribute(&ptx, CUDA_FUNCTION_PTX_VERSION, kernel) == CUDA_RESULT_OK && ptx >= 90;
+}
+
 enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu)
 {
     const struct cuda_driver *driver = gpu->driver;
     TUTTI_TRY(images_load(gpu));
-    if (!driver->module_functions || !driver->module_function_count || !driver->function_name) return TUTTI_OK;
-    return kernels_find(gpu);
+    if (driver->module_functions && driver->module_function_count && driver->function_name)
+        TUTTI_TRY(kernels_find(gpu));
+    gpu->overlaps = may_overlap(gpu);
+    return TUTTI_OK;
 }
 
 void cuda_kernels_unload(struct cuda_gpu *gpu)
@@ -151,12 +164,6 @@ void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name)
     return found ? found->function : NULL;
 }
 
-/* Before 12.3 the driver does not capture it. */
-static bool may_overlap(const struct tutti_gpu *gpu)
-{
-    return gpu->capability >= 90 && cuda_calls(gpu)->launch_by && cuda_calls(gpu)->version >= 12030;
-}
-
 static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, void **parameters)
 {
     struct cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value = {.flag = 1}};
@@ -172,7 +179,7 @@ static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_laun
 enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args)
 {
     void *parameters[] = {(void *)(uintptr_t)args}; /* it is only read */
-    if (launch->overlaps && may_overlap(gpu)) {
+    if (launch->overlaps && cuda_gpu_of(gpu)->overlaps) {
         const int outcome = launch_overlapping(gpu, launch, parameters);
         return __builtin_expect(outcome == CUDA_RESULT_OK, 1) ? TUTTI_OK
                                                               : cuda_result(gpu, outcome, "cuLaunchKernelEx");

@@ -183,6 +183,17 @@ void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cud
     cuda_aside_done(gpu, &aside, result, "cuMemAddressFree");
 }
 
+/* Managed memory everybody reaches; that of pools (cudaMallocAsync) is opened to others by its owner alone. */
+static enum tutti_status reach_other(const struct tutti_gpu *gpu, const void *pointer)
+{
+    unsigned managed = 0; /* 4 bytes or 1: see gpu_memory.c */
+    const int result =
+        cuda_calls(gpu)->pointer_attribute(&managed, CUDA_POINTER_IS_MANAGED, (uint64_t)(uintptr_t)pointer);
+    if (result == CUDA_RESULT_OK && managed) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "CUDA device %d (%s) may not reach %p: it is memory of a pool",
+                      gpu->ordinal, gpu->name, pointer);
+}
+
 enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *pointer, size_t bytes)
 {
     struct cuda_pieces pieces;
@@ -192,6 +203,7 @@ enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *poin
     if (cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer))
         return TUTTI_OK; /* whoever reaches the device reaches it */
     TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
+    if (pieces.n == 0) return reach_other(gpu, pointer);
     enum tutti_status status = cuda_aside_enter(gpu, &aside);
     if (status < 0) return status; /* forked: there is no driver that could release anything */
     cuda_lock();                   /* other ranks of the process may ask for the same */

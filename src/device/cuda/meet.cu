@@ -11,8 +11,8 @@ CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
     char *own = call.base[call.me];
     const uint32_t now = cuda_load_u32(own + layout.met_own) + 1;
     struct cuda_waiter waiter = {};
-    bool met = true;
-    if (peer < call.n && peer != call.me) {
+    bool met = cuda_all(!cuda_has_stopped(call));
+    if (met && peer < call.n && peer != call.me) {
         const char *flag = own + layout.met + peer * sizeof(uint32_t);
         cuda_release_before_u32(call.base[peer] + layout.met + call.me * sizeof(uint32_t), now);
         while ((int32_t)(cuda_acquire_u32(flag) - now) < 0) {

@@ -133,7 +133,7 @@ CUDA_DEVICE bool cuda_cast_receive(const struct cuda_exchange &x, struct cuda_tu
 CUDA_DEVICE void cuda_cast_tell(const struct cuda_multicast &m, const struct cuda_turn &turn, bool sends)
 {
     const struct cuda_call &call = m.x.call;
-    if (cuda_thread() == 0 && (!sends || cuda_turn_is_last(turn)))
+    if (cuda_thread() == 0 && !turn.failed && (!sends || cuda_turn_is_last(turn)))
         cuda_cast_u32(m.all + call.layout.begun + 4 * (call.me * call.layout.n_blocks + cuda_block()), turn.count);
     cuda_sync_block(); /* all threads have read the count */
 }

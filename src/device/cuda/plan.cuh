@@ -104,22 +104,22 @@ template <class R> CUDA_DEVICE void cuda_plan_work(const struct cuda_call &call,
     }
 }
 
-/* The program comes over once; shared memory is much nearer than the host's. */
-CUDA_DEVICE void cuda_plan_load(const struct cuda_plan &x, struct cuda_plan_board *board)
+/* The program comes over once; shared memory is much nearer than the host's. False: leave. */
+CUDA_DEVICE bool cuda_plan_load(const struct cuda_plan &x, struct cuda_plan_board *board)
 {
     const char *from = reinterpret_cast<const char *>(x.program->steps);
     cuda_words *to = reinterpret_cast<cuda_words *>(board->steps);
     for (uint32_t i = cuda_thread(); i < x.n_steps * 2; i += cuda_threads()) to[i] = cuda_read_words(from + 16 * i);
     if (cuda_thread() < cuda_plan_movers) board->done[cuda_thread()] = 0;
     if (cuda_thread() == 0) board->posted = board->halted = 0;
-    cuda_sync_block();
+    return !cuda_sync_block_any(cuda_has_stopped(x.call));
 }
 
 template <class R> CUDA_DEVICE void cuda_plan_run(const struct cuda_plan &x)
 {
     CUDA_SHARED(struct cuda_plan_board, board);
     cuda_wait_for_launch();
-    cuda_plan_load(x, &board);
+    if (!cuda_plan_load(x, &board)) return;
     if (cuda_warp() < cuda_plan_movers)
         cuda_plan_work<R>(x.call, &board);
     else

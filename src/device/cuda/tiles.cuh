@@ -283,6 +283,7 @@ CUDA_DEVICE uint32_t cuda_streams_wait(const struct cuda_exchange &x, const cuda
 template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cuda_exchange &x, struct cuda_board *board)
 {
     constexpr uint32_t leaves = (1u << cuda_from) - 1;
+    const bool stopped = cuda_has_stopped(x.call);
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, cuda_lane()));
     const uint32_t ranks = R::moves ? 0 : cuda_contributors(x), n_tiles = x.call.layout.n_tiles;
     cuda_stream s = cuda_stream_begin<R>(x, cuda_lane());
@@ -297,7 +298,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cud
             cuda_leaving_load(x, s, stream, &l);
         }
         if (!begun) { /* looked at here, when input is on its way */
-            cuda_sync_block();
+            if (cuda_sync_block_any(stopped)) return;
             s.slot = (uint32_t)(own >> 32);
             begun = true;
         }
@@ -357,7 +358,7 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
     const uint32_t total = cuda_stream_begin<R>(x, lane).total, count = (uint32_t)own;
     const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
     if (lane == 0) board->halted = 0, board->waiter = cuda_waiter{};
-    cuda_sync_block();
+    if (cuda_sync_block_any(cuda_has_stopped(x.call))) return;
     /* the last tiles of the calls before */
     if (remote && !sends) cuda_release_before_u32(cuda_raised_at(x.call, peer, layout.returned), count);
     uint32_t told = 0;
@@ -391,7 +392,7 @@ template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange 
     uint32_t seen = mine ? cuda_acquire_u32(flag) : 0;
     const uint32_t origin = (uint32_t)own - (sends ? layout.n_tiles : 0);
     board->allowed[lane] = peer == x.call.me ? UINT32_MAX : seen - origin;
-    cuda_sync_block();
+    if (cuda_sync_block_any(cuda_has_stopped(x.call))) return;
     while (cuda_any(mine && seen - origin < total)) {
         const uint32_t before = seen;
         if (mine && seen - origin < total) seen = cuda_acquire_u32(flag);

@@ -82,12 +82,15 @@ CUDA_DEVICE struct cuda_audience cuda_audience_of(const Parts &x, uint64_t first
 CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call, struct cuda_audience *audience)
 {
     const uint64_t *called = cuda_called(call);
+    const char *has_stopped = call.base[call.me] + call.layout.stopped;
     cuda_settle(&called);
+    cuda_settle(&has_stopped);
     cuda_settle(&audience->heard);
     cuda_wait_for_launch();
     cuda_launch_next();
     const uint64_t turn = cuda_load_u64(called);
-    return cuda_turn{(uint32_t)turn, (uint32_t)(turn >> 32), {0, 0}, false, false};
+    const bool stopped = cuda_load_u32(has_stopped) != 0;
+    return cuda_turn{(uint32_t)turn, (uint32_t)(turn >> 32), {0, 0}, false, cuda_any(stopped)};
 }
 
 /* Waits for the peers that have not been heard of: by whole warps. */
@@ -125,7 +128,8 @@ CUDA_DEVICE bool cuda_turn_is_last(const struct cuda_turn &turn)
  * block sends nothing; and all of them once in a while, so that `begun` is never so old that it seems new. */
 CUDA_DEVICE void cuda_turn_tell(const struct cuda_turn &turn, const struct cuda_audience &audience)
 {
-    if (audience.tells_now || (audience.tells && cuda_turn_is_last(turn))) cuda_store_u32(audience.begun, turn.count);
+    if (!turn.failed && (audience.tells_now || (audience.tells && cuda_turn_is_last(turn))))
+        cuda_store_u32(audience.begun, turn.count);
     cuda_sync_block(); /* all threads have read the count */
 }
 

@@ -5,7 +5,9 @@
 /* Waiting for memory that other ranks write: loops that end. Every thread that waits has a cuda_waiter, and calls
  * cuda_go_on once a turn until it has what it waits for. Once in CUDA_SPINS turns it looks whether to stop, and at the
  * clock; who runs out of time reports its peer, and stops all. False means: leave. What the kernel was to write is
- * undefined then, and so are its counters, but no later wait lasts, since the stop word stays.
+ * undefined then, and so are its counters, but no later wait lasts, since the stop word stays. Launches that come after
+ * it begin nothing (cuda_has_stopped): with counters of a call that was left half way they would send what peers, who
+ * may still wait for that call, take for its data.
  *
  *     struct cuda_waiter waiter = {};
  *     while (!there()) if (!cuda_go_on(&waiter, x.call, peer)) return; */
@@ -24,6 +26,12 @@ CUDA_COLD void cuda_report(const struct cuda_call &call, uint32_t peer)
     cuda_store_u64(&call.control->report, CUDA_REPORT(call.seq, peer));
     cuda_release_u32(&call.control->stop, CUDA_TIMEOUT);
     cuda_store_u32(call.base[call.me] + call.layout.stopped, 1);
+}
+
+/* Whether this rank has left a call before, as was known when the launch began. */
+CUDA_DEVICE bool cuda_has_stopped(const struct cuda_call &call)
+{
+    return cuda_load_u32(call.base[call.me] + call.layout.stopped) != 0;
 }
 
 /* One thread a while goes and sees, the others hear of it. */

@@ -103,7 +103,7 @@ STANDIN_API int cuFuncGetAttribute(int *value, int attribute, void *handle)
 {
     return with_function(handle, [value, attribute](function *of) {
         if (attribute < 0 || attribute > 15) return (int)invalid_value;
-        *value = attribute == 0 ? (int)of->kernel->bounds.max_threads : attribute == 4 ? 32 : 0;
+        *value = attribute == 0 ? (int)of->kernel->bounds.max_threads : attribute == 4 ? 32 : attribute == 5 ? 90 : 0;
         return (int)success;
     });
 }
