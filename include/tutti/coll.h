@@ -19,8 +19,8 @@
  * stream has come past it (not in a capture: ARGUMENT). In a group, calls on devices come first, communicators in the
  * order of their ids and collectives before messages, so that the order inside the group does not matter there either.
  * A call without a byte of this rank is one on device memory, unless it is a v form or message with a pointer to the
- * host. What fails on the device (a peer that dies, the deadline, which counts from when the call's turn comes) ends
- * the communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind
+ * host. What fails on the device (a peer that dies, the deadline, which each wait for a peer has to itself) ends the
+ * communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind
  * runs on with undefined results. A user-defined operation is carried out on the host, in the stream's order (not in a
  * capture); so are all calls on device memory where some rank has no device, or devices do not reach one another. There
  * a call on host memory waits until the calls before it have started, and at most 64 calls and 1 GiB of them are under
@@ -129,9 +129,10 @@ TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct 
                                           struct tutti_work **work);
 
 /* Point-to-point: matched by (source, tag) in the order of the calls. A send completes when its buffer may be reused.
- * Sending to oneself is allowed (asynchronously, or inside a group). On devices messages between two ranks match in the
- * order of the calls, whatever their tags; sizes must be equal, and TUTTI_ANY_SOURCE is UNSUPPORTED. A message waits on
- * its stream for its counterpart: those of several ranks that cross belong into one group. (Where device memory goes
+ * Sending to oneself is allowed (asynchronously, or inside a group; on devices inside a group that has both ends). On
+ * devices messages between two ranks match in the order of the calls, whatever their tags; sizes must be equal, and
+ * TUTTI_ANY_SOURCE is UNSUPPORTED. A message waits on its stream for its counterpart: those of several ranks that cross
+ * belong into one group. (Where device memory goes
  * through the host, all is as on hosts.) */
 TUTTI_API enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest,
                                        int32_t tag, struct tutti_comm *comm, const struct tutti_call_options *options,

@@ -79,7 +79,8 @@ TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
  * first. For who can not wait as long as destroy may: flush, abort what is left, destroy. */
 TUTTI_API enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns);
 /* Waits for the calls in flight here (until their deadlines) and their functions (tutti_work_notify), then frees. Not
- * collective. NULL is ignored. */
+ * collective. NULL is ignored. Where calls were captured, not while anything else on the device is: the driver can not
+ * say then whether graphs still run, ends that capture, and the communicator's device memory stays taken. */
 TUTTI_API void tutti_comm_destroy(struct tutti_comm *comm);
 
 /* Collective over all ranks of comm, each with its own device (or TUTTI_DEVICE_NONE, or _AUTO); no call may be in

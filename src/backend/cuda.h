@@ -355,6 +355,9 @@ enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t 
 enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 /* Part of a call could not be enqueued, for the reason in the thread's record, and the others wait for the rest. */
 enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_t seq);
+/* The same, where something may have been enqueued since cuda_order_begin: closing waits for that, too. */
+enum tutti_status cuda_give_up_half(struct cuda_backend *b, const char *what, uint64_t seq, void *stream,
+                                    uint64_t capture);
 /* OK, or why nothing can be enqueued any more. */
 enum tutti_status cuda_state(struct cuda_backend *b);
 

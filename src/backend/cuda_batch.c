@@ -184,7 +184,7 @@ static enum tutti_status give_up(struct cuda_backend *b, const struct tutti_back
 
 /* One launch, or as many as dependent calls ask for. */
 static enum tutti_status launch_run(struct cuda_backend *b, const struct cuda_run *run,
-                                    const struct tutti_backend_call *calls, void *stream)
+                                    const struct tutti_backend_call *calls, void *stream, uint64_t capture)
 {
     if (!run->method->step(&b->place, &run->whole, 0, &b->step)) return TUTTI_OK;
     b->step.protocol = run->protocol;
@@ -195,7 +195,9 @@ static enum tutti_status launch_run(struct cuda_backend *b, const struct cuda_ru
         b->batch.end = b->batch.begin + (uint32_t)units_of(&calls[i], n);
         if (b->batch.end > b->batch.begin) {
             enum tutti_status status = cuda_step_run(b, &calls[i], stream);
-            if (status < 0) return b->batch.begin == 0 ? status : give_up(b, &calls[i], status);
+            if (status < 0 && b->batch.begin > 0)
+                return cuda_give_up_half(b, tutti_kind_name(calls[i].info.kind), calls[i].seq, stream, capture);
+            TUTTI_TRY(status);
         }
         b->batch.begin = b->batch.end;
         i += n;
@@ -208,7 +210,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_ru
 {
     uint64_t capture;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
-    TUTTI_TRY(launch_run(b, run, calls, stream));
+    TUTTI_TRY(launch_run(b, run, calls, stream, capture));
     for (size_t i = 0; i < run->n; i++) cuda_log_post(b->logs[b->me], &calls[i], 0, b->timeout_ns);
     b->posted_seq = calls[run->n - 1].seq;
     enum tutti_status status = cuda_order_end(b, stream, capture);

@@ -174,12 +174,24 @@ enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_
     return tutti_fail_record(&told);
 }
 
+enum tutti_status cuda_give_up_half(struct cuda_backend *b, const char *what, uint64_t seq, void *stream,
+                                    uint64_t capture)
+{
+    struct tutti_error why = *tutti_last_error();
+    if (!capture) (void)tie(b, b->lane, stream, b->joined); /* steps may have been between a fork and a join */
+    (void)cuda_order_end(b, stream, capture);
+    tutti_fail_record(&why);
+    return cuda_give_up(b, what, seq);
+}
+
+/* *half: it failed, and not at its first step. */
 static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_method *method,
-                                   const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
+                                   const struct cuda_place *place, const struct tutti_backend_call *call, void *stream,
+                                   bool *half)
 {
     for (uint32_t i = 0; method->step(place, call, i, &b->step); i++) {
-        enum tutti_status status = cuda_step_run(b, call, stream);
-        if (status < 0) return i == 0 ? status : cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq);
+        *half = i > 0;
+        TUTTI_TRY(cuda_step_run(b, call, stream));
     }
     return TUTTI_OK;
 }
@@ -195,11 +207,15 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
                                     const struct cuda_place *place, const struct tutti_backend_call *call, void *stream)
 {
     uint64_t capture;
+    bool half = false;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
-    TUTTI_TRY(method ? run_steps(b, method, place, call, stream) : cuda_schedule_run(b, call, stream));
+    enum tutti_status status =
+        method ? run_steps(b, method, place, call, stream, &half) : cuda_schedule_run(b, call, stream);
+    if (status < 0)
+        return half ? cuda_give_up_half(b, tutti_kind_name(call->info.kind), call->seq, stream, capture) : status;
     cuda_log_post(b->logs[b->me], call, where_by(method, place), b->timeout_ns);
     b->posted_seq = call->seq;
-    enum tutti_status status = cuda_order_end(b, stream, capture);
+    status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
 }
 

@@ -66,7 +66,7 @@ static enum tutti_status enqueue_all(struct cuda_backend *b, const struct tutti_
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(copy_own(b, messages, n, stream));
     while (fill_round(b, messages, n, at, &call.seq)) /* of which peers may know by now */
-        if (cuda_step_run(b, &call, stream) < 0) return cuda_give_up(b, "messages", 0);
+        if (cuda_step_run(b, &call, stream) < 0) return cuda_give_up_half(b, "messages", 0, stream, capture);
     enum tutti_status status = cuda_order_end(b, stream, capture);
     return status < 0 ? cuda_give_up(b, "messages", 0) : TUTTI_OK;
 }

@@ -174,9 +174,10 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     memcpy(out_card, &card, sizeof(card));
     *out = &b->base;
     return TUTTI_OK;
-err_free:
+err_free:;
+    struct tutti_error why = *tutti_last_error(); /* the driver may have more to say */
     cuda_discard(b);
-    return status;
+    return tutti_fail_record(&why);
 }
 
 /* ---- connect ---- */
@@ -278,8 +279,8 @@ static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, 
 {
     struct agreed agreed;
     struct card card;
+    TUTTI_TRY(agree(b, cards, stride, &agreed)); /* on all or on none */
     b->cards_seen = true;
-    TUTTI_TRY(agree(b, cards, stride, &agreed));
     for (uint32_t r = 0; r < b->n; r++) {
         read_card(cards, stride, r, &card);
         TUTTI_TRY(map_log(b, r, &card));

@@ -80,9 +80,9 @@ static enum tutti_status enqueue(struct gpu_rank *g, struct data *d, struct tutt
     size_t n = (size_t)g->rank->n;
     enum tutti_status status = tutti_gpu_copy(g->gpu, d->in, d->host_in, WORDS * 4, g->stream);
     options.stream = g->stream;
-    if (status >= 0) status = tutti_all_reduce(d->in, d->sum, WORDS, TUTTI_UINT32, TUTTI_SUM, first, &options, NULL);
     if (status >= 0 && other != g->stream) status = tutti_gpu_event_record(g->gpu, fork, g->stream);
     if (status >= 0 && other != g->stream) status = tutti_gpu_stream_wait(g->gpu, other, fork);
+    if (status >= 0) status = tutti_all_reduce(d->in, d->sum, WORDS, TUTTI_UINT32, TUTTI_SUM, first, &options, NULL);
     options.stream = other;
     if (status >= 0) status = tutti_all_gather(d->in, d->all, WORDS, TUTTI_UINT32, second, &options, NULL);
     if (status >= 0) status = tutti_gpu_copy(g->gpu, d->host_all, d->all, n * WORDS * 4, other);
