@@ -99,8 +99,10 @@ static enum tutti_status buffer_open(struct bench_gpu *g, const struct bench_set
     TUTTI_TRY(tutti_gpu_alloc(g->gpu, b->bytes[i], &base));
     b->at.base[i] = base;
     TUTTI_TRY(tutti_gpu_set(g->gpu, base, BLANK, b->bytes[i]));
-    for (uint32_t s = 0; settings->mapped && s < n_sides(g); s++)
-        TUTTI_TRY(tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]));
+    for (uint32_t s = 0; settings->mapped && s < n_sides(g); s++) {
+        const enum tutti_status status = tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]);
+        if (status < 0 && !(s > 0 && status == TUTTI_ERR_UNSUPPORTED)) return status; /* a peer may have none */
+    }
     return TUTTI_OK;
 }
 
@@ -248,17 +250,17 @@ static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings
 {
     struct tutti_call_options of[2] = {*options, *options};
     void *graphs[2] = {NULL, NULL};
-    uint32_t calls = (bench_calls(settings, c->bytes) + g->group - 1) / g->group * g->group;
+    uint32_t calls = (bench_calls(settings, c->bytes) + g->group - 1) / g->group * g->group, n = n_sides(g);
     enum tutti_status status = TUTTI_OK;
     of[1].algorithm = settings->peer;
     for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++) {
         double ignored;
         if (!g->eager) status = capture(g, s, c, b, &of[s], calls, &graphs[s]);
         if (status >= 0) status = timed(g, s, c, b, &of[s], graphs[s], calls, &ignored);
+        if (s > 0 && status == TUTTI_ERR_ARGUMENT) n = 1, status = TUTTI_OK; /* it lacks what tutti has done */
     }
     for (uint32_t r = 0; r < settings->rounds && status >= 0; r++)
-        for (uint32_t s = 0; s < n_sides(g) && status >= 0; s++)
-            status = timed(g, s, c, b, &of[s], graphs[s], calls, &us[s][r]);
+        for (uint32_t s = 0; s < n && status >= 0; s++) status = timed(g, s, c, b, &of[s], graphs[s], calls, &us[s][r]);
     for (uint32_t s = 0; s < n_sides(g); s++)
         if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
     return status;

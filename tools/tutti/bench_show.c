@@ -51,6 +51,10 @@ static void text_time(FILE *out, const struct bench_time *t, bool has)
 static void text_peer(FILE *out, const struct bench_settings *settings, const struct bench_time *t, bool has)
 {
     if (!settings->peer || !has) return;
+    if (t->peer_us == 0) {
+        fprintf(out, "  %s -", settings->peer);
+        return;
+    }
     fprintf(out, "  %s %.2f/%.2f", settings->peer, t->peer_us, t->median_us > 0 ? t->peer_us / t->median_us : 0);
 }
 

@@ -171,6 +171,12 @@ static enum tutti_status explain(struct bench_run *run, const struct bench_case 
     return TUTTI_OK;
 }
 
+/* Behind none comes one element. */
+static double next_size(double bytes, size_t esize, double factor)
+{
+    return bytes < (double)esize ? (double)esize : bytes * factor;
+}
+
 /* All sizes of one collective, type and operation; undefined pairs are left out with a line. */
 static enum tutti_status sweep(struct bench_run *run, const struct request *r, struct bench_case c,
                                struct results *results)
@@ -178,7 +184,8 @@ static enum tutti_status sweep(struct bench_run *run, const struct request *r, s
     const struct bench_settings *s = &r->settings;
     size_t esize = tutti_dtype_bytes(c.dtype);
     bool sized = c.op->count(1u << 20, 1) > 0;
-    for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes; bytes *= s->factor) {
+    for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes;
+         bytes = next_size(bytes, esize, s->factor)) {
         c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
         c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
         if (s->explain && sized && c.count == 0) continue; /* nothing moves: there is nothing to choose */
