@@ -390,6 +390,22 @@ def lives(rank: int, n: int, store: dist.Store) -> None:
         assert sum_of(1) == n - 1
 
 
+def lives_of_one_store(rank: int, n: int, store: dist.Store) -> None:
+    """What one life leaves in the store means nothing to the next one."""
+    for life in range(3):
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=n)
+        pair = dist.split_group(split_ranks=[[0, 1]], timeout=PATIENCE)
+        assert sum_of(rank, pair) == 1
+        dist.monitored_barrier(timeout=PATIENCE)
+        if rank == 1:  # comes too late
+            store.wait([f"missed {life}"])
+        with raises(dist.DistBackendError, "monitoredBarrier"):
+            dist.monitored_barrier(timeout=timedelta(seconds=0.2))
+        store.set(f"missed {life}", "")
+        dist.monitored_barrier(timeout=PATIENCE)
+        dist.destroy_process_group()
+
+
 def by_address(rank: int, n: int, store: dist.Store) -> None:
     """env:// and tcp:// over and over."""
     if rank == 0:
@@ -411,6 +427,9 @@ def by_address(rank: int, n: int, store: dist.Store) -> None:
 class Lives(unittest.TestCase):
     def test_starts_and_ends(self) -> None:
         ranks.run(lives, 3, backend=None)
+
+    def test_of_one_store(self) -> None:
+        ranks.run(lives_of_one_store, 2, backend=None)
 
     def test_by_address(self) -> None:
         ranks.run(by_address, 2, backend=None)

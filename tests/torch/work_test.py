@@ -340,6 +340,26 @@ def completion_hooks(rank: int, n: int) -> None:
     assert len(reports) == 4
 
 
+@ranks.on(2)
+def a_hook_that_fails(rank: int, n: int) -> None:
+    """Nobody is there to catch what it raises; the group goes on, and its end does not wait for it."""
+    group = group_of_all()
+    reports: List[Any] = []
+
+    def hook(report: Any) -> None:
+        reports.append(report)
+        raise KeyError("a hook's own")
+
+    group._register_on_completion_hook(hook)
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor, group=group, async_op=True).wait()
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [4.0] * 5
+    group._wait_for_pending_works()
+    assert len(reports) == 2
+    dist.destroy_process_group(group)
+
+
 ranks.cases(globals())
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ BasePtr Backend::split(const c10::intrusive_ptr<c10d::Store> &, const std::vecto
 {
     auto place = std::find(ranks.begin(), ranks.end(), rank_);
     if (place == ranks.end()) return nullptr;
-    uint64_t nth = 0;
+    std::string name;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        nth = n_splits_[ranks]++;
+        const uint64_t parent = tutti_comm_id(live()->handle()), nth = n_splits_[ranks]++;
+        name = c10::str("split/", parent, "/", nth, "/", c10::Join(",", ranks));
     }
-    const std::string name = c10::str("split/", nth, "/", c10::Join(",", ranks));
     return create(c10::make_intrusive<c10d::PrefixStore>(name, store_), int(place - ranks.begin()), int(ranks.size()),
                   child_options(options, *options_));
 }

@@ -45,10 +45,11 @@ bool await_key(c10d::Store &store, const std::string &key, Clock::time_point unt
 
 } // namespace
 
-/* The keys of one barrier: "<number>/<rank>", and the verdict. */
-static std::string prefix_of(uint64_t number)
+/* The keys of one barrier: "<group>/<number>/<rank>", and the verdict. A store can outlive the group, and serve the
+ * next one of the same name. */
+static std::string prefix_of(uint64_t group, uint64_t number)
 {
-    return c10::str("tutti/monitored/", number, "/");
+    return c10::str("tutti/monitored/", group, "/", number, "/");
 }
 
 /* Who came to this barrier has read the verdict of the one before. */
@@ -98,18 +99,19 @@ static void follow(c10d::Store &store, const std::string &prefix, int rank, mill
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks)
 {
-    uint64_t number = 0;
+    uint64_t group = 0, number = 0;
     milliseconds timeout = options.timeout;
     {
         std::lock_guard<std::mutex> guard(mutex_);
+        group = tutti_comm_id(live()->handle());
         number = n_monitored_++;
         if (timeout == c10d::kUnsetTimeout) timeout = options_->timeout;
     }
     if (timeout.count() <= 0)
         fail(c10::str("Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(), " ms"));
-    if (rank_ != 0) return follow(*store_, prefix_of(number), rank_, timeout);
-    lead(*store_, prefix_of(number), size_, timeout, wait_all_ranks);
-    if (number > 0) forget(*store_, prefix_of(number - 1), size_);
+    if (rank_ != 0) return follow(*store_, prefix_of(group, number), rank_, timeout);
+    lead(*store_, prefix_of(group, number), size_, timeout, wait_all_ranks);
+    if (number > 0) forget(*store_, prefix_of(group, number - 1), size_);
 }
 
 } // namespace tutti_torch
