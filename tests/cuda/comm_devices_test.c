@@ -174,7 +174,7 @@ static const struct test tests[] = {
 static void test_all(void **state)
 {
     (void)state;
-    run_tests(tests, sizeof tests / sizeof tests[0]);
+    run_rows(tests, sizeof tests / sizeof tests[0]);
 }
 
 int main(void)

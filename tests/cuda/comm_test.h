@@ -78,7 +78,7 @@ struct test {
     struct tutti_option option;
 };
 
-static inline void run_tests(const struct test *tests, size_t n_tests)
+static inline void run_rows(const struct test *tests, size_t n_tests)
 {
     for (size_t i = 0; i < n_tests; i++) {
         const struct test *t = &tests[i];
