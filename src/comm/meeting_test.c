@@ -153,6 +153,25 @@ static void test_store(void **state)
     served_close(&server);
 }
 
+/* A store of the caller's has statuses alone: what it could not do is said all the same, whatever failed before. */
+static enum tutti_status add_in_vain(void *self, const char *key, int64_t delta, int64_t *value)
+{
+    (void)self, (void)key, (void)delta, (void)value;
+    return TUTTI_ERR_SYSTEM;
+}
+
+static void test_store_that_fails(void **state)
+{
+    static const struct tutti_store_ops ops = {.size = sizeof ops, .add = add_in_vain};
+    const struct tutti_store store = {.ops = &ops};
+    const struct tutti_meeting_request request = {.n_ranks = 2, .deadline_ns = tutti_deadline_ns(TUTTI_NS_PER_S)};
+    struct tutti_meeting_result result;
+    (void)state;
+    tutti_fail(TUTTI_ERR_MEMORY, "something else");
+    assert_int_equal(tutti_meet_by_store(&store, "job", &request, &result), TUTTI_ERR_SYSTEM);
+    assert_non_null(strstr(tutti_last_error()->text, "the store can not add to key tutti/job/round"));
+}
+
 /* A meeting that failed, by absence or by the leader's death, does not spoil the next one of the same name. */
 static void test_store_after_failure(void **state)
 {
@@ -339,9 +358,9 @@ static void test_last_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ACT(test_strangers),   ACT(test_foreign_user),        ACT(test_squatters),        ACT(test_other_build),
-        ACT(test_store),       ACT(test_store_after_failure), ACT(test_store_other_host), ACT(test_memory_fails),
-        ACT(test_descriptors), ACT(test_last_message),
+        ACT(test_strangers),    ACT(test_foreign_user),     ACT(test_squatters),           ACT(test_other_build),
+        ACT(test_store),        ACT(test_store_that_fails), ACT(test_store_after_failure), ACT(test_store_other_host),
+        ACT(test_memory_fails), ACT(test_descriptors),      ACT(test_last_message),
     };
     setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,18 @@ def missing_at_the_start(rank: int, n: int, store: dist.Store) -> None:
         dist.barrier()
 
 
+class Failing(dist.Store):  # type: ignore[misc]
+    """A store whose server is gone."""
+
+    def add(self, key: str, amount: int) -> int:
+        raise RuntimeError("the server went home")
+
+
+def a_store_that_fails(rank: int, n: int, store: dist.Store) -> None:
+    with ranks.raises(dist.DistBackendError, "store", "the server went home"):
+        dist.init_process_group("tutti", store=Failing(), rank=rank, world_size=n, timeout=LONG)
+
+
 class Errors(unittest.TestCase):
     def each(self, function: Any, n: int = 3) -> None:
         ranks.run(function, n, backend=None, timeout=90)

@@ -5,6 +5,7 @@ and the end: abort, shutdown, destroy, and another start in the same process."""
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import signal
 import time
@@ -128,6 +129,11 @@ def split_by_the_function(rank: int, n: int) -> None:
     else:
         assert inner is None
     dist.destroy_process_group(group)
+    if "backend" in inspect.signature(dist.split_group).parameters:
+        whole = dist.split_group(split_ranks=[[0, 1, 2, 3]], backend="tutti")
+        assert sum_of(1, whole) == n
+        with raises(Exception):  # there is none
+            dist.split_group(split_ranks=[[0, 1, 2, 3]], backend="gloo")
     for wrong in ([], [[]], [[0, 0]], [[0, 4]], [[0], [0, 1]]):
         with raises(ValueError, "split_ranks"):
             dist.split_group(split_ranks=wrong)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import time
 import unittest
@@ -176,6 +177,32 @@ def signals_end_waits(rank: int, n: int) -> None:
     if rank == 0:
         work.wait()
     check(tensor, given, ReduceOp.SUM)
+
+
+def state_beside_calls(rank: int, n: int, store_: dist.Store) -> None:
+    """A thread asks for the state of the group whose calls want the GIL for the frames that they record."""
+    dist.init_process_group("tutti", store=store_, rank=rank, world_size=n, timeout=timedelta(seconds=PATIENCE))
+    backend, over = ranks.backend_of(), threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            backend.get_error()
+            backend._set_default_timeout(timedelta(seconds=PATIENCE))
+            backend.mem_allocator
+
+    sys.setswitchinterval(1e-4)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(2000):
+        dist.all_reduce(torch.ones(4))
+    over.set()
+    thread.join()
+    dist.destroy_process_group()
+
+
+class Beside(unittest.TestCase):
+    def test_state_beside_calls(self) -> None:
+        ranks.run(state_beside_calls, 2, backend=None, env={"TORCH_INCLUDE_STACK_TRACE": "1"})
 
 
 ranks.cases(globals())

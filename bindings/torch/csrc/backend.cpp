@@ -292,6 +292,7 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
     head.async = calls[0].async;
     bool coalescing = coalescing_ > 0;
     std::vector<OperationPtr> members;
+    live();        /* throws, if at all, before the count is raised */
     coalescing_++; /* one number for all of them */
     for (Call &call : calls) members.push_back(make_operation(std::move(call)));
     coalescing_--;

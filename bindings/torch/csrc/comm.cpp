@@ -10,6 +10,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -74,11 +76,20 @@ static tutti_status until_ready(tutti_comm *comm, tutti_error *error)
     }
 }
 
+/* What the store threw is said behind what it kept the library from. */
+static tutti_error with_reason(tutti_error error, const std::string &why)
+{
+    const size_t n = std::strlen(error.text);
+    if (!why.empty()) std::snprintf(error.text + n, sizeof error.text - n, " (%s)", why.c_str());
+    return error;
+}
+
 std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const std::string &name,
                                    milliseconds timeout)
 {
     std::shared_ptr<Context> context = Context::get();
-    tutti_store over = store_over(&store);
+    StoreTable table(store);
+    tutti_store over = table.table();
     tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     config.rank = rank;
     config.n_ranks = size;
@@ -93,7 +104,8 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     tutti_error error;
     try {
         /* The others may have begun, and failed, before this rank looked: that is an error of their calls. */
-        if (until_ready(handle, &error) != TUTTI_OK && tutti_comm_id(handle) == 0) raise(error);
+        if (until_ready(handle, &error) != TUTTI_OK && tutti_comm_id(handle) == 0)
+            raise(with_reason(error, table.why()));
     } catch (...) {
         tutti_comm_abort(handle, "the creation was given up");
         tutti_comm_destroy(handle);

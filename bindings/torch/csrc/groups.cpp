@@ -117,6 +117,10 @@ Backend::WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &options)
     rank_ = rank;
     size_ = size;
     comm_ = std::move(comm);
+    allocator_.reset();
+    recorded_.reset();
+    n_splits_.clear();
+    n_monitored_ = 0;
     return completed_work();
 }
 #endif

@@ -19,9 +19,9 @@ namespace
 
 using std::chrono::nanoseconds;
 
-c10d::Store &of(void *store)
+c10d::Store &of(void *table)
 {
-    return *static_cast<c10d::Store *>(store);
+    return static_cast<StoreTable *>(table)->store;
 }
 
 uint64_t now_ns()
@@ -29,18 +29,18 @@ uint64_t now_ns()
     return uint64_t(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-template <typename Function> tutti_status guarded(Function function)
+template <typename Function> tutti_status guarded(void *table, Function function)
 {
     try {
         return function();
-    } catch (const std::exception &) {
-        return TUTTI_ERR_BOOTSTRAP;
+    } catch (const std::exception &error) {
+        return static_cast<StoreTable *>(table)->caught(error);
     }
 }
 
 tutti_status set(void *store, const char *key, const void *value, size_t bytes)
 {
-    return guarded([&] {
+    return guarded(store, [&] {
         const auto *first = static_cast<const uint8_t *>(value);
         of(store).set(key, std::vector<uint8_t>(first, first + bytes));
         return TUTTI_OK;
@@ -49,7 +49,7 @@ tutti_status set(void *store, const char *key, const void *value, size_t bytes)
 
 tutti_status wait(void *store, const char *key, uint64_t deadline_ns)
 {
-    return guarded([&] {
+    return guarded(store, [&] {
         nanoseconds pause(20'000);
         while (!of(store).check({key})) {
             if (now_ns() >= deadline_ns) return TUTTI_ERR_TIMEOUT;
@@ -64,7 +64,7 @@ tutti_status get(void *store, const char *key, void *value, size_t capacity, siz
 {
     tutti_status status = wait(store, key, deadline_ns);
     if (status != TUTTI_OK) return status;
-    return guarded([&] {
+    return guarded(store, [&] {
         std::vector<uint8_t> found = of(store).get(key);
         *bytes = found.size();
         std::memcpy(value, found.data(), std::min(capacity, found.size()));
@@ -74,7 +74,7 @@ tutti_status get(void *store, const char *key, void *value, size_t capacity, siz
 
 tutti_status add(void *store, const char *key, int64_t delta, int64_t *value)
 {
-    return guarded([&] {
+    return guarded(store, [&] {
         *value = of(store).add(key, delta);
         return TUTTI_OK;
     });
@@ -82,7 +82,7 @@ tutti_status add(void *store, const char *key, int64_t delta, int64_t *value)
 
 tutti_status remove(void *store, const char *key, bool *existed)
 {
-    return guarded([&] {
+    return guarded(store, [&] {
         bool there = of(store).deleteKey(key);
         if (existed) *existed = there;
         return TUTTI_OK;
@@ -93,9 +93,22 @@ const tutti_store_ops store_ops = {sizeof(tutti_store_ops), set, get, wait, add,
 
 } // namespace
 
-tutti_store store_over(c10d::Store *store)
+tutti_store StoreTable::table()
 {
-    return {&store_ops, store};
+    return {&store_ops, this};
+}
+
+tutti_status StoreTable::caught(const std::exception &error)
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (why_.empty()) why_ = error.what();
+    return TUTTI_ERR_BOOTSTRAP;
+}
+
+std::string StoreTable::why()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    return why_;
 }
 
 } // namespace tutti_torch

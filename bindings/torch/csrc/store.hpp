@@ -6,10 +6,28 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <tutti/store.h>
 
+#include <exception>
+#include <mutex>
+#include <string>
+
 namespace tutti_torch
 {
 
-/* The table of functions over `store`, which must outlive its use. Exceptions of the store become statuses. */
-tutti_store store_over(c10d::Store *store);
+/* tutti's table of functions over a store, for as long as this is there. Exceptions of the store become statuses, of
+ * which the first one's words are kept. */
+class StoreTable
+{
+  public:
+    explicit StoreTable(c10d::Store &store) : store(store) {}
+    tutti_store table();
+    std::string why(); /* empty: nothing was thrown */
+    tutti_status caught(const std::exception &error);
+
+    c10d::Store &store;
+
+  private:
+    std::mutex mutex_;
+    std::string why_;
+};
 
 } // namespace tutti_torch

@@ -17,6 +17,8 @@ def split_group(original):
     def run(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, **others):
         parent = parent_pg or c10d._get_default_group()
         ours = tutti_backends(parent)
+        if others.get("backend", "tutti") not in (None, "tutti", c10d._world.pg_backend_config.get(parent)):
+            ours = []  # some of the parent's backends, or others
         if torch.accelerator.is_available() or not ours or len(ours) < len(backends_of(parent)):
             return original(parent_pg, split_ranks, timeout, pg_options, group_desc, **others)
         members = own_part(parent, split_ranks)
