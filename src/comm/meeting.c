@@ -114,15 +114,19 @@ static void round_key(const struct rounds *r, const char *what, char out[TUTTI_S
         snprintf(out, TUTTI_STORE_KEY_MAX + 1, "tutti/%.200s/%" PRId64 "/%s", r->name, r->round, what);
 }
 
-/* A store of the caller's gives a status, and no words. */
-static void store_begin(void)
+/* A store of the caller's gives a status, and no words: whether there are any shows where there were none before. What
+ * went well leaves the record as it was. */
+static struct tutti_error store_begin(void)
 {
-    const struct tutti_error none = {.status = TUTTI_OK};
+    const struct tutti_error before = *tutti_last_error(), none = {.status = TUTTI_OK};
     tutti_fail_record(&none);
+    return before;
 }
 
-static enum tutti_status store_end(enum tutti_status status, const char *what, const char *key)
+static enum tutti_status store_end(enum tutti_status status, const struct tutti_error *before, const char *what,
+                                   const char *key)
 {
+    if (status >= 0) tutti_fail_record(before);
     if (status >= 0 || tutti_last_error()->status < 0) return status;
     return tutti_fail(status, "the store can not %s key %s: %s", what, key, tutti_status_text(status));
 }
@@ -131,16 +135,16 @@ static enum tutti_status round_add(const struct rounds *r, const char *what, int
 {
     char key[TUTTI_STORE_KEY_MAX + 1];
     round_key(r, what, key);
-    store_begin();
-    return store_end(r->store->ops->add(r->store->self, key, delta, value), "add to", key);
+    const struct tutti_error before = store_begin();
+    return store_end(r->store->ops->add(r->store->self, key, delta, value), &before, "add to", key);
 }
 
 static enum tutti_status round_publish(const struct rounds *r, const char *text)
 {
     char key[TUTTI_STORE_KEY_MAX + 1];
     round_key(r, "place", key);
-    store_begin();
-    return store_end(r->store->ops->set(r->store->self, key, text, strlen(text) + 1), "set", key);
+    const struct tutti_error before = store_begin();
+    return store_end(r->store->ops->set(r->store->self, key, text, strlen(text) + 1), &before, "set", key);
 }
 
 /* Ends the round, once: from now on newcomers belong to the next one. By its leader, and by members that find the
@@ -196,11 +200,12 @@ static enum tutti_status round_join(struct rounds *r, const struct tutti_meeting
     bool elsewhere;
     round_key(r, "place", key);
     bool last = publish >= request->deadline_ns;
-    store_begin();
+    const struct tutti_error before = store_begin();
     enum tutti_status status =
         r->store->ops->get(r->store->self, key, text, sizeof text - 1, &n, last ? request->deadline_ns : publish);
     if (status == TUTTI_ERR_TIMEOUT) return last ? TUTTI_AGAIN : round_end(r);
-    if (status < 0) return store_end(status, "get", key);
+    status = store_end(status, &before, "get", key);
+    if (status < 0) return status;
     if (strcmp(text, ROUND_OVER) == 0) return TUTTI_AGAIN;
     if (sscanf(text, "%" SCNx64 " %107s %63s", &id, place, host) < 2)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "key %s of the store holds \"%.40s\", not a meeting place", key, text);
