@@ -224,24 +224,41 @@ static void swap(unsigned char *a, unsigned char *b, size_t bytes)
     }
 }
 
-/* This rank's half of what it swaps with the peer; false: it can not be mapped. */
-static bool swap_half(struct flat_op *op, uint32_t peer)
+/* This rank's half of what it swaps with the peer. */
+static size_t half_of(const struct flat_op *op, uint32_t peer, size_t *at)
+{
+    size_t half = op->bytes / 2;
+    *at = peer < op->lane->me ? half : 0;
+    return peer < op->lane->me ? op->bytes - half : half;
+}
+
+/* From op->offset on, so much as may go at once: others may fail meanwhile. False: it can not be mapped. */
+static bool swap_piece(struct flat_op *op, uint32_t peer)
 {
     const struct flat_lane *lane = op->lane;
-    size_t half = op->bytes / 2, at = peer < lane->me ? half : 0, bytes = peer < lane->me ? op->bytes - half : half;
-    if (bytes == 0) return true;
+    size_t at, bytes = half_of(op, peer, &at) - op->offset;
     unsigned char *theirs = flat_peer_recv(op, peer);
     if (!theirs) return false;
-    swap(op->recv + peer * op->bytes + at, theirs + lane->me * op->bytes + at, bytes);
+    at += op->offset;
+    swap(op->recv + peer * op->bytes + at, theirs + lane->me * op->bytes + at,
+         bytes < PAUSE_BYTES ? bytes : PAUSE_BYTES);
     return true;
+}
+
+static bool is_swapped(const struct flat_op *op, uint32_t peer)
+{
+    size_t at;
+    return op->offset >= half_of(op, peer, &at);
 }
 
 static enum tutti_advance exchange(struct flat_op *op)
 {
     FLAT_BEGIN(op->at)
     for (op->peer = 1; op->peer < op->lane->n; op->peer++) {
-        if (!swap_half(op, flat_after(op->lane, op->peer))) return unmapped();
-        FLAT_PAUSE();
+        for (op->offset = 0; !is_swapped(op, flat_after(op->lane, op->peer)); op->offset += PAUSE_BYTES) {
+            if (!swap_piece(op, flat_after(op->lane, op->peer))) return unmapped();
+            FLAT_PAUSE();
+        }
     }
     FLAT_MEET(op);
     FLAT_END;

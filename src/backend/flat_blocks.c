@@ -89,18 +89,24 @@ static void rows_fill(size_t *rows, uint32_t n, const size_t *counts, const size
     }
 }
 
+/* Methods are compared once more after the posts, so the call keeps its counts, behind the rows; no more of the tables
+ * is looked at. */
 enum tutti_status flat_blocks_copy(struct flat_op *op)
 {
-    const struct tutti_bind *bind = &op->call.bind;
-    uint32_t n = op->lane->n;
+    struct tutti_bind *bind = &op->call.bind;
+    size_t n = op->lane->n, n_rows = bind->in_counts ? 4 : 2;
     if (!bind->v || !bind->counts) return TUTTI_OK;
-    op->tables = tutti_alloc_array((size_t)n * (bind->in_counts ? 4 : 2), sizeof(*op->tables));
-    if (!op->tables) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the tables of a call of %u ranks", n);
-    rows_fill(op->tables, n, bind->counts, bind->displs, op->element);
-    op->bytes = largest(bind->counts, n) * op->element;
-    if (!bind->in_counts) return TUTTI_OK;
-    rows_fill(op->tables + 2 * (size_t)n, n, bind->in_counts, bind->in_displs, op->element);
-    op->bytes = largest(bind->in_counts, n) * op->element;
+    op->tables = tutti_alloc_array((n_rows + 1) * n, sizeof(*op->tables));
+    if (!op->tables) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the tables of a call of %zu ranks", n);
+    rows_fill(op->tables, op->lane->n, bind->counts, bind->displs, op->element);
+    op->bytes = largest(bind->counts, op->lane->n) * op->element;
+    if (bind->in_counts) {
+        rows_fill(op->tables + 2 * n, op->lane->n, bind->in_counts, bind->in_displs, op->element);
+        op->bytes = largest(bind->in_counts, op->lane->n) * op->element;
+    }
+    memcpy(op->tables + n_rows * n, bind->counts, n * sizeof(*bind->counts));
+    bind->counts = op->tables + n_rows * n;
+    bind->displs = bind->in_counts = bind->in_displs = NULL;
     return TUTTI_OK;
 }
 

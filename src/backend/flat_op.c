@@ -232,14 +232,17 @@ static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_
     *count = atomic_load_explicit(&post->count, memory_order_relaxed);
 }
 
-/* Peers may be reading its buffers, or writing to them. */
+/* Peers may be reading its buffers, or writing to them. The root of a gather reads a leaf's mapped block where it lies,
+ * by the method that needs nothing. */
 static bool is_exposed(const struct flat_op *op)
 {
     uint64_t reachable = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED | FLAT_ATTACHABLE;
     if (op->lane->n == 1) return false;
     const struct flat_post *post = flat_post_of(op, op->lane->me);
     if (atomic_load(&post->word) != op->word) return false;
-    return op->begun ? op->method->needs != 0 : (atomic_load(&post->facts) & reachable) != 0;
+    if (op->begun && op->method->needs != 0) return true;
+    if (op->begun) reachable = op->call.info.kind == TUTTI_GATHER && !flat_is_root(op) ? FLAT_SEND_MAPPED : 0;
+    return (atomic_load(&post->facts) & reachable) != 0;
 }
 
 static void op_cancel(struct tutti_runner *runner)
@@ -273,6 +276,14 @@ const struct flat_method *flat_method_of(const struct flat_lane *lane, const str
     return m && m->fits(lane, call) ? m : flat_choose(lane, call, NULL);
 }
 
+/* A method's name that outlasts the caller's: asked for again after the posts. */
+static const char *lasting(const char *name)
+{
+    for (size_t i = 0; name && i < flat_n_methods; i++)
+        if (strcmp(flat_methods[i]->name, name) == 0) return flat_methods[i]->name;
+    return name ? "none" : NULL;
+}
+
 enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *begun)
 {
     struct flat_lane *lane = (struct flat_lane *)backend;
@@ -285,6 +296,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->lane = lane;
     op->element = tutti_dtype_bytes(call->info.dtype);
     op->bytes = call->bind.count * op->element;
+    op->call.method = lasting(call->method);
     TUTTI_TRY(flat_blocks_copy(op));
     op->method = flat_method_of(lane, call, op->bytes);
     op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
@@ -326,6 +338,14 @@ static void learn(struct flat_lane *lane, uint32_t turns, bool done)
     if (lane->turns > TURNS || lane->number % TURNS_AGAIN == 0) lane->turns = TURNS;
 }
 
+/* Somebody has failed: who is gone soon may not be read or written to for long. */
+static bool is_alarmed(const struct flat_lane *lane)
+{
+    const struct tutti_transport *t = lane->transport;
+    return t->alarm && atomic_load_explicit(t->alarm, memory_order_relaxed) !=
+                           atomic_load_explicit(&t->heard, memory_order_relaxed);
+}
+
 enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
 {
     struct flat_op *op = (struct flat_op *)(void *)begun;
@@ -336,7 +356,7 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
     for (;;) {
         run = op_advance(&op->runner);
         if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
-        if (tutti_team_failed(team)) break; /* the engine tells */
+        if (tutti_team_failed(team) || is_alarmed(op->lane)) break; /* the engine tells */
         if (run == TUTTI_RUN_MOVED) continue;
         /* A turn lasts as long as others like: the engine is to look after deaths and deadlines soon. */
         if (turns == op->lane->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;

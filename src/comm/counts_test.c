@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* v forms whose tables are private: where the two sides of a block disagree, every rank gets a sentence long before the
- * deadline, also when one side has nothing to send or to receive. */
+/* Tables of v forms. Where they are private and the two sides of a block disagree, every rank gets a sentence long
+ * before the deadline, also when one side has nothing to send or to receive. */
 #include "ranks.h"
 #include "test.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <tutti/tutti.h>
 
 struct trial {
     const char *what;
-    int kind;      /* which call, below */
-    int32_t wrong; /* the rank whose count differs */
-    size_t count;  /* instead of 2 */
+    int kind;            /* which call, below */
+    int32_t wrong;       /* the rank whose count differs */
+    size_t count;        /* instead of 2 */
     const char *at_once; /* what may be said instead */
 };
 
@@ -113,11 +114,43 @@ static void late_is_not_wrong(void **state)
     assert_int_equal(ranks_run(&config, late), 0);
 }
 
+/* Tables are read within the call: afterwards they are the caller's, also where the call begins later. */
+static void reuse(struct rank *rank)
+{
+    enum { BLOCK = 1 << 14 };
+    static const size_t n_in = 4 * BLOCK;
+    float *in = malloc(n_in * sizeof(*in)), *out = calloc(BLOCK, sizeof(*out)), one = 1, sum = 0;
+    size_t counts[4] = {BLOCK, BLOCK, BLOCK, BLOCK};
+    struct tutti_work *works[2] = {NULL, NULL};
+    for (size_t i = 0; in && i < n_in; i++) in[i] = 1;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == 0) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    RANK_CHECK_OK(rank, tutti_all_reduce(&one, &sum, 1, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, NULL, &works[0]));
+    RANK_CHECK_OK(rank, tutti_reduce_scatter_v(in, out, counts, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, NULL, &works[1]));
+    for (size_t i = 0; i < 4; i++) counts[i] = rank->index == 1 ? 1 : SIZE_MAX;
+    for (size_t i = 0; i < 2; i++) {
+        RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+        tutti_work_free(works[i]);
+    }
+    for (size_t i = 0; i < BLOCK; i++) RANK_CHECK(rank, out[i] == (float)rank->n);
+    free(in);
+    free(out);
+}
+
+static void tables_are_the_callers(void **state)
+{
+    (void)state;
+    struct tutti_option options[] = {{"domains", "2"}};
+    struct ranks_config config = {.n = 4, .options = options, .n_options = 1, .timeout_ns = UINT64_C(10000000000)};
+    assert_int_equal(ranks_run(&config, reuse), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_disagreement),
         cmocka_unit_test(late_is_not_wrong),
+        cmocka_unit_test(tables_are_the_callers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "transport/decorate.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,10 +85,12 @@ static void pass_raise(struct tutti_transport *t, const struct tutti_failure *fa
     inner->ops->raise(inner, failure);
 }
 
-static enum tutti_status pass_failure(struct tutti_transport *t, struct tutti_failure *out)
+enum tutti_status tutti_decorator_failure(struct tutti_transport *t, struct tutti_failure *out)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->failure(inner, out);
+    enum tutti_status status = inner->ops->failure(inner, out);
+    atomic_store_explicit(&t->heard, atomic_load_explicit(&inner->heard, memory_order_relaxed), memory_order_relaxed);
+    return status;
 }
 
 static enum tutti_status pass_heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
@@ -139,7 +142,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
         PASS(publish),
         PASS(peek),
         PASS(raise),
-        PASS(failure),
+        .failure = changes->failure ? changes->failure : tutti_decorator_failure,
         PASS_IF_THERE(heap_alloc),
         PASS_IF_THERE(heap_free),
         PASS_IF_THERE(locate),

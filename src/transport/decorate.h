@@ -17,6 +17,8 @@ struct tutti_decorator {
 void tutti_decorator_init(struct tutti_decorator *d, const char *name, const struct tutti_transport_ops *changes,
                           struct tutti_transport *inner);
 void tutti_decorator_close_inner(struct tutti_decorator *d);
+/* The inner transport's failure; and what it has heard, this one has. */
+enum tutti_status tutti_decorator_failure(struct tutti_transport *t, struct tutti_failure *out);
 static inline struct tutti_transport *tutti_decorator_inner(struct tutti_transport *t)
 {
     return ((struct tutti_decorator *)(void *)t)->inner;

@@ -84,8 +84,7 @@ static enum tutti_status trace_poll(struct tutti_transport *t, struct tutti_arri
 
 static enum tutti_status trace_failure(struct tutti_transport *t, struct tutti_failure *out)
 {
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    enum tutti_status status = inner->ops->failure(inner, out);
+    enum tutti_status status = tutti_decorator_failure(t, out);
     if (status == TUTTI_OK) dump(trace_of(t), TUTTI_LOG_WARN, out->error.text);
     return status;
 }
