@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Hashes and HMACs against published vectors, clock, memory, processors, futexes between threads and processes. */
+/* Hashes and HMACs against published vectors, clock, memory, processors, futexes between threads and
+ * processes, who lives. */
 
 #include "test.h"
 
@@ -8,7 +9,9 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -266,6 +269,49 @@ static void test_futex_any(void **state)
     }
 }
 
+/* ---- processes ---- */
+
+static void *stay(void *arg)
+{
+    for (;;) pause();
+    return arg;
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f || !fgets(text, sizeof text, f)) fail_msg("cannot read %s", path);
+    fclose(f);
+    return strrchr(text, ')')[2];
+}
+
+/* Its main thread may leave a process that goes on. */
+static void test_main_thread_left(void **state)
+{
+    struct tutti_process child = {0};
+    (void)state;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, stay, NULL)) _exit(1);
+        pthread_exit(NULL);
+    }
+    for (uint64_t until = tutti_deadline_ns(20 * TUTTI_NS_PER_S); state_of(pid) != 'Z' && tutti_now_ns() < until;)
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    assert_int_equal(state_of(pid), 'Z');
+    assert_true(tutti_process_read((int32_t)pid, &child) && child.running);
+    assert_true(tutti_process_alive((int32_t)pid, child.start));
+    kill(pid, SIGKILL);
+    for (uint64_t until = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+         tutti_process_alive((int32_t)pid, child.start) && tutti_now_ns() < until;)
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    assert_false(tutti_process_alive((int32_t)pid, child.start)); /* nobody has waited for it yet */
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_futex_processes),
         cmocka_unit_test(test_futex_deadline),
         cmocka_unit_test(test_futex_any),
+        cmocka_unit_test(test_main_thread_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

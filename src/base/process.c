@@ -23,17 +23,21 @@ bool tutti_process_read(int32_t pid, struct tutti_process *out)
     close(fd);
     if (n <= 0) return false;
     text[n] = '\0';
-    /* Fields 3, 4 and 22; the name before them may hold anything, ')' too. */
+    /* Fields 3, 4, 20 and 22; the name before them may hold anything, ')' too. Of a process whose main thread has left
+     * (pthread_exit) while others run the state is Z, too, but it has threads. */
     char *at = strrchr(text, ')');
     if (!at || at[1] != ' ' || at[2] == '\0') return false;
     at += 2;
-    out->running = *at != 'Z' && *at != 'X';
+    const char state = *at;
+    long threads = 0;
     out->parent = (int32_t)strtol(at + 1, NULL, 10);
     for (int field = 3; field < 22; field++) {
         at = strchr(at, ' ');
         if (!at) return false;
         at++;
+        if (field + 1 == 20) threads = strtol(at, NULL, 10);
     }
+    out->running = state != 'X' && (state != 'Z' || threads > 1);
     out->start = strtoull(at, NULL, 10);
     return true;
 }

@@ -6,13 +6,8 @@
 #include "transport/host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,35 +15,6 @@
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
-
-struct process {
-    char state; /* 'Z', 'X': dead */
-    uint64_t start;
-};
-
-/* Fields 3 and 22 of /proc/PID/stat; the name before them may hold anything, ')' too. False when there is none. */
-static bool process_read(int32_t pid, struct process *out)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0) return false;
-    text[n] = '\0';
-    char *at = strrchr(text, ')');
-    if (!at || at[1] != ' ' || at[2] == '\0') return false;
-    out->state = at[2];
-    at += 2;
-    for (int field = 3; field < 22; field++) {
-        at = strchr(at, ' ');
-        if (!at) return false;
-        at++;
-    }
-    out->start = strtoull(at, NULL, 10);
-    return true;
-}
 
 /* 0 when unknown. */
 static uint64_t own_pid_namespace(void)
@@ -60,10 +26,10 @@ static uint64_t own_pid_namespace(void)
 enum tutti_status tutti_host_life_init(struct tutti_host *host)
 {
     struct tutti_member *member = tutti_segment_member(host->segment, host->base.me);
-    struct process process = {.state = 'R', .start = 0}; /* 0: no /proc, nobody compares */
+    struct tutti_process process = {.start = 0}; /* 0: no /proc, nobody compares */
     host->pid = (int32_t)getpid();
     host->pid_namespace = own_pid_namespace();
-    process_read(host->pid, &process);
+    tutti_process_read(host->pid, &process);
     if (atomic_load_explicit(&member->state, memory_order_acquire) != TUTTI_MEMBER_ABSENT)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u is open already, or has left", host->base.me);
     atomic_store_explicit(&member->pid, host->pid, memory_order_relaxed);
@@ -79,14 +45,6 @@ void tutti_host_life_fini(struct tutti_host *host)
     atomic_store_explicit(&member->state, TUTTI_MEMBER_LEFT, memory_order_release);
     for (uint32_t i = 0; i < host->base.n && host->n_pidfds > 0; i++)
         if (host->peers[i].pidfd_plus_one > 0) close(host->peers[i].pidfd_plus_one - 1);
-}
-
-/* The number still means the process that opened the member. */
-static bool process_same(int32_t pid, uint64_t start)
-{
-    struct process process;
-    if (!process_read(pid, &process)) return kill(pid, 0) == 0 || errno != ESRCH; /* no /proc here, or it is gone */
-    return (start == 0 || process.start == start) && process.state != 'Z' && process.state != 'X';
 }
 
 /* The peer's pidfd, opened at the first look; -1 with errno. Of two threads that open it at once, one keeps its own. */
@@ -109,8 +67,8 @@ static bool process_alive(struct tutti_host *host, struct tutti_host_peer *p, in
 {
     const bool first = atomic_load_explicit(&p->pidfd_plus_one, memory_order_acquire) == 0;
     const int fd = pidfd_get(host, p, pid);
-    if (fd < 0) return errno != ESRCH && process_same(pid, start);
-    if (first && !process_same(pid, start)) return false; /* the number was reused before we held it */
+    if (fd < 0) return errno != ESRCH && tutti_process_alive(pid, start);
+    if (first && !tutti_process_alive(pid, start)) return false; /* the number was reused before we held it */
     struct pollfd event = {.fd = fd, .events = POLLIN};
     return poll(&event, 1, 0) <= 0; /* readable: terminated, reaped or not */
 }
