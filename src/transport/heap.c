@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define WINDOW_MIN_BYTES (UINT64_C(1) << 20)
+#define WINDOW_SHARE 4 /* of the address space, where that is limited */
 
 static uint64_t page_bytes(void)
 {
@@ -28,13 +29,17 @@ enum tutti_status tutti_heap_init(struct tutti_heap *heap, int fd, uint32_t n, u
     return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no lock for the heap");
 }
 
-/* Address space for the region, or for as much of it as is to be had (ulimit -v, sanitizers). */
+/* Address space for the region; where that is limited (ulimit -v, sanitizers) for a part of what is to be had: the
+ * views of peers' regions, and all else, need theirs. */
 static bool window_reserve(struct tutti_heap *heap)
 {
     if (heap->window != 0) return true;
     for (uint64_t bytes = heap->region_bytes; bytes >= WINDOW_MIN_BYTES || bytes == heap->region_bytes; bytes /= 2) {
         void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) continue;
+        const uint64_t kept = bytes / WINDOW_SHARE;
+        if (bytes < heap->region_bytes && kept >= WINDOW_MIN_BYTES && munmap((char *)p + kept, bytes - kept) == 0)
+            bytes = kept;
         heap->window_bytes = bytes;
         atomic_store_explicit(&heap->window, (uintptr_t)p, memory_order_release);
         return true;
