@@ -52,6 +52,8 @@ struct tutti_family {
     struct tutti_engine *engine;
     _Atomic uint32_t refs;
     _Atomic size_t staging_used; /* by back ends, of this rank */
+    _Atomic uint32_t agreeing;   /* boards that its shrinks use now, a bit each */
+    _Atomic uint32_t n_agreed;   /* how many shrinks began */
     struct tutti_backend_host backends;
     pthread_mutex_t lock;
     struct tutti_mem_block *blocks;

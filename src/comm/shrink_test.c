@@ -182,6 +182,45 @@ static void lists_that_differ(void **state)
     assert_int_equal(ranks_run(&config, stays), 0);
 }
 
+/* Threads of a rank shrink several communicators at once, more than there are boards for agreements. */
+struct one {
+    struct rank *rank;
+    struct tutti_comm *comm;
+};
+
+static void *shrink_one(void *arg)
+{
+    const struct one *one = arg;
+    struct tutti_comm *rest = NULL;
+    int32_t n = 0;
+    const enum tutti_status status = tutti_comm_shrink(one->comm, NULL, 0, &rest);
+    if (status < 0 || count_ranks(rest, &n) < 0 || n != one->rank->n)
+        rank_fail(one->rank, __FILE__, __LINE__, "%d ranks: %s", (int)n, tutti_last_error()->text);
+    tutti_comm_destroy(rest);
+    return NULL;
+}
+
+static void at_once(struct rank *rank)
+{
+    enum { N = 12 };
+    struct one each[N];
+    pthread_t threads[N];
+    for (int i = 0; i < N; i++) {
+        each[i] = (struct one){.rank = rank};
+        RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &each[i].comm));
+    }
+    for (int i = 0; i < N; i++) RANK_CHECK(rank, pthread_create(&threads[i], NULL, shrink_one, &each[i]) == 0);
+    for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < N; i++) tutti_comm_destroy(each[i].comm);
+}
+
+static void several_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_threads(3, at_once, NULL), 0);
+    assert_int_equal(ranks_forked(3, at_once, NULL), 0);
+}
+
 /* Calls that were cut off leave packets behind; the new communicator of the same ranks must not see them. */
 static void late_turn(struct rank *rank, struct tutti_comm *comm, int turn)
 {
@@ -235,7 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_kills),       cmocka_unit_test(while_others_die), cmocka_unit_test(ranks_left_out),
-        cmocka_unit_test(lists_that_differ), cmocka_unit_test(old_messages),
+        cmocka_unit_test(lists_that_differ), cmocka_unit_test(several_at_once),  cmocka_unit_test(old_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

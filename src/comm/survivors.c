@@ -20,9 +20,29 @@ static struct tutti_transport *transport_of(const struct tutti_survivors *surviv
     return survivors->comm->family->world.transport;
 }
 
-static uint32_t board_slot(const struct tutti_survivors *survivors)
+/* A board of this rank that none of its other agreements uses now, for threads may shrink several communicators at
+ * once; in turns, for others may still be reading the last one. */
+static enum tutti_status board_take(struct tutti_survivors *survivors)
 {
-    return TUTTI_BOARD_SLOTS + (uint32_t)(survivors->id % TUTTI_BOARD_AGREE);
+    struct tutti_family *family = survivors->comm->family;
+    uint32_t first = atomic_fetch_add(&family->n_agreed, 1) % TUTTI_BOARD_AGREE;
+    for (;;) {
+        for (uint32_t i = 0; i < TUTTI_BOARD_AGREE; i++) {
+            uint32_t k = (first + i) % TUTTI_BOARD_AGREE, bit = UINT32_C(1) << k;
+            if (atomic_fetch_or(&family->agreeing, bit) & bit) continue;
+            survivors->board = k;
+            return TUTTI_OK;
+        }
+        if (tutti_now_ns() >= survivors->deadline_ns)
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "comm_shrink on rank %d: %d others are under way",
+                              (int)survivors->comm->rank, TUTTI_BOARD_AGREE);
+        tutti_sleep_ns(NAP_LONGEST_NS);
+    }
+}
+
+static void board_give(const struct tutti_survivors *survivors)
+{
+    atomic_fetch_and(&survivors->comm->family->agreeing, ~(UINT32_C(1) << survivors->board));
 }
 
 static uint32_t current(const struct tutti_survivors *survivors)
@@ -63,7 +83,7 @@ static void tell(const struct tutti_survivors *survivors, enum stage stage, uint
         .state = TUTTI_BOARD_IN_USE,
     };
     struct tutti_transport *transport = transport_of(survivors);
-    transport->ops->publish(transport, board_slot(survivors), &board);
+    transport->ops->publish(transport, TUTTI_BOARD_SLOTS + survivors->board, &board);
 }
 
 static void publish(const struct tutti_survivors *survivors, enum stage stage, uint32_t version,
@@ -75,8 +95,12 @@ static void publish(const struct tutti_survivors *survivors, enum stage stage, u
 static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
 {
     struct tutti_transport *transport = transport_of(survivors);
-    return transport->ops->peek(transport, survivors->comm->members[slot], board_slot(survivors), board) &&
-           board->comm == survivors->id && board->state == TUTTI_BOARD_IN_USE;
+    uint32_t member = survivors->comm->members[slot];
+    for (uint32_t k = 0; k < TUTTI_BOARD_AGREE; k++)
+        if (transport->ops->peek(transport, member, TUTTI_BOARD_SLOTS + k, board) && board->comm == survivors->id &&
+            board->state == TUTTI_BOARD_IN_USE)
+            return true;
+    return false;
 }
 
 /* Dead, gone from the world, or gone from this communicator. */
@@ -100,11 +124,12 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
     survivors->comm = comm;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
+    TUTTI_TRY(board_take(survivors));
     survivors->removed_at = tutti_alloc_array(n, sizeof(*survivors->removed_at));
     survivors->hashes = tutti_alloc_array(n + 1, sizeof(*survivors->hashes));
     if (!survivors->removed_at || !survivors->hashes) {
-        tutti_survivors_fini(survivors);
         tell(survivors, NOT_MADE, 0, 0, TUTTI_ERR_MEMORY); /* the others need not wait */
+        tutti_survivors_fini(survivors);
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
     }
     for (size_t s = 0; s < n; s++) survivors->removed_at[s] = UINT32_MAX;
@@ -116,6 +141,7 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
 
 void tutti_survivors_fini(struct tutti_survivors *survivors)
 {
+    board_give(survivors);
     tutti_free(survivors->removed_at);
     tutti_free(survivors->hashes);
 }
