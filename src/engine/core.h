@@ -149,7 +149,8 @@ struct tutti_channel {
     uint32_t p2p_paid, p2p_paid_returned, p2p_paid_freed, p2p_paid_told; /* the same for those with payload */
     uint32_t p2p_used;                                                   /* bits: payload slots in use */
     uint64_t p2p_pass;  /* pass over the letters in which it was found blocked */
-    uint64_t gone_ns;   /* watch: when the peer was first found gone */
+    uint64_t gone_ns;   /* watch: when the peer was first found gone, */
+    uint64_t gone_pass; /* and in which pass */
     uint64_t seen_tick; /* watch: the tick in which it was looked at */
 };
 
@@ -233,6 +234,7 @@ struct tutti_port {
     struct tutti_port *next;
     struct tutti_team *buckets[TUTTI_TEAM_BUCKETS];
     uint32_t n_work;
+    uint64_t drained; /* the last pass that left nothing behind */
     unsigned char *strays;
     size_t stray_stride, stray_bytes;
     uint32_t stray_room, n_strays;

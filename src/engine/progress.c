@@ -125,7 +125,10 @@ static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 
     for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
         enum tutti_status status = t->ops->poll(t, &arrival);
-        if (status == TUTTI_AGAIN) break;
+        if (status == TUTTI_AGAIN) {
+            port->drained = engine->pass;
+            break;
+        }
         any = true;
         if (status < 0) {
             port_broken(port);

@@ -6,8 +6,10 @@
 #include "engine/call.h"
 #include "engine/core.h"
 
-/* A peer that is gone may have sent before: what it sent arrives first. */
+/* A peer that is gone may have sent before: what it sent arrives first, within the grace, or however long it takes to
+ * read all that has come; but a death is told within a second. */
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+#define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
 #define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* a second look that is soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
@@ -88,9 +90,12 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
         channel->gone_ns = 0;
         return false;
     }
-    if (channel->gone_ns == 0) channel->gone_ns = now;
+    if (channel->gone_ns == 0) channel->gone_ns = now, channel->gone_pass = team->engine->pass;
+    bool read = team->port->drained > channel->gone_pass;
+    uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? GONE_GRACE_NS : DEAD_GRACE_NS;
+    if (now - channel->gone_ns >= grace) return read || *life == TUTTI_LIFE_DEAD;
     tutti_engine_watch_by(team->engine, channel->gone_ns + GONE_GRACE_NS);
-    return now - channel->gone_ns >= GONE_GRACE_NS;
+    return false;
 }
 
 static void report_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, enum tutti_life life,
