@@ -18,6 +18,8 @@
  * caller with one another and with other calls of the communicator. With work, tutti_work_wait and _test tell when the
  * stream has come past it (not in a capture: ARGUMENT). In a group, calls on devices come first, communicators in the
  * order of their ids and collectives before messages, so that the order inside the group does not matter there either.
+ * Its messages of a communicator may be on several streams, of one capture or of none (ARGUMENT): they begin when all of
+ * these have come to them, and all go on when they are over (through the host: all its calls).
  * A call without a byte of this rank is one on device memory, unless it is a v form or message with a pointer to the
  * host. What fails on the device (a peer that dies, the deadline, which each wait for a peer has to itself) ends the
  * communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind

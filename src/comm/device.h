@@ -94,6 +94,9 @@ enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, b
                                      size_t *n_started);
 /* ARGUMENT in a capture. */
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
+/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and THROUGH. ARGUMENT: they run together
+ * and are on two streams, not both of one capture or of none; the driver would draw the other one into the capture. */
+enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
 /* Before a request of route HOST starts, without the turn: waits for what must come first. */
 enum tutti_status tutti_device_before(const struct tutti_request *request);
 void tutti_device_free_events(struct tutti_comm_device *device);

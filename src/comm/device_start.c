@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls on device memory are enqueued, and nothing waits: one by one, or, in a group, those of one communicator and
- * stream together. What follows them, if somebody wants to know their end, is an event. */
+/* Calls on device memory are enqueued, and nothing waits: one by one, or, in a group, collectives of one communicator
+ * and stream together, and its messages whatever their streams. What follows them, if somebody wants to know their end,
+ * is an event. */
 #include "comm/device.h"
 
 #include <stdlib.h>
@@ -211,7 +212,8 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
     return status;
 }
 
-/* ---- parts of a submission: what one launch, or one job of the host, may carry out ---- */
+/* ---- parts of a submission: what one launch, or one job of the host, may carry out. No message of a group may wait
+ * for another one, so they are one part, whatever their streams, and so is all that goes through the host ---- */
 
 static bool is_message(const struct tutti_request *request)
 {
@@ -246,16 +248,59 @@ void tutti_device_order(struct tutti_request *requests, size_t n)
     }
 }
 
+/* Whether two neighbours are of one part. */
+static bool is_together(const struct tutti_request *a, const struct tutti_request *b)
+{
+    if (a->comm != b->comm || a->route != b->route) return false;
+    if (a->route == TUTTI_ROUTE_THROUGH) return true;
+    return a->device == b->device && is_message(a) == is_message(b) &&
+           (is_message(a) || a->options.stream == b->options.stream);
+}
+
 static size_t part_end(const struct tutti_request *requests, size_t n)
 {
-    const struct tutti_request *first = requests;
     size_t i = 1;
-    bool through = first->route == TUTTI_ROUTE_THROUGH; /* there all kinds run together */
-    while (i < n && requests[i].comm == first->comm && requests[i].route == first->route &&
-           requests[i].options.stream == first->options.stream &&
-           (through || (requests[i].device == first->device && is_message(&requests[i]) == is_message(first))))
-        i++;
+    while (i < n && is_together(requests, &requests[i])) i++;
     return i;
+}
+
+enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request)
+{
+    struct tutti_gpu *gpu = request->comm->device->gpu;
+    uint64_t captures[2] = {0, 0};
+    if (before->options.stream == request->options.stream || !is_together(before, request)) return TUTTI_OK;
+    TUTTI_TRY(tutti_gpu_capturing(gpu, before->options.stream, &captures[0]));
+    TUTTI_TRY(tutti_gpu_capturing(gpu, request->options.stream, &captures[1]));
+    if (captures[0] == captures[1]) return TUTTI_OK;
+    return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
+                              "it runs together with calls of the group on other streams, not all of which are "
+                              "captured in one graph");
+}
+
+static bool is_new_stream(const struct tutti_request *requests, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (requests[j].options.stream == requests[i].options.stream) return false;
+    return true;
+}
+
+/* The first stream goes on when the others have come here, or they when it has. */
+static enum tutti_status part_tie(const struct tutti_request *requests, size_t n, bool begins)
+{
+    struct tutti_comm *comm = requests->comm;
+    struct tutti_gpu *gpu = comm->device->gpu;
+    void *first = requests->options.stream;
+    struct tutti_device_event *event = NULL;
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 1; i < n && status >= 0; i++) {
+        void *other = requests[i].options.stream;
+        if (!is_new_stream(requests, i)) continue;
+        if (!event && !(event = event_take(comm))) return tutti_last_error()->status;
+        status = tutti_gpu_event_record(gpu, event->event, begins ? other : first);
+        if (status >= 0) status = tutti_gpu_stream_wait(gpu, begins ? first : other, event->event);
+    }
+    if (event) event_give(event);
+    return status;
 }
 
 static enum tutti_status part_enqueue(struct tutti_request *requests, size_t n)
@@ -298,7 +343,9 @@ static enum tutti_status part_give_up(struct tutti_request *requests, size_t n, 
 static enum tutti_status part_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works)
 {
     size_t last = n;
+    TUTTI_TRY(part_tie(requests, n, true));
     TUTTI_TRY(part_enqueue(requests, n));
+    if (part_tie(requests, n, false) < 0) return part_give_up(requests, n, works);
     for (size_t i = 0; i < n && wanted; i++)
         if (!requests[i].work) last = i;
     for (size_t i = 0; i < n; i++) {

@@ -59,11 +59,13 @@ enum tutti_status tutti_group_start(void)
 
 /* ---- the end ---- */
 
-/* followed: its end will be told by a work. */
-static enum tutti_status prepare(struct tutti_request *request, bool followed)
+/* followed: its end will be told by a work. before: the one that was prepared before it, or NULL. */
+static enum tutti_status prepare(struct tutti_request *request, bool followed, const struct tutti_request *before)
 {
     TUTTI_TRY(tutti_request_prepare(request));
-    return followed && request->route != TUTTI_ROUTE_HOST ? tutti_device_may_follow(request) : TUTTI_OK;
+    if (request->route == TUTTI_ROUTE_HOST) return TUTTI_OK;
+    if (followed) TUTTI_TRY(tutti_device_may_follow(request));
+    return before ? tutti_device_may_join(before, request) : TUTTI_OK;
 }
 
 /* Enters every communicator and prepares every request, or none. */
@@ -73,7 +75,7 @@ static enum tutti_status prepare_all(struct group *ended, bool followed)
         struct tutti_request *request = &ended->requests[i];
         enum tutti_status status = tutti_comm_enter(request->comm, request->name);
         if (status >= 0) {
-            status = prepare(request, followed || request->work);
+            status = prepare(request, followed || request->work, i > 0 ? request - 1 : NULL);
             if (status < 0) tutti_comm_leave(request->comm);
         }
         if (status >= 0) continue;

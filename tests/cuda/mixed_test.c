@@ -201,6 +201,32 @@ static void messages(struct rank *rank)
     mixed_close(&m);
 }
 
+/* To the right on one stream, from the left on the other, more than a sender may be ahead; a sum between them. */
+static void streams(struct rank *rank)
+{
+    struct mixed m;
+    int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
+    uint32_t *data = rank_alloc(rank, WORDS * sizeof *data), *out, *in, *sum;
+    if (!mixed_open(rank, &m)) return;
+    for (uint32_t i = 0; i < WORDS; i++) data[i] = i + 1000 * (uint32_t)rank->index;
+    RANK_CHECK(rank, (out = mixed_put(&m, data, WORDS * 4)) && (in = mixed_put(&m, NULL, WORDS * 4)));
+    RANK_CHECK(rank, (sum = mixed_put(&m, (uint32_t[]){1}, 4)) != NULL);
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host(m.gpu, m.streams[0], hold_up, NULL));
+    RANK_CHECK_OK(rank, tutti_group_start());
+    RANK_CHECK_OK(rank, tutti_send(out, WORDS, TUTTI_UINT32, right, 5, rank->comm, &m.on[0], NULL));
+    RANK_CHECK_OK(rank, tutti_all_reduce(sum, sum, 1, TUTTI_UINT32, TUTTI_SUM, rank->comm, &m.on[1], NULL));
+    RANK_CHECK_OK(rank, tutti_recv(in, WORDS, TUTTI_UINT32, left, 5, rank->comm, &m.on[1], NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_group_end(NULL));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_copy(m.gpu, out, in, WORDS * 4, m.streams[0])); /* which waits, too */
+    RANK_CHECK(rank, mixed_get(&m, data, m.gpu ? out : in, WORDS * 4));
+    for (uint32_t i = 0; i < WORDS; i++) RANK_CHECK(rank, data[i] == i + 1000 * (uint32_t)left);
+    RANK_CHECK(rank, mixed_get(&m, data, sum, 4) && data[0] == (uint32_t)rank->n);
+    mixed_free(&m, sum);
+    mixed_free(&m, out);
+    mixed_free(&m, in);
+    mixed_close(&m);
+}
+
 /* ---- operations of users ---- */
 
 /* 2 x 2 matrices over the integers modulo 2^64: associative, and the order matters. */
@@ -254,7 +280,7 @@ static void users(struct rank *rank)
 
 /* ---- all, on processes and on threads ---- */
 
-static const rank_function functions[] = {chained, order, many, works, messages, users, contract};
+static const rank_function functions[] = {chained, order, many, works, messages, streams, users, contract};
 
 static void run(bool forked)
 {
