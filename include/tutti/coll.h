@@ -18,15 +18,15 @@
  * caller with one another and with other calls of the communicator. With work, tutti_work_wait and _test tell when the
  * stream has come past it (not in a capture: ARGUMENT). In a group, calls on devices come first, communicators in the
  * order of their ids and collectives before messages, so that the order inside the group does not matter there either.
- * Its messages of a communicator may be on several streams, of one capture or of none (ARGUMENT): they begin when all of
- * these have come to them, and all go on when they are over (through the host: all its calls).
- * A call without a byte of this rank is one on device memory, unless it is a v form or message with a pointer to the
- * host. What fails on the device (a peer that dies, the deadline, which each wait for a peer has to itself) ends the
- * communicator: the next call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind
- * runs on with undefined results. A user-defined operation is carried out on the host, in the stream's order (not in a
- * capture); so are all calls on device memory where some rank has no device, or devices do not reach one another. There
- * a call on host memory waits until the calls before it have started, and at most 64 calls and 1 GiB of them are under
- * way: who makes more waits.
+ * Its messages of a communicator may be on several streams, of one capture or of none (ARGUMENT): they begin when all
+ * of these have come to them, and all go on when they are over (through the host: all its calls). A call without a byte
+ * of this rank is one on device memory, unless it is a v form or message with a pointer to the host. What fails on the
+ * device (a peer that dies, the deadline, which each wait for a peer has to itself) ends the communicator: the next
+ * call returns the error, tutti_comm_state tells it at any time, and what is enqueued behind runs on with undefined
+ * results. A user-defined operation is carried out on the host, in the stream's order (not in a capture); so are all
+ * calls on device memory where some rank has no device, or devices do not reach one another. There a call on host
+ * memory waits until the calls before it have started, and at most 64 calls and 1 GiB of them are under way: who makes
+ * more waits.
  *
  * Errors: ARGUMENT and UNSUPPORTED before anything is
  * started; then PEER_DEAD, PEER_LEFT, TIMEOUT, MISMATCH, ABORTED, which also end the communicator (tutti_comm_state).
@@ -134,8 +134,9 @@ TUTTI_API enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct 
  * Sending to oneself is allowed (asynchronously, or inside a group; on devices inside a group that has both ends). On
  * devices messages between two ranks match in the order of the calls, whatever their tags; sizes must be equal, and
  * TUTTI_ANY_SOURCE is UNSUPPORTED. A message waits on its stream for its counterpart: those of several ranks that cross
- * belong into one group. (Where device memory goes
- * through the host, all is as on hosts.) */
+ * belong into one group. There a later one with a peer may wait for an earlier one with another where there are more
+ * than some 200, or one is received where another is received or sent from. (Where device memory goes through the host,
+ * all is as on hosts.) */
 TUTTI_API enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest,
                                        int32_t tag, struct tutti_comm *comm, const struct tutti_call_options *options,
                                        struct tutti_work **work);

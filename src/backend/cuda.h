@@ -295,7 +295,7 @@ struct cuda_backend {
     struct {                 /* the fast one, else the general one */
         void *any, *sum;
     } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
-    void *meet;
+    void *meet, *messages; /* messages_16 */
 
     struct cuda_log *logs[CUDA_MAX_RANKS];
     bool addresses; /* logs are addresses of this process */
@@ -309,6 +309,7 @@ struct cuda_backend {
     struct cuda_fold fold;
     struct cuda_multicast multicast; /* its x.call is filled once */
     struct cuda_meeting meeting;
+    struct cuda_lists lists;
     struct cuda_plan plan;
     void *event, *stream; /* event: after the last eager call, on stream */
     uint64_t posted_seq;

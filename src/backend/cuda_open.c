@@ -84,6 +84,7 @@ static void find_kernels(struct cuda_backend *b)
         }
     }
     b->meet = tutti_gpu_kernel(b->gpu, "meet");
+    b->messages = tutti_gpu_kernel(b->gpu, "messages_16");
     if (!b->meet) memset(b->place.has[CUDA_FOLD], 0, sizeof(b->place.has[CUDA_FOLD]));
 }
 
@@ -272,7 +273,7 @@ static void prefill(struct cuda_backend *b)
     call->layout = b->place.layout;
     call->n = b->n, call->me = b->me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
-    b->step.direct.call = b->plan.call = *call;
+    b->lists.call = b->step.direct.call = b->plan.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)

@@ -15,6 +15,7 @@
 struct plan {
     const char *says; /* of what waits for the victim */
     uint64_t delay_ns;
+    bool ships;                 /* messages in groups, not collectives */
     bool receives;              /* the others wait for a message, not in a collective */
     bool gives_back;            /* the others give back memory, for which the driver waits until the device is idle */
     _Atomic uint64_t *death_ns; /* shared by the processes */
@@ -134,6 +135,24 @@ static void *die(void *arg)
     return NULL;
 }
 
+/* Two messages to and from every other rank, of as many words or fewer. */
+static enum tutti_status ship(struct gpu_rank *g, uint32_t *words, size_t n)
+{
+    const struct rank *rank = g->rank;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    n = 1 + n % (WORDS / 8);
+    enum tutti_status status = tutti_group_start();
+    for (int32_t i = 0; i < 2 * rank->n; i++) {
+        const int32_t q = i / 2;
+        if (q == rank->index) continue;
+        if (status >= 0) status = tutti_send(words, n, TUTTI_UINT32, q, 0, rank->comm, &options, NULL);
+        if (status >= 0)
+            status = tutti_recv(words + (1 + i) * (WORDS / 8), n, TUTTI_UINT32, q, 0, rank->comm, &options, NULL, NULL);
+    }
+    return status >= 0 ? tutti_group_end(NULL) : status;
+}
+
 /* The victim dies at any moment of many calls, which all ranks make as fast as they can. */
 static void call_until_a_death(struct rank *rank)
 {
@@ -151,7 +170,8 @@ static void call_until_a_death(struct rank *rank)
     if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
     for (uint32_t i = 1; status == TUTTI_OK; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        status = call(&g, rank->comm, words, 1 + (size_t)(random >> 33) % WORDS);
+        const size_t n = 1 + (size_t)(random >> 33) % WORDS;
+        status = plan->ships ? ship(&g, words, n) : call(&g, rank->comm, words, n);
         if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
     }
     RANK_CHECK(rank, rank->index != VICTIM);
@@ -188,6 +208,7 @@ static void deaths_within(void **state)
 {
     (void)state;
     run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "all_reduce"});
+    run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "rank 1", .ships = true});
 }
 
 static void deaths_in_replays(void **state)

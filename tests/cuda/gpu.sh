@@ -5,8 +5,8 @@
 
 gpu_limit=420 # seconds for a program under compute-sanitizer, of which racecheck is the slowest
 export CUDA_DEVICE_MAX_CONNECTIONS=32 # a queue for each stream of ranks that share a process
-gpu_sanitized='memcheck:tiles memcheck:tiles_reductions memcheck:direct memcheck:fold memcheck:kernels'
-gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:program' # these three share memory
+gpu_sanitized='memcheck:tiles memcheck:tiles_reductions memcheck:lists memcheck:direct memcheck:fold memcheck:kernels'
+gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:lists racecheck:program' # these share memory
 
 gpu_verb() { # [--soak SECONDS]
   local soak=120 python= one

@@ -138,6 +138,20 @@ struct cuda_exchange {
                                      place, for this rank's result */
 };
 
+/* Several parts for each peer, as one launch: `messages_16`. Those for q, and those from q, travel one behind the
+ * other, each cut into tiles as if it were by itself, so that a rank need not know which of them its peers have in one
+ * launch, in a launch each or by `tiles_move_16`: it is the same tiles of the same blocks in the same order. None waits
+ * for one of another peer or of the other direction. No part is received where another one is received or sent from,
+ * nor is there one of the own rank. A launch has as many blocks as its longest part asks for, of CUDA_TILE_THREADS
+ * threads. */
+#define CUDA_LISTED 208
+struct cuda_lists {
+    struct cuda_call call;
+    uint8_t first[2 * CUDA_MAX_RANKS];   /* of what is sent to q, and, at CUDA_MAX_RANKS + q, received; 0: nothing is */
+    uint8_t next[CUDA_LISTED];           /* behind this one, 0: nothing */
+    struct cuda_part parts[CUDA_LISTED]; /* from 1 on; at: where in memory; bytes: not 0 */
+};
+
 /* An exchange in which each rank sends one part to all others, or nothing: `multicast_R` (R as above). What it sends it
  * stores once, by lines, at addresses at which that goes to all devices (gpu.h). Call and layout are those of memory
  * made for it, beside the scratch: every base is the own one's, and the layout has lines, here [2

@@ -68,6 +68,18 @@ template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct cuda_exch
     return lane < cuda_from && !there ? x.recv[peer].bytes : 0;
 }
 
+/* How many tiles of a part are this block's, which is one of those that it is for; and what a lane keeps of the rest.
+ */
+CUDA_DEVICE uint32_t cuda_tiles_here(const struct cuda_tiling &tiling)
+{
+    return ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
+}
+
+CUDA_DEVICE uint32_t cuda_shape_of(const struct cuda_tiling &tiling)
+{
+    return tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
+}
+
 template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_exchange &x, uint32_t lane)
 {
     const struct cuda_layout &layout = x.call.layout;
@@ -76,11 +88,16 @@ template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_e
     const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, layout.n_blocks);
     cuda_stream s = {};
     if (cuda_block() >= tiling.blocks) return s;
-    s.total = ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
-    s.shape = tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
+    s.total = cuda_tiles_here(tiling);
+    s.shape = cuda_shape_of(tiling);
     s.tied = R::moves && lane >= cuda_from && x.in + x.send[peer].at == x.out + x.recv[peer].at &&
              x.send[peer].bytes == bytes;
     return s;
+}
+
+template <class R> CUDA_DEVICE uint32_t cuda_stream_total(const struct cuda_exchange &x, uint32_t lane)
+{
+    return cuda_stream_begin<R>(x, lane).total;
 }
 
 CUDA_DEVICE bool cuda_stream_left(const cuda_stream &s)
@@ -111,12 +128,18 @@ CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, ui
     return early ? streams & ~(1u << me) : streams;
 }
 
-CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
+/* Of a lane's stream, of which it knows the shape and the number of the tile among those that are this block's. */
+CUDA_DEVICE cuda_tile cuda_tile_of(uint32_t shapes, uint32_t numbers, uint32_t stream, uint64_t part_bytes)
 {
-    const uint32_t shape = cuda_shuffle(s.shape, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
-    const uint32_t index = cuda_shuffle(s.next, stream) * (shape & 0xffff) + cuda_block();
+    const uint32_t shape = cuda_shuffle(shapes, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
+    const uint32_t index = cuda_shuffle(numbers, stream) * (shape & 0xffff) + cuda_block();
     const uint64_t at = (uint64_t)index * bytes, left = part_bytes - at;
     return cuda_tile{at, left < bytes ? (uint32_t)left : bytes};
+}
+
+CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint64_t part_bytes)
+{
+    return cuda_tile_of(s.shape, s.next, stream, part_bytes);
 }
 
 /* The ring that `source` writes in the scratch of `target`. */

@@ -104,8 +104,7 @@ CUDA_DEVICE cuda_route cuda_leaving_route(const struct cuda_exchange &x, const c
     return cuda_route{from, to, tile.bytes, cuda_is_whole(from, tile.bytes) && cuda_is_whole(to, 0)};
 }
 
-CUDA_DEVICE void cuda_leaving_load(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream,
-                                   cuda_leaving *l)
+template <class X, class S> CUDA_DEVICE void cuda_leaving_load(const X &x, const S &s, uint32_t stream, cuda_leaving *l)
 {
     const cuda_route route = cuda_leaving_route(x, s, stream);
     if (route.whole) cuda_units_load(l->units, route.from, 0, route.bytes);
@@ -124,8 +123,8 @@ CUDA_DEVICE void cuda_leaving_store(const struct cuda_call &call, cuda_leaving *
     cuda_units_store(l->units, to, begin, bytes);
 }
 
-template <class R>
-CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream, cuda_leaving *l)
+template <class R, class X, class S>
+CUDA_DEVICE void cuda_leave(const X &x, const S &s, uint32_t stream, cuda_leaving *l)
 {
     const uint32_t slot = cuda_shuffle(s.slot, stream);
     const cuda_route route = cuda_leaving_route(x, s, stream);
@@ -139,16 +138,22 @@ CUDA_DEVICE void cuda_leave(const struct cuda_exchange &x, const cuda_stream &s,
 }
 
 /* ---- what came ---- */
-template <class R>
-CUDA_DEVICE void cuda_take_tile(const struct cuda_exchange &x, const cuda_tile &tile, uint32_t source, uint32_t slot)
+CUDA_DEVICE cuda_route cuda_coming_route(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream,
+                                         uint32_t source)
 {
-    const char *from = cuda_ring(x.call, x.call.me, source, slot);
+    const cuda_tile tile = cuda_tile_next(s, stream, x.recv[source].bytes);
+    const char *from = cuda_ring(x.call, x.call.me, source, cuda_shuffle(s.slot, stream));
     char *to = x.out + x.recv[source].at + tile.at;
-    if (!cuda_is_whole(to, tile.bytes)) return cuda_move_ragged<R>(x.call, from, to, tile.bytes, true, false);
-    for (uint32_t begin = 0; begin < tile.bytes; begin += cuda_held * cuda_pass) {
+    return cuda_route{from, to, tile.bytes, cuda_is_whole(to, tile.bytes)};
+}
+
+template <class R> CUDA_DEVICE void cuda_take_tile(const struct cuda_call &call, const cuda_route &route)
+{
+    if (!route.whole) return cuda_move_ragged<R>(call, route.from, route.to, route.bytes, true, false);
+    for (uint32_t begin = 0; begin < route.bytes; begin += cuda_held * cuda_pass) {
         cuda_words units[cuda_held];
-        cuda_units_load(units, from, begin, tile.bytes);
-        cuda_units_store(units, to, begin, tile.bytes);
+        cuda_units_load(units, route.from, begin, route.bytes);
+        cuda_units_store(units, route.to, begin, route.bytes);
     }
 }
 
@@ -232,18 +237,25 @@ CUDA_DEVICE uint32_t cuda_foldable(const cuda_stream &s, uint32_t ready, uint32_
     return (ready & ((1u << cuda_from) - 1)) | (!held_up && (ready & sources) == sources ? 1u << result : 0);
 }
 
-/* ---- the warps ---- */
-template <class R, uint32_t N>
-CUDA_DEVICE void cuda_serve_arrivals(const struct cuda_exchange &x, cuda_stream *s, uint32_t ready, uint32_t ranks,
-                                     struct cuda_board *board)
+/* ---- the warps. What holds the parts is X: an exchange, or lists (messages.cuh), whose streams are S ---- */
+CUDA_DEVICE uint32_t cuda_due(const struct cuda_exchange &x, const cuda_stream &s, uint32_t left)
+{
+    return cuda_streams_due(s, left, x.call.me, x.relays);
+}
+
+/* What comes behind a part that is through: nothing. */
+CUDA_DEVICE void cuda_streams_renew(const struct cuda_exchange &, cuda_stream *) {}
+
+template <class R, uint32_t N, class X, class S>
+CUDA_DEVICE void cuda_serve_arrivals(const X &x, S *s, uint32_t ready, uint32_t ranks, struct cuda_board *board)
 {
     while (ready) {
         const uint32_t stream = cuda_lowest(ready), source = stream - cuda_from;
         ready &= ready - 1;
         if constexpr (R::moves) {
-            cuda_take_tile<R>(x, cuda_tile_next(*s, stream, x.recv[source].bytes), source,
-                              cuda_shuffle(s->slot, stream));
+            cuda_take_tile<R>(x.call, cuda_coming_route(x, *s, stream, source));
             cuda_streams_advance(s, 1u << stream, x.call.layout.n_tiles, board);
+            cuda_streams_renew(x, s);
         } else {
             cuda_fold_tile<R, N>(x, *s, cuda_tile_next(*s, stream, x.result_bytes), ranks);
             cuda_streams_advance(s, (ranks << cuda_from) | (1u << stream), x.call.layout.n_tiles, board);
@@ -266,9 +278,8 @@ CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, uint32_t waiting, struc
 }
 
 /* Of the streams that are due those that can go on: one at least, or none after a failure. */
-template <class R>
-CUDA_DEVICE uint32_t cuda_streams_wait(const struct cuda_exchange &x, const cuda_stream &s, uint32_t due,
-                                       uint32_t ranks, struct cuda_board *board)
+template <class R, class X, class S>
+CUDA_DEVICE uint32_t cuda_streams_wait(const X &x, const S &s, uint32_t due, uint32_t ranks, struct cuda_board *board)
 {
     const uint32_t result = cuda_from + x.call.me;
     for (;;) {
@@ -280,18 +291,20 @@ CUDA_DEVICE uint32_t cuda_streams_wait(const struct cuda_exchange &x, const cuda
 
 /* What came is moved while the input of what leaves is on its way. It is folded after that has left, since registers
  * do not suffice for both. */
-template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cuda_exchange &x, struct cuda_board *board)
+template <class R, uint32_t N, class X> CUDA_DEVICE void cuda_move_tiles(const X &x, struct cuda_board *board)
 {
     constexpr uint32_t leaves = (1u << cuda_from) - 1;
     const bool stopped = cuda_has_stopped(x.call);
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, cuda_lane()));
-    const uint32_t ranks = R::moves ? 0 : cuda_contributors(x), n_tiles = x.call.layout.n_tiles;
-    cuda_stream s = cuda_stream_begin<R>(x, cuda_lane());
+    uint32_t ranks = 0;
+    if constexpr (!R::moves) ranks = cuda_contributors(x);
+    const uint32_t n_tiles = x.call.layout.n_tiles;
+    auto s = cuda_stream_begin<R>(x, cuda_lane());
     uint32_t left = cuda_ballot(cuda_stream_left(s)), stream = x.call.me;
     bool begun = false;
     board->done[cuda_warp()][cuda_lane()] = 0;
     while (left) {
-        const uint32_t due = R::moves ? cuda_streams_due(s, left, x.call.me, x.relays) : left;
+        const uint32_t due = R::moves ? cuda_due(x, s, left) : left;
         cuda_leaving l = {};
         if (due & leaves) {
             stream = cuda_turn(due & leaves, stream);
@@ -312,6 +325,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_move_tiles(const struct cud
             }
             cuda_leave<R>(x, s, stream, &l);
             cuda_streams_advance(&s, 1u << stream, n_tiles, board);
+            cuda_streams_renew(x, &s);
         }
         if constexpr (!R::moves) cuda_serve_arrivals<R, N>(x, &s, ready & ~leaves, ranks, board);
         left = cuda_ballot(cuda_stream_left(s));
@@ -350,12 +364,12 @@ template <class R> CUDA_DEVICE void cuda_end_spread(const struct cuda_exchange &
     cuda_direct_end(x.call, cuda_load_u32(cuda_directs(x.call)));
 }
 
-template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange &x, struct cuda_board *board)
+template <class R, class X> CUDA_DEVICE void cuda_signal_tiles(const X &x, struct cuda_board *board)
 {
     const struct cuda_layout &layout = x.call.layout;
     const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
-    const uint32_t total = cuda_stream_begin<R>(x, lane).total, count = (uint32_t)own;
+    const uint32_t total = cuda_stream_total<R>(x, lane), count = (uint32_t)own;
     const bool sends = lane < cuda_from, remote = peer < x.call.n && peer != x.call.me, mine = remote && total > 0;
     if (lane == 0) board->halted = 0, board->waiter = cuda_waiter{};
     if (cuda_sync_block_any(cuda_has_stopped(x.call))) return;
@@ -380,12 +394,12 @@ template <class R> CUDA_DEVICE void cuda_signal_tiles(const struct cuda_exchange
 }
 
 /* One warp, and data do not stay in the L1 cache: it may poll by acquire, which saves a second load. */
-template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange &x, struct cuda_board *board)
+template <class R, class X> CUDA_DEVICE void cuda_watch_tiles(const X &x, struct cuda_board *board)
 {
     const struct cuda_layout &layout = x.call.layout;
     const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
-    const uint32_t total = cuda_stream_begin<R>(x, lane).total;
+    const uint32_t total = cuda_stream_total<R>(x, lane);
     const bool sends = lane < cuda_from, mine = peer != x.call.me && total > 0;
     const char *flag = x.call.base[x.call.me] + (sends ? layout.returned : layout.arrived) +
                        cuda_cell(layout, peer) * sizeof(uint32_t);
@@ -402,7 +416,7 @@ template <class R> CUDA_DEVICE void cuda_watch_tiles(const struct cuda_exchange 
     }
 }
 
-template <class R, uint32_t N> CUDA_DEVICE void cuda_tiles(const struct cuda_exchange &x)
+template <class R, uint32_t N, class X> CUDA_DEVICE void cuda_tiles(const X &x)
 {
     CUDA_SHARED(struct cuda_board, board);
     cuda_wait_for_launch();
