@@ -256,10 +256,41 @@ static void outlive(struct rank *rank)
     }
 }
 
+/* A graph waits for a message that is never sent; that calls behind the capture are over says nothing of it. */
+static void outlive_in_a_replay(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct tutti_comm *comm = NULL;
+    struct tutti_error error = {0};
+    void *graph = NULL;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    open_second(&g, words, &comm);
+    if (rank->failure[0]) return;
+    if (rank->index != VICTIM) {
+        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(10000000000)));
+        RANK_CHECK_OK(rank, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    }
+    RANK_CHECK_OK(rank, call(&g, comm, words, 1000));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index != VICTIM) {
+        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+        if (outcome(&g, comm, &error) != TUTTI_ERR_PEER_LEFT || !strstr(error.text, "in recv from rank 1 (40 bytes)"))
+            rank_fail(rank, __FILE__, __LINE__, "%s \"%s\"", tutti_status_name(error.status), error.text);
+        tutti_gpu_graph_destroy(g.gpu, graph);
+    }
+    tutti_comm_destroy(comm);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+}
+
 static void leaving(void **state)
 {
     (void)state;
     assert_int_equal(ranks_forked(2, outlive, NULL), 0);
+    assert_int_equal(ranks_forked(2, outlive_in_a_replay, NULL), 0);
 }
 
 int main(void)
