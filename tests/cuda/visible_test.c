@@ -85,14 +85,15 @@ static void check_calls(struct gpu_rank *g, bool apart)
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, words));
 }
 
-/* The back end is there, and knows who shares a GPU; or there is none. */
+/* The back end is there, and knows who shares a GPU: kernels of all of them are resident at once. Or there is none. */
 static bool is_as_wanted(const struct rank *rank, const struct scene *scene)
 {
     const struct tutti_comm_device *device = rank->comm->device;
     if (!device || device->ordinal != 0 || scene->apart) return device && device->ordinal == 0 && device->n == 0;
     if (device->n == 0 || strcmp(device->backends[0]->ops->name, "cuda") != 0) return false;
     const struct cuda_backend *backend = (const struct cuda_backend *)device->backends[0];
-    return backend->alone == ((uint32_t)rank->n <= scene->n_devices);
+    const uint32_t sharing = ((uint32_t)rank->n + scene->n_devices - 1) / scene->n_devices; /* the fullest */
+    return backend->alone == (sharing == 1) && backend->place.layout.n_blocks * sharing <= backend->gpu->n_sms;
 }
 
 static void meet(struct rank *rank)
