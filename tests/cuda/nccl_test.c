@@ -10,8 +10,11 @@
 #include "backend/nccl.h"
 #include "comm/device.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WORDS = 30001 };
 #define SECOND UINT64_C(1000000000)
@@ -252,6 +255,79 @@ static void messages_of_groups(void **state)
     for (uint32_t n = 1; n <= 3; n++) assert_int_equal(run(n, messages, "nccl", NULL), 0);
 }
 
+/* To oneself: what has no counterpart of its size is refused. Outside of groups nothing else becomes of it. */
+static void to_oneself(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct tutti_comm *comm = NULL;
+    const int32_t me = rank->index;
+    struct gpu_rank g;
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    options.stream = g.stream;
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_send(words, 4, TUTTI_UINT32, me, 0, comm, &options, NULL));
+    RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_recv(words, 4, TUTTI_UINT32, me, 0, comm, &options, NULL, NULL));
+    check_sum(&g, comm, words, NULL);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (me == 0) {
+        RANK_CHECK_OK(rank, tutti_group_start());
+        RANK_CHECK_OK(rank, tutti_send(words, 4, TUTTI_UINT32, me, 0, comm, &options, NULL));
+        RANK_CHECK_OK(rank, tutti_recv(words + 8, 5, TUTTI_UINT32, me, 0, comm, &options, NULL, NULL));
+        RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_group_end(NULL));
+    }
+    tutti_comm_destroy(comm);
+    leave(&g);
+}
+
+static void messages_to_oneself(void **state)
+{
+    (void)state;
+    assert_int_equal(run(2, to_oneself, "nccl", NULL), 0);
+    assert_int_equal(run(2, to_oneself, "cuda", NULL), 0);
+}
+
+/* ---- what stays ---- */
+
+/* Of the memory of the host that all ranks map. */
+static size_t heap_bytes(void)
+{
+    struct stat found = {.st_blocks = 0};
+    char path[32], link[64];
+    for (int fd = 3; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(path, link, sizeof link);
+        if (n > 0 && memmem(link, (size_t)n, "tutti-heap", 10) && fstat(fd, &found) == 0) break;
+    }
+    return (size_t)found.st_blocks * 512;
+}
+
+static void come_and_go(struct rank *rank)
+{
+    enum { TIMES = 100 };
+    struct gpu_rank g;
+    size_t bytes[3];
+    if (!gpu_rank_open(rank, &g)) return;
+    for (int i = 0; i < 3 * TIMES; i++) {
+        struct tutti_comm *comm = NULL;
+        RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+        tutti_comm_destroy(comm);
+        bytes[i / TIMES] = heap_bytes();
+    }
+    /* Ranks are not in step: what a communicator or two take comes and goes. */
+    RANK_CHECK(rank, bytes[0] > 0 && bytes[2] < bytes[0] + TIMES * sizeof(struct nccl_board));
+    leave(&g);
+}
+
+static void boards_of_the_gone(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    assert_int_equal(run(2, come_and_go, "nccl", NULL), 0);
+}
+
 /* ---- what goes wrong within the library ---- */
 
 struct wrong {
@@ -259,6 +335,7 @@ struct wrong {
     bool at_first;
     enum tutti_status status;
     const char *says;
+    bool scales; /* by a factor that belongs to NCCL's communicator */
 };
 
 /* The same ranks, after a failure. */
@@ -274,6 +351,14 @@ static void go_on(struct gpu_rank *g, uint32_t *words)
     tutti_comm_destroy(again);
 }
 
+static enum tutti_status scaled_sum(struct gpu_rank *g, uint32_t *words)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    options.premul_value = 2;
+    return tutti_all_reduce(words, words, WORDS, TUTTI_FLOAT32, TUTTI_PREMUL_SUM, g->rank->comm, &options, NULL);
+}
+
 static void go_wrong(struct rank *rank)
 {
     const struct wrong *wrong = rank->arg;
@@ -286,7 +371,7 @@ static void go_wrong(struct rank *rank)
     if (!wrong->at_first) check_sum(&g, rank->comm, words, NULL);
     tutti_comm_set_timeout(rank->comm, 2 * SECOND);
     if (rank->index == 1) setenv("TUTTI_STANDIN_NCCL", wrong->how, 1);
-    const enum tutti_status status = sum(&g, rank->comm, words, WORDS, NULL);
+    const enum tutti_status status = wrong->scales ? scaled_sum(&g, words) : sum(&g, rank->comm, words, WORDS, NULL);
     if (status < 0) error = *tutti_last_error();
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
     while (error.status == TUTTI_OK && tutti_comm_state(rank->comm, &error) == TUTTI_OK) nanosleep(&nap, NULL);
@@ -304,10 +389,11 @@ static void wrong_within_the_library(void **state)
     if (!gpu_ranks_stand_in() || !ranks_can_fork()) skip(); /* one process's library goes wrong */
     struct wrong wrongs[] = {
         {"refuses", false, TUTTI_ERR_SYSTEM,
-         "failed on rank 1: ncclAllReduce on CUDA device 1: internal error: it was told to refuse"},
-        {"fails", false, TUTTI_ERR_SYSTEM, "failed on rank 1: NCCL on CUDA device 1: remote process exited"},
-        {"connects", false, TUTTI_ERR_TIMEOUT, "timed out"},
-        {"connects", true, TUTTI_ERR_TIMEOUT, "timed out"},
+         "failed on rank 1: ncclAllReduce on CUDA device 1: internal error: it was told to refuse", false},
+        {"fails", false, TUTTI_ERR_SYSTEM, "failed on rank 1: NCCL on CUDA device 1: remote process exited", false},
+        {"connects", false, TUTTI_ERR_TIMEOUT, "timed out", false},
+        {"connects", true, TUTTI_ERR_TIMEOUT, "timed out", false},
+        {"connects", false, TUTTI_ERR_TIMEOUT, "timed out", true},
     };
     for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++)
         assert_int_equal(run(2, go_wrong, "nccl", &wrongs[i]), 0);
@@ -399,6 +485,8 @@ int main(void)
         cmocka_unit_test(a_captured_first_call),
         cmocka_unit_test(one_order_in_captures),
         cmocka_unit_test(messages_of_groups),
+        cmocka_unit_test(messages_to_oneself),
+        cmocka_unit_test(boards_of_the_gone),
         cmocka_unit_test(wrong_within_the_library),
         cmocka_unit_test(who_stays_away_at_first),
         cmocka_unit_test(who_leaves_at_first),

@@ -10,12 +10,14 @@
 
 #include "mail.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 extern "C" {
 #include "reference.h"
@@ -291,7 +293,7 @@ STANDIN_API const char *ncclGetLastError(void *)
 STANDIN_API int ncclGetUniqueId(unique_id *id)
 {
     const char *slow = getenv("TUTTI_STANDIN_NCCL_SLOW"); /* milliseconds that it takes to get going */
-    for (int i = 0; slow && i < 50 * atoi(slow); i++) nap();
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(atoi(slow)));
     const std::string name = mail::make();
     memset(id, 0, sizeof *id);
     memcpy(id->bytes, name.data(), name.size());
