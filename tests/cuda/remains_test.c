@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What remains of a call that its rank has given up: what comes behind it sends nothing that a peer, who may come to
- * that call yet, takes for its data; and what was enqueued of it is over before the communicator is gone. */
+ * that call yet, takes for its data; and what was enqueued of it is over before the communicator is gone. What remains
+ * of a communicator: nothing where its ranks could not be one, and all of it where nobody knows what still runs. */
 
 #include "failures_test.h"
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { FEW = 1000, MANY = 40009 };
 
@@ -82,6 +85,7 @@ static void late_peers(void **state)
 static _Thread_local int n_launches; /* of this thread, until one fails; 0: none does */
 static _Atomic(uint32_t *) held;     /* what a stream waits for until somebody asks what is over */
 static _Atomic bool freed_early;
+static _Atomic int n_freed; /* as closing does at last */
 
 enum tutti_status __real_tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args);
@@ -114,6 +118,7 @@ void __wrap_tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer);
 void __wrap_tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer)
 {
     if (let_go()) atomic_store(&freed_early, true);
+    atomic_fetch_add(&n_freed, 1);
     __real_tutti_gpu_free_host(gpu, pointer);
 }
 
@@ -163,9 +168,100 @@ static void half_calls(void **state)
     assert_int_equal(ranks_threads(3, fail_half_way, NULL), 0);
 }
 
+/* ---- ranks of different builds ---- */
+
+static bool other_build;
+static void *scratch; /* that there is */
+static int n_scratch; /* that there was */
+
+const char *__real_tutti_gpu_built_for(void);
+const char *__wrap_tutti_gpu_built_for(void);
+const char *__wrap_tutti_gpu_built_for(void)
+{
+    return other_build ? "another GPU" : __real_tutti_gpu_built_for();
+}
+
+enum tutti_status __real_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+                                                void **out);
+enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+                                                void **out);
+enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+                                                void **out)
+{
+    const enum tutti_status status = __real_tutti_gpu_alloc_shared(gpu, share, bytes, out);
+    if (status == TUTTI_OK) scratch = *out, n_scratch++;
+    return status;
+}
+
+void __real_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);
+void __wrap_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);
+void __wrap_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
+{
+    if (pointer == scratch) scratch = NULL;
+    __real_tutti_gpu_free(gpu, pointer);
+}
+
+/* No peer has mapped its scratch memory, so that no peer has to let go of it. */
+static void differ(struct rank *rank)
+{
+    struct gpu_rank g;
+    other_build = rank->index == VICTIM;
+    if (!gpu_rank_open(rank, &g)) return;
+    RANK_CHECK(rank, n_scratch > 0 && !scratch);
+}
+
+static void builds_that_differ(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    assert_int_equal(ranks_forked(2, differ, NULL), 0);
+}
+
+/* ---- while something is captured ---- */
+
+/* The device does not say then whether graphs still run. */
+static void close_in_a_capture(struct rank *rank)
+{
+    struct gpu_rank g;
+    struct tutti_comm *comm = NULL;
+    void *graph = NULL, *other = NULL;
+    char text[1000] = "";
+    const int said = memfd_create("said", 0), standard = dup(STDERR_FILENO);
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, FEW);
+    RANK_CHECK(rank, words && said >= 0 && standard >= 0);
+    RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, call(&g, comm, words, FEW));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_create(g.gpu, &other));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, other));
+    atomic_store(&n_freed, 0);
+    dup2(said, STDERR_FILENO);
+    tutti_comm_destroy(comm);
+    dup2(standard, STDERR_FILENO);
+    RANK_CHECK(rank, atomic_load(&n_freed) == 0);
+    RANK_CHECK(rank, pread(said, text, sizeof text - 1, 0) > 0 && strstr(text, "their memory stays taken"));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+}
+
+static void closed_in_captures(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    assert_int_equal(ranks_forked(2, close_in_a_capture, NULL), 0);
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(late_peers), cmocka_unit_test(half_calls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(builds_that_differ), /* processes first: the driver does not survive a fork */
+        cmocka_unit_test(closed_in_captures),
+        cmocka_unit_test(late_peers),
+        cmocka_unit_test(half_calls),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,24 @@ static void wrong(struct rank *rank)
     tutti_window_destroy(window);
 }
 
+/* Rank 1 brings memory of a pool, which peers on other devices reach as little as peers in other processes do. */
+static void pooled(struct rank *rank)
+{
+    struct mixed m;
+    void *base = NULL, *pool = NULL;
+    struct tutti_window *window = NULL;
+    if (!mixed_open(rank, &m)) return;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
+    RANK_CHECK_OK(rank, tutti_gpu_alloc_ordered(m.gpu, 4096, m.streams[0], &pool));
+    RANK_CHECK(rank, mixed_sync(&m));
+    if (m.world->forked || tutti_gpu_count() > 1)
+        RANK_CHECK_STATUS(rank, TUTTI_ERR_UNSUPPORTED,
+                          tutti_window_create(rank->comm, rank->index == 1 ? pool : base, 4096, &window));
+    RANK_CHECK_OK(rank, tutti_gpu_free_ordered(m.gpu, pool, m.streams[0]));
+    RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
+    mixed_close(&m);
+}
+
 /* Memory that is freed under its window: a call there ends on all ranks, whoever the address belongs to by then. */
 static void freed(struct rank *rank)
 {
@@ -239,7 +257,7 @@ static void unreached(struct rank *rank)
 
 static void run(bool forked)
 {
-    static const rank_function functions[] = {empty, memory, windows, calls, wrong, freed}, refused = unreached;
+    static const rank_function functions[] = {empty, memory, windows, calls, wrong, pooled, freed}, refused = unreached;
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};
         const size_t alone = 3; /* what comes after needs a peer */
