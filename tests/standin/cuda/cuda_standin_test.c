@@ -147,6 +147,35 @@ static void replayed(void **state)
     assert_int_equal(cuMemFree_v2(sum), SUCCESS);
 }
 
+/* Memory that a graph takes and gives back is at one place in every replay, and goes with the graph. */
+static void captured_memory(void **state)
+{
+    (void)state;
+    uint32_t *word = words(1);
+    void *a = stream(), *pool, *other, *graph, *ready;
+    int device;
+    assert_int_equal(cuStreamBeginCapture_v2(a, 1), SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&pool, 4, a), SUCCESS);
+    assert_int_equal(cuMemsetD8Async(pool, 7, 4, a), SUCCESS);
+    assert_int_equal(cuMemcpyAsync(word, pool, 4, a), SUCCESS);
+    assert_int_equal(cuMemFreeAsync(pool, a), SUCCESS);
+    assert_int_equal(cuStreamEndCapture(a, &graph), SUCCESS);
+    assert_int_equal(cuGraphInstantiateWithFlags(&ready, graph, 0), SUCCESS);
+    for (int i = 0; i < 3; i++, *word = 0) {
+        assert_int_equal(cuGraphLaunch(ready, a), SUCCESS);
+        assert_int_equal(cuStreamSynchronize(a), SUCCESS);
+        assert_int_equal(*word, 0x07070707);
+    }
+    assert_int_equal(cuGraphDestroy(graph), SUCCESS);
+    assert_int_equal(cuPointerGetAttribute(&device, 9, (uintptr_t)pool), SUCCESS);
+    assert_int_equal(cuGraphExecDestroy(ready), SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(a), SUCCESS);
+    assert_int_equal(cuMemAlloc_v2(&other, 1 << 20), SUCCESS); /* what has gone is given back by then */
+    assert_int_equal(cuPointerGetAttribute(&device, 9, (uintptr_t)pool), INVALID_VALUE);
+    assert_int_equal(cuMemFree_v2(other), SUCCESS);
+    assert_int_equal(cuMemFree_v2(word), SUCCESS);
+}
+
 static void *allocate_elsewhere(void *context)
 {
     void *out;
@@ -372,9 +401,11 @@ static void across_processes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(across_processes),    cmocka_unit_test(refused_before), cmocka_unit_test(together),
-        cmocka_unit_test(ping_pong),           cmocka_unit_test(in_order),       cmocka_unit_test(replayed),
-        cmocka_unit_test(refused_in_captures), cmocka_unit_test(pointers),       cmocka_unit_test(mapped),
+        cmocka_unit_test(across_processes), cmocka_unit_test(refused_before),
+        cmocka_unit_test(together),         cmocka_unit_test(ping_pong),
+        cmocka_unit_test(in_order),         cmocka_unit_test(replayed),
+        cmocka_unit_test(captured_memory),  cmocka_unit_test(refused_in_captures),
+        cmocka_unit_test(pointers),         cmocka_unit_test(mapped),
         cmocka_unit_test(descriptors),
     };
     return take_arguments(argc, argv) ? cmocka_run_group_tests(tests, NULL, NULL) : 2;

@@ -50,9 +50,35 @@ static region *add_region(char *base, size_t bytes, size_t mapped_bytes, memory_
     return &(all().regions[(uintptr_t)base] = made);
 }
 
+static void unmap(region *gone)
+{
+    if (gone->kind != registered_memory) munmap(gone->base, gone->mapped_bytes + page);
+    if (gone->fd >= 0) close(gone->fd);
+    const bool of_device = gone->kind == device_memory || gone->kind == pool_memory || gone->kind == managed_memory;
+    if (of_device) all().bytes_used[(size_t)gone->device] -= gone->mapped_bytes;
+    all().regions.erase((uintptr_t)gone->base);
+}
+
+/* Memory of graphs that are gone, with the lock held or not; given back at the next allocation. */
+static struct {
+    std::mutex lock;
+    std::set<uint64_t> ids;
+} departed;
+
+static void unmap_departed()
+{
+    const std::lock_guard<std::mutex> held(departed.lock);
+    for (auto next = all().regions.begin(); next != all().regions.end() && !departed.ids.empty();) {
+        region *one = &(next++)->second;
+        if (departed.ids.erase(one->id)) unmap(one);
+    }
+    departed.ids.clear();
+}
+
 static int allocate(memory_kind kind, size_t bytes, void **out)
 {
     if (bytes == 0) return invalid_value;
+    unmap_departed();
     size_t mapped_bytes, limit;
     if (page_up(bytes, &mapped_bytes)) return out_of_memory;
     size_t &used = all().bytes_used[(size_t)current->device];
@@ -76,15 +102,6 @@ static int allocate(memory_kind kind, size_t bytes, void **out)
     if (kind != host_memory) used += mapped_bytes;
     *out = base;
     return success;
-}
-
-static void unmap(region *gone)
-{
-    if (gone->kind != registered_memory) munmap(gone->base, gone->mapped_bytes + page);
-    if (gone->fd >= 0) close(gone->fd);
-    const bool of_device = gone->kind == device_memory || gone->kind == pool_memory || gone->kind == managed_memory;
-    if (of_device) all().bytes_used[(size_t)gone->device] -= gone->mapped_bytes;
-    all().regions.erase((uintptr_t)gone->base);
 }
 
 static int allocate_now(memory_kind kind, size_t bytes, void **out)
@@ -156,13 +173,35 @@ STANDIN_API int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned)
     return success;
 }
 
+/* Of a graph: at its place as long as the graph is there, and to be touched from where it is allocated to where it is
+ * given back, in each replay. */
+static int hold_in_graph(stream *of, const region &made)
+{
+    char *base = made.base;
+    const size_t bytes = made.mapped_bytes;
+    const auto leave = [id = made.id](void *) {
+        const std::lock_guard<std::mutex> held(departed.lock);
+        departed.ids.insert(id);
+    };
+    of->captured->made->objects.emplace_back(base, leave);
+    mprotect(base, bytes, PROT_NONE);
+    return submit(of, [base, bytes] {
+        mprotect(base, bytes, PROT_READ | PROT_WRITE);
+        memset(base, 0xcd, bytes < filled ? bytes : filled);
+    });
+}
+
 /* From a pool, in stream order: it can not be exported. Taken at once; given back when the stream comes to it. */
 STANDIN_API int cuMemAllocAsync(void **out, size_t bytes, void *handle)
 {
-    const int status = usable_in_context();
+    int status = usable_in_context();
     if (status) return status;
     guard held(all().lock);
-    return stream_of(handle) ? allocate(pool_memory, bytes, out) : invalid_handle;
+    stream *of = stream_of(handle);
+    if (!of) return invalid_handle;
+    if (of->captured && of->captured->invalid) return capture_invalidated;
+    status = allocate(pool_memory, bytes, out);
+    return status || !of->captured ? status : hold_in_graph(of, all().regions.at((uintptr_t)*out));
 }
 
 STANDIN_API int cuMemFreeAsync(void *pointer, void *handle)
@@ -174,6 +213,8 @@ STANDIN_API int cuMemFreeAsync(void *pointer, void *handle)
     const auto found = all().regions.find((uintptr_t)pointer);
     if (!of) return invalid_handle;
     if (found == all().regions.end() || found->second.kind != pool_memory) return invalid_value;
+    const size_t bytes = found->second.mapped_bytes;
+    if (of->captured) return submit(of, [pointer, bytes] { mprotect(pointer, bytes, PROT_NONE); });
     return submit(of, [pointer] {
         guard again(all().lock);
         const auto gone = all().regions.find((uintptr_t)pointer);
