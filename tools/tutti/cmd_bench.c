@@ -256,7 +256,9 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
             fprintf(stderr, "tutti bench: can not write %s\n", r->plot);
             exit_status = TUTTI_EXIT_WRONG;
         }
+        fflush(stdout);
     }
+    (void)tutti_barrier(comm, NULL, NULL); /* who ends with a failure ends the others: not before all is said */
     goto done;
 failed:
     fprintf(stderr, "tutti bench: %s\n", tutti_last_error()->text);
