@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# usage: device.sh TUTTI. What the command measures and says of CUDA devices, on those of TUTTI_CUDA_DRIVER.
+# usage: device.sh TUTTI NCCL. What the command measures and says of CUDA devices, on those of TUTTI_CUDA_DRIVER, and
+# beside that library.
 set -u
-tutti=$1
+tutti=$1 nccl=$2
 failed=0
 
 # expect WORDS COMMAND...: an extended regular expression in the command's output.
@@ -46,6 +47,26 @@ expect '"out_of_place":.*"wrong":0}.*"in_place":.*"wrong":0}' bench all_gather -
 expect 'batch_sentinel_float32_sum' env TUTTI_STANDIN_TRACE=1 "$tutti" bench --device cuda -n 2 --calls 2 --rounds 2 \
     -b 1K -e 1K --group 6 --place in
 expect 'with --device cuda' "$tutti" bench --group 6
+
+# What is checked is what is measured: kernels that do nothing in graphs, alone and in groups, are found out.
+TUTTI_STANDIN_IDLE=lines expect '"wrong":[1-9][0-9]*}' bench all_gather -b 1K -e 1K --check --place out --json
+TUTTI_STANDIN_IDLE=lines expect '"wrong":0}' bench all_gather -b 1K -e 1K --check --place out --mode eager --json
+TUTTI_STANDIN_IDLE=batch expect '"wrong":[1-9][0-9]*}' bench all_gather -b 1K -e 1K --group 6 --check --place out --json
+
+# Beside NCCL, which has no windows of tutti's and not all operations.
+export TUTTI_NCCL_LIBRARY=$nccl
+nccl_time='  nccl [0-9.]+/[0-9.]+'
+expect "^  all_reduce .*$nccl_time$nccl_time\$" bench all_reduce -b 1K -e 1K --peer nccl
+expect "^  all_reduce .*$nccl_time$nccl_time\$" bench all_reduce -b 1K -e 1K --peer nccl --mapped
+expect "^  all_to_all .*$nccl_time$nccl_time\$" bench all_to_all -b 1K -e 1K --peer nccl
+expect '"peer_us":[0-9.]+}' bench all_reduce -b 1K -e 1K --peer nccl --mode eager --json
+beside=$(bench all -b 1K -e 1K --peer nccl)
+grep -qE "^  scan .*  nccl -  nccl -$" <<<"$beside" || { echo "FAILED: scan by nccl in: $beside"; failed=1; }
+grep -qE "^  sendrecv .*$nccl_time$" <<<"$beside" || { echo "FAILED: nothing behind scan in: $beside"; failed=1; }
+unset TUTTI_NCCL_LIBRARY
+
+# From no bytes on.
+expect '"op":"all_reduce","bytes":8,' timeout 60 "$tutti" bench all_reduce -n 2 -b 0 -e 8 --calls 2 --rounds 2 --json
 
 # What a communicator takes of the device.
 expect 'device [01], 2 ranks: cuda, 64\.0 MiB of scratch memory, [0-9]+ blocks, 0 peers by address and 1 by handle' \

@@ -147,38 +147,7 @@ static bool one_place(const struct bench_settings *settings, const struct bench_
     return settings->mapped && strcmp(c->op->name, "broadcast") == 0;
 }
 
-/* ---- checking ---- */
-
-static enum tutti_status check_with(struct bench_gpu *g, struct tutti_comm *comm, const struct bench_case *c,
-                                    const struct buffers *b, const struct tutti_call_options *options,
-                                    unsigned char *host, size_t *wrong)
-{
-    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
-    if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, b->at.recv, 0xa5, n_recv * esize));
-    bench_fill(c, host, n_send, c->rank, 1);
-    if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, b->at.send, host, n_send * esize));
-    TUTTI_TRY(c->op->call(c, b->at.send, b->at.recv, comm, options));
-    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
-    TUTTI_TRY(tutti_comm_state(comm, NULL));
-    if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, b->at.recv, n_recv * esize));
-    uint64_t mine = bench_wrong(c, host, 1), all = 0;
-    TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
-    *wrong = all;
-    return TUTTI_OK;
-}
-
-static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
-                               const struct tutti_call_options *options, size_t *wrong)
-{
-    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
-    unsigned char *host = malloc((n_send > n_recv ? n_send : n_recv) * tutti_dtype_bytes(c->dtype) + 1);
-    if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu bytes", c->bytes);
-    enum tutti_status status = check_with(g, g->sides[0].comm, c, b, options, host, wrong);
-    free(host);
-    return status;
-}
-
-/* ---- timing ---- */
+/* ---- calls ---- */
 
 /* NULL where a rooted kind needs nothing. */
 static void *beside(void *buffer, size_t bytes)
@@ -214,6 +183,64 @@ static enum tutti_status capture(struct bench_gpu *g, uint32_t s, const struct b
     enum tutti_status ended = tutti_gpu_graph_end(g->gpu, g->stream, graph);
     return status < 0 ? tutti_fail_record(&why) : ended;
 }
+
+/* ---- checking: of what is measured, all calls of a group, in graph mode a replay ---- */
+
+static enum tutti_status inputs_put(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
+                                    unsigned char *host)
+{
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    for (uint32_t k = 0; k < g->group; k++) {
+        void *send = beside(b->at.send, k * b->strides[0]), *recv = beside(b->at.recv, k * b->strides[1]);
+        if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, recv, 0xa5, n_recv * esize));
+        bench_fill(c, host, n_send, c->rank, k + 1);
+        if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, send, host, n_send * esize));
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status outputs_compare(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
+                                         unsigned char *host, size_t *wrong)
+{
+    size_t n_recv = c->op->recv_elements(c);
+    uint64_t mine = 0, all = 0;
+    for (uint32_t k = 0; k < g->group; k++) {
+        const void *recv = beside(b->at.recv, k * b->strides[c->in_place ? 0 : 1]);
+        if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, recv, n_recv * tutti_dtype_bytes(c->dtype)));
+        mine += bench_wrong(c, host, k + 1);
+    }
+    TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, g->sides[0].comm, NULL, NULL));
+    *wrong = all;
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_with(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
+                                    const struct tutti_call_options *options, unsigned char *host, size_t *wrong)
+{
+    void *graph = NULL;
+    enum tutti_status status = g->eager ? TUTTI_OK : capture(g, 0, c, b, options, g->group, &graph);
+    if (status >= 0) status = inputs_put(g, c, b, host);
+    if (status >= 0)
+        status = graph ? tutti_gpu_graph_launch(g->gpu, graph, g->stream) : calls_make(g, 0, c, b, options, g->group);
+    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+    if (status >= 0) status = tutti_comm_state(g->sides[0].comm, NULL);
+    if (status >= 0) status = outputs_compare(g, c, b, host, wrong);
+    if (graph) tutti_gpu_graph_destroy(g->gpu, graph);
+    return status;
+}
+
+static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, const struct buffers *b,
+                               const struct tutti_call_options *options, size_t *wrong)
+{
+    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    unsigned char *host = malloc((n_send > n_recv ? n_send : n_recv) * tutti_dtype_bytes(c->dtype) + 1);
+    if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu bytes", c->bytes);
+    enum tutti_status status = check_with(g, c, b, options, host, wrong);
+    free(host);
+    return status;
+}
+
+/* ---- timing ---- */
 
 static enum tutti_status replay(struct bench_gpu *g, void *graph, double *us)
 {

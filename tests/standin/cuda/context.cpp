@@ -4,7 +4,8 @@
  * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
  * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_MULTICAST=0 no multicast, with 2 one that misses the device
  * of the highest number, with 3 and 4 one that refuses devices or memory. TUTTI_STANDIN_TRACE=1 writes every launch
- * to stderr. CUDA_VISIBLE_DEVICES is obeyed. */
+ * to stderr. In graphs, kernels whose names begin with TUTTI_STANDIN_IDLE do nothing. CUDA_VISIBLE_DEVICES is obeyed.
+ */
 
 #include "driver.h"
 

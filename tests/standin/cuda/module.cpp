@@ -4,6 +4,7 @@
 #include "driver.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
 
@@ -142,6 +143,8 @@ STANDIN_API int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, u
             fprintf(stderr, "standin: process %d device %d: %s<%u, %u>%s\n", (int)getpid(), current->device,
                     of->kernel->name, grid_x, block_x, to->captured ? " captured" : "");
         }
+        const char *idle = getenv("TUTTI_STANDIN_IDLE");
+        if (idle && to->captured && strncmp(of->kernel->name, idle, strlen(idle)) == 0) return submit(to, [] {});
         return submit(to, [kernel = of->kernel, grid_x, block_x, shared_bytes, parameter] {
             cuda_standin_run({kernel, grid_x, block_x, shared_bytes, parameter->data()});
         });
