@@ -53,6 +53,18 @@
 /* ---- waiting (flat_wait.c): true at once or within op->spins; else false, and op->awaited says whom for ---- */
 bool flat_spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value);
 bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word);
+/* What ranks show one another of a call, and compare: its number, and a hash of what it is and of the calls before it
+ * in which not all wait for all. So whoever took itself for the root there is found out by the next ones. */
+static inline uint64_t flat_word(const struct flat_lane *lane, uint64_t signature, uint64_t number)
+{
+    return (signature ^ lane->history) << 32 | (uint32_t)number;
+}
+
+static inline void flat_remember(struct flat_lane *lane, uint64_t signature)
+{
+    lane->history = (lane->history ^ signature) * UINT64_C(0x9e3779b97f4a7c15) >> 16;
+}
+
 /* The word of the peer has reached the value. */
 static inline bool flat_reached(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value)
 {

@@ -135,6 +135,7 @@ struct flat_lane {
     const struct flat_method *others[TUTTI_N_KINDS][FLAT_OTHERS + 1]; /* those that need something, then NULL */
 
     uint64_t number;      /* operations begun */
+    uint64_t history;     /* of those in which somebody waits for nobody, and may have been mistaken: see flat_word */
     uint64_t synced;      /* all ranks have completed the operations up to this one */
     uint64_t rounds;      /* of staging, of all operations before the running one */
     uint64_t read_by_all; /* rounds that all ranks are known to have read */

@@ -301,9 +301,10 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->method = flat_method_of(lane, call, op->bytes);
     op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
     op->number = ++lane->number;
-    op->word = call->info.signature << 32 | (uint32_t)op->number;
+    op->word = flat_word(lane, call->info.signature, op->number);
     op->begun = lane->n == 1; /* nobody reads a post */
     op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
+    if (!op->symmetric) flat_remember(lane, call->info.signature);
     op->spins = call->within ? 1 : lane->spins; /* the engine has other lanes, and messages, to look at */
     op->send = call->bind.input;
     op->recv = call->bind.output;

@@ -223,7 +223,7 @@ static bool is_there(const struct flat_lane *lane, struct wait wait, uint64_t nu
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *t)
 {
     struct flat_lane *lane = (struct flat_lane *)backend;
-    uint64_t number = lane->number + 1, word = t->signature << 32 | (uint32_t)number;
+    uint64_t number = lane->number + 1, word = flat_word(lane, t->signature, number);
     struct flat_area *own = lane->areas[lane->me];
     struct flat_slot *slot = &own->slots[0][number % FLAT_DEPTH];
     struct wait wait = wait_of(lane, t);
@@ -242,7 +242,10 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
         if (!is_there(lane, wait, number, word, lane->spins)) return TUTTI_RUN_BLOCKED;
     }
     rows[t->kind].end(lane, t);
-    if (rows[t->kind].pattern == AMONG_ALL && lane->synced < number - 1) lane->synced = number - 1;
+    if (rows[t->kind].pattern != AMONG_ALL)
+        flat_remember(lane, t->signature);
+    else if (lane->synced < number - 1)
+        lane->synced = number - 1;
     atomic_store_explicit(&own->done_seq, t->seq, memory_order_relaxed);
     atomic_store_explicit(&own->done, number, memory_order_release);
     flat_told(lane);

@@ -62,7 +62,8 @@ void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *f
     tutti_call_unpack(call, count, &theirs);
     tutti_say_board(&theirs, their_call, sizeof(their_call));
     if (strcmp(my_call, their_call) == 0)
-        tutti_say(their_call, sizeof(their_call), " with another algorithm or other tables");
+        tutti_say(their_call, sizeof(their_call),
+                  " with another algorithm, other tables, or another root in a call before");
     snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
              tutti_kind_name(flight->info.kind), flight->work.seq, team->id, peer, their_call, team->slot, my_call);
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);

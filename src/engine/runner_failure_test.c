@@ -116,7 +116,7 @@ static const struct mismatch {
     {BY_KIND, {"rank 2 called barrier()", "rank", "called all_reduce(uint64, 7 elements, sum)", NULL}},
     {BY_COUNT, {"rank 2 called all_reduce(uint64, unequal blocks, sum)", "called all_reduce(uint64, 7 elements, sum)"}},
     {BY_BOARD, {"called broadcast(uint64, 7 elements, root 0)", "called all_reduce(uint64, 7 elements, sum)", NULL}},
-    {BY_SCHEDULE, {"called all_reduce(uint64, 7 elements, sum)", "with another algorithm or other tables", NULL}},
+    {BY_SCHEDULE, {"called all_reduce(uint64, 7 elements, sum)", "with another algorithm, other tables", NULL}},
     {BY_ROOT_OF_SCHEDULE, {"called broadcast(uint64, 7 elements, root 2)", "called all_reduce(uint64, 7 el", NULL}},
 };
 

@@ -56,6 +56,12 @@ static const struct pair {
     {"kind", {TUTTI_GATHER, 0, TUTTI_INT64, TUTTI_SUM, ODD}, {TUTTI_SCAN, 0, TUTTI_INT64, TUTTI_SUM, 0}},
     {"root", {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 0}, {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 1}},
     {"root", {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, 1}, {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, 0}},
+    /* Who takes itself for the root waits for nobody: the barrier behind tells. */
+    {"root, its own",
+     {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 0},
+     {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, ODD}},
+    {"root, its own", {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, 1}, {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, ODD}},
+    {"root, its own", {TUTTI_SCAN, 0, TUTTI_INT64, TUTTI_SUM, 0}, {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, ODD}},
 };
 enum { N_WAYS = sizeof ways / sizeof ways[0], N_PAIRS = sizeof pairs / sizeof pairs[0] };
 
@@ -109,6 +115,8 @@ static enum tutti_status make(const struct call *c, const struct way *way, const
 /* The sentence: who called what. */
 static bool is_told(const struct pair *pair, const char *text)
 {
+    if (pair->odd.kind == TUTTI_BROADCAST || pair->odd.kind == TUTTI_SCATTER)
+        if (strstr(text, "barrier") && strstr(text, "another root in a call before")) return pair->odd.root == ODD;
     return strstr(text, "rank 2 called") && strstr(text, tutti_kind_name(pair->usual.kind)) &&
            strstr(text, tutti_kind_name(pair->odd.kind));
 }
