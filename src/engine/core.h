@@ -65,6 +65,7 @@ struct tutti_flight {
     struct tutti_region region;
     uint32_t next_slice, n_finished;
     uint64_t compare_ns;                /* when the boards are compared next */
+    uint32_t n_compared;                /* boards so far */
     bool past_cache;                    /* results are too much for the caches, and not read again */
     bool told_missing, in_vain;         /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */

@@ -78,7 +78,7 @@ struct tutti_flight *tutti_flight_new(struct tutti_team *team, enum tutti_work_t
     flight->next = NULL;
     flight->runner = NULL;
     flight->region = (struct tutti_region){NULL, 0};
-    flight->next_slice = flight->n_finished = 0;
+    flight->next_slice = flight->n_finished = flight->n_compared = 0;
     flight->told_missing = flight->in_vain = flight->blocked = false;
     flight->info = *info;
     flight->work.team = team;

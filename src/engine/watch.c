@@ -11,6 +11,9 @@
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
 #define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
+/* Boards that all ranks together look at in that time: of many, each looks at some, first those behind it, so that
+ * together they look at all. Were each to look at all, a thousand would soon do nothing else. */
+#define COMPARE_BOARDS 8192
 #define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* a second look that is soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
@@ -235,8 +238,9 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         return;
     }
     oldest->compare_ns = now + COMPARE_AGAIN_NS;
-    for (uint32_t i = 0; i < team->size; i++) {
-        if (i == team->slot || !tutti_team_peek(team, i, &board)) continue;
+    for (uint32_t k = 0; k <= COMPARE_BOARDS / team->size && k + 1 < team->size; k++) {
+        uint32_t i = (team->slot + 1 + oldest->n_compared++ % (team->size - 1)) % team->size;
+        if (!tutti_team_peek(team, i, &board)) continue;
         if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
         if (board.seq < oldest->work.seq) continue;
         const struct tutti_flight *flight = tutti_flight_find(team, board.seq);

@@ -12,7 +12,7 @@
 #include "transport/transport.h"
 
 #define TUTTI_SEGMENT_MAGIC UINT64_C(0x6765736974747574) /* "tuttiseg" */
-#define TUTTI_SEGMENT_VERSION 1
+#define TUTTI_SEGMENT_VERSION 2
 #define TUTTI_SEGMENT_MAX_MEMBERS 1024
 #define TUTTI_SEGMENT_HEADER_BYTES 4096
 #define TUTTI_CLAIMS 384
@@ -69,8 +69,9 @@ struct tutti_failure_wire {
 _Static_assert(sizeof(struct tutti_failure_wire) % 8 == 0, "failures are copied word by word");
 
 /* Failure k of a member is in slot k % SLOTS. `stamp` is 2k + 1 while it is written and 2k + 2 after, and `n_raised`
- * is counted last: a writer that dies halfway has raised nothing. */
-#define TUTTI_FAILURE_SLOTS 64
+ * is counted last: a writer that dies halfway has raised nothing. A rank that computes looks at none, and its peers may
+ * end very many communicators meanwhile. */
+#define TUTTI_FAILURE_SLOTS 512
 struct tutti_failure_slot {
     _Atomic uint64_t stamp;
     _Atomic uint64_t words[TUTTI_FAILURE_WORDS];

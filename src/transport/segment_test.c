@@ -115,7 +115,7 @@ static void attach_refuses_what_it_does_not_understand(void **state)
 #define FIELD(name) (1 + offsetof(struct tutti_segment_header, name))
     static const struct forgery forgeries[] = {
         {"magic", FIELD(magic), 12345, 0, 0, SEALS},
-        {"version", FIELD(version), 2, 0, 0, SEALS},
+        {"version", FIELD(version), 3, 0, 0, SEALS},
         {"packet", FIELD(packet_bytes), 88, 0, 0, SEALS},
         {"error", FIELD(error_bytes), 8, 0, 0, SEALS},
         {"no members", FIELD(n), 0, 0, 0, SEALS},
