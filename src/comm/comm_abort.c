@@ -34,7 +34,7 @@ enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *
     }
     tutti_comm_leave(comm);
     if (error) *error = found;
-    return found.status;
+    return found.status < 0 ? tutti_fail_record(&found) : found.status;
 }
 
 static void record(struct tutti_comm *comm, const struct tutti_error *error)

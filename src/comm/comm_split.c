@@ -64,12 +64,21 @@ static enum tutti_status make_child(struct tutti_comm *comm, const struct entry 
     return status;
 }
 
+static bool is_colour(int32_t colour)
+{
+    return colour >= 0 || colour == TUTTI_UNDEFINED;
+}
+
 static enum tutti_status refused_by(const struct tutti_comm *comm, const char *name, const struct entry *entries)
 {
-    for (int32_t r = 0; r < comm->size; r++)
-        if (entries[r].status < 0)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s on rank %d: rank %d called it with wrong arguments (colour %d)",
-                              name, (int)comm->rank, (int)r, (int)entries[r].colour);
+    for (int32_t r = 0; r < comm->size; r++) {
+        if (entries[r].status >= 0) continue;
+        if (is_colour(entries[r].colour))
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s on rank %d: out is NULL on rank %d", name, (int)comm->rank,
+                              (int)r);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s on rank %d: rank %d called it with wrong arguments (colour %d)", name,
+                          (int)comm->rank, (int)r, (int)entries[r].colour);
+    }
     return TUTTI_OK;
 }
 
@@ -77,7 +86,7 @@ static enum tutti_status split(struct tutti_comm *comm, const char *name, int32_
                                struct tutti_comm **out)
 {
     struct entry mine = {.colour = colour, .key = key, .status = TUTTI_OK};
-    if (!out || (colour < 0 && colour != TUTTI_UNDEFINED)) mine.status = TUTTI_ERR_ARGUMENT;
+    if (!out || !is_colour(colour)) mine.status = TUTTI_ERR_ARGUMENT;
     struct entry *entries = tutti_alloc_array((size_t)comm->size, sizeof(*entries));
     uint64_t sequence = 0;
     struct tutti_comm *child = NULL;

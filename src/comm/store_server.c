@@ -295,7 +295,7 @@ err_free:
 
 uint16_t tutti_store_server_port(const struct tutti_store_server *server)
 {
-    return server->port;
+    return server ? server->port : 0;
 }
 
 void tutti_store_server_close(struct tutti_store_server *server)

@@ -146,6 +146,7 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, size
     tutti_free(parts);
     tutti_gpu_unexport(mine.card.handle); /* whoever could map it has, or knows that it is refused */
     if (status < 0) {
+        if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "window_create on rank %d: out is NULL", (int)comm->rank);
         if (mine.memory == TUTTI_WINDOW_DEVICE && mine.status < 0 && own.status == (enum tutti_status)mine.status)
             return tutti_fail(own.status, "window_create on rank %d: %.400s", (int)comm->rank, own.text);
         return status;
