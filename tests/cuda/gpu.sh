@@ -10,7 +10,7 @@ gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:lists race
 
 gpu_verb() { # [--soak SECONDS]
   local soak=120 python= one
-  if [ "${1:-}" = --soak ] && [[ ${2:-} =~ ^[0-9]+$ ]]; then soak=$2 && shift 2; fi
+  if [ "${1:-}" = --soak ] && [[ ${2:-} =~ ^[0-9]+$ ]]; then soak=$((10#$2)) && shift 2; fi
   [ $# = 0 ] || { say "test --gpu: unknown argument '$1'; there is --soak SECONDS (120; 0: none)"; return 2; }
   export dropped_out=unavailable
   have 'python3 -c "import torch; assert torch.cuda.is_available()"' && python=$(command -v python3)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # usage: sanitized.sh ROOT. What `./dev test --gpu` makes of the ways in which compute-sanitizer ends, which a made-up
-# one plays: what is found fails, what is refused is neither passed nor failed.
+# one plays: what is found fails, what is refused is neither passed nor failed. And of what it is asked for.
 set -u
 root=$1
 folder=$(mktemp -d)
@@ -60,4 +60,13 @@ expect 1 "1 hazard" racecheck:found
 PATH=$real
 CUDA_HOME=$folder/none
 command -v compute-sanitizer >/dev/null || expect 77 "there is no compute-sanitizer" memcheck:clean
+
+# Random calls for as long as was asked for, in decimal.
+have() { false; }
+step() { [ "${2:-}" != gpu_soak ] || soaked=$3; }
+steps_tell() { :; }
+gpu_sanitize() { :; }
+steps=(passed) soaked=
+gpu_verb --soak 08
+[ "$soaked" = 8 ] || { echo "FAILED: --soak 08 is $soaked seconds"; failed=1; }
 exit $failed
