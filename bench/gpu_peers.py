@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from peers import gpu_runs
-from peers.arguments import count, names, size, sizes
+from peers.arguments import count, names, seconds, size, sizes, to_write
 from peers.gpu_goals import best_peer
 from peers.report import geomean, row_text, size_text
 
@@ -47,12 +47,12 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
     add("--calls", type=count, default=50, help="calls in a graph, fewer of large ones (default 50)")
     add("--rounds", type=count, default=7, help="replays, of which the median counts (default 7)")
-    add("--seconds", type=float, default=400, help="begins no further cell after that (default 400)")
+    add("--seconds", type=seconds, default=400, help="begins no further cell after that (default 400)")
     add("--method", help="of tutti's own, instead of the chosen one: cuda:lines")
     add("--option", type=pair, action="append", default=[], metavar="NAME=VALUE", help="of tutti's context")
     add("--library", type=Path, default=ROOT / "build/lib/libtutti.so", help="default: build/lib/libtutti.so")
-    add("--json", type=Path, metavar="FILE", help="write what was measured, a line of JSON a cell")
-    add("--markdown", type=Path, metavar="FILE", help="write the tables")
+    add("--json", type=to_write, metavar="FILE", help="write what was measured, a line of JSON a cell")
+    add("--markdown", type=to_write, metavar="FILE", help="write the tables")
     add("--report", type=Path, metavar="FILE", help="measure nothing, tell what this holds")
     chosen = parser.parse_args(arguments)
     chosen.sizes = [n for n in chosen.sizes if n <= (chosen.up_to or n)]

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import Callable
 
 from .report import parse_size
@@ -42,3 +44,22 @@ def size(text: str) -> int:
 
 def sizes(text: str) -> list[int]:
     return [size(part) for part in text.split(",")]
+
+
+def seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise ArgumentTypeError(f"{text} is no number of seconds")
+    return found
+
+
+def to_write(text: str) -> Path:
+    """Known to have a place before anything is measured for it."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise ArgumentTypeError(f"{path} can not be written: {why}")
+    return path

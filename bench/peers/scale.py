@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 
 from . import scale_report
-from .arguments import size
+from .arguments import seconds, size
 from .programs import ROOT
 from .report import cpu_name
 from .scale_parts import PARTS, Scene, Unavailable
@@ -91,7 +91,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
     add = parser.add_argument
     add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
-    add("--seconds", type=float, default=480, help="for everything (default 480)")
+    add("--seconds", type=seconds, default=480, help="for everything (default 480)")
     add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
     add("--gpus", type=from_0, help="how many to use; 0: none (default: all there are)")
     add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
@@ -208,7 +208,10 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
 
 def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    try:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"gpu_scale: {chosen.out} can not be made: {error.strerror}")
     put_away(chosen.out)
     sources = source()
     results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **sources}

@@ -263,6 +263,9 @@ class Arguments(unittest.TestCase):
             (["-n", "0"], "0 is no number"),
             (["--up-to", "8"], "no size is left"),
             (["--option", "x"], "x is not NAME=VALUE"),
+            (["--seconds", "nan"], "nan is no number of seconds"),
+            (["--json", "/nowhere/at/all"], "there is no folder /nowhere/at"),
+            (["--markdown", "/"], "it is a folder"),
         ):
             status, told = self.script(*words)
             self.assertEqual(status, 2, told)

@@ -47,10 +47,14 @@ class Shares(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_nonsense_is_refused(self) -> None:
-        for words in (["--gpus", "-1"], ["--gpus", "two"], ["--up-to", "16X"]):
+        for words in (["--gpus", "-1"], ["--gpus", "two"], ["--up-to", "16X"], ["--seconds", "nan"]):
             with self.assertRaises(SystemExit), mock.patch("sys.stderr"):
                 scale.options(words)
         self.assertEqual(scale.options(["--gpus", "0"]).gpus, 0)
+
+    def test_a_folder_that_can_not_be_made_is_a_sentence(self) -> None:
+        with self.assertRaisesRegex(SystemExit, "gpu_scale: /dev/null/here can not be made: Not a directory"):
+            scale.run(scale.options(["--out", "/dev/null/here"]))
 
 
 class Programs(unittest.TestCase):
