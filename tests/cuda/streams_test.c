@@ -7,6 +7,7 @@
 
 #include "gpu_ranks.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum { COMMS = 3, STREAMS = 3, CALLS = 3000, CALLS_STAND_IN = 60, MOST = 70001, RUN = 512 };
@@ -167,9 +168,67 @@ static void races(void **state)
     }
 }
 
+/* ---- the default stream of each thread, which is another one in each under one handle ---- */
+
+#define OF_THREAD ((void *)(uintptr_t)2)
+
+struct caller {
+    struct gpu_rank g;
+    uint32_t *in, *between, *out;
+    uint32_t *gate; /* pinned: holds up the stream of the rank's own thread */
+    enum tutti_status status;
+};
+
+static enum tutti_status sum(struct caller *c, uint32_t *in, uint32_t *out)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = OF_THREAD;
+    return tutti_all_reduce(in, out, RUN, TUTTI_UINT32, TUTTI_SUM, c->g.rank->comm, &options, NULL);
+}
+
+static void *call_behind(void *arg)
+{
+    struct caller *c = arg;
+    c->status = sum(c, c->between, c->out);
+    __atomic_store_n(c->gate, 1, __ATOMIC_SEQ_CST);
+    if (c->status == TUTTI_OK) c->status = tutti_gpu_stream_sync(c->g.gpu, OF_THREAD);
+    return NULL;
+}
+
+/* The second thread's call takes what the first one's, which is held up, leaves. */
+static void call_from_two_threads(struct rank *rank)
+{
+    struct caller c = {.status = TUTTI_OK};
+    uint32_t host[RUN];
+    pthread_t thread;
+    if (!gpu_rank_open(rank, &c.g)) return;
+    c.in = gpu_rank_words(&c.g, RUN), c.between = gpu_rank_words(&c.g, RUN), c.out = gpu_rank_words(&c.g, RUN);
+    c.gate = gpu_rank_host_words(&c.g, 1);
+    if (rank->failure[0]) return;
+    *c.gate = 0;
+    for (uint32_t i = 0; i < RUN; i++) host[i] = 1;
+    GPU_CHECK_OK(&c.g, tutti_gpu_copy_now(c.g.gpu, c.in, host, sizeof host));
+    RANK_CHECK_OK(rank, sum(&c, c.in, c.out)); /* nccl connects */
+    GPU_CHECK_OK(&c.g, tutti_gpu_stream_sync(c.g.gpu, OF_THREAD));
+    GPU_CHECK_OK(&c.g, tutti_gpu_stream_wait_word(c.g.gpu, OF_THREAD, c.gate, 1));
+    RANK_CHECK_OK(rank, sum(&c, c.in, c.between));
+    RANK_CHECK(rank, pthread_create(&thread, NULL, call_behind, &c) == 0);
+    pthread_join(thread, NULL);
+    RANK_CHECK_OK(rank, c.status);
+    GPU_CHECK_OK(&c.g, tutti_gpu_stream_sync(c.g.gpu, OF_THREAD));
+    GPU_CHECK_OK(&c.g, tutti_gpu_copy_now(c.g.gpu, host, c.out, sizeof host));
+    for (uint32_t i = 0; i < RUN; i++) RANK_CHECK(rank, host[i] == (uint32_t)(rank->n * rank->n));
+}
+
+static void streams_of_threads(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_forked(gpu_ranks_at_most(2), call_from_two_threads, NULL), 0);
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(races)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(races), cmocka_unit_test(streams_of_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,9 +63,19 @@ static stream *make_stream(context *owner, bool blocking, bool legacy)
     return made;
 }
 
+/* The default stream of this thread in the context. */
+static stream *stream_of_thread()
+{
+    static thread_local std::map<context *, stream *> made;
+    stream *&own = made[current];
+    if (!own) own = make_stream(current, true, false);
+    return own;
+}
+
 stream *stream_of(void *handle)
 {
-    if ((uintptr_t)handle <= 2) { /* NULL, the legacy stream, that of the thread: one */
+    if ((uintptr_t)handle == 2) return stream_of_thread();
+    if ((uintptr_t)handle <= 1) { /* NULL, the legacy stream: one */
         if (!current->legacy) current->legacy = make_stream(current, true, true);
         return current->legacy;
     }
