@@ -291,6 +291,25 @@ static void test_captures_are_seen_and_replayed(void **state)
 }
 
 /* Two streams of one capture; what the second captures is put behind what the first has: first sets, second reads. */
+/* After so many comes what is captured next on the stream. */
+static size_t n_before_next(void *stream)
+{
+    const struct cuda_driver *driver = cuda_gpu_of(gpu)->driver;
+    struct tutti_gpu_scope scope;
+    void *graph, *const *nodes;
+    const void *edges;
+    uint64_t id;
+    size_t n = 0;
+    int status;
+    OK(tutti_gpu_enter(gpu, &scope));
+    if (driver->capture_info_edges)
+        (void)driver->capture_info_edges(stream, &status, &id, &graph, &nodes, &edges, &n);
+    else
+        (void)driver->capture_info(stream, &status, &id, &graph, &nodes, &n);
+    tutti_gpu_leave(&scope);
+    return n;
+}
+
 static void test_captured_streams_are_chained(void **state)
 {
     (void)state;
@@ -319,8 +338,10 @@ static void test_captured_streams_are_chained(void **state)
     OK(tutti_gpu_copy(gpu, host + BYTES, device, BYTES, b));
     OK(tutti_gpu_event_record(gpu, join_event, b));
     OK(tutti_gpu_stream_wait(gpu, a, join_event));
-    OK(tutti_gpu_capture_mark(gpu, a, &node)); /* of more than one */
+    assert_int_equal(n_before_next(a), 2);
+    OK(tutti_gpu_capture_mark(gpu, a, &node)); /* which stands for both */
     assert_non_null(node);
+    assert_int_equal(n_before_next(a), 1);
     OK(tutti_gpu_graph_end(gpu, a, &graph));
     for (uint64_t round = 0; round < 5; round++) {
         fill(host, BYTES, test_seed() + round);

@@ -7,8 +7,13 @@
 #include "fake_nccl.h"
 #include "gpu_ranks.h"
 
+#include "backend/nccl.h"
+
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define WORDS 4096
 #define SECOND UINT64_C(1000000000)
@@ -136,10 +141,28 @@ static void leaving(void **state)
                        "in recv from rank 1 (666 bytes)", true});
 }
 
+/* In a child: this process keeps the library that it has found. */
+static void too_old(void **state)
+{
+    int status = -1;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("TEST_FAKE_NCCL_VERSION", "21705", 1);
+        if (nccl_library(TEST_FAKE_NCCL)) _exit(1);
+        const bool old = strstr(tutti_last_error()->text, "NCCL 2.17.5 is here, and 2.18 or later is needed");
+        setenv("TEST_FAKE_NCCL_VERSION", "21800", 1);
+        _exit(old && nccl_library(TEST_FAKE_NCCL) ? 0 : 2);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
     n_devices = gpu_ranks_devices();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines), cmocka_unit_test(leaving)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines), cmocka_unit_test(leaving),
+                                       cmocka_unit_test(too_old)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
