@@ -115,8 +115,8 @@ TUTTI_API void tutti_mem_deregister(struct tutti_mem *mem);
 /* A window: collective creation over memory from tutti_mem_alloc (of a device: any that other processes can map, see
  * docs/gpu.md). In a window of device memory the buffers of a call that lie in it on one rank lie in it on all, at the
  * same offset; afterwards each rank can read and write the others' parts directly (ranks of one host). Sizes may differ
- * by rank. Windows of device memory of one communicator do not overlap (ARGUMENT). Memory is freed when all ranks have
- * destroyed the window; a call on device memory that was freed under its window fails on all ranks. */
+ * by rank. Windows of device memory of one communicator do not overlap (ARGUMENT). Free the memory when all ranks have
+ * destroyed the window, not before; a call on device memory that was freed under its window fails on all ranks. */
 struct tutti_window;
 TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
                                                 struct tutti_window **out) TUTTI_MUST_USE;

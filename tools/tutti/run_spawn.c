@@ -103,8 +103,10 @@ static void variables_make(struct variables *v, const struct run_options *o, con
     variable_set(v, "TORCHELASTIC_USE_AGENT_STORE");
     variable_set(v, "TUTTI_JOB=%s", place->job);
     variable_set(v, "TUTTI_STORE=%s", place->store);
-    variable_set(v, "TUTTI_SECRET_FILE");
-    variable_set(v, place->secret[0] ? "TUTTI_SECRET=%s" : "TUTTI_SECRET%s", place->secret);
+    if (place->secret[0]) { /* else the user's, if there is one: ranks refuse it rather than meet without */
+        variable_set(v, "TUTTI_SECRET_FILE");
+        variable_set(v, "TUTTI_SECRET=%s", place->secret);
+    }
     /* The ranks write to pipes: a program that draws a progress bar wants to know where it ends. */
     variable_set(v, isatty(STDOUT_FILENO) ? "TUTTI_RUN_TERMINAL=1" : "TUTTI_RUN_TERMINAL");
 }
