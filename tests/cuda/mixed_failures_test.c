@@ -139,7 +139,9 @@ static void deadline(struct rank *rank)
     RANK_CHECK(rank, (memory = mixed_put(&m, NULL, COUNT * sizeof *memory)) != NULL);
     if (rank->index != rank->n - 1) CHECK_CALL(&m, TUTTI_ERR_TIMEOUT, call(&m, memory, COUNT, SECOND / 2));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_TIMEOUT, ending(rank, &error));
-    RANK_CHECK(rank, strstr(error.text, "gradient") && strstr(error.text, "it has called nothing yet"));
+    /* Or it shows nothing at all: communicators may share a board. */
+    if (!strstr(error.text, "gradient") || strstr(error.text, "completed"))
+        rank_fail(rank, __FILE__, __LINE__, "\"%s\"", error.text);
     still_usable(&m);
     mixed_free(&m, memory);
     if (!rank->failure[0]) mixed_close(&m);
