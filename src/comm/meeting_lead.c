@@ -99,11 +99,15 @@ static void meeting_timeout(struct tutti_meeting *m, double patience_s)
         meeting_fail(m, true);
         return;
     }
-    for (uint32_t i = 0; i < n && i < TUTTI_ARRAY_LEN(here); i++) here[i] = m->seats[i].taken;
+    bool all = n <= TUTTI_ARRAY_LEN(here);
+    for (uint32_t i = 0; i < n && i < TUTTI_ARRAY_LEN(here); i++) all &= here[i] = m->seats[i].taken;
     uint32_t shown = n < TUTTI_ARRAY_LEN(here) ? n : (uint32_t)TUTTI_ARRAY_LEN(here);
     tutti_meeting_missing_text(here, shown, missing, sizeof missing);
-    tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.7g s%s%s", missing, patience_s,
-               m->refusal[0] ? "; refused: " : "", m->refusal);
+    if (all)
+        tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree within %.7g s", n, patience_s);
+    else
+        tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.7g s%s%s", missing, patience_s,
+                   m->refusal[0] ? "; refused: " : "", m->refusal);
     meeting_fail(m, true);
 }
 
