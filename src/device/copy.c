@@ -30,9 +30,7 @@ static void lines_copy(unsigned char *dst, const unsigned char *src, size_t byte
     memcpy(dst, src, bytes);
 }
 
-void tutti_copy_fence(void)
-{
-}
+void tutti_copy_fence(void) {}
 #endif
 
 void tutti_copy_stream(void *dst, const void *src, size_t bytes)

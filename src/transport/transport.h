@@ -141,8 +141,8 @@ struct tutti_transport {
     uint32_t n, me;     /* members of the world, this member */
     size_t max_payload; /* a multiple of 64, at least 4096 */
     _Atomic uint32_t *doorbell;
-    /* Moves with every failure that any member raises; `heard` is what it was when all were read. Any thread may compare
-     * them. NULL: failures are to be asked for. */
+    /* Moves with every failure that any member raises; `heard` is what it was when all were read. Any thread may
+     * compare them. NULL: failures are to be asked for. */
     const _Atomic uint32_t *alarm;
     _Atomic uint32_t heard;
 };
