@@ -27,6 +27,7 @@ struct retired {
 static struct {
     pthread_mutex_t lock;
     struct retired *first;
+    struct cuda_backend *abandoned; /* which may still run: reachable, for who looks for leaks */
 } graveyard = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void release(struct retired *r)
@@ -206,6 +207,14 @@ static void leave_peers(struct cuda_backend *b)
     }
 }
 
+static void abandon(struct cuda_backend *b)
+{
+    pthread_mutex_lock(&graveyard.lock);
+    b->next = graveyard.abandoned;
+    graveyard.abandoned = b;
+    pthread_mutex_unlock(&graveyard.lock);
+}
+
 void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
@@ -219,6 +228,7 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     atomic_store(&b->logs[b->me]->closed, 1);
     if (!over) {
         tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device may not have ended; their memory stays taken", b->me);
+        abandon(b);
         return;
     }
     leave_peers(b);
