@@ -345,6 +345,14 @@ enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struc
                                void *stream);
 enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
                                 size_t n, void *stream, uint64_t timeout_ns);
+/* What a rank sends to itself: the next pair of a batch, its k-th that is sent and its k-th that is received (at: where
+ * it goes on, zeros at first). AGAIN: there is none left; ARGUMENT: they are no pair. */
+struct cuda_own {
+    size_t at[2];
+    const struct tutti_device_message *sent, *received;
+};
+enum tutti_status cuda_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
+                                struct cuda_own *own);
 /* Whether two handles are one stream: the default stream of a thread (2) is another one in each thread. */
 static inline bool cuda_one_stream(const void *a, const void *b)
 {

@@ -41,18 +41,27 @@ static const struct tutti_device_message *next_of(const struct tutti_device_mess
     return NULL;
 }
 
+enum tutti_status cuda_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
+                                struct cuda_own *own)
+{
+    const struct tutti_device_message *s = own->sent = next_of(messages, n, me, true, &own->at[0]);
+    const struct tutti_device_message *r = own->received = next_of(messages, n, me, false, &own->at[1]);
+    if (!s && !r) return TUTTI_AGAIN;
+    if (s && r && s->bytes == r->bytes) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,
+                      r ? r->bytes : 0);
+}
+
 static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_device_message *messages, size_t n,
                                   void *stream)
 {
-    for (size_t from = 0, to = 0;;) {
-        const struct tutti_device_message *s = next_of(messages, n, b->me, true, &from);
-        const struct tutti_device_message *r = next_of(messages, n, b->me, false, &to);
-        if (!s && !r) return TUTTI_OK;
-        if (!s || !r || s->bytes != r->bytes)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", b->me,
-                              s ? s->bytes : 0, r ? r->bytes : 0);
+    struct cuda_own own = {.at = {0}};
+    enum tutti_status status;
+    while ((status = cuda_own_next(messages, n, b->me, &own)) == TUTTI_OK) {
+        const struct tutti_device_message *s = own.sent, *r = own.received;
         if (s->buffer != r->buffer) TUTTI_TRY(tutti_gpu_copy(b->gpu, r->buffer, s->buffer, s->bytes, stream));
     }
+    return status == TUTTI_AGAIN ? TUTTI_OK : status;
 }
 
 /* ---- rounds ---- */

@@ -239,27 +239,15 @@ enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struc
     return item_enter(nccl_of(backend), &item, stream, call->info.timeout_ns);
 }
 
-static const struct tutti_device_message *own_next(const struct nccl_backend *b, const struct item *item, bool send,
-                                                   size_t *at)
-{
-    while (*at < item->n) {
-        const struct tutti_device_message *m = &item->messages[(*at)++];
-        if (m->peer == b->me && m->send == send) return m;
-    }
-    return NULL;
-}
-
 /* NCCL refuses a message to oneself that is not received in the same group, and copies what is sent, however much room
  * there is. */
 static enum tutti_status own_check(const struct nccl_backend *b, const struct item *item)
 {
-    for (size_t from = 0, to = 0;;) {
-        const struct tutti_device_message *s = own_next(b, item, true, &from), *r = own_next(b, item, false, &to);
-        if (!s && !r) return TUTTI_OK;
-        if (!s || !r || s->bytes != r->bytes)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", b->me,
-                              s ? s->bytes : 0, r ? r->bytes : 0);
+    struct cuda_own own = {.at = {0}};
+    enum tutti_status status;
+    while ((status = cuda_own_next(item->messages, item->n, b->me, &own)) == TUTTI_OK) {
     }
+    return status == TUTTI_AGAIN ? TUTTI_OK : status;
 }
 
 enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,

@@ -176,6 +176,14 @@ static int32_t first_failed(const struct tutti_comm *comm, const void *first, si
     return -1;
 }
 
+/* All know that nobody goes on with it. */
+static void close_unwanted(struct opening *opening, uint32_t b)
+{
+    struct tutti_device_backend *backend = opening->backends[b];
+    if (backend && backend->ops->connected) backend->ops->connected(backend);
+    close_backend(opening, b);
+}
+
 /* A back end that some member has not is nobody's. True if all have it. The others' reasons are known by their status
  * alone, so where this rank has one, it is told. */
 static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size_t stride)
@@ -190,9 +198,7 @@ static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size
         tutti_error_set(&opening->why[b], own.status, "rank %d: %s", (int)comm->rank, own.text);
     else
         tutti_error_set(&opening->why[b], status, "rank %d: %s", (int)r, tutti_status_text(status));
-    struct tutti_device_backend *backend = opening->backends[b];
-    if (backend && backend->ops->connected) backend->ops->connected(backend); /* or nobody will */
-    close_backend(opening, b);
+    close_unwanted(opening, b);
     return false;
 }
 
@@ -338,11 +344,7 @@ static enum tutti_status open_agreed(struct opening *opening)
         TUTTI_TRY(connect_all(opening));
         TUTTI_TRY(settle(opening));
     } else { /* some opened what nobody will use */
-        for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) {
-            struct tutti_device_backend *backend = opening->backends[b];
-            if (backend && backend->ops->connected) backend->ops->connected(backend);
-            close_backend(opening, b);
-        }
+        for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) close_unwanted(opening, b);
     }
     TUTTI_TRY(open_through(opening));
     tell(comm);

@@ -105,6 +105,15 @@ void gpu_rank_close(struct gpu_rank *g)
     tutti_gpu_close(g->gpu);
 }
 
+void gpu_rank_leave(struct gpu_rank *g)
+{
+    if (g->rank->failure[0]) return;
+    RANK_CHECK_OK(g->rank, tutti_barrier(g->rank->comm, NULL, NULL));
+    tutti_comm_destroy(g->rank->comm);
+    g->rank->comm = NULL;
+    gpu_rank_close(g);
+}
+
 uint32_t *gpu_rank_words(struct gpu_rank *g, size_t n)
 {
     void *words = NULL;

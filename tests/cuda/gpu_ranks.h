@@ -36,6 +36,7 @@ struct gpu_rank {
 };
 bool gpu_rank_open(struct rank *rank, struct gpu_rank *out);
 void gpu_rank_close(struct gpu_rank *g); /* the communicator of the rank must not use the device any more */
+void gpu_rank_leave(struct gpu_rank *g); /* when all have come to it, and with the communicator; not after a failure */
 
 /* Device memory and pinned host memory of so many 32-bit words, zeroed. NULL and a failure of the rank: there is none.
  */

@@ -9,15 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-static void leave(struct gpu_rank *g)
-{
-    if (g->rank->failure[0]) return;
-    RANK_CHECK_OK(g->rank, tutti_barrier(g->rank->comm, NULL, NULL));
-    tutti_comm_destroy(g->rank->comm);
-    g->rank->comm = NULL;
-    gpu_rank_close(g);
-}
-
 /* Scratch so small that its rings hold less than the messages; or so few blocks that these have tiles of several sizes.
  */
 static unsigned run_with(const char *option, const char *value, uint32_t n, rank_function function, void *arg)
@@ -136,7 +127,7 @@ static void two_streams(struct rank *rank)
     }
     tutti_gpu_graph_destroy(s.g.gpu, graph);
     tutti_gpu_stream_destroy(s.g.gpu, s.of[1]);
-    leave(&s.g);
+    gpu_rank_leave(&s.g);
 }
 
 /* One that is captured beside one that is not is no part of the graph; nothing is started, the communicator lives. */
@@ -352,7 +343,7 @@ static void letters(struct rank *rank)
         if (!rank->failure[0]) desk_check(&d, round);
     }
     tutti_gpu_graph_destroy(d.g.gpu, graph);
-    leave(&d.g);
+    gpu_rank_leave(&d.g);
 }
 
 /* Fewer for a rank than a launch holds. */
@@ -418,7 +409,7 @@ static void crossing(struct rank *rank)
     if (rank->index == 0) RANK_CHECK_OK(rank, tutti_group_end(NULL));
     GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void crossings(void **state)
@@ -452,7 +443,7 @@ static void swap_in_place(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, host, words, 2 * SWAPPED * 4));
     for (size_t i = 0; i < 2 * SWAPPED; i++) RANK_CHECK(rank, host[i] == word(peer, 0, i));
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void swaps(void **state)

@@ -50,15 +50,6 @@ static void check_sum(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *wor
     for (size_t i = 0; i < WORDS; i++) RANK_CHECK(rank, host[i] == (uint32_t)tutti_comm_size(comm));
 }
 
-static void leave(struct gpu_rank *g)
-{
-    if (g->rank->failure[0]) return;
-    RANK_CHECK_OK(g->rank, tutti_barrier(g->rank->comm, NULL, NULL));
-    tutti_comm_destroy(g->rank->comm);
-    g->rank->comm = NULL;
-    gpu_rank_close(g);
-}
-
 static unsigned run(uint32_t n, rank_function function, const char *gpu, void *arg)
 {
     const struct tutti_option options[] = {{"gpu", gpu}};
@@ -82,7 +73,7 @@ static void by_name(struct rank *rank)
     check_sum(&g, rank->comm, words, "nccl"); /* behind those of the other one */
     RANK_CHECK(rank, rank->failure[0] || enqueued(rank) == 2);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "can not run this call", sum(&g, rank->comm, words, 1, "nccl:ring"));
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void named_by_calls(void **state)
@@ -103,7 +94,7 @@ static void capture_first(struct rank *rank)
     GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
     tutti_gpu_graph_destroy(g.gpu, graph);
     check_sum(&g, rank->comm, words, NULL);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void a_captured_first_call(void **state)
@@ -139,7 +130,7 @@ static void alone(struct rank *rank)
         check_scaled(&g, counts[i], TUTTI_PREMUL_SUM, 2.5);
         RANK_CHECK(rank, enqueued(rank) == i + 1);
     }
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 /* NCCL's kernel for one rank leaves some out. */
@@ -187,7 +178,7 @@ static void two_streams(struct rank *rank)
     tutti_gpu_graph_destroy(g.gpu, graph);
     tutti_gpu_event_destroy(g.gpu, event);
     tutti_gpu_stream_destroy(g.gpu, other);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void one_order_in_captures(void **state)
@@ -246,7 +237,7 @@ static void messages(struct rank *rank)
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     }
     tutti_gpu_graph_destroy(g.gpu, graph);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void messages_of_groups(void **state)
@@ -279,7 +270,7 @@ static void to_oneself(struct rank *rank)
         RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_group_end(NULL));
     }
     tutti_comm_destroy(comm);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void messages_to_oneself(void **state)
@@ -318,7 +309,7 @@ static void come_and_go(struct rank *rank)
     }
     /* Ranks are not in step: what a communicator or two take comes and goes. */
     RANK_CHECK(rank, bytes[0] > 0 && bytes[2] < bytes[0] + TIMES * sizeof(struct nccl_board));
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void boards_of_the_gone(void **state)
@@ -440,7 +431,7 @@ static void leave_at_first(struct rank *rank)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_PEER_LEFT, "rank 0 left", tutti_group_end(NULL));
     }
     tutti_comm_destroy(comm);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void who_leaves_at_first(void **state)
@@ -468,7 +459,7 @@ static void abort_at_first(struct rank *rank)
         tutti_comm_abort(comm, "enough");
     }
     tutti_comm_destroy(comm);
-    leave(&g);
+    gpu_rank_leave(&g);
 }
 
 static void who_aborts_at_first(void **state)

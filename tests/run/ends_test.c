@@ -304,11 +304,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_ranks_leave_behind_is_ended),
         cmocka_unit_test(test_earlier_children_are_spared),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s TUTTI\n", argv[0]);
-        return 2;
-    }
-    launched_command = argv[1];
-    signal(SIGPIPE, SIG_IGN);
+    if (!launched_begin(argc, argv)) return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

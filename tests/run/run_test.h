@@ -2,12 +2,26 @@
 #ifndef TUTTI_TESTS_RUN_TEST_H
 #define TUTTI_TESTS_RUN_TEST_H
 
-/* What tests of `tutti run` ask of the texts that it printed. */
+/* How tests of `tutti run` begin, and what they ask of the texts that it printed. */
 
 #include "launched.h"
 #include "test.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+
+/* Of a program that is called with the path of the command; false: it was not. */
+static inline bool launched_begin(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s TUTTI\n", argv[0]);
+        return false;
+    }
+    launched_command = argv[1];
+    signal(SIGPIPE, SIG_IGN);
+    return true;
+}
 
 static inline size_t count_of(const char *text, const char *what)
 {
