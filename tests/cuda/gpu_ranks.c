@@ -82,6 +82,11 @@ bool gpu_ranks_stand_in(void)
     return driver && strstr(driver, "standin");
 }
 
+bool gpu_ranks_take_turns(uint32_t n)
+{
+    return n > gpu_ranks_devices() && !gpu_ranks_stand_in();
+}
+
 uint32_t gpu_ranks_deadline_s(void)
 {
     return gpu_ranks_stand_in() ? 400 : 100;

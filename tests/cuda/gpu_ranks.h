@@ -25,6 +25,8 @@ bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu));
 uint32_t gpu_ranks_at_most(uint32_t n);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
 bool gpu_ranks_stand_in(void);
+/* So many processes share devices, where they take turns of a millisecond or two: a call takes that long at each end. */
+bool gpu_ranks_take_turns(uint32_t n);
 /* For a world that does much: less than a test has on devices. */
 uint32_t gpu_ranks_deadline_s(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Graphs: collectives that were captured once are replayed many times, on data that changes every time, with ordinary
- * calls in between; calls of one capture on two streams; two communicators in one graph; a communicator that is
- * destroyed behind its replays. */
+ * calls in between, by processes and by threads; calls of one capture on two streams; two communicators in one graph; a
+ * communicator that is destroyed behind its replays. */
 
 #include "test.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WORDS = 1031, REPLAYS = 10000, REPLAYS_STAND_IN = 40, EAGER_EVERY = 3 };
+enum { WORDS = 1031, REPLAYS = 10000, REPLAYS_IN_TURNS = 400, REPLAYS_STAND_IN = 40, EAGER_EVERY = 3 };
 
 struct data { /* of one rank: what goes in and what comes out, on the host (pinned) and the device */
     uint32_t *host_in, *host_sum, *host_all, *in, *sum, *all;
@@ -101,15 +101,21 @@ static enum tutti_status enqueue_first(struct gpu_rank *g, struct data *d, struc
 }
 
 struct shape {
-    bool two_streams, two_communicators;
+    bool threads, two_streams, two_communicators;
     const char *method; /* NULL: what is chosen */
 };
+
+static uint32_t how_often(const struct shape *shape, const struct rank *rank)
+{
+    if (gpu_ranks_stand_in()) return REPLAYS_STAND_IN;
+    return !shape->threads && gpu_ranks_take_turns((uint32_t)rank->n) ? REPLAYS_IN_TURNS : REPLAYS;
+}
 
 static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *shape, struct tutti_comm *second)
 {
     struct rank *rank = g->rank;
     void *graph = NULL, *other = g->stream, *fork = NULL, *join = NULL;
-    uint32_t n = gpu_ranks_stand_in() ? REPLAYS_STAND_IN : REPLAYS;
+    const uint32_t n = how_often(shape, rank);
     GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &fork));
     GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &join));
     if (shape->two_streams) GPU_CHECK_OK(g, tutti_gpu_stream_create(g->gpu, &other));
@@ -212,7 +218,7 @@ static void run(uint32_t n, struct shape shape)
 {
     const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", shape.method}};
     struct ranks_config config = {.n = n,
-                                  .forked = true,
+                                  .forked = !shape.threads,
                                   .deadline_s = 110,
                                   .options = options,
                                   .n_options = shape.method ? 2 : 0,
@@ -254,6 +260,13 @@ static void replays_alone(void **state)
     (void)state;
     run(1, (struct shape){0});
 }
+/* The last one: a driver does not survive a fork. */
+static void replays_of_threads(void **state)
+{
+    (void)state;
+    run(2, (struct shape){.threads = true});
+    run(2, (struct shape){.threads = true, .two_streams = true, .two_communicators = true});
+}
 
 int main(void)
 {
@@ -266,6 +279,7 @@ int main(void)
         cmocka_unit_test(replays_by_sentinels),
         cmocka_unit_test(replays_alone),
         cmocka_unit_test(destroyed_behind_replays),
+        cmocka_unit_test(replays_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,8 +151,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     static const uint32_t worlds[] = {1, 2, 3, 5, 8};
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
-        /* Processes take turns on a device, a millisecond each: what shares one is left to threads. */
-        if (forked && worlds[w] > gpu_ranks_devices() && !gpu_ranks_stand_in()) continue;
+        if (forked && gpu_ranks_take_turns(worlds[w])) continue; /* what shares a device is left to threads */
         if (worlds[w] <= gpu_ranks_at_most(worlds[w])) run_world(worlds[w], plan, forked, method);
     }
 }
@@ -162,7 +161,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;
-    const uint32_t n = gpu_ranks_stand_in() ? 2 : 200;
+    const uint32_t n = gpu_ranks_stand_in() ? 2 : 60;
     for (uint32_t i = 0; i < n; i++)
         run_world(
             8,

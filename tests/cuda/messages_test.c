@@ -350,12 +350,13 @@ static void letters(struct rank *rank)
 static void random_letters(void **state)
 {
     static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
-    const uint32_t n_seeds = gpu_ranks_stand_in() ? 3 : 20;
     (void)state;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+        const bool slow = gpu_ranks_stand_in() || gpu_ranks_take_turns(worlds[w]);
+        const uint32_t n_seeds = slow ? 3 : 20, more = slow ? 8 : 17;
         for (uint32_t i = 0; i < n_seeds; i++) {
             struct post post = {.seed = test_seed() + i,
-                                .n = 3 + 17 * worlds[w] * (i % 3),
+                                .n = 3 + more * worlds[w] * (i % 3),
                                 .most_bytes = 200000 / (1 + worlds[w]),
                                 .phases = 3};
             assert_int_equal(run(worlds[w], letters, &post), 0);

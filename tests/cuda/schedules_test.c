@@ -84,7 +84,7 @@ static void contract(void **state)
 }
 
 /* ---- graphs, and the option ---- */
-enum { WORDS = 20011, REPLAYS = 1000, REPLAYS_STAND_IN = 12 };
+enum { WORDS = 20011, REPLAYS = 1000, REPLAYS_IN_TURNS = 100, REPLAYS_STAND_IN = 12 };
 
 struct data {
     uint32_t *host_in, *host_out, *in, *out;
@@ -148,7 +148,9 @@ static void replay(struct rank *rank)
     struct gpu_rank g;
     struct data d = {0};
     void *graph = NULL;
-    uint32_t n = gpu_ranks_stand_in() ? REPLAYS_STAND_IN : REPLAYS;
+    const uint32_t n = gpu_ranks_stand_in()                      ? REPLAYS_STAND_IN
+                       : gpu_ranks_take_turns((uint32_t)rank->n) ? REPLAYS_IN_TURNS
+                                                                 : REPLAYS;
     if (!gpu_rank_open(rank, &g) || !data_open(&g, &d)) return;
     fill(rank, &d, 0);
     GPU_CHECK_OK(&g, enqueue(&g, &d, "ring", TUTTI_SUM));
