@@ -298,8 +298,9 @@ struct cuda_backend {
     void *meet, *messages; /* messages_16 */
 
     struct cuda_log *logs[CUDA_MAX_RANKS];
-    bool addresses; /* logs are addresses of this process */
-    bool cards_seen, watched;
+    bool addresses;          /* logs are addresses of this process */
+    bool cards_seen, agreed; /* by this member; all members know how opening has ended */
+    bool watched;
 
     /* calls; all under the communicator's turn */
     struct cuda_choice choices[CUDA_CHOICES];

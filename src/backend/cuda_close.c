@@ -159,11 +159,17 @@ static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
 
 /* ---- closing ---- */
 
+static void unexport(struct cuda_backend *b)
+{
+    tutti_gpu_unexport(b->offer);
+    if (b->me == 0) tutti_gpu_unexport(b->object_offer);
+}
+
 void cuda_connected(struct tutti_device_backend *backend)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    tutti_gpu_unexport(b->offer);
-    if (b->me == 0) tutti_gpu_unexport(b->object_offer);
+    unexport(b);
+    b->agreed = true;
 }
 
 static void free_streams(struct cuda_backend *b)
@@ -187,7 +193,7 @@ static void free_backend(struct cuda_backend *b)
 void cuda_discard(struct cuda_backend *b)
 {
     struct cuda_log *log = b->logs[b->me];
-    cuda_connected(&b->base);
+    unexport(b);
     if (b->gpu) {
         free_streams(b);
         tutti_gpu_multicast_free(b->object);
@@ -220,7 +226,7 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     struct cuda_backend *b = (struct cuda_backend *)backend;
     struct tutti_transport *transport = b->transport;
     bool over = wait_over(b, deadline_ns);
-    cuda_connected(backend);
+    unexport(b);
     if (!over) cuda_stop(backend);
     over = (over || wait_over(b, tutti_deadline_ns(STOP_NS))) && !b->stuck;
     over = over && wait_replays(b, deadline_ns);
@@ -233,10 +239,11 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     }
     leave_peers(b);
     free_streams(b);
-    if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is */
+    if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is, if not all have agreed */
         tutti_gpu_multicast_free(b->object);
         tutti_gpu_free(b->gpu, b->scratch);
         b->object = NULL, b->scratch = NULL;
+        if (b->agreed) b->n = 0;
     }
     retire(b);
     free_backend(b);

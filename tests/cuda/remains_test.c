@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FEW = 1000, MANY = 40009 };
@@ -217,6 +218,31 @@ static void builds_that_differ(void **state)
     assert_int_equal(ranks_forked(2, differ, NULL), 0);
 }
 
+/* ---- ranks without devices ---- */
+
+/* Two of three open what nobody will use: its end waits for no peer, as none has seen anything of it. */
+static void open_in_vain(struct rank *rank)
+{
+    struct gpu_rank g;
+    if (rank->index == 2)
+        RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, TUTTI_DEVICE_NONE));
+    else if (!gpu_rank_open(rank, &g))
+        return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    tutti_comm_destroy(rank->comm);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    rank->comm = NULL;
+    RANK_CHECK(rank, (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 < 900);
+}
+
+static void opened_in_vain(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_threads(3, open_in_vain, NULL), 0);
+}
+
 /* ---- while something is captured ---- */
 
 /* The device does not say then whether graphs still run. */
@@ -259,9 +285,8 @@ int main(void)
     gpu_ranks_need_device();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builds_that_differ), /* processes first: the driver does not survive a fork */
-        cmocka_unit_test(closed_in_captures),
-        cmocka_unit_test(late_peers),
-        cmocka_unit_test(half_calls),
+        cmocka_unit_test(closed_in_captures), cmocka_unit_test(opened_in_vain),
+        cmocka_unit_test(late_peers),         cmocka_unit_test(half_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
