@@ -2,12 +2,7 @@
 
 /* When things go wrong: every rank returns in time, with one sentence that names rank, collective and number. */
 
-#include "engine/test_rig.h"
-
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "engine/test_death.h"
 
 #define MS TUTTI_NS_PER_MS
 
@@ -330,75 +325,24 @@ static void test_letters(void **state)
 }
 
 /* ---- a process that dies ---- */
-struct shared_report {
-    _Atomic uint32_t ready;
-    _Atomic uint64_t died_ns, returned_ns[3];
-    struct tutti_error error[3];
-};
-
-static void survivor(struct tutti_segment *segment, uint32_t me, struct shared_report *report)
+static enum tutti_status sum_of_100(struct rig_rank *rank, void *memory)
 {
-    struct tutti_engine_config config = {1 << 17, 2048, SIZE_MAX, 0, 5 * TUTTI_NS_PER_S, "auto"};
-    struct rig rig = {.n = 3, .timeout_ns = 60 * TUTTI_NS_PER_S};
-    struct rig_rank rank = {.rig = &rig, .me = me, .n = 3};
-
-    if (tutti_transport_open("shm", segment, me, &rank.transport) < 0) _exit(2);
-    if (tutti_engine_create(&config, &rank.engine) < 0) _exit(3);
-    if (tutti_engine_attach(rank.engine, rank.transport) < 0) _exit(4);
-    tutti_segment_arrive(segment, me);
-    if (tutti_segment_wait_all(segment, tutti_deadline_ns(10 * TUTTI_NS_PER_S)) < 0) _exit(5);
-    rank.team = rig_team(&rank, RIG_TEAM, 0);
-    if (!rank.team || all_reduce(&rank, rank.team, 100, 0) < 0) _exit(6);
-    atomic_fetch_add(&report->ready, 1);
-    if (me == 1)
-        for (;;) pause();
-    if (all_reduce(&rank, rank.team, 100, 0) == TUTTI_OK) _exit(7);
-    atomic_store(&report->returned_ns[me], tutti_now_ns());
-    report->error[me] = *tutti_last_error();
-    tutti_team_destroy(rank.team);
-    tutti_engine_detach(rank.engine, rank.transport);
-    rank.transport->ops->close(rank.transport);
-    tutti_engine_destroy(rank.engine);
-    _exit(0);
+    (void)memory;
+    return all_reduce(rank, rank->team, 100, 0);
 }
 
 /* For how long the last survivor was not told. */
 static uint64_t death_told_after_ns(void)
 {
-    struct tutti_segment_config config = {3, 1 << 20, 1 << 24};
-    struct tutti_segment *segment;
-    pid_t pids[3];
+    struct death *death = death_run(sum_of_100, 0);
     uint64_t latest_ns = 0;
-    struct shared_report *report =
-        mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    assert_int_equal(tutti_segment_create(&config, true, &segment), TUTTI_OK);
-    for (uint32_t i = 0; i < 3; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0) survivor(segment, i, report);
-    }
-    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
-    while (atomic_load(&report->ready) < 3 && tutti_now_ns() < deadline) tutti_sleep_ns(MS);
-    assert_int_equal(atomic_load(&report->ready), 3);
-    tutti_sleep_ns(100 * MS);
-    uint64_t died = tutti_now_ns();
-    kill(pids[1], SIGKILL);
-    for (uint32_t i = 0; i < 3; i++) {
-        int status;
-        waitpid(pids[i], &status, 0);
-        if (i == 1) continue;
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-        assert_int_equal(report->error[i].status, TUTTI_ERR_PEER_DEAD);
-        assert_int_equal(report->error[i].peer, 1);
-        assert_non_null(strstr(report->error[i].text, "rank 1 died"));
-        assert_non_null(strstr(report->error[i].text, "all_reduce #2"));
-        uint64_t late_ns = report->returned_ns[i] - died;
+    assert_non_null(strstr(death->error[0].text, "rank 1 died"));
+    assert_non_null(strstr(death->error[0].text, "all_reduce #2"));
+    for (uint32_t i = 0; i < DEATH_RANKS; i += 2) {
+        uint64_t late_ns = death->returned_ns[i] - death->died_ns;
         if (late_ns > latest_ns) latest_ns = late_ns;
     }
-    assert_string_equal(report->error[0].text, report->error[2].text);
-    tutti_segment_release(segment);
-    munmap(report, sizeof(*report));
+    death_free(death);
     return latest_ns;
 }
 

@@ -5,11 +5,7 @@
 
 #include "engine/core.h"
 #include "engine/runner_fake.h"
-
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "engine/test_death.h"
 
 #define MS TUTTI_NS_PER_MS
 #define COMPARE_LATE_NS (20 * TUTTI_NS_PER_S)
@@ -343,70 +339,22 @@ static void test_overlay(void **state)
 }
 
 /* ---- a process that dies ---- */
-struct shared {
-    struct fake_lane lane;
-    _Atomic uint32_t ready;
-    struct tutti_error error[3];
-};
-
-static void survivor(struct tutti_segment *segment, uint32_t me, struct shared *shared)
+static enum tutti_status call_in_lane(struct rig_rank *rank, void *memory)
 {
-    struct tutti_engine_config config = {1 << 17, 2048, SIZE_MAX, 0, 5 * TUTTI_NS_PER_S, "auto"};
-    struct rig rig = {.n = 3, .timeout_ns = 60 * TUTTI_NS_PER_S};
-    struct rig_rank rank = {.rig = &rig, .me = me, .n = 3};
-
-    if (tutti_transport_open("shm", segment, me, &rank.transport) < 0) _exit(2);
-    if (tutti_engine_create(&config, &rank.engine) < 0) _exit(3);
-    if (tutti_engine_attach(rank.engine, rank.transport) < 0) _exit(4);
-    tutti_segment_arrive(segment, me);
-    if (tutti_segment_wait_all(segment, tutti_deadline_ns(10 * TUTTI_NS_PER_S)) < 0) _exit(5);
-    rank.team = rig_team(&rank, RIG_TEAM, 0);
-    if (!rank.team || fake_call(&rank, &shared->lane, TUTTI_ALL_REDUCE, 1, 0) < 0) _exit(6);
-    atomic_fetch_add(&shared->ready, 1);
-    if (me == 1)
-        for (;;) pause();
-    if (fake_call(&rank, &shared->lane, TUTTI_ALL_REDUCE, 1, 0) == TUTTI_OK) _exit(7);
-    shared->error[me] = *tutti_last_error();
-    tutti_team_destroy(rank.team);
-    tutti_engine_detach(rank.engine, rank.transport);
-    rank.transport->ops->close(rank.transport);
-    tutti_engine_destroy(rank.engine);
-    _exit(0);
+    return fake_call(rank, memory, TUTTI_ALL_REDUCE, 1, 0);
 }
 
 static void test_death(void **state)
 {
     (void)state;
-    struct tutti_segment_config config = {3, 1 << 20, 1 << 24};
-    struct tutti_segment *segment;
-    pid_t pids[3];
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    assert_int_equal(tutti_segment_create(&config, true, &segment), TUTTI_OK);
-    for (uint32_t i = 0; i < 3; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0) survivor(segment, i, shared);
-    }
-    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
-    while (atomic_load(&shared->ready) < 3 && tutti_now_ns() < deadline) tutti_sleep_ns(MS);
-    tutti_sleep_ns(50 * MS); /* the others wait for it, or soon will */
-    kill(pids[1], SIGKILL);
-    for (uint32_t i = 0; i < 3; i++) {
-        int status;
-        waitpid(pids[i], &status, 0);
-        if (i == 1) continue;
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-        assert_int_equal(shared->error[i].status, TUTTI_ERR_PEER_DEAD);
-        assert_int_equal(shared->error[i].peer, 1);
-        assert_int_equal(shared->lane.ranks[i].n_cancelled, 1);
-        assert_non_null(strstr(shared->error[i].text, "rank 1 died (its process is gone) while rank "));
-        assert_non_null(strstr(shared->error[i].text, " waited for it in all_reduce #2 (uint64, 1 element, sum"));
-        assert_null(strstr(shared->error[i].text, " step"));
-    }
-    assert_string_equal(shared->error[0].text, shared->error[2].text);
-    tutti_segment_release(segment);
-    munmap(shared, sizeof(*shared));
+    struct death *death = death_run(call_in_lane, sizeof(struct fake_lane));
+    const struct fake_lane *shared = (const void *)death->memory;
+    const char *text = death->error[0].text;
+    for (uint32_t i = 0; i < DEATH_RANKS; i += 2) assert_int_equal(shared->ranks[i].n_cancelled, 1);
+    assert_non_null(strstr(text, "rank 1 died (its process is gone) while rank "));
+    assert_non_null(strstr(text, " waited for it in all_reduce #2 (uint64, 1 element, sum"));
+    assert_null(strstr(text, " step"));
+    death_free(death);
 }
 
 int main(void)
