@@ -158,6 +158,7 @@ static void one_window_a_place(struct scene *s, size_t n)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->out, n * sizeof(float), &s->window));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, apart));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* that waits for what runs */
 }
 
 /* Engines: whole shards, all_reduce out of place. Kernels: whatever there is. */

@@ -75,7 +75,7 @@ static void shift(struct streams *s, bool works)
     RANK_CHECK_OK(rank,
                   tutti_send(s->in, WORDS, TUTTI_UINT32, right, 0, rank->comm, &on[0], works ? &s->works[0] : NULL));
     RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->in, s->came, WORDS * 4, s->of[0]));
+    GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->in, s->sent + 1, (WORDS - 1) * 4, s->of[0]));
     GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->came, s->out, WORDS * 4, s->of[1]));
 }
 

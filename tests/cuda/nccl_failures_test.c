@@ -141,7 +141,7 @@ static void leaving(void **state)
                        "in recv from rank 1 (666 bytes)", true});
 }
 
-/* In a child: this process keeps the library that it has found. */
+/* In a child, and first: a process keeps the library that it has found. */
 static void too_old(void **state)
 {
     int status = -1;
@@ -162,7 +162,7 @@ int main(void)
 {
     gpu_ranks_need_device();
     n_devices = gpu_ranks_devices();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines), cmocka_unit_test(leaving),
-                                       cmocka_unit_test(too_old)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(too_old), cmocka_unit_test(deadlines),
+                                       cmocka_unit_test(leaving)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
