@@ -225,6 +225,10 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
     struct tutti_transport *transport = b->transport;
+    if (b->agreed && !b->cards_seen) { /* as all members know, nobody connects */
+        cuda_discard(b);
+        return;
+    }
     bool over = wait_over(b, deadline_ns);
     unexport(b);
     if (!over) cuda_stop(backend);
@@ -239,11 +243,10 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     }
     leave_peers(b);
     free_streams(b);
-    if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is, if not all have agreed */
+    if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is */
         tutti_gpu_multicast_free(b->object);
         tutti_gpu_free(b->gpu, b->scratch);
         b->object = NULL, b->scratch = NULL;
-        if (b->agreed) b->n = 0;
     }
     retire(b);
     free_backend(b);

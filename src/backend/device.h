@@ -68,8 +68,8 @@ struct tutti_device_backend_ops {
      * before; where one fails, all retract what they have made, and are told which member. NULL: there are none. */
     bool (*extend)(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
     void (*retract)(struct tutti_device_backend *backend, uint32_t member);
-    /* All members have connected, or one has failed to and close follows: what was kept for that can go. NULL: nothing
-     * was. */
+    /* As all members know, all have connected, or nobody goes on and close follows: what was kept for that can go.
+     * NULL: nothing was. */
     void (*connected)(struct tutti_device_backend *backend);
     /* Waits for what is enqueued, until `deadline_ns`; then stops it. Frees what no peer can touch any more. */
     void (*close)(struct tutti_device_backend *backend, uint64_t deadline_ns);
