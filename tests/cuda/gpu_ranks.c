@@ -87,6 +87,12 @@ bool gpu_ranks_take_turns(uint32_t n)
     return n > gpu_ranks_devices() && !gpu_ranks_stand_in();
 }
 
+uint32_t gpu_ranks_times(uint32_t n, uint32_t own, uint32_t in_turns, uint32_t stand_in)
+{
+    if (gpu_ranks_stand_in()) return stand_in;
+    return gpu_ranks_take_turns(n) ? in_turns : own;
+}
+
 uint32_t gpu_ranks_deadline_s(void)
 {
     return gpu_ranks_stand_in() ? 400 : 100;

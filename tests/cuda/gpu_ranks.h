@@ -27,6 +27,8 @@ uint32_t gpu_ranks_at_most(uint32_t n);
 bool gpu_ranks_stand_in(void);
 /* So many processes share devices, where they take turns of a millisecond or two: a call takes that long at each end. */
 bool gpu_ranks_take_turns(uint32_t n);
+/* How often processes of a world do a thing: with devices of their own, in turns, on the stand-in. */
+uint32_t gpu_ranks_times(uint32_t n, uint32_t own, uint32_t in_turns, uint32_t stand_in);
 /* For a world that does much: less than a test has on devices. */
 uint32_t gpu_ranks_deadline_s(void);
 

@@ -105,17 +105,12 @@ struct shape {
     const char *method; /* NULL: what is chosen */
 };
 
-static uint32_t how_often(const struct shape *shape, const struct rank *rank)
-{
-    if (gpu_ranks_stand_in()) return REPLAYS_STAND_IN;
-    return !shape->threads && gpu_ranks_take_turns((uint32_t)rank->n) ? REPLAYS_IN_TURNS : REPLAYS;
-}
-
 static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *shape, struct tutti_comm *second)
 {
     struct rank *rank = g->rank;
     void *graph = NULL, *other = g->stream, *fork = NULL, *join = NULL;
-    const uint32_t n = how_often(shape, rank);
+    const uint32_t n =
+        gpu_ranks_times(shape->threads ? 1 : (uint32_t)rank->n, REPLAYS, REPLAYS_IN_TURNS, REPLAYS_STAND_IN);
     GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &fork));
     GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &join));
     if (shape->two_streams) GPU_CHECK_OK(g, tutti_gpu_stream_create(g->gpu, &other));

@@ -352,8 +352,7 @@ static void random_letters(void **state)
     static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
     (void)state;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
-        const bool slow = gpu_ranks_stand_in() || gpu_ranks_take_turns(worlds[w]);
-        const uint32_t n_seeds = slow ? 3 : 9, more = slow ? 8 : 17;
+        const uint32_t n_seeds = gpu_ranks_times(worlds[w], 20, 3, 3), more = gpu_ranks_times(worlds[w], 17, 8, 17);
         for (uint32_t i = 0; i < n_seeds; i++) {
             struct post post = {.seed = test_seed() + i, .n = 3 + more * worlds[w] * (i % 3), .phases = 3};
             post.most_bytes = 200000 / (1 + worlds[w]);

@@ -148,9 +148,7 @@ static void replay(struct rank *rank)
     struct gpu_rank g;
     struct data d = {0};
     void *graph = NULL;
-    const uint32_t n = gpu_ranks_stand_in()                      ? REPLAYS_STAND_IN
-                       : gpu_ranks_take_turns((uint32_t)rank->n) ? REPLAYS_IN_TURNS
-                                                                 : REPLAYS;
+    const uint32_t n = gpu_ranks_times((uint32_t)rank->n, REPLAYS, REPLAYS_IN_TURNS, REPLAYS_STAND_IN);
     if (!gpu_rank_open(rank, &g) || !data_open(&g, &d)) return;
     fill(rank, &d, 0);
     GPU_CHECK_OK(&g, enqueue(&g, &d, "ring", TUTTI_SUM));
