@@ -153,7 +153,7 @@ static void test_cancel(void **state)
 static void test_secret(void **state)
 {
     (void)state;
-    if (!tutti_hmac_available()) skip();
+    if (!tutti_hmac_available()) skip(); /* built without OpenSSL */
     for (int process = 0; process < 2; process++) {
         plan(3);
         for (size_t i = 0; i < 3; i++) acts[i].secret = "sesame";
@@ -170,7 +170,7 @@ static void test_wrong_secret(void **state)
 {
     static const char *const secrets[] = {"simsim", NULL};
     (void)state;
-    if (!tutti_hmac_available()) skip();
+    if (!tutti_hmac_available()) skip(); /* built without OpenSSL */
     for (int process = 0; process < 2; process++)
         for (size_t s = 0; s < TUTTI_ARRAY_LEN(secrets); s++) {
             plan(3);

@@ -36,7 +36,7 @@ static void test_free_ranks(void **state)
 {
     (void)state;
     const uint32_t usable = n_cpus < quota ? n_cpus : quota;
-    if (usable >= 64) skip();
+    if (usable >= 64) skip(); /* too many CPUs to crowd them by processes */
     plan(usable + 1);
     expect_crowded(usable + 1, true);
     plan(usable);
@@ -47,11 +47,11 @@ static void test_bound_ranks(void **state)
 {
     (void)state;
     const uint32_t n = n_cpus < 4 ? n_cpus : 4;
-    if (quota < 5) skip();
+    if (quota < 5) skip(); /* the group of processes may not use so many CPUs at a time */
     plan(n);
     for (uint32_t i = 0; i < n; i++) acts[i].cpu = cpus[i] + 1;
     expect_crowded(n, false); /* each has but one CPU, its own */
-    if (n < 2) skip();
+    if (n < 2) skip();        /* there is no second CPU to be bound to */
     acts[1].cpu = acts[0].cpu;
     expect_crowded(n, true); /* though there are CPUs enough */
     acts[1].cpu = 0;
@@ -61,7 +61,7 @@ static void test_bound_ranks(void **state)
 static void test_crowded_elsewhere(void **state)
 {
     (void)state;
-    if (n_cpus < 2 || quota < 2) skip();
+    if (n_cpus < 2 || quota < 2) skip(); /* two ranks are crowded here */
     plan(2);
     expect_crowded(2, false);
     acts[1].was_crowded = true;

@@ -85,7 +85,7 @@ static void test_crowding(void **state)
     const uint32_t n = tutti_cpus_allowed() + 1;
     (void)state;
     assert_int_equal(ranks_threads(1, one_rank_is_not, NULL), 0);
-    if (n > 64) skip();
+    if (n > 64) skip(); /* too many CPUs to crowd them by threads */
     assert_int_equal(ranks_threads(n, crowding_is_inherited, NULL), 0);
 }
 

@@ -47,7 +47,7 @@ static void test_foreign_user(void **state)
 {
     char place[TUTTI_MEETING_PLACE];
     (void)state;
-    if (geteuid() != 0) skip();
+    if (geteuid() != 0) skip(); /* only root can become another user */
     place_of_acts(place);
     plan(2);
     acts[1].delay_ms = 400;

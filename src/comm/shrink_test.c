@@ -82,7 +82,7 @@ static void killed_twice(struct rank *rank)
 static void after_kills(void **state)
 {
     (void)state;
-    if (!ranks_can_fork()) skip();
+    if (!ranks_can_fork()) skip(); /* under ThreadSanitizer, as ranks.h says */
     struct ranks_config config = {.n = 6, .forked = true, .may_die = 1 << 2 | 1 << 0};
     assert_int_equal(ranks_run(&config, killed_twice), 0);
 }
@@ -117,7 +117,7 @@ static void killed_meanwhile(struct rank *rank)
 static void while_others_die(void **state)
 {
     (void)state;
-    if (!ranks_can_fork()) skip();
+    if (!ranks_can_fork()) skip(); /* under ThreadSanitizer, as ranks.h says */
     for (uint64_t seed = 0; seed < 6; seed++) {
         uint64_t mixed = test_seed() + seed * 1000;
         struct ranks_config config = {.n = 8, .forked = true, .may_die = 0x1d, .arg = &mixed};
