@@ -140,6 +140,7 @@ static void gpu_destroy(struct cuda_gpu *gpu)
         }
         gpu->driver->primary_release(gpu->seen.ordinal);
     }
+    pthread_mutex_destroy(&gpu->queues);
     tutti_free(gpu->imports);
     tutti_free(gpu);
 }
@@ -150,6 +151,7 @@ static enum tutti_status gpu_create(const struct cuda_driver *driver, int32_t or
     if (!gpu) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
     gpu->driver = driver;
     gpu->seen.ordinal = ordinal;
+    pthread_mutex_init(&gpu->queues, NULL);
     struct tutti_gpu_facts facts;
     enum tutti_status status;
     TUTTI_TRY_GOTO(status, facts_read(driver, ordinal, &facts), err_gpu);

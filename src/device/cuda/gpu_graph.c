@@ -116,7 +116,10 @@ enum tutti_status tutti_gpu_graph_launch(struct tutti_gpu *gpu, void *graph, voi
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    return cuda_done(gpu, &scope, cuda_calls(gpu)->graph_launch(graph, stream), "cuGraphLaunch");
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_GRAPH);
+    const int result = cuda_calls(gpu)->graph_launch(graph, stream);
+    cuda_queue_end(gpu, locked);
+    return cuda_done(gpu, &scope, result, "cuGraphLaunch");
 }
 
 void tutti_gpu_graph_destroy(struct tutti_gpu *gpu, void *graph)

@@ -176,15 +176,19 @@ static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_laun
     return cuda_calls(gpu)->launch_by(&config, launch->kernel, parameters, NULL);
 }
 
+static int launch_in_turn(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, void **parameters)
+{
+    return cuda_calls(gpu)->launch(launch->kernel, launch->blocks, 1, 1, launch->threads, 1, 1, launch->shared_bytes,
+                                   launch->stream, parameters, NULL);
+}
+
 enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args)
 {
     void *parameters[] = {(void *)(uintptr_t)args}; /* it is only read */
-    if (launch->overlaps && cuda_gpu_of(gpu)->overlaps) {
-        const int outcome = launch_overlapping(gpu, launch, parameters);
-        return __builtin_expect(outcome == CUDA_RESULT_OK, 1) ? TUTTI_OK
-                                                              : cuda_result(gpu, outcome, "cuLaunchKernelEx");
-    }
-    const int result = cuda_calls(gpu)->launch(launch->kernel, launch->blocks, 1, 1, launch->threads, 1, 1,
-                                               launch->shared_bytes, launch->stream, parameters, NULL);
-    return __builtin_expect(result == CUDA_RESULT_OK, 1) ? TUTTI_OK : cuda_result(gpu, result, "cuLaunchKernel");
+    const bool overlaps = launch->overlaps && cuda_gpu_of(gpu)->overlaps;
+    const bool locked = cuda_queue_begin(gpu, launch->stream, CUDA_USE_KERNEL);
+    const int result = (overlaps ? launch_overlapping : launch_in_turn)(gpu, launch, parameters);
+    cuda_queue_end(gpu, locked);
+    if (__builtin_expect(result == CUDA_RESULT_OK, 1)) return TUTTI_OK;
+    return cuda_result(gpu, result, overlaps ? "cuLaunchKernelEx" : "cuLaunchKernel");
 }

@@ -199,8 +199,10 @@ enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned c
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result =
-        cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, cuda_gpu_of(gpu)->stream);
+    void *stream = cuda_gpu_of(gpu)->stream;
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
+    const int result = cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, stream);
+    cuda_queue_end(gpu, locked);
     return sync_done(gpu, &aside, result, "cuMemsetD8Async");
 }
 
@@ -209,7 +211,9 @@ enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const voi
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes,
-                                                    cuda_gpu_of(gpu)->stream);
+    void *stream = cuda_gpu_of(gpu)->stream;
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
+    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes, stream);
+    cuda_queue_end(gpu, locked);
     return sync_done(gpu, &aside, result, "cuMemcpyAsync");
 }

@@ -14,6 +14,7 @@ enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out)
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     const int result = cuda_calls(gpu)->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
     TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuStreamCreate"));
+    cuda_queue_forget();
     *out = stream;
     return TUTTI_OK;
 }
@@ -50,15 +51,20 @@ enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, voi
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    return cuda_done(gpu, &scope, cuda_calls(gpu)->stream_wait_event(stream, event, 0), "cuStreamWaitEvent");
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_WAIT);
+    const int result = cuda_calls(gpu)->stream_wait_event(stream, event, 0);
+    cuda_queue_end(gpu, locked);
+    return cuda_done(gpu, &scope, result, "cuStreamWaitEvent");
 }
 
 enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream, const uint32_t *word, uint32_t value)
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_WAIT);
     const int result =
         cuda_calls(gpu)->stream_wait_value(stream, (uint64_t)(uintptr_t)word, value, CUDA_WAIT_VALUE_GEQ);
+    cuda_queue_end(gpu, locked);
     return cuda_done(gpu, &scope, result, "cuStreamWaitValue32");
 }
 
@@ -124,7 +130,9 @@ enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *s
     struct tutti_gpu_scope scope;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
     const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes, stream);
+    cuda_queue_end(gpu, locked);
     return cuda_done(gpu, &scope, result, "cuMemcpyAsync");
 }
 
@@ -132,5 +140,8 @@ enum tutti_status tutti_gpu_host(struct tutti_gpu *gpu, void *stream, void (*fun
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    return cuda_done(gpu, &scope, cuda_calls(gpu)->launch_host(stream, function, arg), "cuLaunchHostFunc");
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_HOST);
+    const int result = cuda_calls(gpu)->launch_host(stream, function, arg);
+    cuda_queue_end(gpu, locked);
+    return cuda_done(gpu, &scope, result, "cuLaunchHostFunc");
 }
