@@ -55,8 +55,9 @@ static enum tutti_status make_object(struct cuda_backend *b, size_t bytes)
 {
     if (!tutti_gpu_has_multicast(b->gpu) || !b->place.has[CUDA_MULTICAST][CUDA_MOVE])
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "CUDA device %d (%s), its driver or the toolkit that built tutti has none", b->gpu->ordinal,
-                          b->gpu->name);
+                          "CUDA device %d (%s), its driver or the toolkit that built tutti has none, or "
+                          "NCCL_NVLS_ENABLE is 0",
+                          b->gpu->ordinal, b->gpu->name);
     if (bytes == 0)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "gpu_scratch is less than %zu bytes", SHARE_OF_SCRATCH * SHARE_UNIT);
     return b->me > 0 ? TUTTI_OK : tutti_gpu_multicast_make(b->gpu, b->n, bytes, b->object_offer, &b->object);

@@ -6,6 +6,7 @@
 #include "backend/nccl.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #define NAP_NS (UINT64_C(100) * 1000)
 
@@ -97,7 +98,9 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
     const struct tutti_error error = *tutti_last_error();
     struct tutti_error told;
     if (tutti_team_state(b->team, &told) < 0) return tutti_fail_record(&told); /* of which this may be the echo */
-    tutti_error_set(&told, error.status, "%s #%" PRIu64 " failed on rank %u: %.300s", what, seq, b->me, error.text);
+    char number[24] = "";
+    if (seq) snprintf(number, sizeof number, " #%" PRIu64, seq); /* messages have none */
+    tutti_error_set(&told, error.status, "%s%s failed on rank %u: %.300s", what, number, b->me, error.text);
     told.peer = -1;
     told.step = TUTTI_NO_STEP;
     told.seq = seq;

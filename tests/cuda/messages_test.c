@@ -220,7 +220,8 @@ static bool desk_open(struct rank *rank, struct desk *d)
 {
     const struct post *post = rank->arg;
     *d = (struct desk){.post = post, .random = post->seed ^ (uint64_t)(rank->index + 1) << 40};
-    d->mode = post->at_once ? AT_ONCE : (enum mode)((post->seed + (uint64_t)rank->index) % 3);
+    const uint64_t own = gpu_ranks_by_nccl() ? 0 : (uint64_t)rank->index; /* NCCL wants groups that are alike */
+    d->mode = post->at_once ? AT_ONCE : (enum mode)((post->seed + own) % 3);
     if (!gpu_rank_open(rank, &d->g)) return false;
     d->letters = rank_alloc(rank, post->n * sizeof *d->letters);
     d->events = rank_alloc(rank, 2 * post->n * sizeof *d->events);

@@ -115,7 +115,7 @@ bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16]);
  * All who take part make or join one object, add their devices, and bind memory, which they get with it. Each step
  * begins when all have made the one before: the driver waits for them, and for ever. */
 struct tutti_gpu_multicast;
-/* Whether device and driver have such a thing. */
+/* Whether device and driver have such a thing, and it is not switched off (NCCL_NVLS_ENABLE=0). */
 bool tutti_gpu_has_multicast(const struct tutti_gpu *gpu);
 /* For so many bytes of each device, rounded up; the handle is for the others, until `unexport`. UNSUPPORTED. */
 enum tutti_status tutti_gpu_multicast_make(struct tutti_gpu *gpu, uint32_t n, size_t bytes,

@@ -5,6 +5,7 @@
 
 #include "device/cuda/share.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct tutti_gpu_multicast {
@@ -15,11 +16,18 @@ struct tutti_gpu_multicast {
     bool bound;
 };
 
+/* NCCL's switch for the same hardware: whoever runs the machine may have reasons. */
+static bool is_switched_off(void)
+{
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    return nvls && strcmp(nvls, "0") == 0;
+}
+
 bool tutti_gpu_has_multicast(const struct tutti_gpu *gpu)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     int has = 0;
-    return driver->multicast_create && driver->multicast_granularity && driver->multicast_add &&
+    return !is_switched_off() && driver->multicast_create && driver->multicast_granularity && driver->multicast_add &&
            driver->multicast_bind && driver->multicast_unbind &&
            driver->device_attribute(&has, CUDA_DEVICE_HAS_MULTICAST, gpu->ordinal) == CUDA_RESULT_OK && has;
 }
@@ -29,7 +37,8 @@ bool tutti_gpu_has_multicast(const struct tutti_gpu *gpu)
 static enum tutti_status multicast_new(struct tutti_gpu *gpu, struct tutti_gpu_multicast **out)
 {
     if (!tutti_gpu_has_multicast(gpu))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "CUDA device %d (%s) or its driver has no multicast", gpu->ordinal,
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "CUDA device %d (%s) or its driver has no multicast, or NCCL_NVLS_ENABLE is 0", gpu->ordinal,
                           gpu->name);
     *out = tutti_alloc(sizeof **out);
     if (!*out) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to note a multicast object");
