@@ -278,7 +278,9 @@ struct cuda_gpu {
     size_t n_imports, import_capacity;
     struct cuda_virtual *virtuals; /* under the lock: what gpu_virtual.c gave out */
     _Atomic bool no_handles;       /* the driver makes no legacy handles of this device's memory */
+    uint64_t cell;                 /* some bytes of it, of no meaning */
     pthread_mutex_t queues;        /* held while what may be the first of its kind is enqueued on a stream */
+    _Atomic uint32_t queue_turns;  /* how often it has been given back */
 };
 static inline struct cuda_gpu *cuda_gpu_of(struct tutti_gpu *gpu)
 {
@@ -326,13 +328,13 @@ void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cud
 enum tutti_status cuda_virtual_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);
 bool cuda_virtual_free(struct tutti_gpu *gpu, void *pointer);
 
-/* ---- gpu_queues.c: around whatever enqueues something on a stream ---- */
-enum cuda_use { CUDA_USE_KERNEL, CUDA_USE_GRAPH, CUDA_USE_HOST, CUDA_USE_WAIT, CUDA_USE_COPY, CUDA_N_USES };
-/* Waits, some milliseconds at most, for threads that use a stream of the device for the first time, if this may be its
- * first use; whether it did is for `end`. */
+/* ---- gpu_queues.c: around what enqueues something on a stream of a caller ---- */
+enum cuda_use { CUDA_USE_KERNEL, CUDA_USE_GRAPH, CUDA_USE_HOST, CUDA_USE_EVENT, CUDA_USE_COPY, CUDA_N_USES };
+/* Where this may be the first such use of the stream: locks out others of the device that come to that; gives up after
+ * some milliseconds of one of them. True: locked, which `end` undoes. */
 bool cuda_queue_begin(struct tutti_gpu *gpu, void *stream, enum cuda_use use);
 void cuda_queue_end(struct tutti_gpu *gpu, bool locked);
-void cuda_queue_forget(void); /* streams that this thread has used: one was made, maybe with the handle of an old one */
+void cuda_queue_made(void); /* a stream was */
 
 /* ---- gpu_kernels.c ---- */
 enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu); /* the context is current; unload also after a failure */

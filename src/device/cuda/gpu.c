@@ -116,14 +116,30 @@ enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out)
     return facts_read(driver, ordinal, out);
 }
 
+/* The own stream gets its queues before threads use it (gpu_queues.c): it is set and copied by, each way. The cell
+ * stays, since giving memory back waits for the device. */
+static int stream_prepare(struct cuda_gpu *gpu)
+{
+    const struct cuda_driver *driver = gpu->driver;
+    uint32_t word = 0;
+    const uint64_t host = (uint64_t)(uintptr_t)&word;
+    int result = driver->stream_create(&gpu->stream, CUDA_STREAM_NON_BLOCKING);
+    if (result == CUDA_RESULT_OK) result = driver->memory_alloc(&gpu->cell, sizeof word);
+    if (result == CUDA_RESULT_OK) result = driver->memory_set(gpu->cell, 0, sizeof word, gpu->stream);
+    if (result == CUDA_RESULT_OK) result = driver->memory_copy(gpu->cell, host, sizeof word, gpu->stream);
+    if (result == CUDA_RESULT_OK) result = driver->memory_copy(host, gpu->cell, sizeof word, gpu->stream);
+    return result == CUDA_RESULT_OK ? driver->stream_sync(gpu->stream) : result;
+}
+
 /* With the context that gpu_open retained. */
 static enum tutti_status gpu_prepare(struct cuda_gpu *gpu)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(&gpu->seen, &aside));
-    const int result = gpu->driver->stream_create(&gpu->stream, CUDA_STREAM_NON_BLOCKING);
-    const enum tutti_status status =
-        result == CUDA_RESULT_OK ? cuda_kernels_load(gpu) : cuda_result(&gpu->seen, result, "cuStreamCreate");
+    const int result = stream_prepare(gpu);
+    const enum tutti_status status = result == CUDA_RESULT_OK
+                                         ? cuda_kernels_load(gpu)
+                                         : cuda_result(&gpu->seen, result, "the first uses of a stream");
     cuda_aside_done(&gpu->seen, &aside, CUDA_RESULT_OK, "");
     return status;
 }
@@ -136,6 +152,7 @@ static void gpu_destroy(struct cuda_gpu *gpu)
         if (cuda_aside_enter(&gpu->seen, &aside) == TUTTI_OK) {
             cuda_kernels_unload(gpu);
             if (gpu->stream) gpu->driver->stream_destroy(gpu->stream);
+            if (gpu->cell) gpu->driver->memory_free(gpu->cell);
             cuda_aside_done(&gpu->seen, &aside, CUDA_RESULT_OK, "");
         }
         gpu->driver->primary_release(gpu->seen.ordinal);

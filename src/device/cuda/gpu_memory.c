@@ -148,9 +148,11 @@ enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, v
     struct tutti_gpu_scope scope;
     uint64_t pointer = 0;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->memory_alloc_ordered
                            ? cuda_calls(gpu)->memory_alloc_ordered(&pointer, bytes, stream)
                            : CUDA_RESULT_NOT_SUPPORTED;
+    cuda_queue_end(gpu, locked);
     TUTTI_TRY(cuda_done(gpu, &scope, result, "cuMemAllocAsync"));
     *out = (void *)(uintptr_t)pointer;
     return TUTTI_OK;
@@ -160,9 +162,11 @@ enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, v
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->memory_free_ordered
                            ? cuda_calls(gpu)->memory_free_ordered((uint64_t)(uintptr_t)pointer, stream)
                            : CUDA_RESULT_NOT_SUPPORTED;
+    cuda_queue_end(gpu, locked);
     return cuda_done(gpu, &scope, result, "cuMemFreeAsync");
 }
 
@@ -199,10 +203,8 @@ enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned c
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    void *stream = cuda_gpu_of(gpu)->stream;
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
-    const int result = cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, stream);
-    cuda_queue_end(gpu, locked);
+    const int result =
+        cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, cuda_gpu_of(gpu)->stream);
     return sync_done(gpu, &aside, result, "cuMemsetD8Async");
 }
 
@@ -211,9 +213,7 @@ enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const voi
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    void *stream = cuda_gpu_of(gpu)->stream;
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
-    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes, stream);
-    cuda_queue_end(gpu, locked);
+    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes,
+                                                    cuda_gpu_of(gpu)->stream);
     return sync_done(gpu, &aside, result, "cuMemcpyAsync");
 }

@@ -14,7 +14,7 @@ enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out)
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     const int result = cuda_calls(gpu)->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
     TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuStreamCreate"));
-    cuda_queue_forget();
+    cuda_queue_made();
     *out = stream;
     return TUTTI_OK;
 }
@@ -51,7 +51,7 @@ enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, voi
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_WAIT);
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->stream_wait_event(stream, event, 0);
     cuda_queue_end(gpu, locked);
     return cuda_done(gpu, &scope, result, "cuStreamWaitEvent");
@@ -61,7 +61,7 @@ enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_WAIT);
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result =
         cuda_calls(gpu)->stream_wait_value(stream, (uint64_t)(uintptr_t)word, value, CUDA_WAIT_VALUE_GEQ);
     cuda_queue_end(gpu, locked);
@@ -102,7 +102,10 @@ enum tutti_status tutti_gpu_event_record(struct tutti_gpu *gpu, void *event, voi
 {
     struct tutti_gpu_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    return cuda_done(gpu, &scope, cuda_calls(gpu)->event_record(event, stream), "cuEventRecord");
+    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
+    const int result = cuda_calls(gpu)->event_record(event, stream);
+    cuda_queue_end(gpu, locked);
+    return cuda_done(gpu, &scope, result, "cuEventRecord");
 }
 
 enum tutti_status tutti_gpu_event_query(struct tutti_gpu *gpu, void *event)
