@@ -25,7 +25,8 @@ bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu));
 uint32_t gpu_ranks_at_most(uint32_t n);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
 bool gpu_ranks_stand_in(void);
-/* So many processes share devices, where they take turns of a millisecond or two: a call takes that long at each end. */
+/* So many processes share devices, where they take turns of a millisecond or two: a call takes that long at each end.
+ */
 bool gpu_ranks_take_turns(uint32_t n);
 /* How often processes of a world do a thing: with devices of their own, in turns, on the stand-in. */
 uint32_t gpu_ranks_times(uint32_t n, uint32_t own, uint32_t in_turns, uint32_t stand_in);

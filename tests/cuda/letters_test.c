@@ -176,9 +176,11 @@ static void desk_check(struct desk *d, uint32_t round)
 /* Nothing that is enqueued anywhere waits while memory is given back. */
 static void desk_close(struct desk *d)
 {
-    if (d->g.rank->failure[0]) return;
-    RANK_CHECK_OK(d->g.rank, tutti_barrier(d->g.rank->comm, NULL, NULL));
+    struct rank *rank = d->g.rank;
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_gpu_free(d->g.gpu, d->memory);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
 }
 
 static void exchange(struct gpu_rank *g, const struct post *post)

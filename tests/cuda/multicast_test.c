@@ -340,9 +340,14 @@ static void switched_off(void **state)
     (void)state;
     struct scene scene = {.patience_s = 100, .asked = true, .there = false};
     const char *before = getenv("NCCL_NVLS_ENABLE");
+    char *kept = before ? strdup(before) : NULL;
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     assert_int_equal(run_world(2, true, &scene, some_calls), 0);
-    if (!before) unsetenv("NCCL_NVLS_ENABLE");
+    if (kept)
+        setenv("NCCL_NVLS_ENABLE", kept, 1);
+    else
+        unsetenv("NCCL_NVLS_ENABLE");
+    free(kept);
 }
 
 static void shared_devices(void **state)
@@ -442,7 +447,7 @@ int main(void)
         cmocka_unit_test(death),
         cmocka_unit_test(contract_of_threads), /* a driver does not survive a fork */
     };
-    if (gpu_ranks_stand_in()) setenv("TUTTI_STANDIN_DEVICES", "4", 1);
+    if (gpu_ranks_stand_in()) setenv("TUTTI_STANDIN_DEVICES", "4", 1), unsetenv("NCCL_NVLS_ENABLE");
     gpu_ranks_need_device();
     if (!offered()) print_message("multicast is unavailable: the devices do not offer it, or NCCL_NVLS_ENABLE is 0\n");
     return cmocka_run_group_tests(tests, NULL, NULL);
