@@ -136,7 +136,7 @@ static void compose(const void *left, const void *right, void *out, size_t count
 static void in_order(struct rank *rank)
 {
     enum { N = 1777 };
-    static _Thread_local uint64_t in[N], out[N];
+    uint64_t *in = rank_alloc(rank, N * sizeof *in), *out = rank_alloc(rank, N * sizeof *out);
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     enum tutti_op op;
 

@@ -73,9 +73,10 @@ shim_clang_step() {
 shim_asan_step() {
   needs_torch
   local package preload options
-  package=$(shim asan -DTUTTI_SANITIZE=address -DCMAKE_BUILD_TYPE=RelWithDebInfo | tee /dev/stderr | tail -1) || return 1
+  package=$(shim asan -DTUTTI_SANITIZE=address -DCMAKE_BUILD_TYPE=RelWithDebInfo | tee -a /dev/stderr | tail -1) || return 1
   preload=$(cc -print-file-name=libasan.so):$(c++ -print-file-name=libstdc++.so.6)
-  options=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1
+  # A test wants to see a process end by SIGSEGV.
+  options=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1:handle_segv=0
   build release -DTUTTI_TORCH_PYTHON="$PWD/.venv/bin/python" \
     -DTUTTI_TORCH_ENVIRONMENT="PYTHONPATH=$package;LD_PRELOAD=$preload;ASAN_OPTIONS=$options;PYTHONMALLOC=malloc"
   local status=0

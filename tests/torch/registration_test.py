@@ -79,7 +79,8 @@ def all_devices(rank: int, n: int, store: dist.Store) -> None:
     group = dist.group.WORLD
     types = {device.type for device in group._device_types}
     assert types >= {"cpu", "cuda", "xpu"}, types
-    assert len({id(group._get_backend(device)) for device in group._device_types}) == 1
+    backends = [group._get_backend(device) for device in group._device_types]  # wrappers, one as long as it is held
+    assert all(backend is backends[0] for backend in backends)
     dist.destroy_process_group()
 
 
