@@ -156,8 +156,8 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     }
 }
 
-/* Communicators of ranks that share devices, one after another, which all make their first calls at once: some hang on
- * devices, why is not known (docs/gpu.md). */
+/* Communicators of ranks that share devices, one after another, which all make their first calls at once, on streams
+ * that are new: one in thirty hung while threads came to these at the same time (device/cuda/gpu_queues.c). */
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;
