@@ -7,7 +7,7 @@
 # NAME.nccl and, by the stand-in of tests/standin/nccl on a machine of four devices, NAME.nccl.standin.
 include(CheckLanguage)
 check_language(CXX)
-if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ)
+if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ AND NOT CMAKE_CROSSCOMPILING) # whose compiler for C++ is the host's
   set(TUTTI_CUDA_STANDIN ON)
 else()
   set(TUTTI_CUDA_STANDIN OFF)
