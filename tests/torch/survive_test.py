@@ -176,12 +176,12 @@ def dies_while_others_wait(rank: int, n: int, folder: str, child: bool) -> None:
     """child: one that the dead rank had forked lives on, with all its descriptors."""
     join(rank, n, folder)
     if rank == 1:
-        if child and os.fork() == 0:
-            mark(folder, "child", os.getpid())
+        forked = os.fork() if child else -1
+        if forked == 0:  # and stands still: of a process with threads a child had better do nothing else
             time.sleep(30)
             os._exit(0)
         if child:
-            await_mark(folder, "child")
+            mark(folder, "child", forked)
         mark(folder, "died", time.monotonic())
         os.kill(os.getpid(), signal.SIGKILL)
     pending = dist.all_reduce(torch.ones(4), async_op=True)
