@@ -119,10 +119,10 @@ static void reuse(struct rank *rank)
 {
     enum { BLOCK = 1 << 14 };
     static const size_t n_in = 4 * BLOCK;
-    float *in = malloc(n_in * sizeof(*in)), *out = calloc(BLOCK, sizeof(*out)), one = 1, sum = 0;
+    float *in = rank_alloc(rank, n_in * sizeof(*in)), *out = rank_alloc(rank, BLOCK * sizeof(*out)), one = 1, sum = 0;
     size_t counts[4] = {BLOCK, BLOCK, BLOCK, BLOCK};
     struct tutti_work *works[2] = {NULL, NULL};
-    for (size_t i = 0; in && i < n_in; i++) in[i] = 1;
+    for (size_t i = 0; i < n_in; i++) in[i] = 1;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == 0) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     RANK_CHECK_OK(rank, tutti_all_reduce(&one, &sum, 1, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, NULL, &works[0]));
@@ -133,8 +133,6 @@ static void reuse(struct rank *rank)
         tutti_work_free(works[i]);
     }
     for (size_t i = 0; i < BLOCK; i++) RANK_CHECK(rank, out[i] == (float)rank->n);
-    free(in);
-    free(out);
 }
 
 static void tables_are_the_callers(void **state)
