@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #define CARD_VERSION 3
 #define NAP_NS UINT64_C(50000)
@@ -111,22 +110,11 @@ static void ending_leave(struct nccl_ending *ending)
     tutti_free(ending);
 }
 
-static struct timespec real_time_after(uint64_t ns)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    ns += (uint64_t)time.tv_nsec;
-    time.tv_sec += (time_t)(ns / TUTTI_NS_PER_S);
-    time.tv_nsec = (long)(ns % TUTTI_NS_PER_S);
-    return time;
-}
-
 static void end_begin(struct nccl_backend *b, bool alone)
 {
     atomic_store(&b->stopped, true);
     if (has_begun(atomic_load(&b->ending))) return;
-    const struct timespec until = real_time_after(STUCK_NS);
-    const bool locked = pthread_mutex_timedlock(&b->lock, &until) == 0;
+    const bool locked = tutti_mutex_lock_within(&b->lock, STUCK_NS);
     void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
     if (locked) pthread_mutex_unlock(&b->lock);
     if (comm) ending_begin(atomic_load(&b->ending), comm, alone && locked);

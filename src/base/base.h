@@ -107,6 +107,8 @@ uint64_t tutti_alloc_fail_at(uint64_t n);
 /* ---- threads (thread.c) ---- */
 /* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
 int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
+/* Waits for it so long, at most; false: others had it. */
+bool tutti_mutex_lock_within(pthread_mutex_t *mutex, uint64_t ns);
 
 /* ---- cpus (cpus.c) ---- */
 #define TUTTI_CPU_SET_BITS 1024

@@ -9,7 +9,6 @@
 #include "device/cuda/driver.h"
 
 #include <string.h>
-#include <time.h>
 
 #define KNOWN 8 /* streams that a thread remembers, of each use */
 #define PATIENCE_NS (10 * TUTTI_NS_PER_MS)
@@ -37,16 +36,10 @@ static bool is_known(enum cuda_use use, void *stream)
  * not for long, of each who has the lock. */
 static bool lock_soon(struct cuda_gpu *gpu)
 {
-    struct timespec until;
     uint32_t turns;
-    if (pthread_mutex_trylock(&gpu->queues) == 0) return true;
     do {
         turns = atomic_load(&gpu->queue_turns);
-        clock_gettime(CLOCK_REALTIME, &until); /* as timedlock wants it */
-        until.tv_nsec += PATIENCE_NS;
-        until.tv_sec += until.tv_nsec / (long)TUTTI_NS_PER_S;
-        until.tv_nsec %= (long)TUTTI_NS_PER_S;
-        if (pthread_mutex_timedlock(&gpu->queues, &until) == 0) return true;
+        if (tutti_mutex_lock_within(&gpu->queues, PATIENCE_NS)) return true;
     } while (atomic_load(&gpu->queue_turns) != turns);
     return false;
 }
