@@ -130,7 +130,7 @@ static void contract(bool forked)
     scene.cases = contract_pairs(test_seed() + 77 + forked, &scene.n);
     assert_non_null(scene.cases);
     const uint32_t n_worlds = run_contract(forked, &scene);
-    if (scene.by_it) assert_true(by_it > 20 * n_worlds); /* of some 60 cases each that are small enough */
+    if (scene.by_it) assert_true(by_it > 40 * n_worlds); /* 50 to 80 each */
     free((void *)(uintptr_t)scene.cases);
 }
 
