@@ -78,6 +78,8 @@ struct nccl_library {
 /* Opens it at first use; named: a file, "": the one that is loaded already, else the system's. NULL and a record that
  * says why (UNSUPPORTED). What was found first stays. */
 const struct nccl_library *nccl_library(const char *named);
+/* Whether it takes ranks that share a GPU: from 2.30 on, where its switch is on. */
+bool nccl_shares(const struct nccl_library *library);
 
 /* From when NCCL has an error to when it is told, if until then nobody is found dead, whose echo it may be. */
 #define NCCL_ECHO_NS (300 * TUTTI_NS_PER_MS)

@@ -5,6 +5,7 @@
 #include "backend/nccl.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NAME "libnccl.so.2"
@@ -67,4 +68,10 @@ const struct nccl_library *nccl_library(const char *named)
     const enum tutti_status status = found.version ? TUTTI_OK : library_find(named ? named : "");
     pthread_mutex_unlock(&lock);
     return status == TUTTI_OK ? &found : NULL;
+}
+
+bool nccl_shares(const struct nccl_library *library)
+{
+    const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return library->version >= 23000 && allowed && strcmp(allowed, "1") == 0;
 }

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define CARD_VERSION 3
+#define CARD_VERSION 4
 #define NAP_NS UINT64_C(50000)
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
 #define STUCK_NS (TUTTI_NS_PER_S / 2)    /* within NCCL, which is long where nothing connects */
@@ -22,6 +22,7 @@ struct card {
     uint32_t version, nccl;
     unsigned char uuid[16];
     uint64_t board; /* offset in the heap, or address */
+    uint32_t shares, unused;
 };
 _Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
 
@@ -180,7 +181,7 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     struct nccl_backend *b = tutti_alloc(sizeof *b);
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status = TUTTI_OK;
-    struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version};
+    struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
     b->base.ops = &tutti_device_nccl;
     b->library = library;
     b->gpu = config->gpu, b->transport = config->transport, b->team = config->team;
@@ -218,9 +219,11 @@ static enum tutti_status cards_check(const struct nccl_backend *b, const void *c
                               card.nccl / 100 % 100, first.nccl / 10000, first.nccl / 100 % 100);
         for (uint32_t q = 0; q < r; q++) {
             card_read(cards, stride, q, &other);
-            if (memcmp(card.uuid, other.uuid, sizeof card.uuid) == 0)
-                return tutti_fail(TUTTI_ERR_UNSUPPORTED, "ranks %u and %u share a GPU, which NCCL does not allow", q,
-                                  r);
+            if (memcmp(card.uuid, other.uuid, sizeof card.uuid) == 0 && !(card.shares && other.shares))
+                return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                                  "ranks %u and %u share a GPU, which NCCL allows from 2.30 on where "
+                                  "NCCL_MULTI_RANK_GPU_ENABLE is 1",
+                                  q, r);
         }
     }
     return TUTTI_OK;

@@ -33,26 +33,31 @@ bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu))
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Looked for in a child: this process opens no library of CUDA's. */
-static bool has_nccl(void)
+/* Looked for in a child, once: this process opens no library of CUDA's. */
+static enum { NCCL_UNKNOWN = -1, NCCL_ALONE, NCCL_SHARES, NCCL_NONE } nccl_look(void)
 {
+    static int known = NCCL_UNKNOWN;
+    if (known != NCCL_UNKNOWN) return known;
     int status = 0;
     const char *named = getenv("TUTTI_NCCL_LIBRARY");
     pid_t child = fork();
     if (child == 0) {
-        if (nccl_library(named)) _exit(0);
+        const struct nccl_library *library = nccl_library(named);
+        if (library) _exit(nccl_shares(library) ? NCCL_SHARES : NCCL_ALONE);
         printf("skipped: %s\n", tutti_last_error()->text);
         fflush(stdout);
-        _exit(1);
+        _exit(NCCL_NONE);
     }
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    const bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    known = ended ? WEXITSTATUS(status) : NCCL_NONE;
+    return known;
 }
 
 void gpu_ranks_need_device(void)
 {
     if (gpu_ranks_devices() == 0)
         puts("skipped: no CUDA device");
-    else if (!gpu_ranks_by_nccl() || has_nccl())
+    else if (!gpu_ranks_by_nccl() || nccl_look() != NCCL_NONE)
         return;
     exit(77);
 }
@@ -72,7 +77,7 @@ bool gpu_ranks_by_nccl(void)
 
 uint32_t gpu_ranks_at_most(uint32_t n)
 {
-    const uint32_t n_devices = gpu_ranks_by_nccl() ? gpu_ranks_devices() : n;
+    const uint32_t n_devices = gpu_ranks_by_nccl() && nccl_look() != NCCL_SHARES ? gpu_ranks_devices() : n;
     return n < n_devices ? n : n_devices;
 }
 

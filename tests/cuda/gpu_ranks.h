@@ -14,8 +14,8 @@ uint32_t gpu_ranks_devices(void);
 /* Says "skipped: no CUDA device" and ends the program with 77 where there is none; and where the program is to run by
  * nccl, which is not there. */
 void gpu_ranks_need_device(void);
-/* TUTTI_GPU is nccl: the same tests by that back end, which serves as many ranks as there are devices, and captures no
- * communicator's first call. */
+/* TUTTI_GPU is nccl: the same tests by that back end, which serves as many ranks as there are devices (more where NCCL
+ * lets them share: nccl_shares), and captures no communicator's first call. */
 bool gpu_ranks_by_nccl(void);
 /* Where that has no two: the same end. */
 void gpu_ranks_need_two(void);

@@ -115,11 +115,8 @@ static void get_stuck(struct rank *rank)
     if (rank->index == 0 || !stuck->leaves) tutti_comm_destroy(comm);
 }
 
-static uint32_t n_devices; /* asked before the driver is used, which does not survive a fork */
-
 static void run(struct stuck stuck)
 {
-    if (n_devices < 2) skip(); /* one for each rank, as NCCL wants it */
     const struct tutti_option options[] = {{"gpu", "nccl"}, {"nccl_library", TEST_FAKE_NCCL}};
     const struct ranks_config config = {.n = 2, .forked = true, .options = options, .n_options = 2, .arg = &stuck};
     assert_int_equal(ranks_run(&config, get_stuck), 0);
@@ -141,7 +138,47 @@ static void leaving(void **state)
                        "in recv from rank 1 (666 bytes)", true});
 }
 
-/* In a child, and first: a process keeps the library that it has found. */
+/* ---- which library, and on which devices ---- */
+
+static void share(struct rank *rank)
+{
+    const char *refusal = rank->arg;
+    struct gpu_rank g;
+    if (refusal) {
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, refusal, tutti_comm_set_device(rank->comm, 0));
+        return;
+    }
+    if (!gpu_rank_open(rank, &g)) return;
+    uint32_t *words = gpu_rank_words(&g, WORDS);
+    if (!words) return;
+    RANK_CHECK_OK(rank, all_reduce(&g, rank->comm, words, 10, 20 * SECOND));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+}
+
+static void run_sharing(const char *version, const char *allowed, const char *refusal)
+{
+    const struct tutti_option options[] = {{"gpu", "nccl"}, {"nccl_library", TEST_FAKE_NCCL}};
+    const struct ranks_config config = {
+        .n = 2, .forked = true, .options = options, .n_options = 2, .arg = (void *)(uintptr_t)refusal};
+    setenv("TEST_FAKE_NCCL_VERSION", version, 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", allowed, 1);
+    assert_int_equal(ranks_run(&config, share), 0);
+}
+
+static void sharing(void **state)
+{
+    const char *refusal = "ranks 0 and 1 share a GPU, which NCCL allows from 2.30 on";
+    (void)state;
+    if (!ranks_can_fork()) skip(); /* a process keeps the library that it has found */
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    run_sharing("22907", "1", refusal);
+    run_sharing("23000", "0", refusal);
+    run_sharing("23000", "1", NULL);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("TEST_FAKE_NCCL_VERSION");
+}
+
+/* In a child, and first, as a process keeps its library. */
 static void too_old(void **state)
 {
     int status = -1;
@@ -161,8 +198,8 @@ static void too_old(void **state)
 int main(void)
 {
     gpu_ranks_need_device();
-    n_devices = gpu_ranks_devices();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(too_old), cmocka_unit_test(deadlines),
-                                       cmocka_unit_test(leaving)};
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1); /* where there is one GPU */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(too_old), cmocka_unit_test(sharing),
+                                       cmocka_unit_test(deadlines), cmocka_unit_test(leaving)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
