@@ -5,6 +5,7 @@ enough devices: the same losses, within rounding."""
 
 from __future__ import annotations
 
+import os
 import unittest
 from typing import Callable, Iterable, List
 
@@ -265,8 +266,13 @@ def reference_alone(way: Callable, n: int, device: torch.device) -> List[float]:
     return ALONE[way](n, device) if way in ALONE else alone(device, way is amp)
 
 
+def nccl_shares() -> bool:
+    """Whether it takes ranks that share a GPU."""
+    return os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" and torch.cuda.nccl.version() >= (2, 30)
+
+
 def compare(rank: int, n: int, store: dist.Store, way: Callable) -> str:
-    with_nccl = dist.is_nccl_available() and torch.cuda.device_count() >= n
+    with_nccl = dist.is_nccl_available() and (torch.cuda.device_count() >= n or nccl_shares())
     ours = cuda_world.on_each(["tutti"], way, rank, n, store)[0]
     assert all(loss == loss for loss in ours) and ours[-2] < ours[0], f"nothing is learnt: {ours}"
     device = cuda_world.calls.use_device_of(rank)
