@@ -142,10 +142,11 @@ static void draw_kind(struct group_call *c, const struct group_shape *shape, uin
 {
     c->kind = meanings[below(state, N_MEANINGS)].kind;
     c->root = (uint32_t)below(state, shape->ranks);
+    const bool no_avg = shape->depends || shape->no_avg; /* no order is the same where others' results are used */
     do {
         c->dtype = shape->depends ? TUTTI_UINT32 : (enum tutti_dtype)below(state, TUTTI_N_DTYPES);
         c->op = (enum tutti_op)below(state, TUTTI_N_OPS);
-    } while (!ref_defined(c->dtype, c->op) || (shape->depends && c->op == TUTTI_AVG)); /* no order is the same there */
+    } while (!ref_defined(c->dtype, c->op) || (no_avg && c->op == TUTTI_AVG));
 }
 
 static size_t draw_count(const struct group_shape *shape, size_t element, uint64_t *state)

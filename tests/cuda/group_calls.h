@@ -27,6 +27,7 @@ struct group_shape {
     uint32_t ranks, most_calls;
     size_t most_bytes; /* of a block */
     bool alike;        /* one kind, type, operation and root */
+    bool no_avg;       /* NCCL's, of factors 1 / ranks, is not exact where these are no power of two */
     bool depends;      /* buffers lie anywhere, so that calls use one another's results, each rank's its own way */
 };
 

@@ -118,6 +118,7 @@ static void groups(struct rank *rank)
     const struct group_shape shape = {.ranks = (uint32_t)rank->n,
                                       .most_calls = (uint32_t)plan->most_calls,
                                       .most_bytes = plan->most_bytes,
+                                      .no_avg = gpu_ranks_by_nccl() && (rank->n & (rank->n - 1)) != 0,
                                       .depends = plan->depends};
     struct gpu_rank g;
     struct memory m;

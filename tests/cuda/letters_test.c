@@ -209,11 +209,20 @@ static void exchange(struct gpu_rank *g, const struct post *post)
     desk_close(&d);
 }
 
+/* A communicator's first call of NCCL waits for all ranks, of whom a post may leave out some. */
+static enum tutti_status make_first(struct gpu_rank *g)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    return tutti_broadcast(gpu_rank_words(g, 1), 1, TUTTI_UINT32, 0, g->rank->comm, &options, NULL);
+}
+
 static void letters(struct rank *rank)
 {
     const struct mail *mail = rank->arg;
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
+    if (gpu_ranks_by_nccl()) RANK_CHECK_OK(rank, make_first(&g));
     for (uint32_t i = 0; i < mail->n && !rank->failure[0]; i++) exchange(&g, &mail->posts[i]);
     gpu_rank_leave(&g);
 }
