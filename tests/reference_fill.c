@@ -71,8 +71,16 @@ void ref_fill(enum tutti_dtype dtype, enum ref_values values, uint64_t seed, voi
     }
 }
 
-/* At most eight ranks, a window that moves with the element, hold +-1 (sum) or a power of two (prod): every partial sum
- * then needs three bits at most, every partial product one. Integers and extremes are exact anyway. */
+/* 2 + i in any quarter, or 1: no part of a product of these is zero, whose sign would depend on the order. */
+static double complex_factor(bool inside, uint64_t random, size_t part)
+{
+    static const double quarters[4][2] = {{2, 1}, {-1, 2}, {-2, -1}, {1, -2}};
+    return inside ? quarters[random & 3][part] : part == 0;
+}
+
+/* At most eight ranks, a window that moves with the element, hold +-1 (sum) or a factor (prod: a power of two, of a
+ * complex type 2 + i, turned): every partial sum then needs three bits at most, every partial product one, of a complex
+ * type ten. Integers and extremes are exact anyway. */
 void ref_fill_exact(enum tutti_dtype dtype, enum tutti_op op, uint64_t seed, size_t rank, size_t n_ranks, void *out,
                     size_t n)
 {
@@ -86,8 +94,9 @@ void ref_fill_exact(enum tutti_dtype dtype, enum tutti_op op, uint64_t seed, siz
         const uint64_t window = random_at(seed, i / parts), random = random_at(seed + rank + 1, i);
         const bool inside = (rank + (size_t)(window % n_ranks)) % n_ranks < 8;
         double value = inside ? 1 : 0;
-        if (op == TUTTI_PROD) value = i % parts ? 0 : inside && (random & 2) ? (random & 4 ? 2 : 0.5) : 1;
+        if (op == TUTTI_PROD) value = inside && (random & 2) ? (random & 4 ? 2 : 0.5) : 1;
         if (random & 1) value = -value;
+        if (op == TUTTI_PROD && parts == 2) value = complex_factor(inside, random_at(seed + rank + 1, i / 2), i % 2);
         ref_encode(part, value, (unsigned char *)out + i * bytes);
     }
 }

@@ -143,6 +143,8 @@ static void chosen(bool forked)
 static void chosen_threads(void **state)
 {
     (void)state;
+    if (gpu_ranks_by_nccl() && gpu_ranks_at_most(worlds[N_WORLDS - 1]) > gpu_ranks_devices())
+        skip(); /* threads that share a device kept one another waiting by NCCL */
     chosen(false);
 }
 
