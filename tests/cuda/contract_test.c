@@ -187,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(chosen_processes), /* a driver does not survive a fork */
                                        cmocka_unit_test(chosen_threads), cmocka_unit_test(every_method)};
     gpu_ranks_need_device();
+    gpu_ranks_need_two();
     if (gpu_ranks_by_nccl()) { /* whose communicators are the process's devices': threads can do, too */
         const struct CMUnitTest by_nccl[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads)};
         return cmocka_run_group_tests(by_nccl, NULL, NULL);

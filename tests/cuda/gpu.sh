@@ -16,7 +16,7 @@ gpu_verb() { # [--soak SECONDS]
   have 'python3 -c "import torch; assert torch.cuda.is_available()"' && python=$(command -v python3)
   step "build" gpu_build "$python"
   case ${steps[0]} in FAILED*) steps_tell; return 1 ;; esac
-  step "tests of the library" gpu_tests -E '^(torch\..*|cuda\.soak|.*\.nccl)$'
+  step "tests of the library" gpu_tests -E '^(torch\..*|cuda\.soak|.*\.nccl|cuda\.nccl_replays)$'
   step "tests by NCCL" gpu_nccl "$python"
   step "tests of PyTorch" gpu_torch "$python"
   gpu_sanitize
@@ -54,7 +54,7 @@ gpu_nccl() { # python: PyTorch's NCCL lies where no loader looks
   local wheel=
   [ -z "$1" ] || wheel=$("$1" -c 'import pathlib, torch; print(pathlib.Path(torch.__path__[0]).parent)')/nvidia/nccl/lib/libnccl.so.2
   [ -n "${TUTTI_NCCL_LIBRARY:-}" ] || [ ! -e "$wheel" ] || export TUTTI_NCCL_LIBRARY=$wheel
-  run_ctest release -L gpu -R '\.nccl$' || return 1
+  run_ctest release -L gpu -R '(\.nccl|^cuda\.nccl_replays)$' || return 1
   grep -qE '^ *[0-9]+/[0-9]+ Test .* Passed' build/ctest.log && return 0
   note "$(TUTTI_GPU=nccl build/test/test_cuda_failures | grep -m1 '^skipped' || :)"
   return 77

@@ -49,6 +49,7 @@ static enum { NCCL_UNKNOWN = -1, NCCL_ALONE, NCCL_SHARES, NCCL_NONE } nccl_look(
         _exit(NCCL_NONE);
     }
     const bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    if (!ended) puts("skipped: a process that opened NCCL did not survive it");
     known = ended ? WEXITSTATUS(status) : NCCL_NONE;
     return known;
 }
@@ -65,7 +66,7 @@ void gpu_ranks_need_device(void)
 void gpu_ranks_need_two(void)
 {
     if (gpu_ranks_at_most(2) == 2) return;
-    puts("skipped: nccl needs a GPU for each rank, and there is one");
+    puts("skipped: nccl needs a GPU for each rank, or 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1, and there is one");
     exit(77);
 }
 

@@ -281,5 +281,6 @@ int main(void)
         cmocka_unit_test(tiles_of_several_sizes),
     };
     gpu_ranks_need_device();
+    gpu_ranks_need_two();
     return cmocka_run_group_tests_name("letters", tests, NULL, NULL);
 }

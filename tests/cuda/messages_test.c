@@ -265,5 +265,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(streams), cmocka_unit_test(crossings), cmocka_unit_test(swaps),
                                        cmocka_unit_test(timeouts)};
     gpu_ranks_need_device();
+    gpu_ranks_need_two();
     return cmocka_run_group_tests_name("messages of groups", tests, NULL, NULL);
 }

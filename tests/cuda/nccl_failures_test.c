@@ -9,6 +9,7 @@
 
 #include "backend/nccl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -170,11 +171,17 @@ static void sharing(void **state)
     const char *refusal = "ranks 0 and 1 share a GPU, which NCCL allows from 2.30 on";
     (void)state;
     if (!ranks_can_fork()) skip(); /* a process keeps the library that it has found */
-    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+    char all[1024] = "", first[1024] = "0";
+    if (seen) {
+        snprintf(all, sizeof all, "%s", seen);
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(all, ","), all);
+    }
+    setenv("CUDA_VISIBLE_DEVICES", first, 1);
     run_sharing("22907", "1", refusal);
     run_sharing("23000", "0", refusal);
     run_sharing("23000", "1", NULL);
-    unsetenv("CUDA_VISIBLE_DEVICES");
+    seen ? setenv("CUDA_VISIBLE_DEVICES", all, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
     unsetenv("TEST_FAKE_NCCL_VERSION");
 }
 

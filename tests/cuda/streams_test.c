@@ -229,6 +229,7 @@ static void streams_of_threads(void **state)
 int main(void)
 {
     gpu_ranks_need_device();
+    gpu_ranks_need_two();
     const struct CMUnitTest tests[] = {cmocka_unit_test(races), cmocka_unit_test(streams_of_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
