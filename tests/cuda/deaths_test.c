@@ -5,6 +5,9 @@
 
 #include "failures_test.h"
 
+#include "backend/cuda.h"
+#include "comm/device.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,9 +16,11 @@
 #include <unistd.h>
 
 struct plan {
-    const char *says; /* of what waits for the victim */
+    const char *says;   /* of what waits for the victim */
+    const char *method; /* in a window of all ranks; NULL: by what is chosen, in ordinary memory */
     uint64_t delay_ns;
     bool ships;                 /* messages in groups, not collectives */
+    bool gathers;               /* in place, a third of the words from each rank, instead of a sum */
     bool receives;              /* the others wait for a message, not in a collective */
     bool gives_back;            /* the others give back memory, for which the driver waits until the device is idle */
     _Atomic uint64_t *death_ns; /* shared by the processes */
@@ -56,6 +61,29 @@ static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     goes_on(g, words);
 }
 
+static enum tutti_status call_of(const struct plan *plan, struct gpu_rank *g, uint32_t *words, size_t n)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.stream = g->stream;
+    if (!plan->gathers) return call(g, g->rank->comm, words, n);
+    return tutti_all_gather(words + (size_t)g->rank->index * (n / 3), words, n / 3, TUTTI_UINT32, g->rank->comm,
+                            &options, NULL);
+}
+
+/* A call goes by the plan's method, of which all ranks have come back. */
+static void open_window(struct gpu_rank *g, const struct plan *plan, uint32_t *words, struct tutti_window **out)
+{
+    struct rank *rank = g->rank;
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, WORDS * sizeof *words, out));
+    RANK_CHECK_OK(rank, call_of(plan, g, words, WORDS));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+    const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
+    for (uint32_t i = 0; i < CUDA_CHOICES; i++)
+        if (backend->choices[i].method && strcmp(backend->choices[i].method->name, plan->method) == 0) return;
+    rank_fail(rank, __FILE__, __LINE__, "no call went by %s", plan->method);
+}
+
 struct waiter {
     struct tutti_work *work;
     enum tutti_status status;
@@ -92,8 +120,11 @@ static void wait_for_the_dead(struct rank *rank)
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
+    struct tutti_window *window = NULL;
     if (!words || !other) return;
     connect_all(&g, words);
+    if (plan->method) open_window(&g, plan, words, &window);
+    if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     nap_ns(50000000); /* all ranks know by then that it is over */
     if (rank->index == VICTIM) {
@@ -104,8 +135,9 @@ static void wait_for_the_dead(struct rank *rank)
     if (plan->gives_back)
         give_back(&g, words, other);
     else
-        RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call(&g, rank->comm, words, WORDS));
+        RANK_CHECK_OK(rank, plan->receives ? receive(&g, rank->comm, words, 0) : call_of(plan, &g, words, WORDS));
     check_death(&g, plan, words);
+    tutti_window_destroy(window);
 }
 
 /* The same in a replay, which nobody on the host knows to be under way. */
@@ -165,17 +197,21 @@ static void call_until_a_death(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
+    struct tutti_window *window = NULL;
     if (gpu_ranks_by_nccl()) connect_all(&g, words); /* which takes longer than a victim lives */
+    if (plan->method) open_window(&g, plan, words, &window);
+    if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
     for (uint32_t i = 1; status == TUTTI_OK; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         const size_t n = 1 + (size_t)(random >> 33) % WORDS;
-        status = plan->ships ? ship(&g, words, n) : call(&g, rank->comm, words, n);
+        status = plan->ships ? ship(&g, words, n) : call_of(plan, &g, words, n);
         if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
     }
     RANK_CHECK(rank, rank->index != VICTIM);
     check_death(&g, plan, words);
+    tutti_window_destroy(window);
 }
 
 static void run_deaths(uint32_t n_runs, rank_function function, struct plan plan)
@@ -186,8 +222,11 @@ static void run_deaths(uint32_t n_runs, rank_function function, struct plan plan
     for (uint32_t i = 0; i < n_runs; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         plan.delay_ns = 1000000 + (random >> 17) % 200000000;
+        const struct tutti_option options[] = {{"cuda", plan.method ? plan.method : ""}};
         struct ranks_config config = {.n = gpu_ranks_at_most(2 + i % 2),
                                       .forked = true,
+                                      .options = options,
+                                      .n_options = 1,
                                       .timeout_ns = UINT64_C(60000000000),
                                       .deadline_s = 60,
                                       .arg = &plan,
@@ -209,6 +248,19 @@ static void deaths_within(void **state)
     (void)state;
     run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "all_reduce"});
     run_deaths(gpu_ranks_stand_in() ? 2 : 6, call_until_a_death, (struct plan){.says = "rank 1", .ships = true});
+}
+
+/* By what reaches into the victim's memory. */
+static void deaths_in_windows(void **state)
+{
+    (void)state;
+    if (gpu_ranks_by_nccl()) skip(); /* which has no windows of tutti's */
+    const struct plan direct = {.says = "all_reduce", .method = "direct"};
+    const struct plan engines = {.says = "all_gather", .method = "engines", .gathers = true};
+    run_deaths(2, wait_for_the_dead, direct);
+    run_deaths(2, call_until_a_death, direct);
+    run_deaths(2, wait_for_the_dead, engines);
+    run_deaths(2, call_until_a_death, engines);
 }
 
 static void deaths_in_replays(void **state)
@@ -298,10 +350,8 @@ int main(void)
     gpu_ranks_need_device();
     gpu_ranks_need_two();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_before),
-        cmocka_unit_test(deaths_within),
-        cmocka_unit_test(deaths_in_replays),
-        cmocka_unit_test(leaving),
+        cmocka_unit_test(deaths_before),     cmocka_unit_test(deaths_within), cmocka_unit_test(deaths_in_windows),
+        cmocka_unit_test(deaths_in_replays), cmocka_unit_test(leaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
