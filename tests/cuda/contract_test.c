@@ -19,6 +19,12 @@
 static const uint32_t worlds[] = {1, 2, 3, 4, 8, 16};
 enum { N_WORLDS = sizeof worlds / sizeof worlds[0], WINDOW = 16 << 20 }; /* bytes: longer than any buffer */
 
+/* Sixteen that share devices would have too few blocks each. */
+static uint32_t n_worlds(void)
+{
+    return gpu_ranks_devices() < worlds[N_WORLDS - 1] ? N_WORLDS - 1 : N_WORLDS;
+}
+
 struct suite {
     const struct contract_case *cases;
     size_t n;
@@ -33,7 +39,8 @@ struct suite {
 
 static bool is_mine(const struct suite *suite, const struct rank *rank, const struct contract_case *c, size_t *count)
 {
-    if (worlds[c->at[RANKS] % N_WORLDS] != (uint32_t)rank->n || contract_sizes[c->at[SIZE]] > suite->most) return false;
+    if (worlds[c->at[RANKS] % n_worlds()] != (uint32_t)rank->n || contract_sizes[c->at[SIZE]] > suite->most)
+        return false;
     return (*count)++ % suite->step == suite->first;
 }
 
@@ -87,17 +94,11 @@ static void run_suite(struct rank *rank)
     gpu_rank_close(&g);
 }
 
-/* More than eight that share devices would have too few blocks each. */
-static bool has_devices(uint32_t n)
-{
-    return n <= (n > 8 ? gpu_ranks_devices() : gpu_ranks_at_most(n));
-}
-
 static void run_worlds(struct suite *suite, bool forked, const char *method)
 {
     const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
-    for (uint32_t w = 0; w < N_WORLDS; w++) {
-        if (!has_devices(worlds[w])) continue;
+    for (uint32_t w = 0; w < n_worlds(); w++) {
+        if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
@@ -128,7 +129,8 @@ static size_t within_reach(const struct contract_case *cases, size_t n)
 {
     size_t within = 0;
     for (size_t i = 0; i < n; i++) {
-        within += has_devices(worlds[cases[i].at[RANKS] % N_WORLDS]);
+        const uint32_t n_ranks = worlds[cases[i].at[RANKS] % n_worlds()];
+        within += n_ranks <= gpu_ranks_at_most(n_ranks);
     }
     return within;
 }
@@ -148,7 +150,7 @@ static void chosen(bool forked)
 static void chosen_threads(void **state)
 {
     (void)state;
-    if (gpu_ranks_by_nccl() && gpu_ranks_at_most(worlds[N_WORLDS - 1]) > gpu_ranks_devices())
+    if (gpu_ranks_by_nccl() && gpu_ranks_at_most(worlds[n_worlds() - 1]) > gpu_ranks_devices())
         skip(); /* threads that share a device kept one another waiting by NCCL */
     chosen(false);
 }
