@@ -4,8 +4,8 @@
  * copy at a time, to peers in rotation, since several at once share what one gets alone. Meetings before and after: no
  * copy begins before the receiver's stream has come to the call, and none goes past it before all copies are there.
  *
- * What stays on this rank is moved by a kernel on the own stream, beside: a copy would take its turn with the others on
- * a copy engine.
+ * What stays on this rank is moved by a kernel on the own stream, beside, of few blocks: a copy would take its turn
+ * with the others, and SMs as well, since drivers make kernels of large copies within a device.
  *
  * all_reduce needs no scratch: what others send to be folded here lands where their own shards of the result will be in
  * the end. Each shard is cut in halves, so that copies go on without a pause: the first half is folded while the second
@@ -18,6 +18,7 @@
 
 #define HALVES 2
 #define MOST_CHUNKS 6
+#define OWN_BLOCKS 24                 /* of 40 GB/s */
 #define LAST_CHUNK ((size_t)16 << 20) /* or less, unless there were more chunks: 12 us of folding */
 
 enum lane { MAIN, OWN };
@@ -42,12 +43,13 @@ static bool copy(struct cuda_step *out, char *dst, const char *src, size_t bytes
     return true;
 }
 
-/* An exchange with nobody. */
+/* An exchange with nobody, by as few blocks as keep up with what goes to peers: it may take as long. */
 static bool keep(const struct cuda_place *place, struct cuda_step *out, char *dst, const char *src, size_t bytes)
 {
     cuda_step_begin(out, CUDA_TILES, src, dst);
     if (dst != src) out->exchange.send[place->me] = out->exchange.recv[place->me] = (struct cuda_part){0, bytes};
     cuda_step_tiles(place, out);
+    if (out->blocks > OWN_BLOCKS) out->blocks = OWN_BLOCKS;
     out->lane = OWN;
     return true;
 }

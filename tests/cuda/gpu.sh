@@ -6,13 +6,17 @@
 gpu_limit=420 # seconds for a program under compute-sanitizer, of which racecheck is the slowest
 export CUDA_DEVICE_MAX_CONNECTIONS=32 # a queue for each stream of ranks that share a process
 gpu_sanitized='memcheck:tiles memcheck:tiles_reductions memcheck:lists memcheck:direct memcheck:fold memcheck:kernels'
-gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:lists racecheck:program' # these share memory
+gpu_sanitized+=' memcheck:relay memcheck:batches memcheck:program'
+gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:lists racecheck:program'
+gpu_sanitized+=' racecheck:relay racecheck:direct' # these share memory of blocks
 
 gpu_verb() { # [--soak SECONDS]
   local soak=120 python= one
   if [ "${1:-}" = --soak ] && [[ ${2:-} =~ ^[0-9]+$ ]]; then soak=$((10#$2)) && shift 2; fi
   [ $# = 0 ] || { say "test --gpu: unknown argument '$1'; there is --soak SECONDS (120; 0: none)"; return 2; }
   export dropped_out=unavailable
+  export TUTTI_TEST_SEED=${TUTTI_TEST_SEED:-$(date +%s)} # other data each time
+  say "TUTTI_TEST_SEED=$TUTTI_TEST_SEED"
   have 'python3 -c "import torch; assert torch.cuda.is_available()"' && python=$(command -v python3)
   step "build" gpu_build "$python"
   case ${steps[0]} in FAILED*) steps_tell; return 1 ;; esac
@@ -101,7 +105,7 @@ gpu_sanitize() {
 }
 
 gpu_sanitized() { # tool, test
-  local log=build/$1-$2.log status summary refusal
+  local log=build/$1-$2.log status summary refusal running
   gpu_sanitizer >/dev/null || { note "there is no compute-sanitizer"; return 77; }
   status=$(sed -nE 's/^ended with ([0-9]+)$/\1/p' "$log" | tail -1)
   summary=$(sed -nE 's/^=+ ((RACECHECK|ERROR) SUMMARY: .*)/\1/p' "$log" | tail -1)
@@ -112,7 +116,10 @@ gpu_sanitized() { # tool, test
   case $status:$summary in
     0:*'SUMMARY: 0 '*) return 0 ;;
     77:*) note "$(grep -m1 '^skipped' "$log" || echo skipped)" && return 77 ;;
-    124:* | 137:*) note "it did not end within $gpu_limit s: $(sed -nE 's/^\[ RUN +\] //p' "$log" | tail -1)" && return 77 ;;
+    124:* | 137:*)
+      running=$(sed -nE 's/^\[ RUN +\] //p' "$log" | tail -1)
+      note "it did not end within $gpu_limit s: ${running:-nothing had begun}"
+      [ -n "$running" ] || return 77 ;;
     0:) note "it says nothing" && return 77 ;;
     *:) [ -z "$refusal" ] || return 77 ;;
   esac

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls of more than 2^32 bytes, and of more than 2^32 in all: what is around these places, at both ends and at random
- * ones is compared; in between lies one byte. Where a device has less memory, and on the stand-in, the same of 2^17. */
+ * ones is compared; in between lies one byte. By what is chosen, and by what serves windows alone. Where a device has
+ * less memory, and on the stand-in, the same of 2^21. */
 
 #include "test.h"
 
@@ -13,7 +14,8 @@ enum { PLACES = 8, LENGTH = 96 };
 
 struct scene {
     struct gpu_rank g;
-    size_t unit, bytes; /* 2^32, and somewhat more */
+    struct tutti_window *window; /* of what goes out; NULL: ordinary memory */
+    size_t unit, bytes;          /* 2^32, and somewhat more */
     size_t places[PLACES];
     unsigned char *in, *out;
     struct tutti_call_options options;
@@ -66,24 +68,38 @@ static void check(struct scene *s, size_t begin, size_t from, size_t bytes, int3
     }
 }
 
-static void calls(struct scene *s)
+static void done(struct scene *s, enum tutti_status status)
+{
+    GPU_CHECK_OK(&s->g, status);
+    GPU_CHECK_OK(&s->g, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+}
+
+static void reductions(struct scene *s)
+{
+    struct rank *rank = s->g.rank;
+    const struct tutti_call_options *options = &s->options;
+    size_t block = s->bytes / (size_t)rank->n, own = (size_t)rank->index * block;
+    done(s, tutti_all_reduce(s->in, s->out, s->bytes, TUTTI_UINT8, TUTTI_SUM, rank->comm, options, NULL));
+    check(s, 0, 0, s->bytes, -1);
+    done(s, tutti_reduce_scatter(s->in, s->out, block, TUTTI_UINT8, TUTTI_SUM, rank->comm, options, NULL));
+    check(s, 0, own, block, -1);
+}
+
+static void moves(struct scene *s)
 {
     struct gpu_rank *g = &s->g;
     struct tutti_comm *comm = g->rank->comm;
     int32_t n = g->rank->n, me = g->rank->index, next = (me + 1) % n, last = (me + n - 1) % n;
     size_t block = s->bytes / (size_t)n; /* the blocks of all are more than 2^32 */
-    GPU_CHECK_OK(g, tutti_all_reduce(s->in, s->out, s->bytes, TUTTI_UINT8, TUTTI_SUM, comm, &s->options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
-    check(s, 0, 0, s->bytes, -1);
-    GPU_CHECK_OK(g, tutti_all_gather(s->in, s->out, block, TUTTI_UINT8, comm, &s->options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+    done(s, tutti_gpu_copy(g->gpu, s->out, s->in, me == n - 1 ? s->bytes : 0, g->stream));
+    done(s, tutti_broadcast(s->out, s->bytes, TUTTI_UINT8, n - 1, comm, &s->options, NULL));
+    check(s, 0, 0, s->bytes, n - 1);
+    done(s, tutti_all_gather(s->in, s->out, block, TUTTI_UINT8, comm, &s->options, NULL));
     for (int32_t r = 0; r < n; r++) check(s, (size_t)r * block, 0, block, r);
-    GPU_CHECK_OK(g, tutti_all_to_all(s->in, s->out, block, TUTTI_UINT8, comm, &s->options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+    done(s, tutti_all_to_all(s->in, s->out, block, TUTTI_UINT8, comm, &s->options, NULL));
     for (int32_t r = 0; r < n; r++) check(s, (size_t)r * block, (size_t)me * block, block, r);
-    GPU_CHECK_OK(g, tutti_sendrecv(s->in, s->bytes, next, 0, s->out, s->bytes, last, 0, TUTTI_UINT8, comm, &s->options,
-                                   NULL, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+    done(s, tutti_sendrecv(s->in, s->bytes, next, 0, s->out, s->bytes, last, 0, TUTTI_UINT8, comm, &s->options, NULL,
+                           NULL));
     check(s, 0, 0, s->bytes, last);
     GPU_CHECK_OK(g, tutti_comm_state(comm, NULL));
 }
@@ -97,39 +113,79 @@ static bool is_roomy(struct rank *rank, int32_t device)
     return tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, rank->comm, NULL, NULL) == TUTTI_OK && all;
 }
 
+static bool open_memory(struct scene *s, bool in_window)
+{
+    struct rank *rank = s->g.rank;
+    void *in = NULL, *out = NULL;
+    RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &in));
+    if (in_window) {
+        RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, s->bytes, &out));
+        RANK_CHECK_OK(rank, tutti_window_create(rank->comm, out, s->bytes, &s->window));
+    } else {
+        RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &out));
+    }
+    s->in = in, s->out = out;
+    return !rank->failure[0];
+}
+
+static void close_memory(struct scene *s)
+{
+    struct rank *rank = s->g.rank;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_gpu_free(s->g.gpu, s->in);
+    if (s->window) {
+        tutti_window_destroy(s->window);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s->out));
+    } else {
+        tutti_gpu_free(s->g.gpu, s->out);
+    }
+}
+
 static void run(struct rank *rank)
 {
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
-    void *memory[2] = {NULL, NULL};
+    const bool in_window = rank->arg != NULL;
     if (!gpu_rank_open(rank, &s.g)) return;
     s.options.stream = s.g.stream;
-    s.unit = is_roomy(rank, s.g.gpu->ordinal) ? (size_t)1 << 32 : (size_t)1 << 17;
-    s.bytes = s.unit + 4 * 1031;
+    s.unit = is_roomy(rank, s.g.gpu->ordinal) ? (size_t)1 << 32 : (size_t)1 << 21;
+    s.bytes = s.unit + 4 * (in_window ? 1024 : 1031); /* copy engines serve whole shards */
     const size_t places[PLACES] = {0,          s.unit / 4 - 7,      s.unit / 2 - 40, s.unit / 2 + 3000,
                                    s.unit - 8, s.unit - 5 * LENGTH, s.unit + 1001,   s.bytes - LENGTH};
     memcpy(s.places, places, sizeof places);
-    for (int i = 0; i < 2; i++) RANK_CHECK_OK(rank, tutti_gpu_alloc(s.g.gpu, s.bytes, &memory[i]));
-    s.in = memory[0], s.out = memory[1];
-    give(&s);
-    if (!rank->failure[0]) calls(&s);
+    if (open_memory(&s, in_window)) give(&s);
+    if (!rank->failure[0]) reductions(&s);
+    if (!rank->failure[0]) moves(&s);
     if (rank->failure[0]) return;
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    for (int i = 0; i < 2; i++) tutti_gpu_free(s.g.gpu, memory[i]);
+    close_memory(&s);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     gpu_rank_close(&s.g);
 }
 
-static void large(void **state)
+static void ordinary_memory(void **state)
 {
     (void)state;
     struct ranks_config config = {.n = 2, .forked = true, .deadline_s = 100};
     assert_int_equal(ranks_run(&config, run), 0);
 }
 
+static void windows(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"direct", "engines"};
+    bool in_window = true;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(methods); i++) {
+        const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", methods[i]}};
+        struct ranks_config config = {
+            .n = 2, .forked = true, .deadline_s = 100, .options = options, .n_options = 2, .arg = &in_window};
+        assert_int_equal(ranks_run(&config, run), 0);
+    }
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ordinary_memory), cmocka_unit_test(windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

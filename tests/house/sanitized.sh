@@ -20,7 +20,8 @@ case "$2 ${*: -1}" in
   memcheck*silent) exit 0 ;;
   memcheck*crashing) exit 139 ;;
   memcheck*dying) echo "========= Error: process didn't terminate successfully"; exit 255 ;;
-  memcheck*hanging) sleep 60 ;;
+  memcheck*hanging) echo "[ RUN      ] it_all"; sleep 60 ;;
+  memcheck*stuck) sleep 60 ;;
   racecheck*clean) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
   racecheck*found) echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"; exit 99 ;;
 esac
@@ -44,7 +45,7 @@ expect() { # status, part of the note, tool:test
 real=$PATH
 PATH=$folder/bin:$real
 gpu_sanitized='memcheck:clean memcheck:found memcheck:failing memcheck:refused memcheck:skipped memcheck:silent'
-gpu_sanitized+=' memcheck:crashing memcheck:dying memcheck:hanging racecheck:clean racecheck:found'
+gpu_sanitized+=' memcheck:crashing memcheck:dying memcheck:hanging memcheck:stuck racecheck:clean racecheck:found'
 gpu_sanitize
 expect 0 "0 errors" memcheck:clean
 expect 1 "2 errors" memcheck:found
@@ -54,7 +55,8 @@ expect 77 "no CUDA device" memcheck:skipped
 expect 77 "says nothing" memcheck:silent
 expect 1 "build/memcheck-crashing.log" memcheck:crashing
 expect 1 "build/memcheck-dying.log" memcheck:dying
-expect 77 "did not end within 2 s" memcheck:hanging
+expect 1 "did not end within 2 s: it_all" memcheck:hanging
+expect 77 "nothing had begun" memcheck:stuck
 expect 0 "0 hazards" racecheck:clean
 expect 1 "1 hazard" racecheck:found
 PATH=$real

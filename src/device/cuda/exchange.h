@@ -116,8 +116,8 @@ struct cuda_part {
  * some place has left for all who get it before anything is stored there. Any alignment: whole elements, no more.
  * Blocks: in `lines` and `sentinel`, unit i of 16 bytes belongs to block i / (threads * units a thread); all ranks
  * launch the same grid. In `tiles`, tile j of the part for q belongs to block j % cuda_tile_blocks(bytes, ...), which
- * sender and receiver compute alike; a launch has as many blocks as its longest part (the own one included) asks for,
- * of CUDA_TILE_THREADS threads.
+ * sender and receiver compute alike; a launch has as many blocks as its longest part asks for, of CUDA_TILE_THREADS
+ * threads; the own part is for as many as there are.
  * In a move by tiles no part waits for another, whoever its peer is, but where `relays` says so: what comes from that
  * rank goes on from where it is stored (in + send[q].at is out + recv[p].at) as it comes, whole, to all who are sent
  * anything; there is no own part. Ranks that relay must not form a cycle. Blocks of `lines` and `sentinel` have a

@@ -85,7 +85,8 @@ template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_e
     const struct cuda_layout &layout = x.call.layout;
     const uint32_t peer = lane % cuda_from;
     const uint64_t bytes = cuda_stream_bytes<R>(x, lane);
-    const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, layout.n_blocks);
+    const uint32_t most = lane == x.call.me ? cuda_blocks() : layout.n_blocks; /* nobody else has the own part */
+    const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, most);
     cuda_stream s = {};
     if (cuda_block() >= tiling.blocks) return s;
     s.total = cuda_tiles_here(tiling);
