@@ -122,7 +122,7 @@ static void wait_for_the_dead(struct rank *rank)
     uint32_t *words = gpu_rank_words(&g, WORDS), *other = gpu_rank_words(&g, WORDS);
     struct tutti_window *window = NULL;
     if (!words || !other) return;
-    connect_all(&g, words);
+    connect_all(&g, rank->comm, words);
     if (plan->method) open_window(&g, plan, words, &window);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -198,7 +198,7 @@ static void call_until_a_death(struct rank *rank)
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
     struct tutti_window *window = NULL;
-    if (gpu_ranks_by_nccl()) connect_all(&g, words); /* which takes longer than a victim lives */
+    if (gpu_ranks_by_nccl()) connect_all(&g, rank->comm, words); /* which takes longer than a victim lives */
     if (plan->method) open_window(&g, plan, words, &window);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -319,6 +319,7 @@ static void outlive_in_a_replay(struct rank *rank)
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
     open_second(&g, words, &comm);
+    connect_all(&g, comm, words);
     if (rank->failure[0]) return;
     if (rank->index != VICTIM) {
         RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, g.stream));

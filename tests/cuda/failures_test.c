@@ -22,7 +22,7 @@ static void go_wrong(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
-    connect_all(&g, words);
+    connect_all(&g, rank->comm, words);
     tutti_comm_set_timeout(rank->comm, wrong->timeout_ns);
     enum tutti_status status = wrong->act(&g, words);
     if (status == TUTTI_OK) status = outcome(&g, rank->comm, &error);

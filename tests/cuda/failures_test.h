@@ -68,15 +68,15 @@ static inline enum tutti_status outcome(struct gpu_rank *g, struct tutti_comm *c
 }
 
 /* A collective and messages from the victim: nccl connects ranks when they first talk, and waits for them meanwhile. */
-static inline void connect_all(struct gpu_rank *g, uint32_t *words)
+static inline void connect_all(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *words)
 {
     struct rank *rank = g->rank;
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
-    RANK_CHECK_OK(rank, call(g, rank->comm, words, 1000));
+    RANK_CHECK_OK(rank, call(g, comm, words, 1000));
     for (int32_t q = 0; q < rank->n && rank->index == VICTIM; q++)
-        if (q != VICTIM) RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, q, 0, rank->comm, &options, NULL));
-    if (rank->index != VICTIM) RANK_CHECK_OK(rank, receive(g, rank->comm, words, 0));
+        if (q != VICTIM) RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, q, 0, comm, &options, NULL));
+    if (rank->index != VICTIM) RANK_CHECK_OK(rank, receive(g, comm, words, 0));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
 }
 
