@@ -4,8 +4,9 @@
 # without one. Without nvcc the table is empty. nvcc is slow: trees that test other things than kernels turn it off.
 set(TUTTI_CUDA auto CACHE STRING
     "Kernels for CUDA devices: auto (where nvcc is there and nothing is instrumented), on, off")
-set(TUTTI_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
-    "Compute capabilities to build kernels for; PTX of the last serves later ones")
+set(tutti_cuda_all 80 90 100)
+set(TUTTI_CUDA_ARCHITECTURES "${tutti_cuda_all}" CACHE STRING
+    "Compute capabilities to build kernels for, or native: those of this machine's GPUs; PTX of the last serves later ones")
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS auto on off)
 
 # Sets TUTTI_NVCC, TUTTI_NVCC_VERSION and TUTTI_NVCC_ARCHITECTURES in the caller's scope; TUTTI_NVCC is empty where
@@ -38,7 +39,7 @@ function(tutti_cuda_find why)
   set(TUTTI_NVCC_ARCHITECTURES "${architectures}" PARENT_SCOPE)
 endfunction()
 
-# TUTTI_CUDA_ARCHITECTURES, with what `native` means here.
+# TUTTI_CUDA_ARCHITECTURES, with what `native` means here: all, where there is no GPU.
 function(tutti_cuda_wanted out)
   set(${out} "${TUTTI_CUDA_ARCHITECTURES}" PARENT_SCOPE)
   if(NOT TUTTI_CUDA_ARCHITECTURES STREQUAL "native")
@@ -54,7 +55,7 @@ function(tutti_cuda_wanted out)
     list(SORT native COMPARE NATURAL)
   endif()
   if(NOT native)
-    set(native 90)
+    set(native ${tutti_cuda_all})
   endif()
   set(${out} "${native}" PARENT_SCOPE)
 endfunction()

@@ -105,7 +105,7 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
         "TUTTI_BUILD_EXAMPLES": "OFF",
         **torch_settings(facts),
         "TUTTI_CUDA_ARCHITECTURES": "native",
-        "TUTTI_CUDA": os.environ.get("TUTTI_BUILD_CUDA", "auto" if Path("/dev/nvidiactl").exists() else "off"),
+        "TUTTI_CUDA": os.environ.get("TUTTI_BUILD_CUDA", "auto"),
     }
     # The generator is settled when the tree is first configured.
     if not (tree / "CMakeCache.txt").exists():
