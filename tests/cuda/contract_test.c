@@ -166,10 +166,11 @@ static void some_by(struct suite *suite, uint32_t round)
 {
     suite->step = gpu_ranks_stand_in() ? PARTS : 1;
     suite->first = round % suite->step;
-    suite->cases = contract_pairs(test_seed() + 33 + round / suite->step, &suite->n);
-    assert_non_null(suite->cases);
+    struct contract_case *cases = contract_pairs(test_seed() + 33 + round / suite->step, &suite->n);
+    assert_non_null(cases);
+    suite->cases = cases;
     run_worlds(suite, false, suite->method);
-    free(suite->cases);
+    free(cases);
 }
 
 /* Each method has the calls that it can carry out, of which there are some; the others go where they would. */

@@ -7,10 +7,19 @@
 
 #include "gpu_ranks.h"
 
+#include "backend/cuda.h"
+#include "comm/comm.h"
+#include "comm/device.h"
+
 #include <string.h>
 
 enum { PLACES = 8, LENGTH = 96 };
 #define NEEDED (UINT64_C(40) << 30) /* bytes of a device, which two ranks may share */
+
+struct forced {
+    const char *method;
+    uint32_t n; /* collectives that it serves */
+};
 
 struct scene {
     struct gpu_rank g;
@@ -113,7 +122,7 @@ static bool is_roomy(struct rank *rank, int32_t device)
     return tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, rank->comm, NULL, NULL) == TUTTI_OK && all;
 }
 
-static bool open_memory(struct scene *s, bool in_window)
+static void open_memory(struct scene *s, bool in_window)
 {
     struct rank *rank = s->g.rank;
     void *in = NULL, *out = NULL;
@@ -125,7 +134,6 @@ static bool open_memory(struct scene *s, bool in_window)
         RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &out));
     }
     s->in = in, s->out = out;
-    return !rank->failure[0];
 }
 
 static void close_memory(struct scene *s)
@@ -142,10 +150,21 @@ static void close_memory(struct scene *s)
     }
 }
 
+/* Collectives that went by the method: choices are kept, one for each that differs. */
+static uint32_t went_by(const struct rank *rank, const char *method)
+{
+    const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < CUDA_CHOICES; i++)
+        n += backend->choices[i].method && strcmp(backend->choices[i].method->name, method) == 0;
+    return n;
+}
+
 static void run(struct rank *rank)
 {
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
-    const bool in_window = rank->arg != NULL;
+    const struct forced *forced = rank->arg;
+    const bool in_window = forced != NULL;
     if (!gpu_rank_open(rank, &s.g)) return;
     s.options.stream = s.g.stream;
     s.unit = is_roomy(rank, s.g.gpu->ordinal) ? (size_t)1 << 32 : (size_t)1 << 21;
@@ -153,9 +172,11 @@ static void run(struct rank *rank)
     const size_t places[PLACES] = {0,          s.unit / 4 - 7,      s.unit / 2 - 40, s.unit / 2 + 3000,
                                    s.unit - 8, s.unit - 5 * LENGTH, s.unit + 1001,   s.bytes - LENGTH};
     memcpy(s.places, places, sizeof places);
-    if (open_memory(&s, in_window)) give(&s);
+    open_memory(&s, in_window);
+    if (!rank->failure[0]) give(&s);
     if (!rank->failure[0]) reductions(&s);
     if (!rank->failure[0]) moves(&s);
+    if (!rank->failure[0] && forced) RANK_CHECK(rank, went_by(rank, forced->method) == forced->n);
     if (rank->failure[0]) return;
     close_memory(&s);
     tutti_comm_destroy(rank->comm);
@@ -173,12 +194,11 @@ static void ordinary_memory(void **state)
 static void windows(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"direct", "engines"};
-    bool in_window = true;
+    struct forced methods[] = {{"direct", 4}, {"engines", 5}}; /* which alone reduce_scatters */
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(methods); i++) {
-        const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", methods[i]}};
+        const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", methods[i].method}};
         struct ranks_config config = {
-            .n = 2, .forked = true, .deadline_s = 100, .options = options, .n_options = 2, .arg = &in_window};
+            .n = 2, .forked = true, .deadline_s = 100, .options = options, .n_options = 2, .arg = &methods[i]};
         assert_int_equal(ranks_run(&config, run), 0);
     }
 }

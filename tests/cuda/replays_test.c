@@ -10,23 +10,26 @@
 
 #include <stdint.h>
 
-enum { RANKS = 3, ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * RANKS };
+enum { ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * 6 };
 
-static const struct way {
+struct way {
     const char *algorithm;
     enum tutti_kind kind;
     size_t words; /* of a block */
     bool window;
-} ways[] = {
+};
+static const struct way among_three[] = {
     {"cuda:lines", TUTTI_ALL_GATHER, 1031, false},      {"cuda:lines", TUTTI_ALL_REDUCE, 515, false},
     {"cuda:sentinel", TUTTI_ALL_GATHER, 20011, false},  {"cuda:sentinel", TUTTI_REDUCE_SCATTER, 4099, false},
     {"cuda:sentinel2", TUTTI_ALL_REDUCE, 40009, false}, {"cuda:sentinels", TUTTI_ALL_REDUCE, 40009, false},
     {"cuda:tiles", TUTTI_REDUCE_SCATTER, 50021, false}, {"cuda:tiles2", TUTTI_ALL_REDUCE, 100003, false},
     {"cuda:relay", TUTTI_BROADCAST, 100003, false},     {"cuda:direct", TUTTI_ALL_GATHER, 50020, true},
     {"cuda:direct", TUTTI_ALL_REDUCE, 100004, true},    {"cuda:direct", TUTTI_BROADCAST, 100004, true},
-    {"cuda:engines", TUTTI_ALL_GATHER, 50021, true},    {"cuda:engines", TUTTI_ALL_REDUCE, 1000 * SHARDS, true},
-    {"cuda:engines", TUTTI_BROADCAST, 100003, true},
+    {"cuda:engines", TUTTI_ALL_GATHER, 50021, true},    {"cuda:engines", TUTTI_ALL_REDUCE, 500 * SHARDS, true},
+    {"cuda:engines", TUTTI_BROADCAST, 100003, true},    {"cuda:direct", TUTTI_ALL_TO_ALL, 20012, true},
+    {"cuda:engines", TUTTI_ALL_TO_ALL, 20011, true},
 };
+static const struct way between_two[] = {{"cuda:engines", TUTTI_REDUCE_SCATTER, 1000 * SHARDS, true}};
 
 struct replayed {
     struct gpu_rank g;
@@ -45,12 +48,14 @@ static float value(uint32_t rank, uint32_t round, size_t i)
 
 static float expected(const struct replayed *r, uint32_t round, size_t i)
 {
-    const uint32_t me = (uint32_t)r->g.rank->index;
+    const uint32_t me = (uint32_t)r->g.rank->index, n = (uint32_t)r->g.rank->n;
+    const size_t words = r->way->words;
     float sum = 0;
     if (r->way->kind == TUTTI_BROADCAST) return value(ROOT, round, i);
-    if (r->way->kind == TUTTI_ALL_GATHER) return value((uint32_t)(i / r->way->words), round, i % r->way->words);
-    if (r->way->kind == TUTTI_REDUCE_SCATTER) i += me * r->way->words;
-    for (uint32_t q = 0; q < RANKS; q++) sum += value(q, round, i);
+    if (r->way->kind == TUTTI_ALL_GATHER) return value((uint32_t)(i / words), round, i % words);
+    if (r->way->kind == TUTTI_ALL_TO_ALL) return value((uint32_t)(i / words), round, me * words + i % words);
+    if (r->way->kind == TUTTI_REDUCE_SCATTER) i += me * words;
+    for (uint32_t q = 0; q < n; q++) sum += value(q, round, i);
     return sum;
 }
 
@@ -70,6 +75,8 @@ static enum tutti_status enqueue(struct replayed *r)
         status = tutti_broadcast(r->out, way->words, TUTTI_FLOAT32, ROOT, comm, &options, NULL);
     if (status >= 0 && way->kind == TUTTI_ALL_GATHER)
         status = tutti_all_gather(r->in, r->out, way->words, TUTTI_FLOAT32, comm, &options, NULL);
+    if (status >= 0 && way->kind == TUTTI_ALL_TO_ALL)
+        status = tutti_all_to_all(r->in, r->out, way->words, TUTTI_FLOAT32, comm, &options, NULL);
     if (status >= 0 && way->kind == TUTTI_ALL_REDUCE)
         status = tutti_all_reduce(r->in, r->out, way->words, TUTTI_FLOAT32, TUTTI_SUM, comm, &options, NULL);
     if (status >= 0 && way->kind == TUTTI_REDUCE_SCATTER)
@@ -117,8 +124,9 @@ static void replay_way(struct gpu_rank *g, const struct way *way)
 {
     struct replayed r = {.g = *g, .way = way, .n_in = way->words, .n_out = way->words};
     void *memory = NULL;
-    if (way->kind == TUTTI_REDUCE_SCATTER) r.n_in *= RANKS;
-    if (way->kind == TUTTI_ALL_GATHER) r.n_out *= RANKS;
+    const size_t n = (size_t)g->rank->n;
+    if (way->kind == TUTTI_REDUCE_SCATTER || way->kind == TUTTI_ALL_TO_ALL) r.n_in *= n;
+    if (way->kind == TUTTI_ALL_GATHER || way->kind == TUTTI_ALL_TO_ALL) r.n_out *= n;
     const size_t out_bytes = (r.n_out * sizeof(float) + 511) / 512 * 512, bytes = out_bytes + r.n_in * sizeof(float);
     r.host_in = (float *)gpu_rank_host_words(g, r.n_in), r.host_out = (float *)gpu_rank_host_words(g, r.n_out);
     GPU_CHECK_OK(g, tutti_mem_alloc(g->rank->comm, bytes, &memory));
@@ -137,9 +145,11 @@ static void replay_way(struct gpu_rank *g, const struct way *way)
 
 static void replay_all(struct rank *rank)
 {
+    const struct way *ways = rank->n == 2 ? between_two : among_three;
+    const size_t n_ways = rank->n == 2 ? TUTTI_ARRAY_LEN(between_two) : TUTTI_ARRAY_LEN(among_three);
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && !rank->failure[0]; i++) replay_way(&g, &ways[i]);
+    for (size_t i = 0; i < n_ways && !rank->failure[0]; i++) replay_way(&g, &ways[i]);
     if (rank->failure[0]) return;
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
@@ -150,9 +160,11 @@ static void each_method(void **state)
 {
     (void)state;
     const struct tutti_option options[] = {{"gpu", "cuda"}};
-    struct ranks_config config = {
-        .n = RANKS, .forked = true, .deadline_s = gpu_ranks_deadline_s(), .options = options, .n_options = 1};
-    assert_int_equal(ranks_run(&config, replay_all), 0);
+    for (uint32_t n = 2; n <= 3; n++) {
+        struct ranks_config config = {
+            .n = n, .forked = true, .deadline_s = gpu_ranks_deadline_s(), .options = options, .n_options = 1};
+        assert_int_equal(ranks_run(&config, replay_all), 0);
+    }
 }
 
 int main(void)

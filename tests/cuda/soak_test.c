@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Random calls of the contract on device memory for as long as TUTTI_SOAK_SECONDS says (two minutes; ten seconds on the
- * stand-in), by processes, of which two share a device; now and then the communicator is made anew. */
+ * stand-in), by processes, of which two share a device. Half of the calls name a method, those of large calls among
+ * them, which some can not go by. Now and then the communicator is made anew; all buffers of every other one lie in
+ * windows. */
 
 #include "test.h"
 
@@ -11,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS_MOST = 4, A_COMMUNICATOR = 400, A_LOOK = 20 };
+enum { RANKS_MOST = 4, A_COMMUNICATOR = 400, A_LOOK = 20, WINDOW = 16 << 20 }; /* bytes: longer than any buffer */
 
 struct plan {
     uint64_t seed, seconds;
@@ -41,6 +43,16 @@ static bool is_over(struct rank *rank, uint64_t end_s)
     return true;
 }
 
+/* NULL half of the time: what is chosen. */
+static const char *draw_method(uint64_t *random)
+{
+    static const char *const methods[] = {"cuda:lines",     "cuda:sentinel", "cuda:sentinel2",
+                                          "cuda:sentinels", "cuda:tiles",    "cuda:tiles2",
+                                          "cuda:relay",     "cuda:direct",   "cuda:engines"};
+    const uint64_t drawn = draw(random) % (2 * TUTTI_ARRAY_LEN(methods));
+    return drawn < TUTTI_ARRAY_LEN(methods) ? methods[drawn] : NULL;
+}
+
 /* Until the communicator is to be made anew (true), time is up, or something is wrong. */
 static bool soak_one(struct rank *rank, const struct plan *plan, uint64_t *random, uint64_t end_s,
                      struct contract_memory *memory)
@@ -50,7 +62,8 @@ static bool soak_one(struct rank *rank, const struct plan *plan, uint64_t *rando
         struct contract_case c = plan->cases[draw(random) % plan->n_cases];
         c.seed = draw(random) << 31 | draw(random);
         if (contract_sizes[c.at[SIZE]] > plan->most) continue;
-        c.mapped = c.seed >> 7;
+        c.mapped = memory->rooms[0].window ? UINT64_MAX : c.seed >> 7;
+        c.algorithm = draw_method(random);
         c.memory = memory;
         c.thrifty = true;
         contract_run(rank, &c, NULL);
@@ -67,13 +80,14 @@ static void soak(struct rank *rank)
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
     contract_memory_init(&memory, g.gpu, g.stream);
-    while (soak_one(rank, plan, &random, end_s, &memory)) {
+    for (uint32_t i = 1; soak_one(rank, plan, &random, end_s, &memory); i++) {
         struct tutti_comm *next = NULL;
         contract_memory_fini(&memory, rank->comm);
         contract_memory_init(&memory, g.gpu, g.stream);
         RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &next));
         tutti_comm_destroy(rank->comm);
         rank->comm = next;
+        if (i % 2) RANK_CHECK_OK(rank, contract_memory_windows(&memory, next, WINDOW));
     }
     if (rank->failure[0]) return;
     contract_memory_fini(&memory, rank->comm);

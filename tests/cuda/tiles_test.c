@@ -158,6 +158,33 @@ static void test_moves_in_place(void **state)
     }
 }
 
+static size_t to_itself(uint32_t p, uint32_t q, uint32_t n, size_t bytes)
+{
+    (void)n;
+    return p == q ? bytes + p : 0;
+}
+
+/* By any number of blocks, since nobody else has to agree; then others can agree as before. */
+static void test_own_parts_by_few_blocks(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_shape(&rig, 1);
+    for (uint32_t blocks = 1; blocks <= rig.layout.n_blocks; blocks++) {
+        for (uint32_t skew = 0; skew < 2; skew++) {
+            struct scene s = {.rig = &rig, .out_skew = 5 * skew, .name = "own part"};
+            lay_parts(&s, to_itself, 37 * TILE + 333, below(40));
+            for (uint32_t r = 0; r < rig.n; r++)
+                rig_launch(&rig, r, rig_kernel(&rig, r, "tiles", "move"), blocks, CUDA_TILE_THREADS, &s.x[r]);
+            rig_sync(&rig);
+            scene_check(&s);
+            scene_close(&s);
+        }
+        move(&rig, 0, 9 * TILE, 0, 0);
+    }
+    rig_close(&rig);
+}
+
 /* Calls behind one another without a pause, each with buffers of its own: slots and counts go on. */
 static void test_calls_in_a_row(void **state)
 {
@@ -264,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_moves_of_every_pattern),
         cmocka_unit_test(test_moves_at_every_alignment),
         cmocka_unit_test(test_moves_in_place),
+        cmocka_unit_test(test_own_parts_by_few_blocks),
         cmocka_unit_test(test_calls_in_a_row),
         cmocka_unit_test(test_no_part_waits_for_another),
         cmocka_unit_test(test_counts_wrap),
