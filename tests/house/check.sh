@@ -65,7 +65,7 @@ needs_torch() { setup_torch || exit 77; }
 shim_clang_step() {
   needs clang clang++
   needs_torch
-  CC=clang CXX=clang++ shim clang -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+  TUTTI_BUILD_CUDA=off CC=clang CXX=clang++ shim clang -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 }
 
 # Python itself is not instrumented, so the run time comes first; and it loses sight of what Python allocates, so leaks are

@@ -39,7 +39,8 @@ print(tutti_torch.__file__)
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(arguments, cwd=folder, env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE,
+    environment = {**os.environ, "TUTTI_BUILD_CUDA": "off", **environment}
+    return subprocess.run(arguments, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)
 
 
