@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * 6 };
+enum { ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * 6 }; /* of 2 or 3 */
 
 struct way {
     const char *algorithm;
