@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Kernels of NVIDIA devices: each src/device/cuda/*.cu becomes a fatbin by nvcc, and all of them part of the library, with
+# Kernels of NVIDIA devices: each .cu under src/device/cuda/kernels becomes a fatbin by nvcc, and all of them part of the library, with
 # a table (images.c). CMake's own language CUDA is not used: it would link the toolkit's run time, and the tree must build
 # without one. Without nvcc the table is empty. nvcc is slow: trees that test other things than kernels turn it off.
 set(TUTTI_CUDA auto CACHE STRING
@@ -123,7 +123,7 @@ endfunction()
 
 # tutti_cuda_kernels(TARGET DIR): compiles DIR/*.cu and embeds them, with the table of device/cuda/driver.h.
 function(tutti_cuda_kernels target dir)
-  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${dir}/*.cu)
   tutti_cuda_find(why)
   set(IMAGES_FOR "")
   set(fatbins)

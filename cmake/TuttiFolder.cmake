@@ -1,11 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tutti_folder(NAME DEPENDS ...): src/NAME/*.c and those of its subfolders as one static library tutti_NAME that sees only
-# the folders it links; *_test.c are programs of their own, run by ctest as NAME.FILE. folder.cmake may set
-# test_libraries for them.
+# tutti_folders(): a library for each folder of src/rooms.txt, in its order.
+function(tutti_folders)
+  set(table ${PROJECT_SOURCE_DIR}/src/rooms.txt)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+  file(STRINGS ${table} rows REGEX "^[0-9]+ [|]")
+  foreach(row ${rows})
+    string(REGEX REPLACE "^[0-9]+ [|] *([^ |]+) *[|] *([^|]*)[|].*" "\\1;\\2" row "${row}")
+    list(GET row 0 room)
+    list(GET row 1 uses)
+    string(STRIP "${uses}" uses)
+    string(REPLACE " " ";" uses "${uses}")
+    list(REVERSE uses) # users before what they use, for linkers that read archives once
+    if(NOT room MATCHES "/")
+      tutti_folder(${room} DEPENDS ${uses})
+    endif()
+  endforeach()
+endfunction()
+
+# tutti_folder(NAME DEPENDS ...): src/NAME and the rooms in it as one static library tutti_NAME that sees only the folders
+# it links; *_test.c are programs of their own, run by ctest as NAME.FILE. folder.cmake may set test_libraries for them.
 function(tutti_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})
-  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.c ${dir}/*/*.c)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.c)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
   list(FILTER tests INCLUDE REGEX "_test\\.c$")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The version comes from the project's; the tests of this folder run many ranks (tests/ranks.h).
-target_compile_definitions(tutti_comm PRIVATE TUTTI_VERSION_MAJOR=${PROJECT_VERSION_MAJOR}
-                                              TUTTI_VERSION_MINOR=${PROJECT_VERSION_MINOR}
-                                              TUTTI_VERSION_PATCH=${PROJECT_VERSION_PATCH})
+# The tests of this folder run many ranks (tests/ranks.h).
 if(TUTTI_BUILD_TESTS)
   add_library(tutti_test_ranks STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/ranks.c)
   target_compile_options(tutti_test_ranks PRIVATE ${TUTTI_WARNINGS})
@@ -13,7 +10,6 @@ if(TUTTI_BUILD_TESTS)
   function(comm_tests)
     math(EXPR timeout "400 * ${TUTTI_TIMEOUT_FACTOR}")
     set_tests_properties(comm.scale_test comm.alloc_test PROPERTIES TIMEOUT ${timeout})
-    target_link_options(test_comm_meeting_test PRIVATE -Wl,--wrap=recvmsg)
   endfunction()
   cmake_language(DEFER CALL comm_tests)
 endif()

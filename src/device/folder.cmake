@@ -6,19 +6,19 @@ set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(CMAKE_C_COMPILER_ID MATCHES Clang)
   list(APPEND kernel_flags -Wno-pass-failed) # sanitizers keep loops from being vectorised, which is no warning's matter
 endif()
-set_source_files_properties(${dir}/cpu_scalar.c ${dir}/cpu_neon.c ${dir}/factor.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
-set_source_files_properties(${dir}/cpu_avx2.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
-set_source_files_properties(${dir}/cpu_avx512.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(${dir}/cpu/cpu_scalar.c ${dir}/cpu/cpu_neon.c ${dir}/cpu/factor.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(${dir}/cpu/cpu_avx2.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+set_source_files_properties(${dir}/cpu/cpu_avx512.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-  set_property(SOURCE ${dir}/cpu_avx2.c APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mf16c)
-  set_property(SOURCE ${dir}/cpu_avx512.c APPEND PROPERTY COMPILE_OPTIONS
+  set_property(SOURCE ${dir}/cpu/cpu_avx2.c APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mf16c)
+  set_property(SOURCE ${dir}/cpu/cpu_avx512.c APPEND PROPERTY COMPILE_OPTIONS
                -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c)
   if(CMAKE_C_COMPILER_ID STREQUAL GNU) # AddressSanitizer's frames for use after return hold no vectors of 64 bytes (PR 110027)
-    set_property(SOURCE ${dir}/cpu_avx512.c APPEND PROPERTY COMPILE_OPTIONS --param=asan-use-after-return=0)
+    set_property(SOURCE ${dir}/cpu/cpu_avx512.c APPEND PROPERTY COMPILE_OPTIONS --param=asan-use-after-return=0)
   endif()
 endif()
 
-tutti_cuda_kernels(tutti_device ${dir}/cuda)
+tutti_cuda_kernels(tutti_device ${dir}/cuda/kernels)
 
 if(TUTTI_BUILD_TESTS)
   # The reference against which kernels and collectives are tested; shares no code with the library.

@@ -7,7 +7,7 @@
  * that is active, a letter a point-to-point operation, a channel all that a team knows of one peer, a port a transport.
  */
 
-#include "engine/bind.h"
+#include "engine/bind/bind.h"
 
 #include <inttypes.h>
 #include <pthread.h>

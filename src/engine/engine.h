@@ -15,7 +15,7 @@
  * dropped. A granted message in memory that the receiver can map is offered instead of copied; the receiver reads it in
  * place. */
 
-#include "device/reduce.h"
+#include "device/cpu/reduce.h"
 #include "sched/sched.h"
 #include "transport/transport.h"
 

@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "transport/segment.h"
+#include "transport/host/segment.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -4,7 +4,7 @@
  * processes; with the argument "long" all cases run by each method, which then is the option's. */
 #include "test.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "contract.h"
 
 #include <stdio.h>

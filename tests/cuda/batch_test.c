@@ -8,8 +8,8 @@
 #include "group_calls.h"
 #include "reference.h"
 
-#include "backend/cuda.h"
-#include "device/reduce.h"
+#include "backend/cuda/cuda.h"
+#include "device/cpu/reduce.h"
 
 #include <string.h>
 

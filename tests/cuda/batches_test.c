@@ -5,7 +5,7 @@
 #include "cuda/rig.h"
 #include "reference.h"
 
-#include "backend/cuda.h"
+#include "backend/cuda/cuda.h"
 
 #include <stdio.h>
 #include <string.h>

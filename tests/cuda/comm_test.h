@@ -10,7 +10,7 @@
 #include "fake_backend.h"
 #include "gpu_ranks.h"
 
-#include "comm/device.h"
+#include "comm/device/device.h"
 
 #include <time.h>
 

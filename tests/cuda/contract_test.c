@@ -7,9 +7,9 @@
 #include "../contract/contract.h"
 #include "gpu_ranks.h"
 
-#include "backend/cuda.h"
-#include "backend/nccl.h"
-#include "comm/device_host.h"
+#include "backend/cuda/cuda.h"
+#include "backend/nccl/nccl.h"
+#include "comm/device/device_host.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "failures_test.h"
 
-#include "backend/cuda.h"
-#include "comm/device.h"
+#include "backend/cuda/cuda.h"
+#include "comm/device/device.h"
 
 #include <pthread.h>
 #include <signal.h>

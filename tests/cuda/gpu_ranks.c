@@ -3,7 +3,7 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/nccl.h"
+#include "backend/nccl/nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

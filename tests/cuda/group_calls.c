@@ -3,7 +3,7 @@
 #include "group_calls.h"
 
 #include "backend/backend.h"
-#include "device/reduce.h"
+#include "device/cpu/reduce.h"
 #include "reference.h"
 
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "../contract/contract.h"
 #include "gpu_ranks.h"
 
-#include "backend/cuda.h"
-#include "comm/device.h"
+#include "backend/cuda/cuda.h"
+#include "comm/device/device.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 #include "fake_nccl.h"
 #include "gpu_ranks.h"
 
-#include "backend/nccl.h"
+#include "backend/nccl/nccl.h"
 
 #include <stdlib.h>
 #include <string.h>

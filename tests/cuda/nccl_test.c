@@ -7,8 +7,8 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/nccl.h"
-#include "comm/device.h"
+#include "backend/nccl/nccl.h"
+#include "comm/device/device.h"
 
 #include <stdio.h>
 #include <string.h>

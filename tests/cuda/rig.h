@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "device/cuda/exchange.h"
+#include "device/cuda/kernels/exchange.h"
 #include "device/cuda/gpu.h"
 
 struct rig_shape {

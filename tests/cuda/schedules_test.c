@@ -8,8 +8,8 @@
 #include "gpu_ranks.h"
 
 #include "algo/algo.h"
-#include "backend/cuda.h"
-#include "comm/device_host.h"
+#include "backend/cuda/cuda.h"
+#include "comm/device/device_host.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "gpu_ranks.h"
 #include "segment.h"
 
-#include "comm/device.h"
+#include "comm/device/device.h"
 
 #include <errno.h>
 #include <signal.h>

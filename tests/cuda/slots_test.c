@@ -6,9 +6,9 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda.h"
+#include "backend/cuda/cuda.h"
 #include "base/base.h"
-#include "comm/device.h"
+#include "comm/device/device.h"
 
 #include <string.h>
 

@@ -6,9 +6,9 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda.h"
-#include "comm/comm.h"
-#include "comm/device.h"
+#include "backend/cuda/cuda.h"
+#include "comm/object/comm.h"
+#include "comm/device/device.h"
 
 #include <stdio.h>
 #include <string.h>

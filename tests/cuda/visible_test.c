@@ -7,8 +7,8 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda.h"
-#include "comm/device.h"
+#include "backend/cuda/cuda.h"
+#include "comm/device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * the call with a sentence. */
 #include "test.h"
 
-#include "backend/flat.h"
-#include "comm/comm.h"
+#include "backend/flat/flat.h"
+#include "comm/object/comm.h"
 #include "ranks.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 /* A rank's calls of fingerprints, and events inside them. */
 #include "calls.h"
 
-#include "backend/flat.h"
-#include "comm/comm.h"
+#include "backend/flat/flat.h"
+#include "comm/object/comm.h"
 #include "steps.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * waiting, shrink, and go on. */
 #include "test.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "calls.h"
 
 #include <signal.h>

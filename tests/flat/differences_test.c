@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "calls.h"
-#include "comm/comm.h"
+#include "comm/object/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * results do not depend on how operands are grouped; the order of operands is tried by an operation of the user. */
 #include "test.h"
 
-#include "comm/comm.h"
+#include "comm/object/comm.h"
 #include "ranks.h"
 #include "reference.h"
 

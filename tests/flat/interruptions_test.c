@@ -3,7 +3,7 @@
  * notice but by the time it takes; one that leaves; and an abort by another thread. */
 #include "test.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "calls.h"
 
 #include <pthread.h>

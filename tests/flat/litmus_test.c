@@ -8,7 +8,7 @@
 #include "rig.h"
 #include "steps.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 
 enum { CHUNK = 4096, PLANS_MOST = 400 };
 

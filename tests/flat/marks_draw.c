@@ -3,7 +3,7 @@
  * change. */
 #include "marks.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 
 #include <stdio.h>
 

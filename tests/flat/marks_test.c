@@ -4,7 +4,7 @@
  * that a new one is tried without being named here; one that could not be made to run is a failure. */
 #include "test.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "rig.h"
 
 #include <string.h>

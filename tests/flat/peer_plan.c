@@ -2,7 +2,7 @@
 /* Draws calls: kinds, types, operations, methods, and sizes around those at which methods or rounds change. */
 #include "peer.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "reference.h"
 
 #include <stdio.h>

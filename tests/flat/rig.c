@@ -2,8 +2,8 @@
 /* The rig: lanes over a transport that is nothing but heaps, and the scheduler. */
 #include "rig.h"
 
-#include "backend/flat.h"
-#include "comm/comm.h"
+#include "backend/flat/flat.h"
+#include "comm/object/comm.h"
 #include "rig_call.h"
 #include "steps.h"
 

@@ -3,7 +3,7 @@
  * who waits for a late rank burns no CPU meanwhile. */
 #include "test.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 #include "calls.h"
 
 #include <sched.h>

@@ -2,7 +2,7 @@
 /* The wrapped functions of the back end flat: what a test does between steps, and the planted faults. */
 #include "steps.h"
 
-#include "backend/flat.h"
+#include "backend/flat/flat.h"
 
 void (*_Atomic steps_between)(void);
 enum steps_flaw steps_flaw;

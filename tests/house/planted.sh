@@ -28,11 +28,11 @@ printf '#include <tutti/a.h>\n#include <stdio.h>\n#include "base/a.h"\n' >"$tree
 : >"$tree/include/tutti/a.h"
 : >"$tree/bindings/x/x.hpp"
 printf '#include "x.hpp"\n#include <tutti/a.h>\n#include <torch/x.h>\n#include <vector>\n' >"$tree/bindings/x/x.cpp"
-expect pass "0 refused" sh "$here/layers.sh" "$tree"
+expect pass "0 refused" sh "$here/rooms.sh" "$tree"
 plant() { # file, line, words of the refusal
     cp "$tree/$1" "$work/saved" 2>/dev/null || : >"$work/saved"
     echo "$2" >>"$tree/$1"
-    expect fail "$3" sh "$here/layers.sh" "$tree"
+    expect fail "$3" sh "$here/rooms.sh" "$tree"
     cp "$work/saved" "$tree/$1"
 }
 plant src/base/a.c '#include "engine/e.h"' 'may not include "engine/e.h"'
@@ -54,7 +54,7 @@ plant bindings/x/x.cpp '#include <cuda_runtime.h>' 'one kind of device'
 mkdir "$tree/src/stray"
 plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
 rm -r "$tree/src/stray"
-expect pass "0 refused" sh "$here/layers.sh" "$tree"
+expect pass "0 refused" sh "$here/rooms.sh" "$tree"
 
 # ---- files ----
 find "$tree" -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done

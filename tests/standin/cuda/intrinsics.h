@@ -2,7 +2,7 @@
 #ifndef TUTTI_STANDIN_CUDA_INTRINSICS_H
 #define TUTTI_STANDIN_CUDA_INTRINSICS_H
 
-/* What kernels ask of the machine (device/cuda/intrinsics.cuh includes this and says what each promises), for a host
+/* What kernels ask of the machine (device/cuda/kernels/intrinsics.cuh includes this and says what each promises), for a host
  * compiler: threads are fibers, memory operations are C++'s atomics, of the same strength. Every load that a loop could
  * wait with counts, and now and then lets others run. */
 

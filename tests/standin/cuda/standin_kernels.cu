@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Kernels that the stand-in's own test launches; no library has them. */
 
-#include "device/cuda/intrinsics.cuh"
+#include "device/cuda/kernels/intrinsics.cuh"
 
 struct standin_words {
     uint32_t *word;

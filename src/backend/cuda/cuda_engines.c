@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Steps of copy engines, which reach more than stores of kernels do and leave the SMs alone, but cost microseconds a
+ * copy: for the largest calls, whose outputs lie in windows, so that this rank knows where they are on the others. One
+ * copy at a time, to peers in rotation, since several at once share what one gets alone. Meetings before and after: no
+ * copy begins before the receiver's stream has come to the call, and none goes past it before all copies are there.
+ *
+ * What stays on this rank is moved by a kernel on the own stream, beside, of few blocks: a copy would take its turn
+ * with the others, and SMs as well, since drivers make kernels of large copies within a device.
+ *
+ * all_reduce needs no scratch: what others send to be folded here lands where their own shards of the result will be in
+ * the end. Each shard is cut in halves, so that copies go on without a pause: the first half is folded while the second
+ * one is collected, the second while the first is spread. Who spreads a half writes where it landed on the others: they
+ * have folded it, which a meeting after it says.
+ *
+ * Between two, reduce_scatter does without scratch as well: the one contribution that comes lands in the output, and is
+ * folded there. It comes in chunks, each half of what is left, so that little is folded behind the last. */
+#include "backend/cuda/cuda.h"
+
+#define HALVES 2
+#define MOST_CHUNKS 6
+#define OWN_BLOCKS 32                 /* of 18 GB/s on H200: half as much again as its links */
+#define LAST_CHUNK ((size_t)16 << 20) /* or less, unless there were more chunks: 12 us of folding */
+
+enum lane { MAIN, OWN };
+
+static bool act(struct cuda_step *out, enum cuda_act what, enum lane lane)
+{
+    out->act = what;
+    out->lane = lane;
+    return true;
+}
+
+static bool meet(struct cuda_step *out)
+{
+    return act(out, CUDA_MEET, MAIN);
+}
+
+static bool copy(struct cuda_step *out, char *dst, const char *src, size_t bytes)
+{
+    act(out, CUDA_COPY, MAIN);
+    out->dst = dst, out->src = src;
+    out->bytes = dst == src ? 0 : bytes;
+    return true;
+}
+
+/* An exchange with nobody, by as few blocks as keep up with what goes to peers: it may take as long. */
+static bool keep(const struct cuda_place *place, struct cuda_step *out, char *dst, const char *src, size_t bytes)
+{
+    cuda_step_begin(out, CUDA_TILES, src, dst);
+    if (dst != src) out->exchange.send[place->me] = out->exchange.recv[place->me] = (struct cuda_part){0, bytes};
+    cuda_step_tiles(place, out);
+    if (out->blocks > OWN_BLOCKS) out->blocks = OWN_BLOCKS;
+    out->lane = OWN;
+    return true;
+}
+
+static uint32_t peer_of(const struct cuda_place *place, uint32_t k)
+{
+    return (place->me + k) % place->n;
+}
+
+/* ---- moves ---- */
+
+/* Around the copies to peers 1 to n - 1, which are steps 3 and later: `own` is what stays, beside. */
+static bool around(const struct cuda_place *place, uint32_t i, char *dst, const char *src, size_t bytes,
+                   struct cuda_step *own)
+{
+    if (i == 0) return act(own, CUDA_FORK, MAIN);
+    if (i == 1) return keep(place, own, dst, src, bytes);
+    if (i == place->n + 2) return act(own, CUDA_JOIN, MAIN);
+    return (i == 2 || i == place->n + 3) && meet(own);
+}
+
+static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                       struct cuda_step *out)
+{
+    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
+    if (i < 3 || i > place->n + 1)
+        return around(place, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
+    return copy(out, cuda_place_there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
+}
+
+static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                       struct cuda_step *out)
+{
+    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
+    const char *in = call->bind.input;
+    if (i < 3 || i > place->n + 1) return around(place, i, (char *)call->bind.output + at, in + at, bytes, out);
+    uint32_t to = peer_of(place, i - 2);
+    return copy(out, cuda_place_there(place, call, to, at), in + to * bytes, bytes);
+}
+
+/* Shards from the root, then each from its owner to the others. */
+static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                      struct cuda_step *out)
+{
+    uint32_t root = (uint32_t)call->info.root, to = peer_of(place, i % place->n);
+    struct cuda_part whole = {0, cuda_call_bytes(call)}, part = place->n == 2 ? whole : (struct cuda_part){0, 0};
+    if (i % place->n == 0 && i <= 2 * place->n) return (place->n > 2 || i < 4) && meet(out);
+    if (i > 2 * place->n || (place->n == 2 && i > 2)) return false;
+    if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
+    if (place->n > 2 && i > place->n && to != root) part = cuda_shard(whole.bytes, place->n, place->me);
+    if (place->n == 2 && place->me != root) part.bytes = 0;
+    return copy(out, cuda_place_there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+}
+
+/* ---- all_reduce ---- */
+
+static struct cuda_part half_of(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t shard,
+                                uint32_t half)
+{
+    struct cuda_part whole = cuda_shard(cuda_call_bytes(call), place->n, shard),
+                     part = cuda_shard(whole.bytes, HALVES, half);
+    return (struct cuda_part){whole.at + part.at, part.bytes};
+}
+
+static bool collect(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+                    struct cuda_step *out)
+{
+    struct cuda_part part = half_of(place, call, to, half);
+    return copy(out, cuda_place_there(place, call, to, half_of(place, call, place->me, half).at),
+                (const char *)call->bind.input + part.at, part.bytes);
+}
+
+static bool spread(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+                   struct cuda_step *out)
+{
+    struct cuda_part mine = half_of(place, call, place->me, half);
+    return copy(out, cuda_place_there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
+}
+
+/* Of what the caller says in `from`, on the own stream. */
+static void fold(const struct cuda_place *place, const struct tutti_backend_call *call, char *to, size_t bytes,
+                 struct cuda_step *out)
+{
+    cuda_step_begin(out, CUDA_FOLD, call->bind.input, to);
+    out->folds = true;
+    out->divisor = call->bind.divide ? call->bind.divisor : 0;
+    out->exchange.result_bytes = bytes;
+    out->threads = 512;
+    out->blocks = place->layout.n_blocks;
+    out->lane = OWN;
+}
+
+static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
+                      struct cuda_step *out)
+{
+    const char *in = call->bind.input;
+    char *to = call->bind.output;
+    struct cuda_part mine = half_of(place, call, place->me, half);
+    fold(place, call, to + mine.at, mine.bytes, out);
+    for (uint32_t q = 0; q < place->n; q++)
+        out->from[q] = (q == place->me ? in : to) + half_of(place, call, q, half).at;
+    return true;
+}
+
+/* What is done once, or once for each peer, in this order. Meetings take turns on all ranks: those of the own stream
+ * lie between a fork and a join. */
+enum deed { MEETING, COLLECTS, FORKS, OWN_MEETING, FOLDS, SPREADS, JOINS };
+static const struct stage {
+    enum deed deed;
+    uint32_t half;
+} stages[] = {
+    {MEETING, 0}, {COLLECTS, 0},                                     /* outputs may be written */
+    {FORKS, 0},   {OWN_MEETING, 0}, {FOLDS, 0},       {COLLECTS, 1}, /* the first half has come */
+    {JOINS, 0},   {MEETING, 1},                                      /* and is folded; the second has come */
+    {FORKS, 1},   {FOLDS, 1},       {OWN_MEETING, 1}, {SPREADS, 0},  /* and is folded */
+    {JOINS, 1},   {SPREADS, 1},     {MEETING, 2},                    /* all is there */
+};
+
+static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                       struct cuda_step *out)
+{
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(stages); k++) {
+        enum deed deed = stages[k].deed;
+        uint32_t half = stages[k].half, times = deed == COLLECTS || deed == SPREADS ? place->n - 1 : 1;
+        if (i >= times) {
+            i -= times;
+            continue;
+        }
+        if (deed == COLLECTS) return collect(place, call, half, peer_of(place, i + 1), out);
+        if (deed == SPREADS) return spread(place, call, half, peer_of(place, i + 1), out);
+        if (deed == FOLDS) return fold_half(place, call, half, out);
+        if (deed == FORKS || deed == JOINS) return act(out, deed == FORKS ? CUDA_FORK : CUDA_JOIN, MAIN);
+        return act(out, CUDA_MEET, deed == MEETING ? MAIN : OWN);
+    }
+    return false;
+}
+
+/* ---- reduce_scatter between two ---- */
+
+static uint32_t chunks_of(const struct tutti_backend_call *call)
+{
+    uint32_t n = 2;
+    while (n < MOST_CHUNKS && cuda_call_bytes(call) >> (n - 1) > LAST_CHUNK) n++;
+    return n;
+}
+
+static struct cuda_part chunk(const struct tutti_backend_call *call, uint32_t k)
+{
+    size_t bytes = cuda_call_bytes(call), left = (bytes >> k) / CUDA_SHARD_UNIT * CUDA_SHARD_UNIT,
+           behind = k + 1 == chunks_of(call) ? 0 : (bytes >> (k + 1)) / CUDA_SHARD_UNIT * CUDA_SHARD_UNIT;
+    return (struct cuda_part){bytes - left, left - behind};
+}
+
+static bool send_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
+                       struct cuda_step *out)
+{
+    uint32_t to = 1 - place->me;
+    struct cuda_part part = chunk(call, k);
+    return copy(out, cuda_place_there(place, call, to, part.at),
+                (const char *)call->bind.input + to * cuda_call_bytes(call) + part.at, part.bytes);
+}
+
+static bool fold_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
+                       enum lane lane, struct cuda_step *out)
+{
+    struct cuda_part part = chunk(call, k);
+    char *to = (char *)call->bind.output + part.at;
+    fold(place, call, to, part.bytes, out);
+    out->from[place->me] = (const char *)call->bind.input + place->me * cuda_call_bytes(call) + part.at;
+    out->from[1 - place->me] = to;
+    out->lane = lane;
+    return true;
+}
+
+/* A meeting and the first copy; then, while chunk k is copied, chunk k - 1 has come and is folded; a meeting and the
+ * last fold. */
+static bool reduce_scatter(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                           struct cuda_step *out)
+{
+    static const enum deed round[] = {FORKS, OWN_MEETING, FOLDS, COLLECTS, JOINS};
+    const uint32_t each = TUTTI_ARRAY_LEN(round), n = chunks_of(call), k = 1 + (i - 2) / each,
+                   last = 2 + (n - 1) * each;
+    if (i == 1) return send_chunk(place, call, 0, out);
+    if (i == 0 || i == last) return meet(out);
+    if (i > last) return i == last + 1 && fold_chunk(place, call, n - 1, MAIN, out);
+    switch (round[(i - 2) % each]) {
+    case OWN_MEETING:
+        return act(out, CUDA_MEET, OWN);
+    case FOLDS:
+        return fold_chunk(place, call, k - 1, OWN, out);
+    case COLLECTS:
+        return send_chunk(place, call, k, out);
+    case FORKS:
+        return act(out, CUDA_FORK, MAIN);
+    default:
+        return act(out, CUDA_JOIN, MAIN);
+    }
+}
+
+/* ---- the method ---- */
+
+typedef bool (*steps)(const struct cuda_place *, const struct tutti_backend_call *, uint32_t, struct cuda_step *);
+static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
+                                              [TUTTI_ALL_TO_ALL] = all_to_all,
+                                              [TUTTI_BROADCAST] = broadcast,
+                                              [TUTTI_REDUCE_SCATTER] = reduce_scatter,
+                                              [TUTTI_ALL_REDUCE] = all_reduce};
+
+/* Whether buffers are one is told apart by all alike: in place on one rank is in place on all, as windows have it. */
+static bool fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    enum tutti_kind kind = call->info.kind;
+    bool in_place = cuda_call_in_place(place, call);
+    if (kind == TUTTI_REDUCE_SCATTER && place->n > 2) return false;
+    if (place->n < 2 || !place->own || call->bind.v || !steps_of[kind]) return false;
+    if (kind == TUTTI_BROADCAST) return true;
+    if (kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL)
+        return place->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
+    return !in_place && !call->bind.scale && place->has[CUDA_FOLD][call->info.dtype] &&
+           cuda_call_bytes(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
+}
+
+static bool step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+                 struct cuda_step *out)
+{
+    return steps_of[call->info.kind](place, call, i, out);
+}
+
+static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+{
+    const struct cuda_speed *s = place->speed;
+    double others = place->n - 1, bytes = (double)cuda_call_bytes(call), shard = bytes / place->n;
+    switch (call->info.kind) {
+    case TUTTI_ALL_REDUCE:
+        return 2 * HALVES * others * s->engine_ns + 3 * s->meet_ns + 2 * others * shard / s->engine_gbs;
+    case TUTTI_BROADCAST:
+        if (place->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
+        return 2 * others * (s->engine_ns + shard / s->engine_gbs) + 3 * s->meet_ns;
+    case TUTTI_REDUCE_SCATTER:
+        return (double)chunks_of(call) * s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
+    default:
+        return others * (s->engine_ns + bytes / s->engine_gbs) + 2 * s->meet_ns;
+    }
+}
+
+const struct cuda_method cuda_engines = {"engines", true, fits, cost, step};

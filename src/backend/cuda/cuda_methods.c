@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one table of methods and the choice among them: the cheapest, or the one that is forced where it fits. */
+#include "backend/cuda/cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct cuda_method *const cuda_methods[] = {&cuda_alone,     &cuda_lines,     &cuda_multicast, &cuda_sentinel,
+                                                  &cuda_sentinel2, &cuda_sentinels, &cuda_tiles,     &cuda_tiles2,
+                                                  &cuda_relay,     &cuda_direct,    &cuda_engines};
+const size_t cuda_n_methods = TUTTI_ARRAY_LEN(cuda_methods);
+
+/* "batch": calls of a group as one, wherever that can be done. */
+enum tutti_status tutti_device_method_check(const char *method)
+{
+    char names[200] = "batch";
+    size_t at = strlen(names);
+    if (!method[0] || strcmp(method, names) == 0) return TUTTI_OK;
+    for (size_t i = 0; i < cuda_n_methods; i++) {
+        if (strcmp(method, cuda_methods[i]->name) == 0) return TUTTI_OK;
+        at += (size_t)snprintf(names + at, sizeof names - at, ", %s", cuda_methods[i]->name);
+    }
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "option cuda is \"%s\" but can be %s", method, names);
+}
+
+/* User-defined operations run on hosts; a barrier moves nothing and is the engine's. */
+static bool serves(const struct tutti_backend_call *call)
+{
+    return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within && call->info.op < TUTTI_N_OPS;
+}
+
+const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
+                                      const char *wanted, double *ns)
+{
+    const struct cuda_method *best = NULL;
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < cuda_n_methods && serves(call); i++) {
+        const struct cuda_method *m = cuda_methods[i];
+        if (!m->fits(place, call)) continue;
+        bool forced = wanted[0] && strcmp(m->name, wanted) == 0;
+        double cost = forced ? 0 : m->cost_ns(place, call);
+        if (best && cost >= least) continue;
+        best = m, least = cost;
+    }
+    if (ns) *ns = best && least == 0 ? best->cost_ns(place, call) : least;
+    return best;
+}
+
+/* A block takes an SM; copies take none. */
+static uint32_t sms_of(const struct cuda_method *method, const struct cuda_place *place,
+                       const struct tutti_backend_call *call)
+{
+    struct cuda_step step = {.act = CUDA_LAUNCH};
+    uint32_t most = 0;
+    for (uint32_t i = 0; method->step(place, call, i, &step); i++) {
+        const uint32_t blocks = step.act == CUDA_LAUNCH ? step.blocks : step.act == CUDA_MEET;
+        if (blocks > most) most = blocks;
+    }
+    return most;
+}
+
+size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backend_call *call, const char *wanted,
+                       struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct cuda_method *chosen = cuda_choose(place, call, wanted, NULL);
+    size_t n = 0;
+    for (size_t i = 0; i < cuda_n_methods && n < capacity && chosen; i++) {
+        const struct cuda_method *m = cuda_methods[i];
+        if (!m->fits(place, call)) continue;
+        out[n++] =
+            (struct tutti_backend_candidate){m->name, m->cost_ns(place, call), m == chosen, sms_of(m, place, call)};
+    }
+    return n;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening: scratch memory of the size that may be taken, a card that says how to reach it, and, once all cards are
+ * there, one layout for all and the peers' scratch as this device maps it. Between threads of a process by address,
+ * between processes by handle. */
+#include "backend/cuda/cuda.h"
+#include "backend/shared.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARD_VERSION 4
+
+struct card {
+    uint32_t version, n_sms, capability;
+    int32_t pid;
+    uint64_t process; /* random: numbers of processes mean nothing across containers */
+    uint64_t build;   /* kernels and structures: what must be equal to be understood */
+    uint64_t scratch, scratch_bytes;
+    uint64_t offset;         /* of the scratch in what the handle stands for */
+    uint64_t gpu;            /* struct tutti_gpu, in the own process */
+    uint64_t log;            /* offset in the heap, or address */
+    uint64_t casts;          /* by multicast */
+    struct cuda_speed speed; /* as this member knows it */
+    unsigned char uuid[16];
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char object[TUTTI_GPU_HANDLE_BYTES]; /* the first member's: of what all cast by */
+};
+_Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
+
+static uint64_t process_id;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void process_draw(void)
+{
+    if (tutti_random_bytes(&process_id, sizeof(process_id)) < 0)
+        process_id = tutti_mix64((uint64_t)getpid() ^ tutti_now_ns());
+}
+
+static uint64_t build_hash(void)
+{
+    const char *built = tutti_gpu_built_for();
+    uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
+                        sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS,
+                        sizeof(struct cuda_multicast)};
+    return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
+}
+
+/* ---- kernels ---- */
+
+/* The kernel for the fewest ranks that suffice, NULL if there is none: not every protocol has every reducer. */
+static void *find_kernel(struct cuda_backend *b, const char *protocol, const char *reducer)
+{
+    for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s_%s_%u", protocol, reducer, most);
+        void *kernel = most < b->n ? NULL : tutti_gpu_kernel(b->gpu, name);
+        if (kernel) return kernel;
+    }
+    return NULL;
+}
+
+static void find_kernels(struct cuda_backend *b)
+{
+    static const char *const protocols[CUDA_N_PROTOCOLS] = {[CUDA_LINES] = "lines",
+                                                            [CUDA_SENTINEL] = "sentinel",
+                                                            [CUDA_SENTINEL2] = "sentinel2",
+                                                            [CUDA_MULTICAST] = "multicast",
+                                                            [CUDA_BATCH_LINES] = "batch_lines",
+                                                            [CUDA_BATCH_SENTINEL] = "batch_sentinel",
+                                                            [CUDA_TILES] = "tiles",
+                                                            [CUDA_DIRECT] = "direct",
+                                                            [CUDA_PLAN] = "plan",
+                                                            [CUDA_FOLD] = "fold"};
+    for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
+        for (uint32_t r = 0; r < CUDA_REDUCERS; r++) {
+            const char *name = r == CUDA_MOVE ? "move" : tutti_dtype_name((enum tutti_dtype)r);
+            char sum[32];
+            snprintf(sum, sizeof(sum), "%s_sum", name);
+            b->kernels[p][r].any = find_kernel(b, protocols[p], name);
+            b->kernels[p][r].sum = find_kernel(b, protocols[p], sum);
+            b->place.has[p][r] = b->kernels[p][r].any != NULL;
+        }
+    }
+    b->meet = tutti_gpu_kernel(b->gpu, "meet");
+    b->messages = tutti_gpu_kernel(b->gpu, "messages_16");
+    if (!b->meet) memset(b->place.has[CUDA_FOLD], 0, sizeof(b->place.has[CUDA_FOLD]));
+}
+
+/* ---- open ---- */
+
+static enum tutti_status refuse(const struct tutti_device_config *config)
+{
+    uint32_t needed = TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP;
+    if (config->n > CUDA_MAX_RANKS)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda serves up to %d ranks, not %u", CUDA_MAX_RANKS, config->n);
+    if (config->n > 1 && !(config->transport->caps & needed))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda needs memory of the host that all ranks map, which %s has not",
+                          config->transport->name);
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_log(struct cuda_backend *b, struct card *card)
+{
+    void *log;
+    b->addresses = b->n == 1 || (b->transport->caps & TUTTI_CAP_ADDRESSES);
+    TUTTI_TRY(tutti_shared_open(b->transport, b->addresses, sizeof(struct cuda_log), "log", &log, &card->log));
+    b->logs[b->me] = log;
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_device_config *config,
+                                     struct card *card)
+{
+    void *memory;
+    b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
+    TUTTI_TRY(cuda_multicast_open(b, config));
+    TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
+    b->scratch = b->bases[b->me] = memory;
+    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
+    b->control = memory;
+    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, CUDA_PROGRAM_BYTES, &memory)); /* now: later it could wait for a kernel */
+    b->programs.memory = memory;
+    if (b->n > 1 && !(b->transport->caps & TUTTI_CAP_ADDRESSES)) {
+        TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
+        memcpy(card->handle, b->offer, sizeof(card->handle));
+    }
+    card->casts = b->casts;
+    memcpy(card->object, b->object_offer, sizeof(card->object));
+    card->scratch = (uint64_t)(uintptr_t)b->scratch;
+    card->scratch_bytes = b->scratch_bytes;
+    return open_log(b, card);
+}
+
+static enum tutti_status open_streams(struct cuda_backend *b)
+{
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->event));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->forked));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->joined));
+    TUTTI_TRY(tutti_gpu_stream_create(b->gpu, &b->lanes[0]));
+    return tutti_gpu_stream_create(b->gpu, &b->lanes[1]);
+}
+
+static enum tutti_status cuda_open(const struct tutti_device_config *config, void *out_card,
+                                   struct tutti_device_backend **out)
+{
+    TUTTI_TRY(refuse(config));
+    pthread_once(&process_once, process_draw);
+    cuda_sweep(config->transport, false);
+    struct cuda_backend *b = tutti_alloc(sizeof(*b));
+    if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
+    enum tutti_status status;
+    b->base.ops = &tutti_device_cuda;
+    b->transport = config->transport;
+    b->team = config->team;
+    b->n = b->place.n = config->n, b->me = b->place.me = config->me;
+    pthread_mutex_init(&b->lock, NULL);
+    snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
+    memcpy(b->members, config->members, b->n * sizeof(*b->members));
+    struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
+    TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
+    TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->n, &b->speed), err_free);
+    if (config->blocks)
+        b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
+    card.speed = b->speed;
+    b->place.speed = &b->speed;
+    card.n_sms = b->gpu->n_sms, card.capability = b->gpu->capability;
+    card.gpu = (uint64_t)(uintptr_t)b->gpu;
+    memcpy(card.uuid, b->gpu->uuid, sizeof(card.uuid));
+    find_kernels(b);
+    TUTTI_TRY_GOTO(status, open_memory(b, config, &card), err_free);
+    TUTTI_TRY_GOTO(status, open_streams(b), err_free);
+    memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
+    memcpy(out_card, &card, sizeof(card));
+    *out = &b->base;
+    return TUTTI_OK;
+err_free:;
+    struct tutti_error why = *tutti_last_error(); /* the driver may have more to say */
+    cuda_discard(b);
+    return tutti_fail_record(&why);
+}
+
+/* ---- connect ---- */
+
+struct agreed {
+    size_t budget;
+    uint32_t n_blocks;
+    bool shared; /* some GPU by several members */
+    bool casts;
+};
+
+static void read_card(const void *cards, size_t stride, uint32_t r, struct card *out)
+{
+    memcpy(out, (const char *)cards + r * stride, sizeof(*out));
+}
+
+/* The least of what the members can, and the first one's speed: equal on all, since all see all cards. */
+static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
+{
+    struct card mine, card, other;
+    read_card(cards, stride, b->me, &mine);
+    read_card(cards, stride, 0, &card);
+    b->speed = card.speed;
+    *out = (struct agreed){SIZE_MAX, cuda_blocks_for((uint32_t)b->speed.blocks, 1), false, true};
+    for (uint32_t r = 0; r < b->n; r++) {
+        uint32_t sharing = 0;
+        read_card(cards, stride, r, &card);
+        if (card.version != CARD_VERSION || card.build != mine.build)
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u runs another build of cuda's kernels", r);
+        for (uint32_t q = 0; q < b->n; q++) {
+            read_card(cards, stride, q, &other);
+            sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
+        }
+        out->shared |= sharing > 1;
+        out->casts &= card.casts != 0;
+        uint32_t n_blocks = cuda_blocks_for(card.n_sms, sharing);
+        if (n_blocks < out->n_blocks) out->n_blocks = n_blocks;
+        if (card.scratch_bytes < out->budget) out->budget = card.scratch_bytes;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status lay_out(struct cuda_backend *b, const struct agreed *agreed)
+{
+    struct cuda_place *place = &b->place;
+    b->alone = !agreed->shared;
+    if (!cuda_layout(b->n, agreed->budget, agreed->n_blocks, &place->layout, &place->bounce_bytes))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "%zu bytes of scratch memory and %u blocks of a GPU are not enough for cuda among %u ranks",
+                          agreed->budget, agreed->n_blocks, b->n);
+    const struct cuda_layout *l = &place->layout;
+    place->bounce = b->scratch + l->bytes;
+    /* Peers write here once all members have told one another that they have connected. */
+    TUTTI_TRY(tutti_gpu_set(b->gpu, b->scratch, 0xff, l->lines));
+    return tutti_gpu_set(b->gpu, b->scratch + l->lines, 0, l->bytes - l->lines);
+}
+
+static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct card *card)
+{
+    void *memory = NULL;
+    enum tutti_status status;
+    if (card->process == process_id) {
+        status = tutti_gpu_reach(b->gpu, (struct tutti_gpu *)(uintptr_t)card->gpu);
+        memory = (void *)(uintptr_t)card->scratch;
+    } else if (!tutti_gpu_may_reach(b->gpu, card->uuid)) {
+        status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
+    } else {
+        status = tutti_gpu_import(b->gpu, card->handle, &memory);
+        if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
+    }
+    b->bases[r] = memory;
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    return tutti_fail(status == TUTTI_ERR_MEMORY ? status : TUTTI_ERR_UNSUPPORTED,
+                      "rank %u can not reach the GPU of rank %u: %.300s", b->me, r, why.text);
+}
+
+/* All of them first: closing says there that this rank has no more to do with the peer. */
+static enum tutti_status map_log(struct cuda_backend *b, uint32_t r, const struct card *card)
+{
+    if (r == b->me) return TUTTI_OK;
+    b->logs[r] = tutti_shared_map(b->transport, b->addresses, b->members[r], card->log, sizeof(struct cuda_log));
+    return b->logs[r] ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
+}
+
+/* What is the same in all calls. */
+static void prefill(struct cuda_backend *b)
+{
+    struct cuda_call *call = &b->step.exchange.call;
+    memcpy(call->base, b->bases, sizeof(call->base));
+    call->control = b->control;
+    call->layout = b->place.layout;
+    call->n = b->n, call->me = b->me;
+    b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
+    b->lists.call = b->step.direct.call = b->plan.call = *call;
+}
+
+static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
+{
+    struct agreed agreed;
+    struct card card;
+    TUTTI_TRY(agree(b, cards, stride, &agreed)); /* on all or on none */
+    b->cards_seen = true;
+    for (uint32_t r = 0; r < b->n; r++) {
+        read_card(cards, stride, r, &card);
+        TUTTI_TRY(map_log(b, r, &card));
+    }
+    TUTTI_TRY(lay_out(b, &agreed));
+    for (uint32_t r = 0; r < b->n; r++) {
+        read_card(cards, stride, r, &card);
+        if (r != b->me) TUTTI_TRY(reach(b, r, &card));
+    }
+    read_card(cards, stride, 0, &card);
+    if (b->me > 0) memcpy(b->object_offer, card.object, sizeof(card.object));
+    b->casts = agreed.casts && !agreed.shared;
+    prefill(b);
+    return cuda_watch_add(b);
+}
+
+static enum tutti_status cuda_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    enum tutti_status status = connect_all(b, cards, stride);
+    if (status >= 0) return TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    cuda_close(backend, 0);
+    return tutti_fail_record(&why);
+}
+
+/* ---- the rest ---- */
+
+/* Where the call's plan is made: with the windows that hold its output. */
+static void place_for(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *out)
+{
+    *out = b->place;
+    cuda_window_place(b, call, out);
+}
+
+static double cuda_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    struct cuda_place place;
+    double ns;
+    if (call->bind.schedule) return cuda_schedule_score((struct cuda_backend *)(uintptr_t)backend, call);
+    place_for(b, call, &place);
+    const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, &ns);
+    /* A call says what it wants, while the option asks for it where it can be had. */
+    bool other = call->method && b->n > 1 && chosen && strcmp(chosen->name, call->method) != 0;
+    return chosen && !other ? ns : HUGE_VAL;
+}
+
+static void *cuda_last_event(struct tutti_device_backend *backend)
+{
+    struct cuda_backend *b = (struct cuda_backend *)backend;
+    return atomic_load(&b->n_enqueued) ? b->event : NULL;
+}
+
+static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    return b->scratch_bytes + b->object_bytes;
+}
+
+static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    uint32_t n_handles = 0;
+    for (uint32_t r = 0; r < b->n; r++) n_handles += b->imports[r] != NULL;
+    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle%s", b->place.layout.n_blocks,
+             b->n - 1 - n_handles, n_handles, b->place.cast_bytes ? ", multicast" : "");
+}
+
+static size_t cuda_ways(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                        struct tutti_backend_candidate *out, size_t capacity)
+{
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    struct cuda_place place;
+    place_for(b, call, &place);
+    return cuda_candidates(&place, call, b->forced, out, capacity);
+}
+
+static bool cuda_failed(struct tutti_device_backend *backend)
+{
+    return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
+}
+
+const struct tutti_device_backend_ops tutti_device_cuda = {
+    .name = "cuda",
+    .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
+    .schedules = true,
+    .open = cuda_open,
+    .connect = cuda_connect,
+    .extend = cuda_multicast_extend,
+    .retract = cuda_multicast_retract,
+    .connected = cuda_connected,
+    .close = cuda_close,
+    .score = cuda_score,
+    .enqueue = cuda_enqueue,
+    .messages = cuda_messages,
+    .batch = cuda_batch,
+    .window_add = cuda_window_add,
+    .window_remove = cuda_window_remove,
+    .stop = cuda_stop,
+    .last_event = cuda_last_event,
+    .scratch_used = cuda_scratch_used,
+    .describe = cuda_describe,
+    .candidates = cuda_ways,
+    .failed = cuda_failed,
+};

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_FLAT_FLAT_H
+#define TUTTI_BACKEND_FLAT_FLAT_H
+
+/* What the files of the back end flat share: collectives between the ranks of one host through memory that all of them
+ * map. Every rank has an *area* that it alone writes; others read it. All waiting is for a word of a peer's area to
+ * reach a value: words only grow, so a method is right if each read follows, through such waits, the write it wants,
+ * and each write the reads of what it replaces.
+ *
+ * A *lane* is the areas of one group of ranks; it runs one *operation* at a time, in the order of the calls, numbered
+ * from 1. A *method* is a resumable function: straight-line code that returns BLOCKED where it would have to wait and
+ * goes on from there (FLAT_BEGIN, FLAT_WAIT); what it must remember between two waits is in the operation.
+ *
+ * Reuse. Posts and lines rotate over FLAT_DEPTH operations: number k may be written when all ranks have finished k -
+ * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the
+ * lane: round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
+
+#include "backend/flat/flat_lane.h"
+
+/* ---- resumable functions. No local variable survives a wait. ---- */
+#define FLAT_BEGIN(at)                                                                                                 \
+    uint32_t *const at_ = &(at);                                                                                       \
+    switch (*at_) {                                                                                                    \
+    case 0:
+#define FLAT_WAIT(condition)                                                                                           \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        __attribute__((fallthrough));                                                                                  \
+    case __LINE__:                                                                                                     \
+        if (!(condition)) return TUTTI_RUN_BLOCKED;                                                                    \
+    } while (0)
+/* A step that may have to be begun again. */
+#define FLAT_STEP(step)                                                                                                \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        __attribute__((fallthrough));                                                                                  \
+    case __LINE__:;                                                                                                    \
+        enum tutti_advance run_ = (step);                                                                              \
+        if (run_ != TUTTI_RUN_DONE) return run_;                                                                       \
+    } while (0)
+/* Lets others run: bytes were moved for a while. */
+#define FLAT_PAUSE()                                                                                                   \
+    do {                                                                                                               \
+        *at_ = __LINE__;                                                                                               \
+        return TUTTI_RUN_MOVED;                                                                                        \
+    case __LINE__:;                                                                                                    \
+    } while (0)
+#define FLAT_END                                                                                                       \
+    }                                                                                                                  \
+    *at_ = 0;                                                                                                          \
+    return TUTTI_RUN_DONE
+
+/* ---- waiting (flat_wait.c): true at once or within op->spins; else false, and op->awaited says whom for ---- */
+bool flat_spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value);
+bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word);
+/* What ranks show one another of a call, and compare: its number, and a hash of what it is and of the calls before it
+ * in which not all wait for all. So whoever took itself for the root there is found out by the next ones. */
+static inline uint64_t flat_word(const struct flat_lane *lane, uint64_t signature, uint64_t number)
+{
+    return (signature ^ lane->history) << 32 | (uint32_t)number;
+}
+
+static inline void flat_remember(struct flat_lane *lane, uint64_t signature)
+{
+    lane->history = (lane->history ^ signature) * UINT64_C(0x9e3779b97f4a7c15) >> 16;
+}
+
+/* The word of the peer has reached the value. */
+static inline bool flat_reached(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value)
+{
+    return atomic_load_explicit(word, memory_order_acquire) >= value || flat_spin(op, peer, word, value);
+}
+static inline const _Atomic uint64_t *flat_flag(const struct flat_op *op, uint32_t peer, enum flat_flag_name flag)
+{
+    return &op->lane->areas[peer]->flags[flag].n;
+}
+static inline struct flat_post *flat_post_of(const struct flat_op *op, uint32_t peer)
+{
+    return &op->lane->areas[peer]->posts[op->number % FLAT_DEPTH];
+}
+/* The peer has posted this operation: its post can be read from now on. */
+static inline bool flat_posted(struct flat_op *op, uint32_t peer)
+{
+    const _Atomic uint64_t *word = &flat_post_of(op, peer)->word;
+    return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
+}
+/* The peer has staged the first n rounds of this operation. After flat_posted. */
+static inline bool flat_staged(struct flat_op *op, uint32_t peer, uint64_t n)
+{
+    return flat_reached(op, peer, &flat_post_of(op, peer)->in, n);
+}
+/* Of the lines that are about to be waited for one after the other, where ranks are many: they are asked for at once.
+ */
+void flat_posts_ahead(const struct flat_op *op);
+void flat_flags_ahead(const struct flat_op *op, enum flat_flag_name flag);
+/* All ranks have left the slots of this operation's number. */
+bool flat_room(struct flat_op *op);
+/* All other ranks have completed this operation: nobody touches this rank's buffers any more. */
+bool flat_left(struct flat_op *op);
+/* All ranks have read what round `round` of this operation replaces in the staging memory. */
+bool flat_round_room(struct flat_op *op, uint64_t round);
+/* A round that all ranks are known to have read. */
+static inline void flat_read_by_all(struct flat_lane *lane, uint64_t round)
+{
+    if (round > lane->read_by_all) lane->read_by_all = round;
+}
+
+/* ---- telling ---- */
+/* Publishes a value; what was written before is visible to who sees it. Wakes sleepers. */
+void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value);
+static inline void flat_raise(struct flat_op *op, enum flat_flag_name flag, uint64_t value)
+{
+    flat_publish(op, &op->lane->areas[op->lane->me]->flags[flag].n, value);
+}
+/* One more round of this operation is staged. */
+void flat_stage(struct flat_op *op);
+/* This rank has read all that it wants of the first n rounds of this operation. */
+void flat_has_read(struct flat_op *op, uint64_t n);
+/* Address here of a peer's buffer, by its post, which says that it is mapped. NULL: it can not be mapped here. */
+unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer);
+unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer);
+/* The same of a part of it: of v forms a rank knows no more of its peers' buffers. */
+unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes);
+enum tutti_advance flat_lost(void); /* FAILED, with a record that says that */
+/* Bytes of the whole send and receive buffers of a rank in this call (v forms: of the own ones). */
+size_t flat_send_bytes(const struct flat_op *op);
+size_t flat_recv_bytes(const struct flat_op *op);
+
+/* ---- blocks (flat_blocks.c) ---- */
+/* Where block r lies in the buffer that holds all blocks, and its bytes; of all_to_all that is the receive buffer. */
+size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at);
+/* The same in the send buffer of an all_to_all. */
+size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at);
+/* The bytes of the largest block of a call, as far as all ranks know it: SIZE_MAX if they do not (all_to_all_v,
+ * gather_v, scatter_v). */
+size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call);
+/* Fills op->tables and op->bytes of a v form; nothing where it knows its own block alone. MEMORY. */
+enum tutti_status flat_blocks_copy(struct flat_op *op);
+/* Of gather_v and scatter_v through mapped memory: the root tells all where their blocks are, before its post; a leaf
+ * then asks for its own. */
+#define FLAT_TOLD_RANKS (FLAT_LEVELS * (FLAT_LINE_MAX / (2 * sizeof(uint64_t)))) /* of at most so many */
+void flat_blocks_tell(struct flat_op *op);
+size_t flat_block_told(const struct flat_op *op, size_t *at);
+
+/* Ranks of a butterfly's group at a level: never none, which divisions and loops below rest on. */
+static inline uint32_t flat_radix(const struct flat_lane *lane, uint32_t level)
+{
+    const uint32_t factor = lane->factors[level];
+    if (factor == 0) __builtin_unreachable();
+    return factor;
+}
+
+/* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
+ * whose lower levels have `stride` ranks in all. */
+static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t level, uint32_t stride, uint32_t d)
+{
+    uint32_t own = lane->me / stride % flat_radix(lane, level);
+    return lane->me - own * stride + d * stride;
+}
+
+/* ---- rooted kinds ---- */
+static inline uint32_t flat_root(const struct flat_op *op)
+{
+    return (uint32_t)op->call.info.root;
+}
+static inline bool flat_is_root(const struct flat_op *op)
+{
+    return flat_root(op) == op->lane->me;
+}
+
+/* ---- domains: ranks that share a cache or a socket. The i-th of its domain after this rank, itself first; and the
+ * rank of domain k that has this one's place there ---- */
+static inline uint32_t flat_mate(const struct flat_lane *lane, uint32_t i)
+{
+    return tutti_domain_slot(&lane->domains, lane->domain, (lane->index + i) % lane->domains.size);
+}
+static inline uint32_t flat_twin(const struct flat_lane *lane, uint32_t k)
+{
+    return tutti_domain_slot(&lane->domains, k, lane->index);
+}
+/* Whether mapped buffers should go by domains. */
+bool flat_domains_pay(const struct flat_lane *lane, const struct tutti_backend_call *call);
+
+/* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
+static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
+{
+    uint32_t group = lane->n <= FLAT_GROUP_ALONE ? lane->n : FLAT_GROUP_ALONE / 2;
+    while (group < lane->n && group * group < lane->n) group *= 2;
+    return group;
+}
+static inline uint32_t flat_leader(const struct flat_op *op, uint32_t rank)
+{
+    uint32_t group = flat_group(op->lane);
+    return rank / group == flat_root(op) / group ? flat_root(op) : rank / group * group;
+}
+
+/* ---- barrier inside an operation: DONE when all ranks have come; resumable through op->meet_at ---- */
+enum tutti_advance flat_meet(struct flat_op *op);
+#define FLAT_MEET(op) FLAT_WAIT(flat_meet(op) == TUTTI_RUN_DONE)
+
+/* ---- staging ---- */
+/* Of round `round` of this operation, counted from 0: what the peer staged, and what it reduced. */
+static inline unsigned char *flat_slot_in(const struct flat_op *op, uint32_t peer, uint64_t round)
+{
+    return op->lane->staging[peer] + (op->lane->rounds + round) % FLAT_SLOTS * op->lane->chunk;
+}
+static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t peer, uint64_t round)
+{
+    return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
+}
+
+/* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
+ * that what ranks do in one overlaps with the next, but none of tiny pieces. */
+void flat_cut(struct flat_op *op, size_t block, uint32_t n);
+/* The same of one block, in pieces that stay small where slots are large: what ranks do one after another begins soon.
+ */
+void flat_cut_small(struct flat_op *op, size_t block);
+/* The same in as few rounds as slots allow, all alike: where all ranks copy in and out at once, nothing overlaps. */
+void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n);
+/* Bytes of round u of a block. */
+static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t u)
+{
+    size_t at = u * op->piece;
+    return at >= block ? 0 : block - at < op->piece ? block - at : op->piece;
+}
+/* All rounds of an operation whose ranks all put and take (flat_rounds.c): put fills the own slot; take uses what the
+ * peer has put, in the order of flat_after, at last the own. False: FAILED. op->n_rounds is set, op->staged are put. */
+struct flat_rounds {
+    void (*put)(struct flat_op *op, uint64_t round);
+    bool (*take)(struct flat_op *op, uint64_t round, uint32_t peer);
+};
+enum tutti_advance flat_rounds(struct flat_op *op, const struct flat_rounds *rounds);
+/* The i-th rank after this one: where all begin with their own neighbour, none is asked by all at once. */
+static inline uint32_t flat_after(const struct flat_lane *lane, uint32_t i)
+{
+    uint32_t r = lane->me + i;
+    return r < lane->n ? r : r - lane->n;
+}
+
+/* ---- lines (flat_line.c): level 0 is what a rank gives, the others are partial results of butterflies ---- */
+#define FLAT_LINE_ROOM (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
+static inline uint32_t flat_lines_of(size_t bytes)
+{
+    return (uint32_t)((bytes + 8 + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);
+}
+void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
+/* Whether what the peer gives is there; after that, some bytes of it. */
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level);
+/* See flat_posts_ahead: of a level's group, of all ranks at level 0. */
+void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride);
+void flat_lines_ahead(const struct flat_op *op);
+void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
+                     unsigned char *out);
+
+/* ---- bytes (flat_data.c) ---- */
+/* dst = src, and, for a reduction that scales its inputs, scaled. */
+void flat_take(const struct flat_op *op, void *dst, const void *src, size_t bytes);
+/* Copies; past: past the caches (a fence is due before it is told: flat_fence). */
+void flat_copy(void *dst, const void *src, size_t bytes, bool past);
+void flat_fence(void);
+/* dst = left op right, whole elements. */
+void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes);
+/* Divides a result where the operation divides (avg). */
+void flat_divide(const struct flat_op *op, void *data, size_t bytes);
+/* Each dst[d][0..bytes) = sources[0][at..] op sources[1][at..] ..., folded from left to right, in blocks, and divided.
+ * A destination may be what a source has at `at`. bytes: whole elements. The last n_past destinations are written past
+ * the caches. */
+void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
+                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes);
+/* dst = sources[0][at..] op sources[1][at..] ..., not divided: others fold it further. */
+void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
+                    size_t at, size_t bytes);
+/* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
+size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
+
+/* ---- methods (flat_methods.c): one table; the first of a kind that fits is taken where nothing else tells ---- */
+extern const struct flat_method *const flat_methods[];
+extern const size_t flat_n_methods;
+/* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
+const struct flat_method *flat_choose(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                      double *cost_ns);
+/* Four classes an octave; the least size of a class. */
+static inline uint32_t flat_size_class(size_t bytes)
+{
+    if (bytes < 4) return (uint32_t)bytes;
+    uint32_t log = 63 - (uint32_t)__builtin_clzll(bytes), c = 4 * (log - 1) + (uint32_t)(bytes >> (log - 2) & 3);
+    return c < FLAT_SIZE_CLASSES ? c : FLAT_SIZE_CLASSES - 1;
+}
+static inline size_t flat_size_least(uint32_t c)
+{
+    return c < 4 ? c : (size_t)(4 + c % 4) << (c / 4 - 1);
+}
+/* The same by that table where it applies; bytes: of a block. */
+const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                         size_t bytes);
+void flat_choose_plain(struct flat_lane *lane); /* fills lane->plain */
+/* Methods of this name are asked for. */
+static inline bool flat_is_named(const struct flat_lane *lane, const struct tutti_backend_call *call, const char *name)
+{
+    return strcmp(call->method ? call->method : lane->forced, name) == 0;
+}
+bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
+bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call);
+bool flat_fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call);
+
+/* ---- tiny calls (flat_tiny.c) ---- */
+enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *tiny);
+size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind);
+/* Wakes who sleeps for what was just published. */
+void flat_wake(struct flat_area *area);
+static inline void flat_told(struct flat_lane *lane)
+{
+    struct flat_area *area = lane->areas[lane->me];
+    if (lane->fences) atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
+}
+
+/* ---- cross-memory copies (flat_attach.c, flat_pages.c) ---- */
+void flat_attach_open(struct flat_lane *lane); /* the own memory is there */
+/* Tries the peer, whose memory is mapped here and at `memory` over there; then tells the others. */
+void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory);
+void flat_attach_tell(struct flat_lane *lane);
+/* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
+ * known of them. */
+uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
+/* Whether that way is taken where all ranks' posts allow it, instead of op->method. */
+bool flat_attach_pays(const struct flat_op *op);
+#define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
+/* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then
+ * again from the start. */
+enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);
+enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes);
+/* The page map of this process, below 0 if there is none. */
+int flat_pages_open(struct tutti_backend_host *host);
+bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes);
+
+/* Predicted times (flat_cost.c): struct flat_method.cost_ns. */
+double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_domains(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
+double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call);
+size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
+                       struct tutti_backend_candidate *out, size_t capacity);
+
+/* ---- operations (flat_op.c) ---- */
+/* What this rank's post says of its buffers, and where they are. */
+uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv);
+void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *op);
+enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *op);
+enum tutti_advance flat_hurry(struct tutti_backend_op *op, const struct tutti_team *team);
+void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
+bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected);
+void flat_sleep_end(struct tutti_runner *runner);
+/* This rank reads nothing any more: its peers need not wait for it. */
+void flat_leave(struct flat_lane *lane);
+/* The same of an operation that has failed after its post; returns when no living peer touches its buffers any more. */
+void flat_withdraw(struct flat_op *op);
+void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_lane.c) */
+/* Registers this process for membarrier; whether sleepers can use it. */
+bool flat_barrier_available(void);
+
+#endif

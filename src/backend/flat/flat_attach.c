@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Cross-memory copies: the kernel copies straight between private buffers of two processes. They may be forbidden
+ * (Yama, seccomp, namespaces), so each rank tries them with each other when a lane is made and writes its verdict into
+ * its area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there,
+ * which is dear unless they are huge. */
+#include "backend/flat/flat.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#define LEAST_BYTES ((size_t)32 << 10) /* of a buffer: below, copies through staging never lose */
+
+/* ---- whether they are allowed ---- */
+
+static ssize_t copy(int32_t pid, void *here, uint64_t there, size_t bytes, bool write)
+{
+    const struct iovec local = {here, bytes}, remote = {(void *)(uintptr_t)there, bytes};
+    return write ? process_vm_writev(pid, &local, 1, &remote, 1, 0) : process_vm_readv(pid, &local, 1, &remote, 1, 0);
+}
+
+/* The token tells that it is that process indeed. */
+static bool is_allowed(const struct flat_lane *lane, uint32_t peer, uint64_t memory)
+{
+    const struct flat_attach *attach = &lane->areas[peer]->attach;
+    uint64_t at = memory + offsetof(struct flat_memory, area.attach), token = 0, expected = attach->token;
+    if (expected == 0) return false;
+    if (copy(lane->pids[peer], &token, at + offsetof(struct flat_attach, token), sizeof(token), false) !=
+            (ssize_t)sizeof(token) ||
+        token != expected)
+        return false;
+    return copy(lane->pids[peer], &token, at + offsetof(struct flat_attach, tried), sizeof(token), true) ==
+               (ssize_t)sizeof(token) &&
+           atomic_load(&attach->tried) == expected;
+}
+
+void flat_attach_open(struct flat_lane *lane)
+{
+    struct flat_attach *own = &lane->memories[lane->me]->area.attach;
+    lane->attach = !lane->addresses && tutti_random_bytes(&own->token, sizeof(own->token)) >= 0;
+    lane->pagemap = -1;
+}
+
+void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory)
+{
+    if (lane->attach && peer != lane->me) lane->attach = is_allowed(lane, peer, memory);
+}
+
+void flat_attach_tell(struct flat_lane *lane)
+{
+    if (lane->attach) lane->pagemap = flat_pages_open(lane->host);
+    atomic_store(&lane->areas[lane->me]->attach.verdict, lane->attach ? FLAT_ALLOWED : FLAT_FORBIDDEN);
+}
+
+/* Known once all have tried. */
+static bool all_may(struct flat_lane *lane)
+{
+    for (uint32_t r = 0; r < lane->n && lane->attach && !lane->attach_all; r++) {
+        uint32_t verdict = atomic_load_explicit(&lane->areas[r]->attach.verdict, memory_order_relaxed);
+        if (verdict == FLAT_FORBIDDEN) lane->attach = false;
+        if (verdict != FLAT_ALLOWED) return false;
+    }
+    return lane->attach_all = lane->attach;
+}
+
+/* ---- whether they pay ---- */
+
+/* Which buffers of a rank the others read or write. */
+static const struct {
+    bool send, recv;
+} touched[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE_SCATTER] = {true, false}, [TUTTI_ALL_GATHER] = {true, false},
+    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, true},
+};
+
+uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
+{
+    struct flat_lane *lane = op->lane;
+    enum tutti_kind kind = op->call.info.kind;
+    size_t send = touched[kind].send ? flat_send_bytes(op) : 0, recv = touched[kind].recv ? flat_recv_bytes(op) : 0;
+    bool named = flat_is_named(lane, &op->call, "attach");
+
+    if ((send > 0 && (mapped & FLAT_SEND_MAPPED)) || (recv > 0 && (mapped & FLAT_RECV_MAPPED))) return 0;
+    if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(lane)) return 0;
+    if (named) return FLAT_ATTACHABLE;
+    return flat_pages_huge(lane, op->send, send) && flat_pages_huge(lane, op->recv, recv) ? FLAT_ATTACHABLE : 0;
+}
+
+bool flat_attach_pays(const struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    if (flat_is_named(lane, &op->call, "attach")) return true;
+    for (const struct flat_method *const *m = lane->others[op->call.info.kind]; *m; m++)
+        if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(lane, &op->call))
+            return (*m)->cost_ns(lane, &op->call) < op->method->cost_ns(lane, &op->call);
+    return false;
+}
+
+/* ---- copies ---- */
+
+/* Where the peer's buffer is over there. */
+static uint64_t address_of(const struct flat_op *op, uint32_t peer, bool send)
+{
+    const struct flat_post *post = flat_post_of(op, peer);
+    return atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
+}
+
+static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t there, size_t bytes,
+                                   bool write)
+{
+    while (bytes > 0) {
+        ssize_t n = copy(op->lane->pids[peer], here, there, bytes, write);
+        if (n > 0) {
+            here += n, there += (uint64_t)n, bytes -= (size_t)n;
+        } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->lane->areas[peer]->done, op->number)) {
+            return TUTTI_RUN_BLOCKED; /* it is dead, which the engine will learn */
+        } else if (n == 0 || errno != EINTR) {
+            tutti_fail_errno(TUTTI_ERR_SYSTEM, "%zu bytes can not be copied %s rank %u (process %d)", bytes,
+                             write ? "to" : "from", peer, (int)op->lane->pids[peer]);
+            return TUTTI_RUN_FAILED;
+        }
+    }
+    return TUTTI_RUN_DONE;
+}
+
+enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes)
+{
+    return copy_all(op, peer, here, address_of(op, peer, true) + at, bytes, false);
+}
+
+enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes)
+{
+    return copy_all(op, peer, (unsigned char *)(uintptr_t)here, address_of(op, peer, false) + at, bytes, true);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the methods cost, predicted from the constants of the machine: how often ranks wait for one another in turn, and
+ * how the bytes of the busiest rank move. Lines cost a part of a line's way each, since several are under way at once.
+ * Staging moves bytes through the caches: in, folded, out. Calls that are larger than the cache bring them from memory
+ * and back as well. */
+#include "backend/flat/flat.h"
+
+#include <math.h>
+
+#define CALL_NS 20.0  /* of a call itself */
+#define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
+#define LINE_WRITTEN 0.05
+#define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
+#define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
+
+/* Blocks: so many whatever the number of ranks, and so many for each rank. */
+struct blocks {
+    double once, each;
+};
+/* Of the busiest rank: what it takes in, folds (as one operand each) and gives out; and how many ways of a line a round
+ * of staging takes, from the first store to the last load. */
+static const struct {
+    struct blocks in, fold, out;
+    double ways;
+} flows[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},
+    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8},
+    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 1.8},
+    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 1.8}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 1.8},
+    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
+    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
+};
+
+/* The least whole number that is not below x: without the library of mathematics, and equal on all machines. */
+static double whole(double x)
+{
+    double down = (double)(uint64_t)x;
+    return down < x ? down + 1 : down;
+}
+
+/* How often in a round a rank looks at each of the others. */
+static const double polls[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = 2,     [TUTTI_REDUCE] = 2,     [TUTTI_ALL_GATHER] = 1, [TUTTI_GATHER] = 1, [TUTTI_SCATTER] = 1,
+    [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,       [TUTTI_EXSCAN] = 1,
+};
+
+static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    size_t bytes = flat_block_bytes(lane, call);
+    return (double)(bytes == SIZE_MAX ? UNKNOWN_BYTES : bytes);
+}
+
+/* Where ranks share CPUs each of them has to get its turn for every hand-over, and once more to see the last one. */
+static double turns_ns(const struct flat_lane *lane, double ways)
+{
+    double a_cpu = lane->n_cpus ? (double)lane->n / lane->n_cpus : lane->n;
+    return lane->crowded ? (ways + 1) * a_cpu * (double)lane->machine.yield_ns : 0;
+}
+
+/* ---- lines ---- */
+
+/* What the busiest rank writes and reads, and how many hand-overs follow one another. */
+struct lines {
+    double written, read, ways, peers;
+};
+
+static struct lines butterfly(const struct flat_lane *lane, size_t bytes)
+{
+    struct lines lines = {.ways = lane->n_factors};
+    for (uint32_t l = 0; l < lane->n_factors; l++) {
+        lines.written += flat_lines_of(bytes);
+        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes);
+        lines.peers += lane->factors[l] - 1;
+    }
+    return lines;
+}
+
+/* What a level hands on is all that came in at the levels below. */
+static struct lines growing(const struct flat_lane *lane, size_t bytes)
+{
+    struct lines lines = {.ways = lane->n_factors};
+    for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++]) {
+        lines.written += flat_lines_of(bytes * stride);
+        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
+        lines.peers += lane->factors[l] - 1;
+    }
+    return lines;
+}
+
+static struct lines exchange(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes * lane->n), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
+}
+
+static struct lines to_root(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
+}
+
+static struct lines from_root(const struct flat_lane *lane, size_t bytes)
+{
+    return (struct lines){flat_lines_of(bytes * lane->n), flat_lines_of(bytes), 1, 1};
+}
+
+/* Ranks, leaders of groups, root. */
+static struct lines grouped(const struct flat_lane *lane, size_t bytes)
+{
+    uint32_t group = flat_group(lane);
+    struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1, group - 1};
+    if (group == lane->n) return own;
+    uint32_t leaders = (lane->n - 1) / group; /* but the first */
+    return (struct lines){2 * own.written, own.read + leaders * own.written, 2, own.peers + leaders};
+}
+
+static struct lines broadcast(const struct flat_lane *lane, size_t bytes)
+{
+    double lines = flat_lines_of(bytes), stages = flat_group(lane) < lane->n ? 2 : 1;
+    return (struct lines){stages * lines, stages * lines, stages, stages};
+}
+
+static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_lane *lane, size_t bytes) = {
+    [TUTTI_ALL_REDUCE] = butterfly,    [TUTTI_REDUCE] = grouped,
+    [TUTTI_BROADCAST] = broadcast,     [TUTTI_ALL_GATHER] = growing,
+    [TUTTI_GATHER] = to_root,          [TUTTI_SCATTER] = from_root,
+    [TUTTI_REDUCE_SCATTER] = exchange, [TUTTI_ALL_TO_ALL] = exchange,
+    [TUTTI_BARRIER] = butterfly,       [TUTTI_SCAN] = to_root,
+    [TUTTI_EXSCAN] = to_root,
+};
+
+/* The first one is in the hand-over. */
+static double further(double peers)
+{
+    return peers > 1 ? (peers - 1) * PEER_READ : 0;
+}
+
+double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct lines lines = lines_of[call->info.kind](lane, (size_t)block_bytes(lane, call));
+    double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN + further(lines.peers);
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, lines.ways);
+}
+
+/* ---- bytes ---- */
+
+struct bytes {
+    double in, fold, out; /* of the busiest rank */
+    double far;           /* time of a byte from memory or to it; 0: all stays in the cache */
+};
+
+static double blocks_bytes(const struct blocks *blocks, double block, double n)
+{
+    return block * (blocks->once + blocks->each * n);
+}
+
+static struct bytes bytes_of(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &lane->machine;
+    enum tutti_kind kind = call->info.kind;
+    double n = lane->n, block = block_bytes(lane, call);
+    struct bytes bytes = {
+        .in = blocks_bytes(&flows[kind].in, block, n),
+        .fold = blocks_bytes(&flows[kind].fold, block, n),
+        .out = blocks_bytes(&flows[kind].out, block, n),
+    };
+    double touched = n * (bytes.in + bytes.out);
+    if (touched > (double)m->cache_kib * 1024) bytes.far = 0.5 / tutti_machine_memory(m, n);
+    return bytes;
+}
+
+/* Of bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
+static double spread_ns(const struct flat_lane *lane, double bytes, double near_gbs)
+{
+    double near = bytes / lane->n, pull = tutti_machine_pull(&lane->machine, lane->n);
+    return near / near_gbs + (bytes - near) / (pull < near_gbs ? pull : near_gbs);
+}
+
+/* Rounds overlap but for the first; each further one still costs its flags. */
+double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &lane->machine;
+    const struct bytes bytes = bytes_of(lane, call);
+    double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
+    double rounds = lane->chunk ? most / (double)lane->chunk : 0, ways = flows[call->info.kind].ways + rounds;
+    double looks = further((lane->n - 1) * polls[call->info.kind]) * (1 + rounds);
+    double ns = CALL_NS + (ways + looks) * (double)m->line_ns + turns_ns(lane, ways);
+    ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + spread_ns(lane, bytes.out, copy);
+    return ns + (bytes.in + bytes.out) * bytes.far;
+}
+
+/* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
+ */
+double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
+    double near = spread_ns(lane, moved, (double)lane->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
+    double looks = further(polls[call->info.kind] > 0 ? lane->n - 1 : 1);
+    return CALL_NS + (ways + looks) * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
+}
+
+/* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */
+static const struct {
+    double in, out;
+} carried[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {1, 1}, [TUTTI_REDUCE_SCATTER] = {1, 0}, [TUTTI_ALL_GATHER] = {0, 1},
+    [TUTTI_ALL_TO_ALL] = {0, 1}, [TUTTI_BROADCAST] = {0, 1},
+};
+
+/* Bytes from or to each of the others, by calls of a window each. */
+static double carried_ns(const struct flat_lane *lane, double bytes, double others)
+{
+    double gbs = tutti_machine_share(lane->machine.attach_gbs, lane->machine.pull_all_gbs, lane->n);
+    return others * (bytes / gbs + whole(bytes / (double)FLAT_WINDOW_BYTES) * (double)lane->machine.attach_ns);
+}
+
+static double ways_ns(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways);
+}
+
+/* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
+ * before it is overwritten. */
+double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    enum tutti_kind kind = call->info.kind;
+    bool one = kind == TUTTI_BROADCAST, folds = flows[kind].fold.once + flows[kind].fold.each > 0;
+    double others = one ? 1 : lane->n - 1.0, of = one ? lane->n == 2 ? 2 : 1 : lane->n;
+    double own = one || folds ? 0 : bytes.out / lane->n;
+    double ns = carried_ns(lane, carried[kind].in * bytes.in / of, others) +
+                carried_ns(lane, carried[kind].out * bytes.out / of, others);
+    ns += bytes.fold / (double)lane->machine.fold_gbs + own / (double)lane->machine.copy_gbs;
+    return ways_ns(lane, call) + ns + (bytes.in + bytes.out + carried[kind].out * bytes.out / of * others) * bytes.far;
+}
+
+/* As staging, but no rank copies out. */
+double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    double ns = bytes.in / (double)lane->machine.copy_gbs +
+                spread_ns(lane, bytes.fold, (double)lane->machine.fold_gbs) +
+                carried_ns(lane, bytes.out / lane->n, lane->n - 1.0);
+    return ways_ns(lane, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
+}
+
+/* ---- domains: what a rank moves inside its own, and the bytes that it gets from others ---- */
+
+static double near_ns(const struct flat_lane *lane, double bytes, double own_gbs)
+{
+    double own = bytes / lane->domains.size;
+    double pull = tutti_machine_share(lane->near_gbs, lane->machine.pull_all_gbs, lane->n);
+    return own / own_gbs + (bytes - own) / (pull < own_gbs ? pull : own_gbs);
+}
+
+static double far_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    double share = call->info.kind == TUTTI_ALL_REDUCE ? lane->domains.size : 1;
+    return (lane->domains.n - 1) * block_bytes(lane, call) / share;
+}
+
+double flat_cost_domains(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &lane->machine;
+    const struct bytes bytes = bytes_of(lane, call);
+    double most = bytes.in > bytes.out ? bytes.in : bytes.out, far = far_bytes(lane, call);
+    double ways = flows[call->info.kind].ways + 1 + (lane->chunk ? most / (double)lane->chunk : 0);
+    double ns = CALL_NS + ways * (double)m->line_ns + turns_ns(lane, ways);
+    ns += bytes.in / (double)m->copy_gbs + near_ns(lane, bytes.fold, (double)m->fold_gbs);
+    ns += near_ns(lane, bytes.out, (double)m->copy_gbs) + far / (double)m->far_gbs;
+    return ns + (bytes.in + bytes.out) * bytes.far;
+}
+
+double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    const struct bytes bytes = bytes_of(lane, call);
+    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 4;
+    double ns =
+        near_ns(lane, moved, (double)lane->machine.copy_gbs) + far_bytes(lane, call) / (double)lane->machine.far_gbs;
+    double memory = (bytes.in + bytes.out) * bytes.far;
+    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways) + (memory > ns ? memory : ns);
+}
+
+bool flat_domains_pay(const struct flat_lane *lane, const struct tutti_backend_call *call)
+{
+    return flat_is_named(lane, call, "mapped-domains") ||
+           flat_cost_domains_mapped(lane, call) < flat_cost_mapped(lane, call);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What methods do with bytes: copies, and reductions in blocks that stay in the first cache. */
+#include "backend/flat/flat.h"
+
+void flat_copy(void *dst, const void *src, size_t bytes, bool past)
+{
+    if (past)
+        tutti_copy_stream(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+void flat_fence(void)
+{
+    tutti_copy_fence();
+}
+
+void flat_take(const struct flat_op *op, void *dst, const void *src, size_t bytes)
+{
+    const struct tutti_bind *bind = &op->call.bind;
+    if (bind->scale)
+        bind->scale(dst, src, bytes / op->element, op->call.factor);
+    else if (dst != src)
+        memcpy(dst, src, bytes);
+}
+
+void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes)
+{
+    const struct tutti_bind *bind = &op->call.bind;
+    if (bind->user)
+        bind->user(left, right, dst, bytes / op->element, op->call.info.dtype, bind->user_arg);
+    else
+        bind->reduce(dst, left, right, bytes / op->element);
+}
+
+void flat_divide(const struct flat_op *op, void *data, size_t bytes)
+{
+    const struct tutti_bind *bind = &op->call.bind;
+    if (bind->divide) bind->divide(data, data, bytes / op->element, bind->divisor);
+}
+
+/* One block of the result, in out. */
+static void fold_block(const struct flat_op *op, unsigned char *out, const unsigned char *const *sources, uint32_t n,
+                       size_t at, size_t bytes)
+{
+    if (n == 1)
+        memmove(out, sources[0] + at, bytes);
+    else
+        flat_fold(op, out, sources[0] + at, sources[1] + at, bytes);
+    for (uint32_t i = 2; i < n; i++) flat_fold(op, out, out, sources[i] + at, bytes);
+}
+
+void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
+                    size_t at, size_t bytes)
+{
+    for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
+        size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
+        fold_block(op, dst + done, sources, n, at + done, some);
+    }
+}
+
+/* Whether the first destination can hold the intermediate results: it is written before the last sources are read. */
+static bool holds(const unsigned char *dst, const unsigned char *const *sources, uint32_t n, size_t at)
+{
+    for (uint32_t i = 2; i < n; i++)
+        if (sources[i] + at == dst) return false;
+    return true;
+}
+
+void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
+                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char block[FLAT_BLOCK_BYTES];
+    bool direct = n_past < n_dst && holds(dst[0], sources, n, at);
+
+    for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
+        size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
+        unsigned char *out = direct ? dst[0] + done : block;
+        fold_block(op, out, sources, n, at + done, some);
+        flat_divide(op, out, some);
+        for (uint32_t d = direct; d < n_dst; d++) flat_copy(dst[d] + done, out, some, d >= n_dst - n_past);
+    }
+}
+
+size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at)
+{
+    size_t unit = op->element > TUTTI_CACHE_LINE ? op->element : TUTTI_CACHE_LINE; /* elements are powers of two */
+    size_t units = (bytes + unit - 1) / unit, each = (units + n - 1) / n * unit;
+    size_t begin = each * i < bytes ? each * i : bytes;
+    *at = begin;
+    return bytes - begin < each ? bytes - begin : each;
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lanes: made by all members together, each giving memory that it alone writes and that the others map. Everything is
+ * touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
+#include "backend/flat/flat.h"
+#include "backend/shared.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CARD_VERSION 1
+#define CHUNK_MOST ((size_t)256 << 10)
+#define CHUNK_EACH ((size_t)32 << 10) /* of a rank: more gains nothing where ranks are few */
+#define PAGE ((size_t)4096)
+/* A membarrier interrupts the CPUs of all ranks, one call after another: once many ranks sleep in each call, they keep
+ * one another from ever spinning again. 48 and 64 ranks on 64 CPUs took milliseconds a call, mostly in the kernel. */
+#define BARRIER_RANKS 16
+/* Butterflies: groups of so many are read at once; measured: flat to 16 ranks, then groups of about eight. */
+#define GROUP_ALONE 16
+#define GROUP_MOST 10
+
+struct card {
+    uint32_t version, area_bytes;
+    uint64_t where, bytes; /* of the memory: offset in the heap, or address */
+    uint64_t address;
+    uint64_t chunk;
+    int32_t pid;
+    uint8_t fences;
+};
+_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_BYTES, "a card holds what a lane tells");
+
+static size_t staging_at(void)
+{
+    return (sizeof(struct flat_memory) + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t memory_bytes(size_t chunk)
+{
+    return staging_at() + 2 * FLAT_SLOTS * chunk;
+}
+
+/* ---- factors ---- */
+
+static uint32_t next_factor(uint32_t n)
+{
+    if (n <= GROUP_ALONE) return n;
+    for (uint32_t f = GROUP_MOST; f > 1; f--)
+        if (n % f == 0) return f;
+    for (uint32_t f = GROUP_MOST + 1; f * f <= n; f++)
+        if (n % f == 0) return f;
+    return n;
+}
+
+void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
+{
+    *n_factors = 0;
+    while (n > 1) {
+        uint32_t f = *n_factors + 1 == FLAT_LEVELS ? n : next_factor(n);
+        factors[(*n_factors)++] = f;
+        n /= f;
+    }
+}
+
+/* ---- memory ---- */
+
+static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
+{
+    void *memory;
+    lane->own_bytes = memory_bytes(lane->chunk);
+    TUTTI_TRY(tutti_shared_open(lane->transport, lane->addresses, lane->own_bytes, "staging", &memory, where));
+    lane->memories[lane->me] = memory;
+    lane->memories[lane->me]->bytes = lane->own_bytes;
+    atomic_store(&lane->memories[lane->me]->refs, lane->n);
+    flat_attach_open(lane);
+    return TUTTI_OK;
+}
+
+/* Nobody but this rank knows of it. */
+static void memory_discard(struct flat_lane *lane)
+{
+    struct flat_memory *own = lane->memories ? lane->memories[lane->me] : NULL;
+    if (own) tutti_shared_free(lane->transport, lane->addresses, own, lane->own_bytes);
+}
+
+static void lane_free(struct flat_lane *lane)
+{
+    tutti_free(lane->members);
+    tutti_free(lane->memories);
+    tutti_free(lane->areas);
+    tutti_free(lane->staging);
+    tutti_free(lane->pids);
+    tutti_free(lane);
+}
+
+/* ---- opening ---- */
+
+static enum tutti_status tables_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+{
+    uint32_t n = config->n;
+    lane->members = tutti_alloc_array(n, sizeof(*lane->members));
+    lane->memories = tutti_alloc_array(n, sizeof(*lane->memories));
+    lane->areas = tutti_alloc_array(n, sizeof(*lane->areas));
+    lane->staging = tutti_alloc_array(n, sizeof(*lane->staging));
+    lane->pids = tutti_alloc_array(n, sizeof(*lane->pids));
+    if (!lane->members || !lane->memories || !lane->areas || !lane->staging || !lane->pids)
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane of %u ranks", n);
+    memcpy(lane->members, config->members, n * sizeof(*lane->members));
+    return TUTTI_OK;
+}
+
+/* As long as rounds gain from it, but leaving as much again for other lanes. Every lane gets a page: small calls need
+ * no more. */
+static size_t chunk_within(size_t budget, uint32_t n)
+{
+    size_t chunk = CHUNK_EACH * n < CHUNK_MOST ? CHUNK_EACH * n : CHUNK_MOST;
+    while (chunk > PAGE && memory_bytes(chunk) > budget / 2) chunk -= PAGE;
+    return chunk;
+}
+
+static enum tutti_status refuse(const struct tutti_backend_config *config)
+{
+    const struct tutti_transport *t = config->transport;
+    if (config->n > FLAT_MAX_RANKS)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat serves up to %d ranks, not %u", FLAT_MAX_RANKS, config->n);
+    if (!(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat needs memory that all ranks map, which %s has not", t->name);
+    return TUTTI_OK;
+}
+
+/* To ways that know no domains, peers are as far away as they are on average. */
+static void domains_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+{
+    struct tutti_machine *m = &lane->machine;
+    *m = *config->machine;
+    lane->domains = config->domains;
+    lane->near_gbs = m->pull_gbs;
+    if (lane->domains.n < 2) return;
+    lane->domain = tutti_domain_of(&lane->domains, lane->me);
+    lane->index = tutti_domain_index(&lane->domains, lane->me);
+    float near = (float)(lane->domains.size - 1), far = (float)(lane->n - lane->domains.size);
+    m->pull_gbs = (near + far) / (near / m->pull_gbs + far / m->far_gbs);
+}
+
+static enum tutti_status flat_open(const struct tutti_backend_config *config, void *card, struct tutti_backend **out)
+{
+    tutti_backend_sweep(config->host, false);
+    TUTTI_TRY(refuse(config));
+    struct flat_lane *lane = tutti_alloc(sizeof(*lane));
+    if (!lane) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane");
+    struct card mine = {.version = CARD_VERSION, .area_bytes = sizeof(struct flat_area), .pid = getpid()};
+    enum tutti_status status;
+    lane->base.ops = &tutti_backend_flat;
+    lane->transport = config->transport;
+    lane->host = config->host;
+    lane->n = config->n, lane->me = config->me;
+    lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    lane->n_cpus = config->n_cpus;
+    lane->crowded = config->crowded, lane->reproducible = config->reproducible;
+    domains_open(lane, config);
+    snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);
+    flat_factor(lane->n, &lane->n_factors, lane->factors);
+    TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);
+    if (lane->n > 1) {
+        lane->chunk = chunk_within(config->staging_bytes, config->n);
+        TUTTI_TRY_GOTO(status, memory_open(lane, &mine.where), err_lane);
+    }
+    mine.bytes = lane->own_bytes;
+    mine.address = lane->n > 1 ? (uint64_t)(uintptr_t)lane->memories[lane->me] : 0;
+    mine.chunk = lane->chunk;
+    mine.fences = !flat_barrier_available();
+    memset(card, 0, TUTTI_BACKEND_CARD_BYTES);
+    memcpy(card, &mine, sizeof(mine));
+    *out = &lane->base;
+    return TUTTI_OK;
+err_lane:
+    memory_discard(lane);
+    lane_free(lane);
+    return status;
+}
+
+static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const struct card *card)
+{
+    if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
+        card->bytes != memory_bytes(card->chunk))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u has another layout of flat's memory", r);
+    if (r != lane->me)
+        lane->memories[r] =
+            tutti_shared_map(lane->transport, lane->addresses, lane->members[r], card->where, card->bytes);
+    if (!lane->memories[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "memory of rank %u can not be mapped", r);
+    lane->areas[r] = &lane->memories[r]->area;
+    lane->staging[r] = (unsigned char *)lane->memories[r] + staging_at();
+    lane->pids[r] = card->pid;
+    flat_attach_try(lane, r, card->address);
+    if (card->chunk < lane->chunk) lane->chunk = card->chunk;
+    lane->fences |= card->fences;
+    return TUTTI_OK;
+}
+
+static void flat_close(struct tutti_backend *backend);
+
+static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards, size_t stride)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    lane->fences |= lane->crowded || lane->n > BARRIER_RANKS;
+    lane->spins = lane->crowded ? 1 : 1024;
+    lane->turns = 1000;
+    for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
+        struct card card;
+        memcpy(&card, (const char *)cards + r * stride, sizeof(card));
+        enum tutti_status status = peer_connect(lane, r, &card);
+        if (status >= 0) continue;
+        flat_close(backend);
+        return status;
+    }
+    if (lane->n > 1) flat_attach_tell(lane);
+    flat_choose_plain(lane);
+    return TUTTI_OK;
+}
+
+/* ---- closing ---- */
+
+/* The own memory of a closed lane that peers have not closed yet. */
+struct flat_retired {
+    struct flat_retired *next;
+    struct flat_memory *memory;
+    struct tutti_transport *transport;
+};
+
+void tutti_backend_sweep(struct tutti_backend_host *host, bool all)
+{
+    pthread_mutex_lock(&host->lock);
+    for (struct flat_retired **at = &host->retired; *at;) {
+        struct flat_retired *retired = *at;
+        bool over = atomic_load_explicit(&retired->memory->refs, memory_order_acquire) == 0;
+        if (over) (void)retired->transport->ops->heap_free(retired->transport, retired->memory);
+        if (over || all) {
+            *at = retired->next;
+            tutti_free(retired);
+        } else {
+            at = &retired->next;
+        }
+    }
+    if (all && host->pagemap > 0) close(host->pagemap - 1), host->pagemap = 0;
+    pthread_mutex_unlock(&host->lock);
+}
+
+/* Without memory for the note it stays in the heap until the world closes. */
+static void retire(struct flat_lane *lane)
+{
+    struct flat_retired *retired = tutti_alloc(sizeof(*retired));
+    if (!retired) return;
+    retired->memory = lane->memories[lane->me];
+    retired->transport = lane->transport;
+    pthread_mutex_lock(&lane->host->lock);
+    retired->next = lane->host->retired;
+    lane->host->retired = retired;
+    pthread_mutex_unlock(&lane->host->lock);
+}
+
+/* This rank reads none of them any more. */
+static void memories_drop(struct flat_lane *lane)
+{
+    for (uint32_t r = 0; r < lane->n; r++) {
+        struct flat_memory *memory = lane->memories[r];
+        size_t bytes = memory ? memory->bytes : 0;
+        if (memory && atomic_fetch_sub(&memory->refs, 1) == 1 && lane->addresses) tutti_unmap(memory, bytes);
+    }
+    if (lane->addresses) return;
+    retire(lane);
+    tutti_backend_sweep(lane->host, false);
+}
+
+static void flat_close(struct tutti_backend *backend)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    if (lane->n > 1) {
+        lane->areas[lane->me] = &lane->memories[lane->me]->area; /* also when it did not come to that */
+        flat_leave(lane);
+        memories_drop(lane);
+    }
+    lane_free(lane);
+}
+
+/* ---- the rest ---- */
+
+static double flat_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
+{
+    double ns;
+    flat_choose((const struct flat_lane *)(const void *)backend, call, &ns);
+    return ns;
+}
+
+static size_t tiny_below(const struct tutti_backend *backend, enum tutti_kind kind)
+{
+    return flat_tiny_below((const struct flat_lane *)(const void *)backend, kind);
+}
+
+static size_t flat_staging_used(const struct tutti_backend *backend)
+{
+    return ((const struct flat_lane *)(const void *)backend)->own_bytes;
+}
+
+const struct tutti_backend_ops tutti_backend_flat = {
+    .name = "flat",
+    .help = "ranks of one host, through memory that all of them map",
+    .open = flat_open,
+    .connect = flat_connect,
+    .close = flat_close,
+    .score = flat_score,
+    .begin = flat_begin,
+    .hurry = flat_hurry,
+    .tiny_below = tiny_below,
+    .tiny = flat_tiny,
+    .resume = flat_resume,
+    .overlay = flat_overlay,
+    .candidates = flat_candidates,
+    .staging_used = flat_staging_used,
+};

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An operation from its begin to its end: its place in the order, the prologue that all methods share (room in the
+ * slots, the post, what the others' posts say), the method that is chosen by it, and the runner that the engine drives.
+ */
+#include "backend/flat/flat.h"
+
+#include <sched.h>
+
+/* Looks at a word in one wait: on the caller's thread past the engine at most and at least, between turns that it gives
+ * up there, and inside the engine, which has others to look after. */
+#define SPINS_HURRY 1024
+#define SPINS_LEAST 32
+#define SPINS_TURN 16
+#define SPINS_ENGINE 64
+/* Turns given up before the engine puts the thread to sleep: one costs less than a microsecond and harms nobody, while
+ * to be put to sleep and woken costs many, on both sides. */
+#define TURNS 1000
+#define TURNS_NS (2 * TUTTI_NS_PER_MS) /* of one call in all, at most */
+#define TURNS_LEAST 16
+#define TURNS_AGAIN 64 /* operations, after which they are tried again */
+
+static struct flat_op *op_of(struct tutti_runner *runner)
+{
+    return (struct flat_op *)(void *)runner;
+}
+
+static struct flat_area *own_area(const struct flat_lane *lane)
+{
+    return lane->areas[lane->me];
+}
+
+/* ---- what posts say ---- */
+
+static uint64_t locate(const struct flat_op *op, const void *buffer, size_t bytes, uint64_t fact,
+                       _Atomic uint64_t *where)
+{
+    struct tutti_transport *t = op->lane->transport;
+    uint64_t offset = (uint64_t)(uintptr_t)buffer;
+    bool mapped = bytes == 0 || op->lane->addresses || t->ops->locate(t, buffer, bytes, &offset);
+    atomic_store_explicit(where, offset, memory_order_relaxed);
+    return mapped ? fact : 0;
+}
+
+uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv)
+{
+    uint64_t mapped = locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
+                      locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv);
+    return mapped | flat_attach_fact(op, mapped) | (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+}
+
+static uint64_t own_facts(struct flat_op *op)
+{
+    struct flat_post *post = flat_post_of(op, op->lane->me);
+    uint64_t facts = flat_facts(op, &post->send, &post->recv);
+    return (facts & FLAT_ATTACHABLE) && !flat_attach_pays(op) ? facts & ~(uint64_t)FLAT_ATTACHABLE : facts;
+}
+
+static void write_post(struct flat_op *op, uint64_t facts)
+{
+    struct flat_post *post = flat_post_of(op, op->lane->me);
+    const struct tutti_call_info *info = &op->call.info;
+    struct tutti_board board = {
+        .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
+    atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
+    atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
+    uint64_t call = op->call.within ? op->call.outer_call : tutti_call_pack(&board);
+    uint64_t count = op->call.within ? op->call.outer_count : info->count;
+    atomic_store_explicit(&post->call, call, memory_order_relaxed);
+    atomic_store_explicit(&post->count, count, memory_order_relaxed);
+    atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
+    atomic_store_explicit(&own_area(op->lane)->signatures[op->number % FLAT_DEPTH], info->signature,
+                          memory_order_relaxed);
+    flat_publish(op, &post->word, op->word);
+}
+
+unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes)
+{
+    struct flat_lane *lane = op->lane;
+    if (peer == lane->me) return (send ? (unsigned char *)(uintptr_t)op->send : op->recv) + at;
+    const struct flat_post *post = flat_post_of(op, peer);
+    uint64_t where = at + atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
+    if (lane->addresses) return (unsigned char *)(uintptr_t)where;
+    return lane->transport->ops->map(lane->transport, lane->members[peer], where, bytes);
+}
+
+unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer)
+{
+    return flat_peer_part(op, peer, true, 0, flat_send_bytes(op));
+}
+
+unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
+{
+    return flat_peer_part(op, peer, false, 0, flat_recv_bytes(op));
+}
+
+enum tutti_advance flat_lost(void)
+{
+    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
+    return TUTTI_RUN_FAILED;
+}
+
+/* ---- the prologue ---- */
+
+/* What the posts allow instead of the chosen method: the one that is asked for, else the first. */
+static const struct flat_method *by_facts(const struct flat_op *op)
+{
+    const struct flat_method *first = NULL;
+    if (op->forced || op->facts == 0) return op->method;
+    for (const struct flat_method *const *m = op->lane->others[op->call.info.kind]; *m; m++) {
+        if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->lane, &op->call)) continue;
+        if (!first) first = *m;
+        if (flat_is_named(op->lane, &op->call, "") || flat_is_named(op->lane, &op->call, (*m)->name)) return *m;
+    }
+    return first ? first : op->method;
+}
+
+/* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */
+static bool may_stage_first(const struct flat_op *op)
+{
+    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->lane->me;
+    return op->method->first && knows && by_facts(op) == op->method;
+}
+
+static void take_way(struct flat_op *op, const struct flat_method *way)
+{
+    if (way == op->method) return;
+    op->method = way;
+    op->n_rounds = 0; /* of the method that was not taken */
+    if (way->start) way->start(op);
+}
+
+/* What a post says that is there. */
+static void hear(struct flat_op *op, uint32_t peer)
+{
+    uint64_t facts = atomic_load_explicit(&flat_post_of(op, peer)->facts, memory_order_relaxed);
+    op->facts &= facts;
+    if (facts >> FLAT_NUMBER_SHIFT > op->told) op->told = facts >> FLAT_NUMBER_SHIFT;
+}
+
+static enum tutti_advance prologue(struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->begin_at)
+    FLAT_WAIT(flat_room(op));
+    op->facts = op->method->who == FLAT_NOBODY ? 0 : own_facts(op);
+    if (op->method->start) op->method->start(op);
+    if (may_stage_first(op)) {
+        FLAT_WAIT(flat_round_room(op, 0));
+        op->method->first(op);
+        op->staged = 1;
+    }
+    op->told = op->method->tell ? op->method->tell(op) : 0;
+    write_post(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
+    if (op->method->who == FLAT_ALL) {
+        flat_posts_ahead(op);
+        for (op->peer = 0; op->peer < lane->n; op->peer++) {
+            if (op->peer == lane->me) continue;
+            FLAT_WAIT(flat_posted(op, op->peer));
+            hear(op, op->peer);
+        }
+        /* Who has begun this operation is done with those before. */
+        flat_read_by_all(op->lane, lane->rounds);
+        if (op->number - 1 > lane->synced) op->lane->synced = op->number - 1;
+    } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)lane->me) {
+        FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
+        op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
+        op->told = 0;
+        hear(op, (uint32_t)op->call.info.root);
+    }
+    if (op->method->who != FLAT_NOBODY) take_way(op, by_facts(op));
+    FLAT_END;
+}
+
+/* ---- the runner ---- */
+
+static void finish(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    struct flat_area *area = own_area(lane);
+
+    tutti_free(op->tables);
+    op->tables = NULL;
+    if (!area) return; /* alone */
+    if (op->symmetric && op->number - 1 > lane->synced) lane->synced = op->number - 1;
+    if (op->symmetric) flat_read_by_all(lane, lane->rounds);
+    lane->rounds += op->n_rounds;
+    atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
+    flat_publish(op, &area->done, op->number);
+}
+
+/* The awaited peer has posted another call under this number. */
+static bool differs(const struct flat_op *op)
+{
+    uint64_t word = atomic_load_explicit(&flat_post_of(op, op->awaited)->word, memory_order_acquire);
+    return (uint32_t)word == (uint32_t)op->word && word != op->word;
+}
+
+/* What changes when it gets on. */
+static uint64_t place_of(const struct flat_op *op)
+{
+    return op->round * 4096 + op->peer + ((uint64_t)op->level << 32) + ((uint64_t)op->meet_digit << 40) +
+           ((uint64_t)(op->begin_at + op->at + op->meet_at) << 48) + op->offset;
+}
+
+static enum tutti_advance op_advance(struct tutti_runner *runner)
+{
+    struct flat_op *op = op_of(runner);
+    enum tutti_advance run = TUTTI_RUN_DONE;
+    uint64_t place = place_of(op);
+
+    if (!op->begun) {
+        run = prologue(op);
+        op->begun = run == TUTTI_RUN_DONE;
+    }
+    if (op->begun) run = op->method->advance(op);
+    if (run == TUTTI_RUN_DONE) finish(op);
+    if (run != TUTTI_RUN_BLOCKED) return run;
+    if (op->mismatch || differs(op)) return TUTTI_RUN_MISMATCH;
+    return place_of(op) != place ? TUTTI_RUN_MOVED : TUTTI_RUN_BLOCKED;
+}
+
+static uint32_t op_awaits(const struct tutti_runner *runner)
+{
+    return ((const struct flat_op *)(const void *)runner)->awaited;
+}
+
+static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_t *count)
+{
+    const struct flat_op *op = (const struct flat_op *)(const void *)runner;
+    const struct flat_post *post = flat_post_of(op, op->awaited);
+    *call = atomic_load_explicit(&post->call, memory_order_relaxed);
+    *count = atomic_load_explicit(&post->count, memory_order_relaxed);
+}
+
+/* Peers may be reading its buffers, or writing to them. The root of a gather reads a leaf's mapped block where it lies,
+ * by the method that needs nothing. */
+static bool is_exposed(const struct flat_op *op)
+{
+    uint64_t reachable = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED | FLAT_ATTACHABLE;
+    if (op->lane->n == 1) return false;
+    const struct flat_post *post = flat_post_of(op, op->lane->me);
+    if (atomic_load(&post->word) != op->word) return false;
+    if (op->begun && op->method->needs != 0) return true;
+    if (op->begun) reachable = op->call.info.kind == TUTTI_GATHER && !flat_is_root(op) ? FLAT_SEND_MAPPED : 0;
+    return (atomic_load(&post->facts) & reachable) != 0;
+}
+
+static void op_cancel(struct tutti_runner *runner)
+{
+    struct flat_op *op = op_of(runner);
+    if (is_exposed(op))
+        flat_withdraw(op);
+    else
+        flat_leave(op->lane);
+    tutti_free(op->tables);
+    op->tables = NULL;
+}
+
+static const struct tutti_runner_ops runner_ops = {
+    .advance = op_advance,
+    .awaits = op_awaits,
+    .called = op_called,
+    .sleep_begin = flat_sleep_begin,
+    .sleep_end = flat_sleep_end,
+    .cancel = op_cancel,
+};
+
+/* ---- the back end's calls ---- */
+
+const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
+                                         size_t bytes)
+{
+    const struct tutti_bind *bind = &call->bind;
+    bool plain = !bind->v && !bind->scale && !bind->user && !call->method;
+    const struct flat_method *m = plain ? lane->plain[call->info.kind][flat_size_class(bytes)] : NULL;
+    return m && m->fits(lane, call) ? m : flat_choose(lane, call, NULL);
+}
+
+/* A method's name that outlasts the caller's: asked for again after the posts. */
+static const char *lasting(const char *name)
+{
+    for (size_t i = 0; name && i < flat_n_methods; i++)
+        if (strcmp(flat_methods[i]->name, name) == 0) return flat_methods[i]->name;
+    return name ? "none" : NULL;
+}
+
+enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *begun)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_op *op = (struct flat_op *)(void *)begun;
+    const struct tutti_backend_call *call = &op->call;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
+
+    memset((char *)op + offsetof(struct flat_op, lane), 0, sizeof(*op) - offsetof(struct flat_op, lane));
+    op->runner.ops = &runner_ops;
+    op->lane = lane;
+    op->element = tutti_dtype_bytes(call->info.dtype);
+    op->bytes = call->bind.count * op->element;
+    op->call.method = lasting(call->method);
+    TUTTI_TRY(flat_blocks_copy(op));
+    op->method = flat_method_of(lane, call, op->bytes);
+    op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
+    op->number = ++lane->number;
+    op->word = flat_word(lane, call->info.signature, op->number);
+    op->begun = lane->n == 1; /* nobody reads a post */
+    op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
+    if (!op->symmetric) flat_remember(lane, call->info.signature);
+    op->spins = call->within ? 1 : lane->spins; /* the engine has other lanes, and messages, to look at */
+    op->send = call->bind.input;
+    op->recv = call->bind.output;
+    return TUTTI_OK;
+}
+
+void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *begun)
+{
+    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_op *op = (struct flat_op *)(void *)begun;
+    lane->number--;
+    (void)flat_begin(backend, begun); /* no tables: it is plain */
+    for (size_t i = 0; i < flat_n_methods; i++)
+        if (flat_methods[i]->kind == op->call.info.kind && strcmp(flat_methods[i]->name, "line") == 0)
+            op->method = flat_methods[i];
+    op->begun = true;
+    op->n_put = 1;
+}
+
+/* How long a wait may last adapts. Where turns given up bring what spinning did not, the peer shares this CPU. Where
+ * they bring nothing either, as between sessions of some schedulers, sleep comes soon. */
+static void learn(struct flat_lane *lane, uint32_t turns, bool done)
+{
+    if (turns > 0 && !lane->crowded)
+        lane->spins = lane->spins > 2 * SPINS_LEAST ? lane->spins / 2 : SPINS_LEAST;
+    else if (!lane->crowded && lane->spins < SPINS_HURRY)
+        lane->spins++;
+    if (!done)
+        lane->turns = lane->turns > 4 * TURNS_LEAST ? lane->turns / 4 : TURNS_LEAST;
+    else if (turns > 0)
+        lane->turns = 2 * turns > lane->turns ? 2 * turns : lane->turns;
+    if (lane->turns > TURNS || lane->number % TURNS_AGAIN == 0) lane->turns = TURNS;
+}
+
+/* Somebody has failed: who is gone soon may not be read or written to for long. */
+static bool is_alarmed(const struct flat_lane *lane)
+{
+    const struct tutti_transport *t = lane->transport;
+    return t->alarm && atomic_load_explicit(t->alarm, memory_order_relaxed) !=
+                           atomic_load_explicit(&t->heard, memory_order_relaxed);
+}
+
+enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
+{
+    struct flat_op *op = (struct flat_op *)(void *)begun;
+    uint32_t turns = 0;
+    uint64_t until_ns = 0;
+    enum tutti_advance run;
+
+    for (;;) {
+        run = op_advance(&op->runner);
+        if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
+        if (tutti_team_failed(team) || is_alarmed(op->lane)) break; /* the engine tells */
+        if (run == TUTTI_RUN_MOVED) continue;
+        /* A turn lasts as long as others like: the engine is to look after deaths and deadlines soon. */
+        if (turns == op->lane->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;
+        if (turns++ == 0) until_ns = tutti_deadline_ns(TURNS_NS);
+        sched_yield();
+        op->spins = SPINS_TURN;
+    }
+    learn(op->lane, turns, run == TUTTI_RUN_DONE);
+    op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
+    return run == TUTTI_RUN_MOVED ? TUTTI_RUN_BLOCKED : run;
+}
+
+void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board)
+{
+    const struct flat_lane *lane = (const struct flat_lane *)backend;
+    const struct flat_area *area = lane->areas[peer];
+    if (!area) return; /* alone: nobody waits for it */
+    uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < FLAT_DEPTH; i++) {
+        const struct flat_post *post = &area->posts[i];
+        uint64_t word = atomic_load_explicit(&post->word, memory_order_acquire);
+        uint64_t seq = atomic_load_explicit(&post->seq, memory_order_relaxed);
+        if (word == 0 || seq <= board->seq) continue;
+        board->seq = seq;
+        board->signature = atomic_load_explicit(&area->signatures[i], memory_order_relaxed);
+        board->step = board->n_steps = 0;
+        board->peer = -1;
+        tutti_call_unpack(atomic_load_explicit(&post->call, memory_order_relaxed),
+                          atomic_load_explicit(&post->count, memory_order_relaxed), board);
+    }
+    if (done > board->completed) board->completed = done;
+}

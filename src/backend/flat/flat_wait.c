@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting and telling. A rank waits for a word in a peer's area: it spins a little, then the engine lets it sleep on
+ * that peer's event. Publishing is a store; only when the publisher's own area says that somebody sleeps does it make a
+ * system call. Who goes to sleep makes sure that it is seen: it counts itself, then fences all processes (membarrier),
+ * so that publishers need no fence; where that is not to be had, or where all sleep all the time, publishers fence. */
+#include "backend/flat/flat.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CALM_NS (300 * TUTTI_NS_PER_MS) /* a rank that is stopped does not keep others for longer */
+
+static long membarrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0);
+}
+
+bool flat_barrier_available(void)
+{
+    long commands = membarrier(MEMBARRIER_CMD_QUERY);
+    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) &&
+           membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+}
+
+/* ---- waiting ---- */
+
+static bool reached(const _Atomic uint64_t *word, uint64_t value, bool equal)
+{
+    uint64_t now = atomic_load_explicit(word, memory_order_acquire);
+    return equal ? now == value : now >= value;
+}
+
+static bool spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value, bool equal)
+{
+    for (uint32_t i = 0; i < op->spins; i++) {
+        if (reached(word, value, equal)) return true;
+        tutti_cpu_relax();
+    }
+    op->awaited = peer;
+    op->until_word = word, op->until = value, op->until_equal = equal;
+    return false;
+}
+
+bool flat_spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, uint64_t value)
+{
+    return spin(op, peer, word, value, false);
+}
+
+bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word)
+{
+    if (spin(op, peer, word, op->word, true)) return true;
+    uint64_t now = atomic_load_explicit(word, memory_order_acquire);
+    if ((uint32_t)now == (uint32_t)op->word && now != op->word) op->mismatch = true;
+    return false;
+}
+
+/* A line that is asked for too early comes twice, so two ranks, which wait for nothing else, are left alone. */
+#define AHEAD_RANKS 3
+
+void flat_posts_ahead(const struct flat_op *op)
+{
+    const struct flat_lane *lane = op->lane;
+    for (uint32_t i = 1; lane->n >= AHEAD_RANKS && i < lane->n; i++)
+        __builtin_prefetch(flat_post_of(op, flat_after(lane, i)));
+}
+
+void flat_flags_ahead(const struct flat_op *op, enum flat_flag_name flag)
+{
+    const struct flat_lane *lane = op->lane;
+    for (uint32_t i = 1; lane->n >= AHEAD_RANKS && i < lane->n; i++)
+        __builtin_prefetch((const void *)flat_flag(op, flat_after(lane, i), flag));
+}
+
+/* The least of the peers' words, each of which is to reach `value`; 0: one has not. */
+static uint64_t least_of(struct flat_op *op, uint64_t value,
+                         const _Atomic uint64_t *(*word_of)(const struct flat_area *))
+{
+    const struct flat_lane *lane = op->lane;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 0; r < lane->n; r++) {
+        if (r == lane->me) continue;
+        const _Atomic uint64_t *word = word_of(lane->areas[r]);
+        if (!flat_reached(op, r, word, value)) return 0;
+        uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
+        if (now < least) least = now;
+    }
+    return least == UINT64_MAX ? value : least; /* alone */
+}
+
+static const _Atomic uint64_t *done_of(const struct flat_area *area)
+{
+    return &area->done;
+}
+
+static const _Atomic uint64_t *read_of(const struct flat_area *area)
+{
+    return &area->flags[FLAT_READ].n;
+}
+
+bool flat_room(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    if (lane->synced + FLAT_DEPTH >= op->number) return true;
+    uint64_t least = least_of(op, op->number - FLAT_DEPTH, done_of);
+    if (least == 0) return false;
+    if (least > lane->synced) lane->synced = least;
+    return true;
+}
+
+bool flat_left(struct flat_op *op)
+{
+    return least_of(op, op->number, done_of) > 0;
+}
+
+bool flat_round_room(struct flat_op *op, uint64_t round)
+{
+    struct flat_lane *lane = op->lane;
+    uint64_t number = lane->rounds + round + 1; /* rounds of the lane count from 1 */
+    if (lane->read_by_all + FLAT_SLOTS >= number) return true;
+    uint64_t least = least_of(op, number - FLAT_SLOTS, read_of);
+    if (least == 0) return false;
+    flat_read_by_all(lane, least);
+    return true;
+}
+
+/* ---- telling ---- */
+
+/* Sleepers are woken as a tree: the publisher pays for two, and each of them for two more (flat_sleep_end). */
+#define WAKES 2
+
+void flat_wake(struct flat_area *area)
+{
+    atomic_fetch_add(&area->event, 1);
+    tutti_futex_wake(&area->event, WAKES);
+}
+
+void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+    flat_told(op->lane);
+}
+
+void flat_leave(struct flat_lane *lane)
+{
+    struct flat_area *area = lane->areas[lane->me];
+    if (!area) return; /* alone */
+    atomic_store_explicit(&area->gone, 1, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
+}
+
+/* ---- failure ---- */
+
+static bool may_touch(const struct flat_op *op, uint32_t peer)
+{
+    const struct flat_lane *lane = op->lane;
+    struct tutti_transport *t = lane->transport;
+    if (peer == lane->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
+    return atomic_load(&lane->areas[peer]->done) < op->number && !atomic_load(&lane->areas[peer]->gone) &&
+           t->ops->life(t, lane->members[peer]) == TUTTI_LIFE_ALIVE;
+}
+
+/* Who has not begun this operation finds no post of this rank any more; who has is about to learn of the failure. Both
+ * write before they read, so one of them sees the other. */
+void flat_withdraw(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    uint64_t deadline = tutti_deadline_ns(CALM_NS);
+    atomic_store(&flat_post_of(op, lane->me)->word, 0);
+    flat_leave(lane);
+    if (!lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    for (uint32_t r = 0; r < lane->n; r++)
+        while (may_touch(op, r) && tutti_now_ns() < deadline) tutti_sleep_ns(CALM_NS / 10000);
+}
+
+void flat_stage(struct flat_op *op)
+{
+    op->staged++;
+    flat_publish(op, &flat_post_of(op, op->lane->me)->in, op->staged);
+}
+
+void flat_has_read(struct flat_op *op, uint64_t n)
+{
+    flat_raise(op, FLAT_READ, op->lane->rounds + n);
+}
+
+/* ---- sleeping ---- */
+
+bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected)
+{
+    struct flat_op *op = (struct flat_op *)(void *)runner;
+    struct flat_area *area = op->lane->areas[op->awaited];
+
+    if (!op->until_word) return false;
+    *word = &area->event;
+    *expected = atomic_load(&area->event);
+    atomic_fetch_add(&area->sleepers, 1);
+    op->asleep = true;
+    op->slept_on = *expected;
+    if (!op->lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    return !reached(op->until_word, op->until, op->until_equal);
+}
+
+void flat_sleep_end(struct tutti_runner *runner)
+{
+    struct flat_op *op = (struct flat_op *)(void *)runner;
+    if (!op->asleep) return;
+    op->asleep = false;
+    struct flat_area *area = op->lane->areas[op->awaited];
+    bool woken = atomic_load(&area->event) != op->slept_on;
+    if (atomic_fetch_sub(&area->sleepers, 1) > 1 && woken) tutti_futex_wake(&area->event, WAKES);
+}
+
+/* ---- the barrier inside operations: a butterfly over the factors of n, one flag a level; after level l each rank
+ * knows of all ranks that differ from it in the first l digits only ---- */
+
+enum tutti_advance flat_meet(struct flat_op *op)
+{
+    struct flat_lane *lane = op->lane;
+    FLAT_BEGIN(op->meet_at)
+    lane->barriers++;
+    for (op->meet_level = 0, op->meet_stride = 1; op->meet_level < lane->n_factors; op->meet_level++) {
+        flat_raise(op, FLAT_MET + op->meet_level, lane->barriers);
+        for (op->meet_digit = 0; op->meet_digit < flat_radix(lane, op->meet_level); op->meet_digit++) {
+            if (flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit) == lane->me) continue;
+            FLAT_WAIT(flat_reached(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
+                                   flat_flag(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
+                                             FLAT_MET + op->meet_level),
+                                   lane->barriers));
+        }
+        op->meet_stride *= flat_radix(lane, op->meet_level);
+    }
+    FLAT_END;
+}

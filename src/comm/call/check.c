@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Argument checks of every call, driven by a table of what each kind reads and writes. Nothing is started before all of
+ * them pass; each sentence names the argument, the rank and the collective. */
+#include "comm/object/comm.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum extent { NOTHING, BLOCK, ALL_BLOCKS };
+enum in_place {
+    NEVER,
+    SAME,         /* send == recv */
+    SEND_IN_RECV, /* send == recv + own block */
+    RECV_IN_SEND, /* recv == send + own block */
+};
+static const struct layout {
+    enum extent send, recv;
+    bool send_at_root, recv_at_root; /* significant there only */
+    enum in_place in_place;
+} layouts[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {BLOCK, BLOCK, false, false, SAME},
+    [TUTTI_REDUCE] = {BLOCK, BLOCK, false, true, SAME},
+    [TUTTI_BROADCAST] = {NOTHING, BLOCK, false, false, NEVER},
+    [TUTTI_ALL_GATHER] = {BLOCK, ALL_BLOCKS, false, false, SEND_IN_RECV},
+    [TUTTI_GATHER] = {BLOCK, ALL_BLOCKS, false, true, SEND_IN_RECV},
+    [TUTTI_SCATTER] = {ALL_BLOCKS, BLOCK, true, false, RECV_IN_SEND},
+    [TUTTI_REDUCE_SCATTER] = {ALL_BLOCKS, BLOCK, false, false, RECV_IN_SEND},
+    [TUTTI_ALL_TO_ALL] = {ALL_BLOCKS, ALL_BLOCKS, false, false, SAME},
+    [TUTTI_BARRIER] = {NOTHING, NOTHING, false, false, NEVER},
+    [TUTTI_SCAN] = {BLOCK, BLOCK, false, false, SAME},
+    [TUTTI_EXSCAN] = {BLOCK, BLOCK, false, false, SAME},
+};
+
+/* The number that the call would have had; 0 when that is not known. */
+static uint64_t number_due(const struct tutti_request *request)
+{
+    if (!request->comm || request->type != TUTTI_REQUEST_COLLECTIVE || request->grouped) return 0;
+    if (tutti_group_active() || tutti_record_active()) return 0;
+    return tutti_comm_sequence(request->comm) + 1;
+}
+
+enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
+                                     ...)
+{
+    char text[TUTTI_ERROR_TEXT - 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    const char *tag = request->options.tag;
+    char number[24] = "";
+    struct tutti_error error;
+    uint64_t seq = number_due(request);
+    if (seq) snprintf(number, sizeof(number), " #%" PRIu64, seq);
+    tutti_error_set(&error, status, "%s%s%s%.24s%s on rank %d: %s", request->name, number, tag ? " [" : "",
+                    tag ? tag : "", tag ? "]" : "", (int)tutti_comm_rank(request->comm), text);
+    error.collective = request->name;
+    error.seq = seq;
+    return tutti_fail_record(&error);
+}
+
+#define REFUSE(...) tutti_request_fail(request, TUTTI_ERR_ARGUMENT, __VA_ARGS__)
+
+static size_t block_bytes(const struct tutti_call_side *side, size_t b)
+{
+    return side->counts ? side->counts[b] * side->element : side->block_bytes;
+}
+
+/* Checked before: neither can overflow. A packed table is walked by its users, who pass the running sum. */
+static size_t block_start(const struct tutti_call_side *side, size_t b, size_t packed)
+{
+    return !side->counts ? b * side->block_bytes : side->displs ? side->displs[b] * side->element : packed;
+}
+
+static enum tutti_status check_table(const struct tutti_request *request, struct tutti_call_side *side)
+{
+    size_t packed = 0;
+    for (size_t b = 0; b < side->n_blocks; b++) {
+        size_t start = side->displs ? side->displs[b] : packed, end, bytes;
+        if (__builtin_add_overflow(packed, side->counts[b], &packed))
+            return REFUSE("the sum of %s overflows at block %zu", side->counts_name, b);
+        if (side->counts[b] == 0) continue;
+        if (__builtin_add_overflow(start, side->counts[b], &end) || __builtin_mul_overflow(end, side->element, &bytes))
+            return side->displs ? REFUSE("%s[%zu] is %zu and %s[%zu] is %zu: the end overflows", side->displs_name, b,
+                                         start, side->counts_name, b, side->counts[b])
+                                : REFUSE("the sum of %s overflows at block %zu: %zu elements of %zu bytes",
+                                         side->counts_name, b, end, side->element);
+        if (bytes > side->bytes) side->bytes = bytes;
+    }
+    side->total = packed;
+    return TUTTI_OK;
+}
+
+/* Extent and pointer of one side. */
+static enum tutti_status check_side(const struct tutti_request *request, struct tutti_call_side *side)
+{
+    if (side->n_blocks == 0) return TUTTI_OK;
+    if (side->counts) {
+        TUTTI_TRY(check_table(request, side));
+    } else {
+        side->total = request->count * side->n_blocks; /* wraps only where the bytes overflow, too */
+        if (__builtin_mul_overflow(request->count, side->element, &side->block_bytes) ||
+            __builtin_mul_overflow(side->block_bytes, side->n_blocks, &side->bytes))
+            return REFUSE("count is %zu: %zu times that many elements of %zu bytes overflow", request->count,
+                          side->n_blocks, side->element);
+    }
+    if (side->bytes == 0) return TUTTI_OK;
+    if (!side->base && side->counts)
+        return REFUSE("%s is NULL but %s add up to %zu", side->name, side->counts_name, side->total);
+    if (!side->base) return REFUSE("%s is NULL but count is %zu", side->name, request->count);
+    if (side->bytes > (size_t)PTRDIFF_MAX || (uintptr_t)side->base > UINTPTR_MAX - side->bytes)
+        return REFUSE("%s and its %zu bytes reach past the end of the address space", side->name, side->bytes);
+    return TUTTI_OK;
+}
+
+struct span {
+    size_t start, end, block;
+};
+
+static int span_compare(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Blocks of a received table must not overlap one another. */
+static enum tutti_status check_disjoint(const struct tutti_request *request, const struct tutti_call_side *side)
+{
+    if (!side->counts || !side->displs) return TUTTI_OK;
+    struct span *spans = NULL;
+    bool sorted = true;
+    for (size_t b = 0, end = 0; b < side->n_blocks && sorted; b++) {
+        if (side->counts[b] == 0) continue;
+        sorted = side->displs[b] >= end;
+        end = side->displs[b] + side->counts[b];
+    }
+    if (sorted) return TUTTI_OK;
+    spans = tutti_alloc_array(side->n_blocks, sizeof(*spans));
+    if (!spans)
+        return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for checking %s", side->displs_name);
+    size_t n = 0;
+    for (size_t b = 0; b < side->n_blocks; b++)
+        if (side->counts[b]) spans[n++] = (struct span){side->displs[b], side->displs[b] + side->counts[b], b};
+    qsort(spans, n, sizeof(*spans), span_compare);
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 1; i < n && status == TUTTI_OK; i++)
+        if (spans[i].start < spans[i - 1].end)
+            status = REFUSE("blocks %zu and %zu of %s overlap: see %s", spans[i - 1].block, spans[i].block, side->name,
+                            side->displs_name);
+    tutti_free(spans);
+    return status;
+}
+
+static bool apart(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    return !a_bytes || !b_bytes || (uintptr_t)a + a_bytes <= (uintptr_t)b || (uintptr_t)b + b_bytes <= (uintptr_t)a;
+}
+
+/* Whether a range touches a block of the side. */
+static bool side_touched(const struct tutti_call_side *side, const char *from, size_t bytes)
+{
+    if (!side->counts) return !apart(side->base, side->bytes, from, bytes);
+    size_t packed = 0;
+    for (size_t b = 0; b < side->n_blocks; b++) {
+        size_t n = block_bytes(side, b);
+        if (!apart(side->base + block_start(side, b, packed), n, from, bytes)) return true;
+        packed += n;
+    }
+    return false;
+}
+
+static size_t own_start(const struct tutti_call_side *side, size_t slot)
+{
+    size_t packed = 0;
+    if (side->counts && !side->displs)
+        for (size_t b = 0; b < slot; b++) packed += block_bytes(side, b);
+    return block_start(side, slot, packed);
+}
+
+static enum tutti_status check_overlap(const struct tutti_request *request, enum in_place rule,
+                                       const struct tutti_call_side *send, const struct tutti_call_side *recv)
+{
+    if (apart(send->base, send->bytes, recv->base, recv->bytes)) return TUTTI_OK;
+    size_t slot = (size_t)request->comm->rank;
+    bool ok = false;
+    if (rule == SAME) ok = send->base == recv->base;
+    if (rule == SEND_IN_RECV) ok = send->base == recv->base + own_start(recv, slot);
+    if (rule == RECV_IN_SEND) ok = recv->base == send->base + own_start(send, slot);
+    if (ok) return TUTTI_OK;
+    bool touched = false;
+    size_t packed = 0;
+    for (size_t b = 0; b < send->n_blocks && !touched; b++) {
+        size_t n = block_bytes(send, b);
+        touched = side_touched(recv, send->base + block_start(send, b, packed), n);
+        packed += n;
+    }
+    if (!touched) return TUTTI_OK;
+    return REFUSE("send and recv overlap, and are not in place%s",
+                  rule == SAME           ? " (send == recv)"
+                  : rule == SEND_IN_RECV ? " (send == the own block of recv)"
+                  : rule == RECV_IN_SEND ? " (recv == the own block of send)"
+                                         : ", which is not defined here");
+}
+
+/* The one block that both tables of a call describe. */
+static enum tutti_status check_own_count(const struct tutti_request *request)
+{
+    size_t slot = (size_t)request->comm->rank;
+    bool root = request->root == request->comm->rank;
+    if (request->kind == TUTTI_ALL_TO_ALL && request->in_counts[slot] != request->counts[slot])
+        return REFUSE("send_counts[%zu] is %zu but recv_counts[%zu], of the same block, is %zu", slot,
+                      request->in_counts[slot], slot, request->counts[slot]);
+    bool own = request->kind == TUTTI_GATHER || request->kind == TUTTI_SCATTER;
+    if (own && root && request->counts[slot] != request->count)
+        return REFUSE("count is %zu but counts[%zu], of the same block, is %zu", request->count, slot,
+                      request->counts[slot]);
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_tables_given(const struct tutti_request *request)
+{
+    bool at_root = request->kind == TUTTI_GATHER || request->kind == TUTTI_SCATTER;
+    bool both = request->kind == TUTTI_ALL_TO_ALL;
+    if (!request->v || (at_root && request->root != request->comm->rank)) return TUTTI_OK;
+    if (!request->counts) return REFUSE("%s is NULL", both ? "recv_counts" : "counts");
+    if (both && !request->in_counts) return REFUSE("send_counts is NULL");
+    return check_own_count(request);
+}
+
+struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending)
+{
+    const struct layout *layout = &layouts[request->kind];
+    enum extent extent = sending ? layout->send : layout->recv;
+    bool here = request->root == request->comm->rank;
+    if ((sending ? layout->send_at_root : layout->recv_at_root) && !here) extent = NOTHING;
+    if (!sending && request->kind == TUTTI_EXSCAN && request->comm->rank == 0) extent = NOTHING;
+    struct tutti_call_side side = {
+        .name = request->kind == TUTTI_BROADCAST ? "buffer"
+                : sending                        ? "send"
+                                                 : "recv",
+        .base = sending ? request->send : request->recv,
+        .n_blocks = extent == NOTHING ? 0
+                    : extent == BLOCK ? 1
+                                      : (size_t)request->comm->size,
+        .element = tutti_dtype_bytes(request->dtype),
+        .counts_name = "counts",
+        .displs_name = "displs",
+    };
+    if (extent != ALL_BLOCKS || !request->v) return side;
+    bool both = request->kind == TUTTI_ALL_TO_ALL;
+    side.counts = both && sending ? request->in_counts : request->counts;
+    side.displs = both && sending ? request->in_displs : request->displs;
+    if (both) side.counts_name = sending ? "send_counts" : "recv_counts";
+    if (both) side.displs_name = sending ? "send_displs" : "recv_displs";
+    return side;
+}
+
+/* all_gather_v and reduce_scatter_v: the own block is counted by the shared table. */
+static void own_block_from_table(struct tutti_request *request)
+{
+    if (request->v && (request->kind == TUTTI_ALL_GATHER || request->kind == TUTTI_REDUCE_SCATTER))
+        request->count = request->counts[request->comm->rank];
+}
+
+static enum tutti_status check_collective(struct tutti_request *request)
+{
+    TUTTI_TRY(check_tables_given(request));
+    own_block_from_table(request);
+    struct tutti_call_side send = tutti_request_side(request, true), recv = tutti_request_side(request, false);
+    TUTTI_TRY(check_side(request, &send));
+    TUTTI_TRY(check_side(request, &recv));
+    TUTTI_TRY(check_disjoint(request, &recv));
+    enum in_place rule = layouts[request->kind].in_place;
+    if (request->v && request->kind == TUTTI_ALL_TO_ALL) rule = NEVER;
+    return check_overlap(request, rule, &send, &recv);
+}
+
+static enum tutti_status check_op(struct tutti_request *request)
+{
+    if (request->op >= (int)TUTTI_N_OPS) {
+        if (tutti_context_find_op(request->comm->context, (enum tutti_op)request->op, &request->user)) return TUTTI_OK;
+        return REFUSE("op %d is no operation: neither built in nor made by tutti_op_create in this context",
+                      request->op);
+    }
+    if (request->op < 0) return REFUSE("op %d is no operation", request->op);
+    enum tutti_op op = (enum tutti_op)request->op;
+    const char *refusal = tutti_reduce_refusal(request->dtype, op);
+    if (refusal) return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED, "%s", refusal);
+    if (op != TUTTI_PREMUL_SUM) return TUTTI_OK;
+    if (request->options.premul)
+        memcpy(request->factor, request->options.premul, tutti_dtype_bytes(request->dtype));
+    else
+        tutti_factor_encode(request->dtype, request->options.premul_value, request->factor);
+    request->options.premul = NULL; /* read at the call */
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_rank(const struct tutti_request *request, const char *name, int32_t rank, bool any)
+{
+    if ((any && rank == TUTTI_ANY_SOURCE) || (rank >= 0 && rank < request->comm->size)) return TUTTI_OK;
+    return REFUSE("%s is %d but the ranks are 0 to %d", name, (int)rank, (int)request->comm->size - 1);
+}
+
+static enum tutti_status check_tag(const struct tutti_request *request, const char *name, int32_t tag, bool any)
+{
+    if (tag >= 0 || (any && tag == TUTTI_ANY_TAG)) return TUTTI_OK;
+    return REFUSE("%s is %d but tags are at least 0", name, (int)tag);
+}
+
+static enum tutti_status check_message(const struct tutti_request *request, const char *buffer_name,
+                                       const char *count_name, const void *buffer, size_t count)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, tutti_dtype_bytes(request->dtype), &bytes) || bytes > (size_t)PTRDIFF_MAX)
+        return REFUSE("%s is %zu: that many elements of %zu bytes overflow", count_name, count,
+                      tutti_dtype_bytes(request->dtype));
+    if (!buffer && count) return REFUSE("%s is NULL but %s is %zu", buffer_name, count_name, count);
+    if (bytes && (uintptr_t)buffer > UINTPTR_MAX - bytes)
+        return REFUSE("%s and its %zu bytes reach past the end of the address space", buffer_name, bytes);
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_p2p(struct tutti_request *request)
+{
+    bool both = request->type == TUTTI_REQUEST_SENDRECV;
+    size_t element = tutti_dtype_bytes(request->dtype);
+    if (request->type != TUTTI_REQUEST_RECV) {
+        TUTTI_TRY(check_rank(request, "dest", request->dest, false));
+        TUTTI_TRY(check_tag(request, both ? "send_tag" : "tag", request->send_tag, false));
+        TUTTI_TRY(check_message(request, both ? "send" : "buffer", both ? "send_count" : "count", request->send,
+                                request->count));
+    }
+    if (request->type != TUTTI_REQUEST_SEND) {
+        TUTTI_TRY(check_rank(request, "source", request->source, true));
+        TUTTI_TRY(check_tag(request, both ? "recv_tag" : "tag", request->recv_tag, true));
+        TUTTI_TRY(check_message(request, both ? "recv" : "buffer", both ? "recv_count" : "count", request->recv,
+                                request->recv_count));
+    }
+    if (both && !apart(request->send, request->count * element, request->recv, request->recv_count * element))
+        return REFUSE("send and recv overlap");
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_request_check(struct tutti_request *request)
+{
+    if ((int)request->dtype < 0 || !tutti_dtype_bytes(request->dtype))
+        return REFUSE("dtype %d is no type", (int)request->dtype);
+    if (request->type != TUTTI_REQUEST_COLLECTIVE) return check_p2p(request);
+    const struct tutti_kind_info *info = tutti_kind_info(request->kind);
+    if (info->rooted) TUTTI_TRY(check_rank(request, "root", request->root, false));
+    if (info->reduces) TUTTI_TRY(check_op(request));
+    return check_collective(request);
+}
+
+enum tutti_status tutti_request_options(struct tutti_request *request, const struct tutti_call_options *options)
+{
+    struct tutti_call_options standard = TUTTI_CALL_OPTIONS_INIT;
+    request->options = standard;
+    if (!options) return TUTTI_OK;
+    if (options->size < offsetof(struct tutti_call_options, attended))
+        return REFUSE("options.size is %zu: begin with TUTTI_CALL_OPTIONS_INIT", options->size);
+    memcpy(&request->options, options, options->size < sizeof(standard) ? options->size : sizeof(standard));
+    return TUTTI_OK;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_DEVICE_DEVICE_H
+#define TUTTI_COMM_DEVICE_DEVICE_H
+
+/* What a communicator knows of devices, and the two ways that calls on device memory take: a device back end, which
+ * enqueues them on the caller's stream (device_start.c), or through the host (device_host.c): copies to pinned twins,
+ * the call as on CPUs, and copies back, in the stream's order. A communicator of which no member has a device has none
+ * of this: comm->device is NULL.
+ *
+ * Either all members have devices that reach one another; then `n` back ends are open on all of them, and calls on
+ * device memory are the devices' (a user-defined operation, and what no back end takes, go through the host). Or n is
+ * 0 on all: device memory goes through the host, and meets host memory of other ranks in the same calls. */
+
+#include "backend/device.h"
+#include "comm/object/comm.h"
+
+#define TUTTI_DEVICE_COUNT(name) +1
+enum { TUTTI_MAX_DEVICE_BACKENDS = 0 TUTTI_DEVICE_BACKENDS(TUTTI_DEVICE_COUNT) };
+#undef TUTTI_DEVICE_COUNT
+
+struct tutti_through; /* device_host.c */
+
+struct tutti_device_event; /* device_start.c */
+
+/* What was chosen for a call; all that scores look at is in its signature, but for what v forms hide, and windows. */
+#define TUTTI_DEVICE_CHOICES 64
+struct tutti_device_choice {
+    uint64_t signature;
+    struct tutti_device_backend *backend;
+};
+
+struct tutti_comm_device {
+    struct tutti_gpu *gpu;                                            /* NULL: this member has none, others have */
+    int32_t ordinal;                                                  /* of gpu, else TUTTI_DEVICE_NONE */
+    struct tutti_device_backend *backends[TUTTI_MAX_DEVICE_BACKENDS]; /* the same on all members, in the list's order */
+    uint32_t n;
+    struct tutti_through *through;                            /* NULL: not opened, nothing goes through the host */
+    struct tutti_device_choice choices[TUTTI_DEVICE_CHOICES]; /* the turn's */
+    /* The next line; and n and through, where works that are not over meet tutti_comm_close_device. Who holds it waits
+     * for no ownership of the engine, whose owner takes it. */
+    pthread_mutex_t lock;
+    struct tutti_device_event *events; /* idle ones */
+};
+
+/* ---- the device of a communicator (device.c; its end: device_close.c) ---- */
+/* The list, as a table; tests put others in their place. */
+extern const struct tutti_device_backend_ops *tutti_device_backends[TUTTI_MAX_DEVICE_BACKENDS];
+/* ARGUMENT: the option gpu is no way, or gpu_share none. */
+enum tutti_status tutti_device_option_check(const struct tutti_config *config);
+enum tutti_gpu_share tutti_device_share(const struct tutti_config *config); /* of options that were checked */
+/* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */
+int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted);
+/* Collective, after the team and the back ends of CPUs, when no call is under way; `wanted` is a device or NONE. Sets
+ * comm->device, or leaves it NULL on all members. UNSUPPORTED on all when one of them can not use a device that was
+ * named. */
+enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *name, int32_t wanted, bool named);
+/* Waits for what is enqueued, until deadline_ns, stops the rest, closes the back ends. The team is still there; when it
+ * is gone, and with it the works, free. */
+void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns);
+void tutti_comm_free_device(struct tutti_comm *comm);
+void tutti_device_free(struct tutti_comm_device *device); /* whose back ends are closed, or were never opened */
+/* Stops all that waits on the device: the team has failed. Any thread; owned: the engine's owner. */
+void tutti_comm_stop_device(struct tutti_comm *comm, bool owned);
+/* Waits until all that was enqueued is over, the team has failed, or until_ns; whether it is over. */
+bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns);
+/* Whether a device has reported a failure; what was enqueued then may be over, and is not done. */
+bool tutti_device_has_failed(const struct tutti_comm_device *device);
+/* Where a device has reported a failure: returns when the team knows it. */
+void tutti_comm_hear_device(struct tutti_comm *comm);
+
+/* ---- which way calls go (device_call.c) ---- */
+enum tutti_route {
+    TUTTI_ROUTE_HOST,    /* no device memory: as ever */
+    TUTTI_ROUTE_DEVICE,  /* a device back end enqueues it */
+    TUTTI_ROUTE_THROUGH, /* through the host */
+};
+/* Where the request's significant buffers are, after its checks. ARGUMENT: mixed, or of another device. */
+enum tutti_status tutti_request_route(struct tutti_request *request);
+/* Of a request of route DEVICE: request->device, or route THROUGH where no back end takes it. ARGUMENT, UNSUPPORTED. */
+enum tutti_status tutti_request_choose_device(struct tutti_request *request);
+/* NULL: none can. The turn is held; call->method is NULL. */
+struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
+
+/* ---- starting (device_start.c) ---- */
+/* Gives the call its number and enqueues it. The turn is held. */
+enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
+                                       struct tutti_backend_call *call, void *stream);
+/* Into the order in which all members enqueue what a group holds. */
+void tutti_device_order(struct tutti_request *requests, size_t n);
+/* Enqueues prepared requests of routes DEVICE and THROUGH, neighbours that may run together as one. works[i], NULL
+ * before: of requests that want one; wanted: also such that all of them are covered. After a failure *n_started of them
+ * are enqueued. */
+enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
+                                     size_t *n_started);
+/* ARGUMENT in a capture. */
+enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
+/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and THROUGH. ARGUMENT: they run together
+ * and are on two streams, not both of one capture or of none; the driver would draw the other one into the capture. */
+enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
+/* Before a request of route HOST starts, without the turn: waits for what must come first. */
+enum tutti_status tutti_device_before(const struct tutti_request *request);
+void tutti_device_free_events(struct tutti_comm_device *device);
+
+/* ---- through the host (device_host.c) ---- */
+/* Collective: all members call it, also those without a device, once it is known which back ends are open
+ * (comm->device->n, the same on all). Its outcomes are compared by the caller. Host memory for twins, streams and
+ * threads may be taken at the first call; calls of the communicator may be made apart only (tutti_apart_begin), unless
+ * its phase is READY. */
+enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_through **out);
+/* Nothing is enqueued any more, or the team has failed and what was is stopped. The team is still there. */
+void tutti_through_close(struct tutti_through *through);
+/* Enqueues n checked requests of one communicator, all on options.stream of the first, that run together (a group, or
+ * one). Returns at once; the stream goes on when they are complete. The buffers are of device->gpu or empty; tables may
+ * go when it returns. Called with the communicator's turn held, in the order of the calls, which is the order in which
+ * they are carried out: with request.staged set, through tutti_request_prepare and _start as ever, on twins.
+ *
+ * Where device->n is 0 their numbers are those that they get when they start, so that they meet the others' calls on
+ * host memory. Else all members' calls are such calls: they are carried out on a team (or communicator) of their own,
+ * in the order of the calls, and each collective takes a number of comm at once (tutti_team_count).
+ *
+ * In a capture: ARGUMENT. On failure nothing was enqueued, or the team has failed. */
+enum tutti_status tutti_through_enqueue(struct tutti_through *through, struct tutti_request *requests, size_t n);
+/* Returns when all that was enqueued has started on the host, since calls on host memory come after it: before each of
+ * them, without the turn. The team's failure ends it, too. */
+enum tutti_status tutti_through_settle(struct tutti_through *through);
+/* Stops what waits on the device or the host: the team has failed. Any thread; owned: the engine's owner. */
+void tutti_through_stop(struct tutti_through *through, bool owned);
+/* The event behind the last call that was enqueued; NULL: there was none. */
+void *tutti_through_last_event(const struct tutti_through *through);
+/* Whether all that was enqueued is over on its streams. Any thread. */
+bool tutti_through_idle(struct tutti_through *through);
+
+#endif

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls on device memory are enqueued, and nothing waits: one by one, or, in a group, collectives of one communicator
+ * and stream together, and its messages whatever their streams. What follows them, if somebody wants to know their end,
+ * is an event. */
+#include "comm/device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- works ---- */
+
+struct tutti_device_event {
+    struct tutti_device_event *next;
+    struct tutti_comm *comm;
+    void *event;
+};
+
+static struct tutti_device_event *event_take(struct tutti_comm *comm)
+{
+    struct tutti_comm_device *device = comm->device;
+    pthread_mutex_lock(&device->lock);
+    struct tutti_device_event *event = device->events;
+    if (event) device->events = event->next;
+    pthread_mutex_unlock(&device->lock);
+    if (event) return event;
+    event = tutti_alloc(sizeof(*event));
+    if (!event) {
+        tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for an event", (int)comm->rank);
+    } else if (tutti_gpu_event_create(device->gpu, &event->event) < 0) {
+        tutti_free(event);
+        event = NULL;
+    } else {
+        event->comm = comm;
+    }
+    return event;
+}
+
+static void event_give(void *arg)
+{
+    struct tutti_device_event *event = arg;
+    struct tutti_comm_device *device = event->comm->device;
+    pthread_mutex_lock(&device->lock);
+    event->next = device->events;
+    device->events = event;
+    pthread_mutex_unlock(&device->lock);
+}
+
+void tutti_device_free_events(struct tutti_comm_device *device)
+{
+    while (device->events) {
+        struct tutti_device_event *event = device->events;
+        device->events = event->next;
+        tutti_gpu_event_destroy(device->gpu, event->event);
+        tutti_free(event);
+    }
+}
+
+/* What is over after a failure is not done: the team is about to know. */
+static enum tutti_status event_look(void *arg)
+{
+    const struct tutti_device_event *event = arg;
+    struct tutti_comm_device *device = event->comm->device;
+    enum tutti_status status = tutti_gpu_event_query(device->gpu, event->event);
+    if (status != TUTTI_OK) return status;
+    pthread_mutex_lock(&device->lock);
+    bool failed = tutti_device_has_failed(device);
+    pthread_mutex_unlock(&device->lock);
+    return failed ? TUTTI_PENDING : TUTTI_OK;
+}
+
+static void event_stop(void *arg)
+{
+    struct tutti_comm *comm = ((struct tutti_device_event *)arg)->comm;
+    struct tutti_comm_device *device = comm->device;
+    pthread_mutex_lock(&device->lock);
+    tutti_comm_stop_device(comm, true);
+    pthread_mutex_unlock(&device->lock);
+}
+
+static const struct tutti_followed_ops event_ops = {event_look, event_stop, event_give};
+
+/* The end of all that is on the stream by now, as a work. */
+static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_request *request,
+                                struct tutti_device_event *event, uint64_t seq, struct tutti_work **work)
+{
+    TUTTI_TRY(tutti_gpu_event_record(comm->device->gpu, event->event, request->options.stream));
+    return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.tag, work);
+}
+
+/* ---- enqueuing ---- */
+
+/* Back ends put their own calls in order; those of another one come before, too. Not in a capture, which sees only what
+ * is captured in it. */
+static enum tutti_status follow_others(const struct tutti_comm_device *device,
+                                       const struct tutti_device_backend *backend, void *stream)
+{
+    for (uint32_t b = 0; b <= device->n; b++) {
+        struct tutti_device_backend *other = b < device->n ? device->backends[b] : NULL;
+        void *event = !other             ? tutti_through_last_event(device->through)
+                      : other == backend ? NULL
+                                         : other->ops->last_event(other);
+        uint64_t capture;
+        if (!event) continue;
+        TUTTI_TRY(tutti_gpu_capturing(device->gpu, stream, &capture));
+        if (!capture) TUTTI_TRY(tutti_gpu_stream_wait(device->gpu, stream, event));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
+                                       struct tutti_backend_call *call, void *stream)
+{
+    struct tutti_error failure;
+    if (tutti_team_failed(comm->team) && tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
+    call->seq = tutti_team_next(comm->team);
+    TUTTI_TRY(follow_others(comm->device, backend, stream));
+    TUTTI_TRY(backend->ops->enqueue(backend, call, stream));
+    tutti_team_count(comm->team);
+    atomic_store_explicit(&comm->sequence, call->seq, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+static enum tutti_status enqueue_one(struct tutti_request *request)
+{
+    struct tutti_backend_call call;
+    if (request->algorithm) TUTTI_TRY(tutti_request_seal(request));
+    tutti_request_call(request, &call);
+    enum tutti_status status = tutti_device_enqueue(request->comm, request->device, &call, request->options.stream);
+    tutti_request_release(request);
+    return status;
+}
+
+static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
+{
+    struct tutti_comm *comm = requests->comm;
+    struct tutti_error failure;
+    if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
+    struct tutti_backend_call *calls = tutti_alloc_array(n, sizeof(*calls));
+    if (!calls) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for %zu calls", (int)comm->rank, n);
+    for (size_t i = 0; i < n; i++) {
+        tutti_request_call(&requests[i], &calls[i]);
+        calls[i].seq = tutti_team_next(comm->team) + i;
+    }
+    void *stream = requests->options.stream;
+    enum tutti_status status = follow_others(comm->device, requests->device, stream);
+    if (status >= 0) status = requests->device->ops->batch(requests->device, calls, n, stream);
+    for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
+    if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
+    tutti_free(calls);
+    return status;
+}
+
+/* Calls that name schedules are enqueued one by one. */
+static enum tutti_status enqueue_collectives(struct tutti_request *requests, size_t n)
+{
+    bool together = n > 1 && requests->device->ops->batch;
+    for (size_t i = 0; i < n; i++) together = together && !requests[i].algorithm;
+    if (together) return enqueue_batch(requests, n);
+    for (size_t i = 0; i < n; i++) TUTTI_TRY(enqueue_one(&requests[i]));
+    return TUTTI_OK;
+}
+
+static uint64_t timeout_of(const struct tutti_request *request)
+{
+    return request->options.timeout_ns ? request->options.timeout_ns : atomic_load(&request->comm->timeout_ns);
+}
+
+/* One or two for each request. */
+static size_t messages_of(const struct tutti_request *request, struct tutti_device_message *out)
+{
+    size_t n = 0, element = tutti_dtype_bytes(request->dtype);
+    if (request->type != TUTTI_REQUEST_RECV)
+        out[n++] = (struct tutti_device_message){.peer = (uint32_t)request->dest,
+                                                 .send = true,
+                                                 .buffer = (void *)(uintptr_t)request->send,
+                                                 .bytes = request->count * element};
+    if (request->type != TUTTI_REQUEST_SEND)
+        out[n++] = (struct tutti_device_message){
+            .peer = (uint32_t)request->source, .buffer = request->recv, .bytes = request->recv_count * element};
+    return n;
+}
+
+/* What will have come: the sizes must be equal. */
+static void tell_message(const struct tutti_request *request)
+{
+    if (request->type == TUTTI_REQUEST_SEND || !request->message) return;
+    *request->message = (struct tutti_message){.source = request->source,
+                                               .tag = request->recv_tag < 0 ? 0 : request->recv_tag,
+                                               .bytes = request->recv_count * tutti_dtype_bytes(request->dtype)};
+}
+
+static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t n)
+{
+    struct tutti_comm *comm = requests->comm;
+    struct tutti_device_message few[8], *messages = few;
+    struct tutti_error failure;
+    size_t n_messages = 0;
+    uint64_t timeout_ns = timeout_of(requests);
+    if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
+    if (2 * n > TUTTI_ARRAY_LEN(few)) messages = tutti_alloc_array(2 * n, sizeof(*messages));
+    if (!messages) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for %zu messages", (int)comm->rank, n);
+    for (size_t i = 0; i < n; i++) {
+        n_messages += messages_of(&requests[i], &messages[n_messages]);
+        if (timeout_of(&requests[i]) < timeout_ns) timeout_ns = timeout_of(&requests[i]);
+    }
+    struct tutti_device_backend *backend = requests->device;
+    void *stream = requests->options.stream;
+    enum tutti_status status = follow_others(comm->device, backend, stream);
+    if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
+    for (size_t i = 0; i < n && status >= 0; i++) tell_message(&requests[i]);
+    if (messages != few) tutti_free(messages);
+    return status;
+}
+
+/* ---- parts of a submission: what one launch, or one job of the host, may carry out. No message of a group may wait
+ * for another one, so they are one part, whatever their streams, and so is all that goes through the host ---- */
+
+static bool is_message(const struct tutti_request *request)
+{
+    return request->type != TUTTI_REQUEST_COLLECTIVE;
+}
+
+/* Whether it waits for calls of the same communicator alone that wait on devices, so that it may come before others. */
+static bool is_devices(const struct tutti_request *request)
+{
+    return request->route != TUTTI_ROUTE_HOST && request->comm->device->n > 0;
+}
+
+/* What devices do first, in an order that all members can agree on, since streams wait in the order in which calls are
+ * enqueued: communicators by their ids, collectives before messages. The rest as it was called. */
+static int compare(const void *a, const void *b)
+{
+    const struct tutti_request *x = a, *y = b;
+    if (is_devices(x) != is_devices(y)) return is_devices(x) ? -1 : 1;
+    if (!is_devices(x)) return (x->place > y->place) - (x->place < y->place);
+    if (x->comm->id != y->comm->id) return x->comm->id < y->comm->id ? -1 : 1;
+    if (is_message(x) != is_message(y)) return is_message(y) ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+void tutti_device_order(struct tutti_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) requests[i].place = i;
+    for (size_t i = 0; i < n; i++) {
+        if (requests[i].route == TUTTI_ROUTE_HOST) continue;
+        qsort(requests, n, sizeof(*requests), compare);
+        return;
+    }
+}
+
+/* Whether two neighbours are of one part. */
+static bool is_together(const struct tutti_request *a, const struct tutti_request *b)
+{
+    if (a->comm != b->comm || a->route != b->route) return false;
+    if (a->route == TUTTI_ROUTE_THROUGH) return true;
+    return a->device == b->device && is_message(a) == is_message(b) &&
+           (is_message(a) || a->options.stream == b->options.stream);
+}
+
+static size_t part_end(const struct tutti_request *requests, size_t n)
+{
+    size_t i = 1;
+    while (i < n && is_together(requests, &requests[i])) i++;
+    return i;
+}
+
+enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request)
+{
+    struct tutti_gpu *gpu = request->comm->device->gpu;
+    uint64_t captures[2] = {0, 0};
+    if (before->options.stream == request->options.stream || !is_together(before, request)) return TUTTI_OK;
+    TUTTI_TRY(tutti_gpu_capturing(gpu, before->options.stream, &captures[0]));
+    TUTTI_TRY(tutti_gpu_capturing(gpu, request->options.stream, &captures[1]));
+    if (captures[0] == captures[1]) return TUTTI_OK;
+    return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
+                              "it runs together with calls of the group on other streams, not all of which are "
+                              "captured in one graph");
+}
+
+static bool is_new_stream(const struct tutti_request *requests, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (requests[j].options.stream == requests[i].options.stream) return false;
+    return true;
+}
+
+/* The first stream goes on when the others have come here, or they when it has. */
+static enum tutti_status part_tie(const struct tutti_request *requests, size_t n, bool begins)
+{
+    struct tutti_comm *comm = requests->comm;
+    struct tutti_gpu *gpu = comm->device->gpu;
+    void *first = requests->options.stream;
+    struct tutti_device_event *event = NULL;
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 1; i < n && status >= 0; i++) {
+        void *other = requests[i].options.stream;
+        if (!is_new_stream(requests, i)) continue;
+        if (!event && !(event = event_take(comm))) return tutti_last_error()->status;
+        status = tutti_gpu_event_record(gpu, event->event, begins ? other : first);
+        if (status >= 0) status = tutti_gpu_stream_wait(gpu, begins ? first : other, event->event);
+    }
+    if (event) event_give(event);
+    return status;
+}
+
+static enum tutti_status part_enqueue(struct tutti_request *requests, size_t n)
+{
+    struct tutti_comm *comm = requests->comm;
+    tutti_comm_turn_take(comm);
+    enum tutti_status status = requests->route == TUTTI_ROUTE_THROUGH
+                                   ? tutti_through_enqueue(comm->device->through, requests, n)
+                               : is_message(requests) ? enqueue_messages(requests, n)
+                                                      : enqueue_collectives(requests, n);
+    tutti_comm_turn_give(comm);
+    return status;
+}
+
+/* The work of the part, if there is to be one: the stream's end as it is now. */
+static enum tutti_status part_follow(const struct tutti_request *request, struct tutti_work **work)
+{
+    struct tutti_comm *comm = request->comm;
+    uint64_t seq = is_message(request) ? 0 : tutti_comm_sequence(comm);
+    struct tutti_device_event *event = event_take(comm);
+    if (!event) return tutti_last_error()->status;
+    enum tutti_status status = follow(comm, request, event, seq, work);
+    if (status < 0) event_give(event);
+    return status;
+}
+
+/* What runs already and can not be followed: nobody would know when its buffers are free. */
+static enum tutti_status part_give_up(struct tutti_request *requests, size_t n, struct tutti_work **works)
+{
+    struct tutti_error why = *tutti_last_error();
+    tutti_request_give_up(requests, NULL, 0);
+    for (size_t i = 0; i < n; i++) {
+        if (works[i]) tutti_work_finish(works[i]);
+        works[i] = NULL;
+    }
+    return tutti_fail_record(&why);
+}
+
+/* Works are made for requests that want one, and, if `wanted`, for the last of the others. They end with the part. */
+static enum tutti_status part_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works)
+{
+    size_t last = n;
+    TUTTI_TRY(part_tie(requests, n, true));
+    TUTTI_TRY(part_enqueue(requests, n));
+    if (part_tie(requests, n, false) < 0) return part_give_up(requests, n, works);
+    for (size_t i = 0; i < n && wanted; i++)
+        if (!requests[i].work) last = i;
+    for (size_t i = 0; i < n; i++) {
+        if (!requests[i].work && i != last) continue;
+        if (part_follow(&requests[i], &works[i]) < 0) return part_give_up(requests, n, works);
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
+                                     size_t *n_started)
+{
+    for (*n_started = 0; *n_started < n;) {
+        size_t first = *n_started, part = part_end(&requests[first], n - first);
+        TUTTI_TRY(part_start(&requests[first], part, wanted, &works[first]));
+        *n_started += part;
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_device_may_follow(const struct tutti_request *request)
+{
+    uint64_t capture = 0;
+    TUTTI_TRY(tutti_gpu_capturing(request->comm->device->gpu, request->options.stream, &capture));
+    if (capture == 0) return TUTTI_OK;
+    return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
+                              "work must be NULL while its stream is captured: a replay has no work");
+}
+
+/* ---- what calls on host memory wait for ---- */
+
+/* A barrier is complete when what was enqueued before is, also on this device. */
+static enum tutti_status await_device(const struct tutti_request *request)
+{
+    struct tutti_comm *comm = request->comm;
+    uint64_t timeout = timeout_of(request);
+    struct tutti_error error;
+    if (tutti_comm_wait_device(comm, tutti_deadline_ns(timeout))) {
+        tutti_comm_hear_device(comm);
+        return tutti_team_state(comm->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+    }
+    if (tutti_team_state(comm->team, &error) < 0) return tutti_fail_record(&error);
+    tutti_request_fail(request, TUTTI_ERR_TIMEOUT, "what was enqueued before it is not over after %g s",
+                       (double)timeout / 1e9);
+    error = *tutti_last_error();
+    tutti_team_fail(comm->team, &error, true);
+    return tutti_fail_record(&error);
+}
+
+enum tutti_status tutti_device_before(const struct tutti_request *request)
+{
+    const struct tutti_comm_device *device = request->comm->device;
+    if (!device || request->staged || request->route != TUTTI_ROUTE_HOST) return TUTTI_OK;
+    if (device->n == 0 && device->through) TUTTI_TRY(tutti_through_settle(device->through));
+    bool barrier = request->type == TUTTI_REQUEST_COLLECTIVE && request->kind == TUTTI_BARRIER && !request->internal;
+    return barrier ? await_device(request) : TUTTI_OK;
+}

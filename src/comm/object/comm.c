@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The communicator as an object: allocation, its team, entering and leaving it, attachments, what it tells of itself.
+ */
+#include "comm/device/device.h"
+
+#include <string.h>
+
+enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out)
+{
+    struct tutti_comm *comm = tutti_alloc(sizeof(*comm));
+    if (!comm) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator", (int)rank);
+    comm->members = tutti_alloc_array((size_t)size, sizeof(*comm->members));
+    if (!comm->members) {
+        tutti_free(comm);
+        return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator of %d ranks", (int)rank,
+                          (int)size);
+    }
+    comm->context = context;
+    comm->rank = rank;
+    comm->size = size;
+    comm->wanted_device = TUTTI_DEVICE_NONE;
+    comm->facts.reproducible = context->config.number[TUTTI_OPT_reproducible] != 0;
+    comm->facts.overrides = context->config.text[TUTTI_OPT_algorithm];
+    comm->facts.memo = &comm->memo;
+    comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];
+    comm->facts.eager_bytes = context->config.number[TUTTI_OPT_eager];
+    comm->attached.next = comm->attached.previous = &comm->attached;
+    comm->repeat.plain.kind = TUTTI_N_KINDS; /* none */
+    pthread_mutex_init(&comm->lock, NULL);
+    atomic_init(&comm->phase, TUTTI_COMM_CREATING);
+    tutti_context_enlist(context, comm);
+    *out = comm;
+    return TUTTI_OK;
+}
+
+void tutti_comm_discard(struct tutti_comm *comm)
+{
+    if (comm->team) tutti_comm_close_device(comm, tutti_now_ns()); /* one that was never used */
+    if (comm->team) tutti_team_destroy(comm->team);
+    tutti_comm_free_device(comm);
+    tutti_comm_close_backend(comm);
+    if (comm->family) tutti_family_drop(comm->family);
+    pthread_mutex_destroy(&comm->lock);
+    tutti_free(comm->members);
+    struct tutti_context *context = comm->context;
+    tutti_context_delist(context, comm);
+    tutti_free(comm);
+}
+
+enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
+{
+    for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++)
+        comm->facts.domains[level] =
+            tutti_topo_domains(comm->family->world.places, comm->members, (uint32_t)comm->size, level);
+    struct tutti_team_config config = {
+        .transport = comm->family->world.transport,
+        .id = comm->id,
+        .epoch = comm->epoch,
+        .size = (uint32_t)comm->size,
+        .slot = (uint32_t)comm->rank,
+        .members = comm->members,
+        .timeout_ns = comm->timeout_ns,
+    };
+    return tutti_team_create(comm->context->engine, &config, &comm->team);
+}
+
+void tutti_comm_ready(struct tutti_comm *comm)
+{
+    comm->guarded = !comm->device && tutti_gpu_in_use();
+    atomic_store(&comm->phase, TUTTI_COMM_READY);
+}
+
+enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,
+                                       uint64_t id, uint32_t epoch, struct tutti_comm **out)
+{
+    struct tutti_comm *comm = NULL;
+    TUTTI_TRY(tutti_comm_new(parent->context, (int32_t)me, (int32_t)n, &comm));
+    for (uint32_t i = 0; i < n; i++) comm->members[i] = parent->members[slots[i]];
+    comm->family = tutti_family_hold(parent->family);
+    comm->id = id;
+    comm->epoch = epoch;
+    comm->create_timeout_ns = parent->create_timeout_ns;
+    atomic_store(&comm->timeout_ns, atomic_load(&parent->timeout_ns));
+    comm->facts.min_cpus = parent->facts.min_cpus;
+    comm->facts.n_cpus = parent->facts.n_cpus;
+    comm->facts.crowded = parent->facts.crowded; /* whoever is left out may run all the same */
+    comm->facts.machine = parent->facts.machine;
+    /* How many of them share a host is not known: the most that can be, so that all members agree. */
+    comm->facts.n_host = parent->facts.n_host < n ? parent->facts.n_host : n;
+    enum tutti_status status = tutti_levels_derive(&parent->facts.shape, slots, n, &comm->facts.shape);
+    if (status >= 0) status = tutti_comm_open_team(comm);
+    if (status < 0) {
+        tutti_comm_discard(comm);
+        return status;
+    }
+    *out = comm;
+    return TUTTI_OK;
+}
+
+/* ---- entering and leaving ---- */
+
+static enum tutti_status refuse(struct tutti_comm *comm, const char *call)
+{
+    int phase = atomic_load(&comm->phase);
+    if (phase == TUTTI_COMM_CREATING)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "%s on rank %d: the communicator is still being created: wait until tutti_comm_state is "
+                          "TUTTI_OK",
+                          call, (int)comm->rank);
+    pthread_mutex_lock(&comm->lock);
+    struct tutti_error error = comm->error;
+    pthread_mutex_unlock(&comm->lock);
+    return tutti_fail(error.status < 0 ? error.status : TUTTI_ERR_ARGUMENT, "%s on rank %d: %s", call, (int)comm->rank,
+                      error.status < 0 ? error.text : "the communicator was destroyed");
+}
+
+enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call)
+{
+    if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", call);
+    atomic_fetch_add(&comm->users, 1); /* before the phase is read: destroy writes that, then reads this */
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) return TUTTI_OK;
+    enum tutti_status status = refuse(comm, call);
+    tutti_comm_leave(comm);
+    return status;
+}
+
+void tutti_comm_leave(struct tutti_comm *comm)
+{
+    atomic_fetch_sub(&comm->users, 1);
+}
+
+/* ---- attachments ---- */
+
+void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached)
+{
+    pthread_mutex_init(&attached->lock, NULL);
+    pthread_mutex_lock(&comm->lock);
+    attached->comm = comm;
+    attached->next = comm->attached.next;
+    attached->previous = &comm->attached;
+    attached->next->previous = attached;
+    comm->attached.next = attached;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* The communicator, held, or NULL when it is gone. */
+static struct tutti_comm *attached_hold(struct tutti_attached *attached)
+{
+    pthread_mutex_lock(&attached->lock);
+    struct tutti_comm *comm = attached->comm;
+    if (comm) atomic_fetch_add(&comm->users, 1);
+    pthread_mutex_unlock(&attached->lock);
+    return comm;
+}
+
+void tutti_comm_detach(struct tutti_attached *attached)
+{
+    struct tutti_comm *comm = attached_hold(attached);
+    if (comm) {
+        pthread_mutex_lock(&comm->lock);
+        attached->next->previous = attached->previous; /* of itself, when the communicator let go meanwhile */
+        attached->previous->next = attached->next;
+        pthread_mutex_unlock(&comm->lock);
+        tutti_comm_leave(comm);
+    }
+    pthread_mutex_destroy(&attached->lock);
+}
+
+enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, const char *call, struct tutti_comm **out)
+{
+    struct tutti_comm *comm = attached_hold(attached);
+    if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: its communicator was destroyed", call);
+    enum tutti_status status = tutti_comm_enter(comm, call);
+    tutti_comm_leave(comm);
+    if (status < 0) return status;
+    *out = comm;
+    return TUTTI_OK;
+}
+
+void tutti_comm_detach_all(struct tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct tutti_attached *attached = comm->attached.next;
+    while (attached != &comm->attached) {
+        struct tutti_attached *next = attached->next;
+        pthread_mutex_lock(&attached->lock);
+        if (attached->gone) attached->gone(attached);
+        attached->comm = NULL;
+        attached->next = attached->previous = attached;
+        pthread_mutex_unlock(&attached->lock);
+        attached = next;
+    }
+    comm->attached.next = comm->attached.previous = &comm->attached;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- what it tells ---- */
+
+int32_t tutti_comm_rank(const struct tutti_comm *comm)
+{
+    return comm ? comm->rank : -1;
+}
+
+int32_t tutti_comm_size(const struct tutti_comm *comm)
+{
+    return comm ? comm->size : -1;
+}
+
+uint64_t tutti_comm_id(const struct tutti_comm *comm)
+{
+    return comm && atomic_load(&comm->phase) != TUTTI_COMM_CREATING ? comm->id : 0;
+}
+
+struct tutti_context *tutti_comm_context(const struct tutti_comm *comm)
+{
+    return comm ? comm->context : NULL;
+}
+
+void tutti_comm_set_timeout(struct tutti_comm *comm, uint64_t timeout_ns)
+{
+    if (!comm) return;
+    uint64_t standard = comm->context->config.number[TUTTI_OPT_timeout];
+    atomic_store(&comm->timeout_ns, timeout_ns ? timeout_ns : standard);
+}
+
+uint64_t tutti_comm_timeout(const struct tutti_comm *comm)
+{
+    return comm ? atomic_load(&comm->timeout_ns) : 0;
+}
+
+uint64_t tutti_comm_sequence(const struct tutti_comm *comm)
+{
+    return comm ? atomic_load(&comm->sequence) : 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a communicator ends: its state, abort, flush, destruction, and the shutting down that a context's end does to it.
+ */
+#include "comm/device/device.h"
+
+#include <stdio.h>
+
+#define NAP_FIRST_NS (20 * UINT64_C(1000))
+#define WHERE_MAX 256
+#define NAP_LONGEST_NS TUTTI_NS_PER_MS
+
+enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error)
+{
+    if (!comm) {
+        enum tutti_status status = tutti_fail(TUTTI_ERR_ARGUMENT, "comm_state: comm is NULL");
+        if (error) *error = *tutti_last_error();
+        return status;
+    }
+    struct tutti_error found = {.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
+    atomic_fetch_add(&comm->users, 1);
+    int phase = atomic_load(&comm->phase);
+    if (phase == TUTTI_COMM_CREATING) {
+        found.status = TUTTI_PENDING;
+    } else if (phase == TUTTI_COMM_READY) {
+        if (pthread_mutex_trylock(&comm->lock) == 0) { /* else the device may be changed */
+            tutti_comm_hear_device(comm);
+            pthread_mutex_unlock(&comm->lock);
+        }
+        tutti_team_state(comm->team, &found);
+    } else {
+        pthread_mutex_lock(&comm->lock);
+        found = comm->error;
+        pthread_mutex_unlock(&comm->lock);
+    }
+    tutti_comm_leave(comm);
+    if (error) *error = found;
+    return found.status < 0 ? tutti_fail_record(&found) : found.status;
+}
+
+static void record(struct tutti_comm *comm, const struct tutti_error *error)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (comm->error.status == TUTTI_OK) comm->error = *error;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* where: " in all_reduce #4 ...", or nothing. */
+static void abort_error(const struct tutti_comm *comm, const char *where, const char *reason, struct tutti_error *out)
+{
+    bool said = reason && reason[0];
+    tutti_error_set(out, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s%s", (int)comm->rank, where,
+                    said ? ": " : "", said ? reason : "");
+    out->peer = comm->rank;
+}
+
+/* A call that is carried out past the engine touches its buffers until it sees the failure. */
+static void wait_for_turn(struct tutti_comm *comm)
+{
+    uint64_t deadline = tutti_deadline_ns(TUTTI_NS_PER_S);
+    while (atomic_load(&comm->turn) && tutti_now_ns() < deadline) tutti_sleep_ns(NAP_FIRST_NS);
+}
+
+void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
+{
+    if (!comm) return;
+    struct tutti_error error;
+    abort_error(comm, "", reason, &error);
+    atomic_fetch_add(&comm->users, 1);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_CREATING) {
+        record(comm, &error);
+        atomic_store(&comm->cancel, true);
+    }
+    /* Read again: the creation may have ended before it saw the flag. */
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+        char where[WHERE_MAX] = " ";
+        uint64_t seq = tutti_team_where(comm->team, where + 1, sizeof where - 1);
+        abort_error(comm, where, reason, &error);
+        error.seq = seq;
+        tutti_team_fail(comm->team, &error, true);
+        pthread_mutex_lock(&comm->lock); /* the device may be changed */
+        tutti_comm_stop_device(comm, false);
+        pthread_mutex_unlock(&comm->lock);
+        wait_for_turn(comm);
+    }
+    tutti_comm_leave(comm);
+}
+
+enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
+{
+    if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_flush: comm is NULL");
+    bool idle = true; /* as one is that was never made, or is shut */
+    atomic_fetch_add(&comm->users, 1);
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+        uint64_t until_ns = timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER;
+        idle = tutti_comm_wait_device(comm, until_ns) && tutti_team_wait(comm->team, until_ns);
+    }
+    tutti_comm_leave(comm);
+    return idle ? TUTTI_OK : TUTTI_PENDING;
+}
+
+static void wait_for_users(struct tutti_comm *comm)
+{
+    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn);
+         nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
+        tutti_sleep_ns(nap);
+}
+
+void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
+{
+    if (comm->has_thread) {
+        atomic_store(&comm->cancel, true);
+        pthread_join(comm->thread, NULL);
+        comm->has_thread = false;
+    }
+    record(comm, error);
+    if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return;
+    tutti_comm_detach_all(comm);
+    wait_for_users(comm);
+    if (comm->team) tutti_comm_close_device(comm, tutti_deadline_ns(atomic_load(&comm->timeout_ns)));
+    if (comm->team) tutti_team_destroy(comm->team);
+    comm->team = NULL;
+    tutti_comm_free_device(comm);
+    tutti_comm_close_backend(comm);
+    if (comm->family) tutti_family_drop(comm->family);
+    comm->family = NULL;
+}
+
+void tutti_comm_destroy(struct tutti_comm *comm)
+{
+    if (!comm) return;
+    struct tutti_error error;
+    tutti_error_set(&error, TUTTI_ERR_ARGUMENT, "the communicator was destroyed");
+    tutti_comm_shut(comm, &error);
+    tutti_comm_discard(comm);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Creation of a family's first communicator: who am I, where do we meet, then the world, then the team. The same steps
+ * run on the caller's thread or, non-blocking, on one of their own. */
+#include "comm/device/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SECRET_MAX 1024
+
+/* What a creation needs after the call has returned. */
+struct creation {
+    struct tutti_comm *comm;
+    struct tutti_store store;
+    bool has_store;
+    char name[TUTTI_STORE_KEY_MAX + 1];
+    char secret[SECRET_MAX];
+    bool has_secret;
+    char job[128];
+    uint64_t deadline_ns;
+};
+
+static enum tutti_status secret_from_file(const char *path, char out[SECRET_MAX])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: secret_file %s can not be opened", path);
+    ssize_t n = read(fd, out, SECRET_MAX);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (n < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: secret_file %s can not be read", path);
+    if (n == SECRET_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: secret_file %s is longer than %d bytes", path,
+                          SECRET_MAX - 1);
+    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r')) n--;
+    out[n] = '\0';
+    if (n == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: secret_file %s is empty", path);
+    return TUTTI_OK;
+}
+
+static enum tutti_status creation_secret(struct creation *creation, const struct tutti_config *config,
+                                         const char *given)
+{
+    const char *secret = given ? given : config->text[TUTTI_OPT_secret];
+    const char *file = config->text[TUTTI_OPT_secret_file];
+    if (secret && secret[0]) {
+        if (strlen(secret) >= SECRET_MAX)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the secret is longer than %d bytes", SECRET_MAX - 1);
+        memcpy(creation->secret, secret, strlen(secret) + 1);
+    } else if (file && file[0]) {
+        TUTTI_TRY(secret_from_file(file, creation->secret));
+    }
+    creation->has_secret = creation->secret[0] != '\0';
+    return TUTTI_OK;
+}
+
+/* Rank, size and job: what the caller gives, else what the launcher says. */
+static enum tutti_status creation_identity(struct creation *creation, const struct tutti_config *config,
+                                           struct tutti_comm_config *given)
+{
+    struct tutti_launch launch = {.rank = -1};
+    bool told = given->rank >= 0 && given->n_ranks >= 0;
+    enum tutti_status status = tutti_launch_read(config, &launch);
+    if (status < 0 && !told) return status;
+    if (status >= 0) memcpy(creation->job, launch.job, sizeof(creation->job));
+    if (!told && (given->rank >= 0 || given->n_ranks >= 0))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: rank is %d but n_ranks is %d: give both or neither",
+                          (int)given->rank, (int)given->n_ranks);
+    if (!told) given->rank = launch.rank, given->n_ranks = launch.n_ranks;
+    if (given->n_ranks < 1 || given->rank < 0 || given->rank >= given->n_ranks)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: rank %d is not one of %d ranks", (int)given->rank,
+                          (int)given->n_ranks);
+    const char *job = config->text[TUTTI_OPT_job];
+    if (job && job[0]) snprintf(creation->job, sizeof(creation->job), "%s", job);
+    return TUTTI_OK;
+}
+
+static enum tutti_status creation_fill(struct creation *creation, const struct tutti_config *config,
+                                       struct tutti_comm_config *given)
+{
+    const char *name = given->name ? given->name : "world";
+    if (!name[0] || strlen(name) > TUTTI_STORE_KEY_MAX / 2)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: name has %zu characters, not 1 to %d", strlen(name),
+                          TUTTI_STORE_KEY_MAX / 2);
+    memcpy(creation->name, name, strlen(name) + 1);
+    if (given->store && !given->store->ops)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: store has no table of functions");
+    if (given->store) creation->store = *given->store, creation->has_store = true;
+    TUTTI_TRY(creation_identity(creation, config, given));
+    return creation_secret(creation, config, given->secret);
+}
+
+/* Meets the others and opens the family; a store of the environment lives only as long as that. */
+static enum tutti_status creation_meet(struct creation *creation)
+{
+    struct tutti_comm *comm = creation->comm;
+    const struct tutti_config *config = &comm->context->config;
+    const char *secret = creation->has_secret ? creation->secret : NULL;
+    const char *address = config->text[TUTTI_OPT_store];
+    bool opened = false;
+    if (!creation->has_store && comm->size > 1 && address && address[0]) {
+        TUTTI_TRY(tutti_store_open(address, secret, creation->deadline_ns, &creation->store));
+        opened = true;
+    }
+    struct tutti_bootstrap bootstrap = {
+        .rank = comm->rank,
+        .n_ranks = comm->size,
+        .name = creation->name,
+        .store = creation->has_store || opened ? &creation->store : NULL,
+        .job = creation->job,
+        .secret = secret,
+        .deadline_ns = creation->deadline_ns,
+        .config = config,
+        .machine = &comm->context->machine,
+        .crowded = comm->context->crowded,
+        .device = comm->wanted_device != TUTTI_DEVICE_NONE,
+        .cancel = &comm->cancel,
+    };
+    enum tutti_status status = tutti_family_open(comm->context, &bootstrap, &comm->family);
+    if (opened) tutti_store_close(&creation->store);
+    return status;
+}
+
+static enum tutti_status creation_run(struct creation *creation)
+{
+    struct tutti_comm *comm = creation->comm;
+    const struct tutti_config *config = &comm->context->config;
+    tutti_log_set_rank(comm->rank);
+    TUTTI_TRY(creation_meet(creation));
+    const struct tutti_world *world = &comm->family->world;
+    if (world->n != (uint32_t)comm->size || world->me != (uint32_t)comm->rank)
+        return tutti_fail(TUTTI_ERR_INTERNAL, "comm_create: the meeting made rank %u of %u out of rank %d of %d",
+                          world->me, world->n, (int)comm->rank, (int)comm->size);
+    for (uint32_t i = 0; i < world->n; i++) comm->members[i] = i;
+    comm->id = tutti_hash64("world", 5, world->nonce) | 1; /* 0 means every communicator */
+    comm->facts.shape.size = world->n;
+    comm->facts.min_cpus = world->min_cpus;
+    comm->facts.n_cpus = world->n_cpus;
+    comm->facts.n_host = world->n_host;
+    comm->facts.crowded = world->crowded;
+    comm->facts.machine = world->machine;
+    const char *levels = config->text[TUTTI_OPT_levels];
+    if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
+    TUTTI_TRY(tutti_comm_open_team(comm));
+    TUTTI_TRY(tutti_comm_open_backend(comm));
+    if (world->devices) TUTTI_TRY(tutti_comm_open_device(comm, "comm_create", comm->wanted_device, comm->named_device));
+    tutti_comm_ready(comm);
+    tutti_log(TUTTI_LOG_INFO, "communicator %016" PRIx64 " \"%s\": rank %d of %d over %s%s, %u on a host, %u cpus%s",
+              comm->id, creation->name, (int)comm->rank, (int)comm->size, world->transport->name,
+              world->authenticated ? "" : ", unauthenticated", world->n_host, world->min_cpus,
+              world->crowded ? ", crowded" : "");
+    pthread_mutex_lock(&comm->lock);
+    struct tutti_error error = comm->error;
+    pthread_mutex_unlock(&comm->lock);
+    /* An abort that came before the team did; one that comes later finds it. */
+    if (atomic_load(&comm->cancel) && error.status < 0) tutti_team_fail(comm->team, &error, true);
+    return TUTTI_OK;
+}
+
+static void creation_failed(struct tutti_comm *comm)
+{
+    struct tutti_error error = *tutti_last_error();
+    if (error.status >= 0) tutti_error_set(&error, TUTTI_ERR_INTERNAL, "comm_create failed without saying why");
+    pthread_mutex_lock(&comm->lock);
+    if (comm->error.status == TUTTI_OK) comm->error = error; /* an abort came first */
+    pthread_mutex_unlock(&comm->lock);
+    atomic_store(&comm->phase, TUTTI_COMM_FAILED);
+}
+
+static void *creation_thread(void *arg)
+{
+    struct creation *creation = arg;
+    struct tutti_comm *comm = creation->comm;
+    if (creation_run(creation) < 0) creation_failed(comm);
+    explicit_bzero(creation->secret, sizeof(creation->secret));
+    tutti_free(creation);
+    return NULL;
+}
+
+static enum tutti_status creation_spawn(struct creation *creation)
+{
+    struct tutti_comm *comm = creation->comm; /* the thread frees its creation */
+    errno = tutti_thread_start(&comm->thread, 0, creation_thread, creation);
+    if (errno) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: no thread for a non-blocking creation");
+    comm->has_thread = true;
+    return TUTTI_OK;
+}
+
+/* Takes over `creation` on success. */
+static enum tutti_status creation_start(struct creation *creation, bool nonblocking)
+{
+    if (nonblocking) return creation_spawn(creation);
+    TUTTI_TRY(creation_run(creation));
+    explicit_bzero(creation->secret, sizeof(creation->secret));
+    tutti_free(creation);
+    return TUTTI_OK;
+}
+
+static enum tutti_status create_in(struct tutti_context *context, struct tutti_comm_config *given,
+                                   struct tutti_comm **out)
+{
+    struct creation *creation = tutti_alloc(sizeof(*creation));
+    if (!creation) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: out of memory");
+    enum tutti_status status;
+    TUTTI_TRY_GOTO(status, creation_fill(creation, &context->config, given), err_free);
+    struct tutti_comm *comm = NULL;
+    TUTTI_TRY_GOTO(status, tutti_comm_new(context, given->rank, given->n_ranks, &comm), err_free);
+    const uint64_t *number = context->config.number;
+    creation->comm = comm;
+    comm->named_device = given->device != TUTTI_DEVICE_AUTO;
+    comm->wanted_device = tutti_device_resolve(&context->config, given->device); /* of this thread's context */
+    comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
+    atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
+    creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
+    TUTTI_TRY_GOTO(status, creation_start(creation, given->nonblocking), err_comm);
+    *out = comm;
+    return TUTTI_OK;
+err_comm:
+    tutti_comm_discard(comm);
+err_free:
+    explicit_bzero(creation->secret, sizeof(creation->secret));
+    tutti_free(creation);
+    return status;
+}
+
+enum tutti_status tutti_comm_create(struct tutti_context *context, const struct tutti_comm_config *config,
+                                    struct tutti_comm **out)
+{
+    struct tutti_comm_config given = TUTTI_COMM_CONFIG_INIT;
+    if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: out is NULL");
+    if (config && config->size < offsetof(struct tutti_comm_config, nonblocking) + sizeof(bool))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: config.size is %zu: begin with TUTTI_COMM_CONFIG_INIT",
+                          config->size);
+    if (config) memcpy(&given, config, config->size < sizeof(given) ? config->size : sizeof(given));
+    if (given.device < TUTTI_DEVICE_NONE || given.device > INT32_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "comm_create: device is %lld: a device from 0 on, TUTTI_DEVICE_AUTO or TUTTI_DEVICE_NONE",
+                          (long long)given.device);
+    TUTTI_TRY(tutti_call_alone("comm_create"));
+    if (context && !context->engine) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the context was destroyed");
+    struct tutti_context *own = NULL;
+    if (!context) {
+        TUTTI_TRY(tutti_context_create(NULL, 0, &own));
+        context = own;
+    }
+    enum tutti_status status = create_in(context, &given, out);
+    if (own) tutti_context_release(own); /* from now on it goes with its last communicator */
+    return status;
+}

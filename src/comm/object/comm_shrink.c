@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shrink: the survivors of a communicator agree on who they are and make a new one over the same world, one epoch on.
+ * The old one stays as it is; its late messages carry another identity. */
+#include "comm/device/device.h"
+#include "comm/object/survivors.h"
+
+static enum tutti_status check_list(const struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude)
+{
+    if (n_exclude && !exclude)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink on rank %d: exclude is NULL but n_exclude is %zu",
+                          (int)comm->rank, n_exclude);
+    for (size_t i = 0; i < n_exclude; i++) {
+        if (exclude[i] < 0 || exclude[i] >= comm->size)
+            return tutti_fail(TUTTI_ERR_ARGUMENT,
+                              "comm_shrink on rank %d: exclude[%zu] is %d but the ranks are 0 to %d", (int)comm->rank,
+                              i, (int)exclude[i], (int)comm->size - 1);
+        if (exclude[i] == comm->rank)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink on rank %d: exclude[%zu] is the caller itself",
+                              (int)comm->rank, i);
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status make(struct tutti_survivors *survivors, uint32_t version, struct tutti_comm **out)
+{
+    struct tutti_comm *comm = survivors->comm;
+    uint32_t *slots = tutti_alloc_array((size_t)comm->size, sizeof(*slots));
+    if (!slots) return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
+    uint32_t n = 0, me = 0;
+    for (uint32_t s = 0; s < (uint32_t)comm->size; s++) {
+        if (!tutti_survivors_has(survivors, version, s)) continue;
+        if (s == (uint32_t)comm->rank) me = n;
+        slots[n++] = s;
+    }
+    uint64_t facts[] = {survivors->id, survivors->hashes[version]};
+    uint64_t id = tutti_hash64(facts, sizeof(facts), 0) | 1;
+    enum tutti_status status = tutti_comm_new_child(comm, slots, n, me, id, comm->epoch + 1, out);
+    tutti_free(slots);
+    return status;
+}
+
+/* A survivor that dies now is one of the new communicator, which others may have already: all have it, and it fails. */
+static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_comm *child)
+{
+    enum tutti_status status = tutti_comm_open_backend(child);
+    if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal, true);
+    if (status != TUTTI_ERR_PEER_DEAD) return status;
+    struct tutti_error why = *tutti_last_error();
+    tutti_team_fail(child->team, &why, true);
+    return TUTTI_OK;
+}
+
+static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
+                                struct tutti_comm **out)
+{
+    struct tutti_survivors survivors;
+    struct tutti_comm *child = NULL;
+    uint32_t version = 0;
+    uint64_t attempt = atomic_fetch_add(&comm->n_shrinks, 1);
+    TUTTI_TRY(tutti_survivors_init(&survivors, comm, exclude, n_exclude, attempt));
+    enum tutti_status status = tutti_survivors_agree(&survivors, &version);
+    if (status >= 0) {
+        enum tutti_status made = make(&survivors, version, &child);
+        status = tutti_survivors_confirm(&survivors, version, made);
+        if (made < 0) status = made;
+    }
+    tutti_survivors_fini(&survivors);
+    if (status >= 0) status = open_all(comm, child);
+    if (status < 0) {
+        struct tutti_error why = *tutti_last_error();
+        if (child) tutti_comm_discard(child);
+        return tutti_fail_record(&why);
+    }
+    tutti_log(TUTTI_LOG_INFO, "comm_shrink on rank %d: %d of %d ranks go on", (int)comm->rank, (int)child->size,
+              (int)comm->size);
+    tutti_comm_ready(child);
+    *out = child;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
+                                    struct tutti_comm **out)
+{
+    if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
+    TUTTI_TRY(tutti_call_alone("comm_shrink"));
+    TUTTI_TRY(tutti_comm_enter(comm, "comm_shrink"));
+    enum tutti_status status = check_list(comm, exclude, n_exclude);
+    if (status >= 0) status = shrink(comm, exclude, n_exclude, out);
+    tutti_comm_leave(comm);
+    return status;
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Agreement on the survivors of a communicator. Each publishes the hash of the set it proposes, made smaller as members
+ * die. The lowest rank of its own set decides once all of them propose what it proposes; a decision stands on its board
+ * even if it dies then, so whoever takes over either finds it or knows that there is none. Life is told by the
+ * transport without mistakes (a dead process writes no more), which is what makes this so short. */
+#include "comm/object/survivors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAP_FIRST_NS (50 * UINT64_C(1000))
+#define NAP_LONGEST_NS (2 * TUTTI_NS_PER_MS)
+#define LOOK_EVERY_NS (50 * TUTTI_NS_PER_MS) /* between looks at who lives */
+
+/* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */
+enum stage { PROPOSED = 1, DECIDED, MADE, NOT_MADE };
+
+static struct tutti_transport *transport_of(const struct tutti_survivors *survivors)
+{
+    return survivors->comm->family->world.transport;
+}
+
+/* A board of this rank that none of its other agreements uses now, for threads may shrink several communicators at
+ * once; in turns, for others may still be reading the last one. */
+static enum tutti_status board_take(struct tutti_survivors *survivors)
+{
+    struct tutti_family *family = survivors->comm->family;
+    uint32_t first = atomic_fetch_add(&family->n_agreed, 1) % TUTTI_BOARD_AGREE;
+    for (;;) {
+        for (uint32_t i = 0; i < TUTTI_BOARD_AGREE; i++) {
+            uint32_t k = (first + i) % TUTTI_BOARD_AGREE, bit = UINT32_C(1) << k;
+            if (atomic_fetch_or(&family->agreeing, bit) & bit) continue;
+            survivors->board = k;
+            return TUTTI_OK;
+        }
+        if (tutti_now_ns() >= survivors->deadline_ns)
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "comm_shrink on rank %d: %d others are under way",
+                              (int)survivors->comm->rank, TUTTI_BOARD_AGREE);
+        tutti_sleep_ns(NAP_LONGEST_NS);
+    }
+}
+
+static void board_give(const struct tutti_survivors *survivors)
+{
+    atomic_fetch_and(&survivors->comm->family->agreeing, ~(UINT32_C(1) << survivors->board));
+}
+
+static uint32_t current(const struct tutti_survivors *survivors)
+{
+    return survivors->n_versions - 1;
+}
+
+bool tutti_survivors_has(const struct tutti_survivors *survivors, uint32_t version, uint32_t slot)
+{
+    return survivors->removed_at[slot] > version;
+}
+
+static uint32_t set_size(const struct tutti_survivors *survivors, uint32_t version)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) n += tutti_survivors_has(survivors, version, s);
+    return n;
+}
+
+static void hash_version(struct tutti_survivors *survivors, uint32_t version)
+{
+    uint64_t hash = survivors->id;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++)
+        if (tutti_survivors_has(survivors, version, s)) hash = tutti_hash64(&s, sizeof(s), hash);
+    survivors->hashes[version] = hash;
+}
+
+static void tell(const struct tutti_survivors *survivors, enum stage stage, uint64_t hash, uint64_t size,
+                 enum tutti_status status)
+{
+    struct tutti_board board = {
+        .comm = survivors->id,
+        .seq = stage,
+        .completed = (uint64_t)(int64_t)status,
+        .signature = hash,
+        .count = size,
+        .peer = -1,
+        .state = TUTTI_BOARD_IN_USE,
+    };
+    struct tutti_transport *transport = transport_of(survivors);
+    transport->ops->publish(transport, TUTTI_BOARD_SLOTS + survivors->board, &board);
+}
+
+static void publish(const struct tutti_survivors *survivors, enum stage stage, uint32_t version,
+                    enum tutti_status status)
+{
+    tell(survivors, stage, survivors->hashes[version], set_size(survivors, version), status);
+}
+
+static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
+{
+    struct tutti_transport *transport = transport_of(survivors);
+    uint32_t member = survivors->comm->members[slot];
+    for (uint32_t k = 0; k < TUTTI_BOARD_AGREE; k++)
+        if (transport->ops->peek(transport, member, TUTTI_BOARD_SLOTS + k, board) && board->comm == survivors->id &&
+            board->state == TUTTI_BOARD_IN_USE)
+            return true;
+    return false;
+}
+
+/* Dead, gone from the world, or gone from this communicator. */
+static bool is_lost(const struct tutti_survivors *survivors, uint32_t slot)
+{
+    struct tutti_transport *transport = transport_of(survivors);
+    struct tutti_comm *comm = survivors->comm;
+    uint32_t member = comm->members[slot];
+    if (transport->ops->life(transport, member) != TUTTI_LIFE_ALIVE) return true;
+    struct tutti_board board;
+    return transport->ops->peek(transport, member, (uint32_t)(comm->id % TUTTI_BOARD_SLOTS), &board) &&
+           board.comm == comm->id && board.state == TUTTI_BOARD_LEFT;
+}
+
+enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct tutti_comm *comm,
+                                       const int32_t *exclude, size_t n_exclude, uint64_t attempt)
+{
+    size_t n = (size_t)comm->size;
+    uint64_t facts[] = {comm->id, comm->epoch, attempt};
+    memset(survivors, 0, sizeof(*survivors));
+    survivors->comm = comm;
+    survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
+    survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
+    TUTTI_TRY(board_take(survivors));
+    survivors->removed_at = tutti_alloc_array(n, sizeof(*survivors->removed_at));
+    survivors->hashes = tutti_alloc_array(n + 1, sizeof(*survivors->hashes));
+    if (!survivors->removed_at || !survivors->hashes) {
+        tell(survivors, NOT_MADE, 0, 0, TUTTI_ERR_MEMORY); /* the others need not wait */
+        tutti_survivors_fini(survivors);
+        return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
+    }
+    for (size_t s = 0; s < n; s++) survivors->removed_at[s] = UINT32_MAX;
+    for (size_t i = 0; i < n_exclude; i++) survivors->removed_at[exclude[i]] = 0;
+    survivors->n_versions = 1;
+    hash_version(survivors, 0);
+    return TUTTI_OK;
+}
+
+void tutti_survivors_fini(struct tutti_survivors *survivors)
+{
+    board_give(survivors);
+    tutti_free(survivors->removed_at);
+    tutti_free(survivors->hashes);
+}
+
+/* Looks at who lives, now and then; takes the lost out and proposes the rest. The first look and proposal come at once.
+ */
+static void look(struct tutti_survivors *survivors)
+{
+    uint64_t now = tutti_now_ns();
+    if (now < survivors->look_ns) return;
+    bool first = survivors->look_ns == 0, changed = false;
+    survivors->look_ns = now + LOOK_EVERY_NS;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
+        if (s == (uint32_t)survivors->comm->rank || !tutti_survivors_has(survivors, current(survivors), s)) continue;
+        if (!is_lost(survivors, s)) continue;
+        survivors->removed_at[s] = survivors->n_versions;
+        changed = true;
+    }
+    if (changed) hash_version(survivors, survivors->n_versions++);
+    if (changed || first) publish(survivors, PROPOSED, current(survivors), TUTTI_OK);
+}
+
+/* Whether any member, also one that died since, shows a decision. It is read after the look, so that no decision of a
+ * dead member is missed. */
+static bool find_decision(const struct tutti_survivors *survivors, struct tutti_board *board, uint32_t *by)
+{
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
+        if (!tutti_survivors_has(survivors, 0, s) || !peek(survivors, s, board) || board->seq < DECIDED) continue;
+        *by = s;
+        return true;
+    }
+    return false;
+}
+
+static bool all_propose(const struct tutti_survivors *survivors, uint32_t *missing, bool *other)
+{
+    struct tutti_board board;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
+        if (s == (uint32_t)survivors->comm->rank || !tutti_survivors_has(survivors, current(survivors), s)) continue;
+        bool there = peek(survivors, s, &board);
+        if (there && board.signature == survivors->hashes[current(survivors)]) continue;
+        *missing = s;
+        *other = there;
+        return false;
+    }
+    return true;
+}
+
+static bool is_leader(const struct tutti_survivors *survivors)
+{
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->rank; s++)
+        if (tutti_survivors_has(survivors, current(survivors), s)) return false;
+    return true;
+}
+
+static enum tutti_status failed_there(const struct tutti_survivors *survivors, uint32_t by, enum tutti_status status)
+{
+    return tutti_fail(status, "comm_shrink on rank %d: rank %u failed: %s", (int)survivors->comm->rank, by,
+                      tutti_status_text(status));
+}
+
+static enum tutti_status adopt(const struct tutti_survivors *survivors, const struct tutti_board *board, uint32_t by,
+                               uint32_t *version)
+{
+    for (uint32_t v = 0; v < survivors->n_versions; v++) {
+        if (survivors->hashes[v] != board->signature) continue;
+        *version = v;
+        return TUTTI_OK;
+    }
+    if (board->seq == NOT_MADE) return failed_there(survivors, by, (enum tutti_status)(int64_t)board->completed);
+    return tutti_fail(TUTTI_ERR_ARGUMENT,
+                      "comm_shrink on rank %d: rank %u decided on other survivors: all must leave out the same ranks",
+                      (int)survivors->comm->rank, by);
+}
+
+static enum tutti_status too_late(const struct tutti_survivors *survivors)
+{
+    uint32_t missing = 0;
+    bool other = false;
+    const char *what = all_propose(survivors, &missing, &other) ? "did not decide"
+                       : other                                  ? "left out other ranks, or sees other ranks dead"
+                                                                : "did not call comm_shrink";
+    if (all_propose(survivors, &missing, &other))
+        for (missing = 0; !tutti_survivors_has(survivors, current(survivors), missing);) missing++;
+    return tutti_fail(TUTTI_ERR_TIMEOUT,
+                      "comm_shrink on rank %d: the survivors did not agree before the deadline: rank %u %s (%u ranks "
+                      "are proposed here)",
+                      (int)survivors->comm->rank, missing, what, set_size(survivors, current(survivors)));
+}
+
+enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint32_t *version)
+{
+    struct tutti_board board;
+    uint32_t by, missing;
+    bool other;
+    for (uint64_t nap = NAP_FIRST_NS; tutti_now_ns() < survivors->deadline_ns;
+         nap = nap < NAP_LONGEST_NS ? 2 * nap : nap) {
+        look(survivors);
+        if (find_decision(survivors, &board, &by)) return adopt(survivors, &board, by, version);
+        if (is_leader(survivors) && all_propose(survivors, &missing, &other)) {
+            *version = current(survivors);
+            publish(survivors, DECIDED, *version, TUTTI_OK);
+            return TUTTI_OK;
+        }
+        tutti_sleep_ns(nap);
+    }
+    return too_late(survivors);
+}
+
+/* What slot s says after the decision: PROPOSED while it has not said. A board that was taken over belongs to one that
+ * went on. */
+static enum stage word_of(const struct tutti_survivors *survivors, uint32_t s, enum tutti_status *status)
+{
+    struct tutti_board board;
+    if (!peek(survivors, s, &board)) return MADE;
+    *status = (enum tutti_status)(int64_t)board.completed;
+    return (enum stage)board.seq;
+}
+
+enum tutti_status tutti_survivors_confirm(struct tutti_survivors *survivors, uint32_t version, enum tutti_status made)
+{
+    publish(survivors, made < 0 ? NOT_MADE : MADE, version, made);
+    if (made < 0) return made;
+    uint64_t nap = NAP_FIRST_NS, look_ns = 0;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
+        if (s == (uint32_t)survivors->comm->rank || !tutti_survivors_has(survivors, version, s)) continue;
+        enum tutti_status theirs = TUTTI_OK;
+        enum stage stage;
+        while ((stage = word_of(survivors, s, &theirs)) < MADE) {
+            if (tutti_now_ns() >= survivors->deadline_ns)
+                return tutti_fail(TUTTI_ERR_TIMEOUT,
+                                  "comm_shrink on rank %d: rank %u did not make its part before the deadline",
+                                  (int)survivors->comm->rank, s);
+            if (tutti_now_ns() >= look_ns) {
+                if (is_lost(survivors, s)) break; /* a later call says so */
+                look_ns = tutti_now_ns() + LOOK_EVERY_NS;
+            }
+            tutti_sleep_ns(nap);
+            nap = nap < NAP_LONGEST_NS ? 2 * nap : nap;
+        }
+        if (stage == NOT_MADE) return failed_there(survivors, s, theirs);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Where ranks meet, and the election: whoever binds the place leads, the others come to him; when he goes before the
+ * meeting is over, it starts again. Without a store the place is derived from uid, job and name. With a store the
+ * leader of a round publishes it, and the round's number says which meeting it is. */
+
+#include "control/meeting.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BACKOFF_MIN_NS (TUTTI_NS_PER_MS)
+#define BACKOFF_MAX_NS (50 * TUTTI_NS_PER_MS)
+#define DEAF_NS (3 * TUTTI_NS_PER_S)    /* a place that is bound but does not answer for so long is left alone */
+#define N_PLACES 4                      /* that are tried in turn when one is deaf, or held by another user */
+#define PUBLISH_NS (5 * TUTTI_NS_PER_S) /* that the leader of a round may take to publish its place */
+#define ROUND_OVER "over"
+
+/* Sleeps a little, longer each time; not beyond the deadline, and no two ranks in step. */
+static void back_off(uint64_t *pause_ns, const struct tutti_meeting_request *request)
+{
+    uint64_t now = tutti_now_ns(), seed = now ^ (uint64_t)request->rank << 32;
+    uint64_t pause = *pause_ns / 2 + tutti_random64(&seed) % *pause_ns;
+    if (now + pause > request->deadline_ns) pause = request->deadline_ns > now ? request->deadline_ns - now : 0;
+    tutti_sleep_ns(pause);
+    *pause_ns = *pause_ns * 2 < BACKOFF_MAX_NS ? *pause_ns * 2 : BACKOFF_MAX_NS;
+}
+
+/* Comes to a place that another process holds. AGAIN: nobody is there (*answered is false), or the leader went. */
+static enum tutti_status come_to(const char *place, const struct tutti_meeting_request *request, bool *answered,
+                                 struct tutti_meeting_result *out)
+{
+    int fd;
+    enum tutti_status status = tutti_meeting_connect(place, &fd);
+    *answered = status == TUTTI_OK || status == TUTTI_PENDING;
+    if (status == TUTTI_PENDING) return TUTTI_AGAIN;
+    return status == TUTTI_OK ? tutti_meeting_join(fd, request, out) : status;
+}
+
+/* ---- without a store ---- */
+
+void tutti_meeting_place(const char *job, const char *name, unsigned alternative, char out[TUTTI_MEETING_PLACE])
+{
+    uint64_t a = tutti_hash64(name, strlen(name), tutti_hash64(job, strlen(job), 1));
+    uint64_t b = tutti_hash64(name, strlen(name), tutti_hash64(job, strlen(job), 2));
+    snprintf(out, TUTTI_MEETING_PLACE, "tutti-%u-%016" PRIx64 "%016" PRIx64 "-%u", (unsigned)geteuid(), a, b,
+             alternative);
+}
+
+/* Where to try next. Bound and deaf: a forked child of a leader that is gone still holds the name. Held by another uid:
+ * somebody squats it. All ranks go on to the same next name. */
+struct alternatives {
+    unsigned current, n_changes;
+    uint64_t deaf_since_ns;
+};
+
+/* True when the place is given up. connected: another process holds it; status: what came of going there. */
+static bool place_give_up(struct alternatives *a, const char *place, bool connected, bool answered,
+                          enum tutti_status status)
+{
+    uint64_t now = tutti_now_ns();
+    bool squatted = connected && status == TUTTI_ERR_AUTH && tutti_last_error()->os_errno == EPERM;
+    if (!connected || answered || a->deaf_since_ns == 0) a->deaf_since_ns = now;
+    if (!squatted && now - a->deaf_since_ns < DEAF_NS) return false;
+    if (a->n_changes++ < N_PLACES)
+        tutti_log(TUTTI_LOG_WARN, "the meeting place @%s can not be used (%s); going on to the next", place,
+                  squatted ? tutti_last_error()->text : "it is bound, but nobody answers");
+    a->current = (a->current + 1) % N_PLACES;
+    a->deaf_since_ns = 0;
+    return true;
+}
+
+enum tutti_status tutti_meet(const char *job, const char *name, const struct tutti_meeting_request *request,
+                             struct tutti_meeting_result *out)
+{
+    char place[TUTTI_MEETING_PLACE];
+    struct alternatives alternatives = {.current = 0};
+    uint64_t pause_ns = BACKOFF_MIN_NS;
+    for (;;) {
+        struct tutti_meeting *lead;
+        bool elsewhere, answered = false;
+        tutti_meeting_place(job, name, alternatives.current, place);
+        enum tutti_status status = tutti_meeting_enter(place, request, &lead, &elsewhere, out);
+        if (status == TUTTI_OK && lead) return tutti_meeting_lead(lead, NULL, NULL, out);
+        if (status < 0) return status;
+        bool connected = status == TUTTI_OK && elsewhere;
+        if (connected) status = come_to(place, request, &answered, out);
+        if (status == TUTTI_OK) return status;
+        if (!place_give_up(&alternatives, place, connected, answered, status) && status != TUTTI_AGAIN) return status;
+        TUTTI_TRY(tutti_meeting_patience(request, "a rank that leads the meeting"));
+        back_off(&pause_ns, request);
+    }
+}
+
+/* ---- with a store ---- */
+
+/* Keys, under "tutti/<name>/": `round` counts the meetings that are over; `<round>/claim` is 1 for the rank that leads
+ * it; `<round>/place` says where, or that it is over; `<round>/ended` is 1 for the rank that ends it: the leader, or
+ * whoever finds him dead. */
+struct rounds {
+    const struct tutti_store *store;
+    const char *name;
+    int64_t round;
+};
+
+static void round_key(const struct rounds *r, const char *what, char out[TUTTI_STORE_KEY_MAX + 1])
+{
+    if (strcmp(what, "round") == 0)
+        snprintf(out, TUTTI_STORE_KEY_MAX + 1, "tutti/%.200s/round", r->name);
+    else
+        snprintf(out, TUTTI_STORE_KEY_MAX + 1, "tutti/%.200s/%" PRId64 "/%s", r->name, r->round, what);
+}
+
+/* A store of the caller's gives a status, and no words: whether there are any shows where there were none before. What
+ * went well leaves the record as it was. */
+static struct tutti_error store_begin(void)
+{
+    const struct tutti_error before = *tutti_last_error(), none = {.status = TUTTI_OK};
+    tutti_fail_record(&none);
+    return before;
+}
+
+static enum tutti_status store_end(enum tutti_status status, const struct tutti_error *before, const char *what,
+                                   const char *key)
+{
+    if (status >= 0) tutti_fail_record(before);
+    if (status >= 0 || tutti_last_error()->status < 0) return status;
+    return tutti_fail(status, "the store can not %s key %s: %s", what, key, tutti_status_text(status));
+}
+
+static enum tutti_status round_add(const struct rounds *r, const char *what, int64_t delta, int64_t *value)
+{
+    char key[TUTTI_STORE_KEY_MAX + 1];
+    round_key(r, what, key);
+    const struct tutti_error before = store_begin();
+    return store_end(r->store->ops->add(r->store->self, key, delta, value), &before, "add to", key);
+}
+
+static enum tutti_status round_publish(const struct rounds *r, const char *text)
+{
+    char key[TUTTI_STORE_KEY_MAX + 1];
+    round_key(r, "place", key);
+    const struct tutti_error before = store_begin();
+    return store_end(r->store->ops->set(r->store->self, key, text, strlen(text) + 1), &before, "set", key);
+}
+
+/* Ends the round, once: from now on newcomers belong to the next one. By its leader, and by members that find the
+ * leader dead. */
+static enum tutti_status round_end(const struct rounds *r)
+{
+    int64_t first, ignored;
+    TUTTI_TRY(round_add(r, "ended", 1, &first));
+    if (first != 1) return TUTTI_AGAIN;
+    TUTTI_TRY(round_add(r, "round", 1, &ignored));
+    TUTTI_TRY(round_publish(r, ROUND_OVER));
+    return TUTTI_AGAIN;
+}
+
+/* The meeting itself does not depend on the store any more: an error is only logged. */
+static void round_end_by_leader(void *arg)
+{
+    if (round_end(arg) < 0)
+        tutti_log(TUTTI_LOG_WARN, "the store does not take that a meeting is over: %s", tutti_last_error()->text);
+}
+
+static enum tutti_status round_lead(struct rounds *r, const struct tutti_meeting_request *request,
+                                    struct tutti_meeting_result *out)
+{
+    char place[TUTTI_MEETING_PLACE], text[TUTTI_MEETING_PLACE + 96], host[64] = "";
+    uint64_t random;
+    struct tutti_meeting *lead;
+    bool elsewhere;
+    int64_t round;
+    TUTTI_TRY(tutti_random_bytes(&random, sizeof random));
+    snprintf(place, sizeof place, "tutti-%u-%016" PRIx64, (unsigned)geteuid(), random);
+    TUTTI_TRY(tutti_meeting_enter(place, request, &lead, &elsewhere, out));
+    if (!lead) return TUTTI_AGAIN; /* somebody guessed 64 random bits */
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "%016" PRIx64 " %s %s", request->host, place, host);
+    enum tutti_status status = round_publish(r, text);
+    /* Who was slow to publish may have been taken for dead meanwhile. */
+    if (status >= 0) status = round_add(r, "round", 0, &round);
+    if (status < 0 || round != r->round) {
+        tutti_meeting_destroy(lead);
+        return status < 0 ? status : TUTTI_AGAIN;
+    }
+    return tutti_meeting_lead(lead, round_end_by_leader, r, out);
+}
+
+static enum tutti_status round_join(struct rounds *r, const struct tutti_meeting_request *request,
+                                    struct tutti_meeting_result *out)
+{
+    char key[TUTTI_STORE_KEY_MAX + 1], text[256] = "", place[TUTTI_MEETING_PLACE] = "", host[64] = "";
+    uint64_t publish = tutti_deadline_ns(PUBLISH_NS), id = 0;
+    size_t n = 0;
+    struct tutti_meeting *lead;
+    bool elsewhere;
+    round_key(r, "place", key);
+    bool last = publish >= request->deadline_ns;
+    const struct tutti_error before = store_begin();
+    enum tutti_status status =
+        r->store->ops->get(r->store->self, key, text, sizeof text - 1, &n, last ? request->deadline_ns : publish);
+    if (status == TUTTI_ERR_TIMEOUT) return last ? TUTTI_AGAIN : round_end(r);
+    status = store_end(status, &before, "get", key);
+    if (status < 0) return status;
+    if (strcmp(text, ROUND_OVER) == 0) return TUTTI_AGAIN;
+    if (sscanf(text, "%" SCNx64 " %107s %63s", &id, place, host) < 2)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "key %s of the store holds \"%.40s\", not a meeting place", key, text);
+    if (id != request->host)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "rank %d is on another host (or in another container) than the rank that leads the meeting, "
+                          "on %s: this version connects the ranks of one host only",
+                          (int)request->rank, host);
+    status = tutti_meeting_enter(place, request, &lead, &elsewhere, out);
+    if (status == TUTTI_OK && lead) { /* the name was free: its leader is gone, and a leader here misleads nobody */
+        tutti_meeting_destroy(lead);
+        return round_end(r);
+    }
+    bool answered;
+    if (status != TUTTI_OK || !elsewhere) return status;
+    status = come_to(place, request, &answered, out);
+    return status == TUTTI_AGAIN && !answered ? round_end(r) : status;
+}
+
+enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const char *name,
+                                      const struct tutti_meeting_request *request, struct tutti_meeting_result *out)
+{
+    struct rounds r = {.store = store, .name = name};
+    uint64_t pause_ns = BACKOFF_MIN_NS;
+    for (;;) {
+        int64_t claim;
+        TUTTI_TRY(round_add(&r, "round", 0, &r.round));
+        TUTTI_TRY(round_add(&r, "claim", 1, &claim));
+        enum tutti_status status = claim == 1 ? round_lead(&r, request, out) : round_join(&r, request, out);
+        if (status != TUTTI_AGAIN) return status;
+        TUTTI_TRY(tutti_meeting_patience(request, "a rank that leads the meeting"));
+        back_off(&pause_ns, request);
+    }
+}

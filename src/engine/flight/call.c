@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Calls: steps that a lane, which a back end opened for a group of slots, carries out whole. A lane has one call at a
+ * time (a group may have several lanes, which take its calls in turn), and all its slots must begin their calls in one
+ * order, whatever slices and messages do. The order is that of the calls of the team, then of slices, then the
+ * program's: a call begins when all calls of the lane before it are over and its own hazards are clear.
+ *
+ * Why nothing waits for ever. Slices have one order on all slots, and a call waits only for calls of its own slice or
+ * of older ones. So the oldest slice that is not over anywhere waits for no other, as without lanes (S8: its messages
+ * have a credit of their own; younger slices hold no lane before it, nor anything else that it needs), and it is enough
+ * that one slice alone comes to its end. A slice does if it would when every slot took its steps one by one, each send
+ * waited for its receive and each call for all slots of its group: hazards, the window (S9), the order of channels and
+ * that of lanes only ever make a step wait for earlier ones of its slot, so a circle among them would be one there. Of
+ * schedules with calls this is demanded, and tested (call_order_test.c in src/verify).
+ *
+ * What is lost. A slice's calls do not pass those of older slices that still wait for messages. Messages do, so while
+ * one slice is on the lane, those before it travel; and where a slice has many calls (one a part), they overlap. */
+
+#include "engine/flight/call.h"
+
+/* Blocks of a call in the buffers of a slot: one that all share, its own, or all. */
+enum side { NONE, SHARED, OWN, ALL };
+static const struct {
+    enum side in, out;
+    bool in_at_root, out_at_root; /* at the root alone */
+} sides[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {.in = SHARED, .out = SHARED},
+    [TUTTI_REDUCE] = {.in = SHARED, .out = SHARED, .out_at_root = true},
+    [TUTTI_BROADCAST] = {.in = SHARED, .out = SHARED, .in_at_root = true},
+    [TUTTI_GATHER] = {.in = OWN, .out = ALL, .out_at_root = true},
+    [TUTTI_SCATTER] = {.in = ALL, .out = OWN, .in_at_root = true},
+    [TUTTI_BARRIER] = {.in = NONE, .out = NONE},
+};
+
+enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
+                                       void *arg)
+{
+    struct tutti_calling *calling = tutti_alloc_array(lanes->n, sizeof(*calling));
+
+    if (!calling) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lanes of a communicator");
+    for (uint32_t l = 0; l < lanes->n; l++) calling[l].group = lanes->lanes[l];
+    tutti_owner_enter(team->engine);
+    team->lanes = calling, team->n_lanes = lanes->n;
+    team->call_begin = begin, team->call_arg = arg;
+    tutti_owner_leave(team->engine);
+    return TUTTI_OK;
+}
+
+/* ---- what a call is ---- */
+
+static const struct tutti_call *call_of(const struct tutti_calling *calling)
+{
+    return &calling->slice->flight->bind.schedule->calls[calling->call];
+}
+
+static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_call *call)
+{
+    const struct tutti_place block = {.buffer = TUTTI_DATA, .chunk = call->view.chunk, .n = 1};
+    return tutti_layout_bytes(&slice->flight->layout, &block, slice->index);
+}
+
+/* Where the slot's side of a call lies. */
+static unsigned char *side_at(const struct tutti_slice *slice, const struct tutti_call *call, enum side side,
+                              uint32_t me, bool input, size_t *stride)
+{
+    const struct tutti_layout *l = &slice->flight->layout;
+    struct tutti_place place = {.buffer = TUTTI_DATA, .input = input, .chunk = call->view.chunk, .n = 1};
+    unsigned char *at = NULL;
+
+    if (side == ALL) return tutti_layout_blocks(l, &place, slice->index, stride);
+    if (side == OWN) place.chunk += me;
+    if (side != NONE) tutti_layout_run(l, &place, slice->index, 0, 1, &at);
+    return at;
+}
+
+static void bind_call(const struct tutti_slice *slice, const struct tutti_call *call, uint32_t me,
+                      struct tutti_call_step *out)
+{
+    const struct tutti_flight *flight = slice->flight;
+    bool input = (flight->bind.schedule->steps[call->step].flags & TUTTI_STEP_SRC_INPUT) != 0;
+    bool root = me == call->view.root, several = sides[call->kind].in == ALL || sides[call->kind].out == ALL;
+    size_t bytes = block_bytes(slice, call), stride = flight->layout.count * flight->layout.element;
+    unsigned char *in = NULL, *at = NULL;
+
+    if (root || !sides[call->kind].in_at_root) in = side_at(slice, call, sides[call->kind].in, me, input, &stride);
+    if (root || !sides[call->kind].out_at_root) at = side_at(slice, call, sides[call->kind].out, me, false, &stride);
+    if (call->kind == TUTTI_BROADCAST && root) at = in;                       /* it keeps what it has where it is, */
+    if (call->kind == TUTTI_SCATTER && root && !input) at = in + me * stride; /* and its own block lies apart */
+    out->stride = several && bytes != stride ? stride : 0;
+    out->bind = (struct tutti_bind){.input = in,
+                                    .output = at,
+                                    .v = out->stride > 0,
+                                    .count = call->kind == TUTTI_BARRIER ? 0 : bytes / flight->layout.element,
+                                    .dtype = flight->bind.dtype,
+                                    .divisor = 1};
+    if (!tutti_kind_info(call->kind)->reduces) return;
+    out->bind.reduce = flight->bind.reduce;
+    out->bind.user = flight->bind.user, out->bind.user_arg = flight->bind.user_arg;
+}
+
+static void describe(const struct tutti_slice *slice, const struct tutti_call *call, uint32_t me,
+                     struct tutti_call_step *out)
+{
+    const struct tutti_flight *flight = slice->flight;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->kind);
+    uint64_t which = (uint64_t)slice->index << 32 | call->number;
+
+    bind_call(slice, call, me, out);
+    out->info = (struct tutti_call_info){.kind = call->kind,
+                                         .dtype = out->bind.dtype,
+                                         .op = kind->reduces ? flight->info.op : -1,
+                                         .root = kind->rooted ? (int32_t)call->view.root : -1,
+                                         .count = out->bind.count,
+                                         .signature = tutti_mix64(flight->info.signature ^ tutti_mix64(which))};
+    out->seq = flight->work.seq, out->call = flight->packed_call, out->count = flight->packed_count;
+}
+
+/* ---- in turn ---- */
+
+/* The oldest slice that has calls of this lane left; NULL: none that is active. */
+static struct tutti_slice *next_slice(const struct tutti_team *team, uint32_t l)
+{
+    for (uint32_t i = 0; i < team->n_active; i++) {
+        struct tutti_slice *slice = team->order[i];
+        const struct tutti_schedule *schedule = slice->flight->bind.schedule;
+        if (!schedule) continue;
+        while (slice->called[l] < schedule->n_calls && schedule->calls[slice->called[l]].lane != l) slice->called[l]++;
+        if (slice->called[l] < schedule->n_calls) return slice;
+    }
+    return NULL;
+}
+
+static void end_call(struct tutti_team *team, uint32_t l, struct tutti_slice *slice)
+{
+    uint32_t step = slice->flight->bind.schedule->calls[slice->called[l]++].step;
+
+    team->lanes[l].slice = NULL;
+    tutti_slice_complete(slice, step);
+    team->retry = true; /* for steps that waited for it */
+}
+
+/* Begins the next call if it is ready; those without data vanish on all slots. */
+static bool begin(struct tutti_team *team, uint32_t l, bool *moved)
+{
+    struct tutti_calling *calling = &team->lanes[l];
+    struct tutti_slice *slice;
+
+    while ((slice = next_slice(team, l))) {
+        const struct tutti_call *call = &slice->flight->bind.schedule->calls[slice->called[l]];
+        uint32_t k = call->step - slice->base;
+        struct tutti_call_step step;
+        if (k >= TUTTI_WINDOW || !tutti_step_ready(slice, k)) return false;
+        *moved = true;
+        if (block_bytes(slice, call) == 0) {
+            end_call(team, l, slice);
+            continue;
+        }
+        describe(slice, call, (team->slot - calling->group.base) / calling->group.stride, &step);
+        if (team->call_begin(team->call_arg, l, &step, calling->room) < 0) {
+            tutti_report_failed(team, slice->flight);
+            return false;
+        }
+        calling->slice = slice, calling->call = slice->called[l];
+        slice->busy |= tutti_slice_bit(k);
+        return true;
+    }
+    return false;
+}
+
+static void report_mismatch(struct tutti_team *team, struct tutti_calling *calling)
+{
+    struct tutti_runner *runner = tutti_calling_runner(calling);
+    uint64_t call = 0, count = 0;
+
+    runner->ops->called(runner, &call, &count);
+    calling->blocked = true;
+    tutti_report_mismatch(team, calling->slice->flight, (uint32_t)tutti_calling_awaits(calling), count, call);
+}
+
+/* Whether the lane is free again. */
+static bool advance(struct tutti_team *team, uint32_t l, bool *moved)
+{
+    struct tutti_calling *calling = &team->lanes[l];
+    enum tutti_advance outcome = tutti_runner_turns(tutti_calling_runner(calling), moved);
+
+    calling->blocked = outcome == TUTTI_RUN_BLOCKED;
+    if (outcome == TUTTI_RUN_MISMATCH) report_mismatch(team, calling);
+    if (outcome == TUTTI_RUN_FAILED) tutti_report_failed(team, calling->slice->flight);
+    if (outcome != TUTTI_RUN_DONE) return false;
+    team->engine->stats.call_steps++;
+    end_call(team, l, calling->slice);
+    return true;
+}
+
+bool tutti_team_call(struct tutti_team *team)
+{
+    bool moved = false;
+
+    for (uint32_t l = 0; l < team->n_lanes && !team->failed; l++)
+        while ((team->lanes[l].slice || begin(team, l, &moved)) && advance(team, l, &moved)) {
+        }
+    return moved;
+}
+
+/* ---- what others ask ---- */
+
+bool tutti_team_is_calling(const struct tutti_team *team)
+{
+    for (uint32_t l = 0; l < team->n_lanes; l++)
+        if (team->lanes[l].slice) return true;
+    return false;
+}
+
+int32_t tutti_calling_awaits(const struct tutti_calling *calling)
+{
+    const struct tutti_runner *runner = (const struct tutti_runner *)(const void *)calling->room;
+
+    if (!calling->slice || !calling->blocked) return -1;
+    return (int32_t)(calling->group.base + runner->ops->awaits(runner) * calling->group.stride);
+}
+
+const struct tutti_calling *tutti_calling_find(const struct tutti_team *team, const struct tutti_slice *slice,
+                                               uint32_t step)
+{
+    for (uint32_t l = 0; l < team->n_lanes; l++)
+        if (team->lanes[l].slice == slice && call_of(&team->lanes[l])->step == step) return &team->lanes[l];
+    return NULL;
+}
+
+void tutti_team_cancel_calls(struct tutti_team *team)
+{
+    for (uint32_t l = 0; l < team->n_lanes; l++) {
+        struct tutti_calling *calling = &team->lanes[l];
+        struct tutti_runner *runner = tutti_calling_runner(calling);
+        if (!calling->slice) continue;
+        runner->ops->cancel(runner);
+        calling->slice = NULL;
+    }
+}

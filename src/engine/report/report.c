@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Sentences for failures that are found here. They say who called what, who waits for whom, and where the chain of
+ * waiting ranks ends: all from the boards, which every rank can read without the other's help. */
+
+#include "engine/flight/call.h"
+#include "engine/core.h"
+
+#include <string.h>
+
+#define NAMED 6 /* ranks that a list names one by one */
+
+/* The signature is that of the published call. */
+static void overlay(struct tutti_team *team, uint32_t peer, struct tutti_board *board)
+{
+    uint64_t seq = board->seq;
+
+    if (!team->overlay) return;
+    team->overlay(team->overlay_arg, peer, board);
+    if (board->seq != seq) board->signature = 0;
+}
+
+bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
+{
+    struct tutti_transport *t = team->port->transport;
+
+    if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), out)) return false;
+    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return false;
+    overlay(team, peer, out);
+    return true;
+}
+
+const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight == flight) return team->order[i];
+    return NULL;
+}
+
+int32_t tutti_slice_awaits(const struct tutti_slice *slice)
+{
+    if (slice->flight->runner) return tutti_runner_awaits(slice->flight);
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
+    if (step->op == TUTTI_STEP_CALL) {
+        const struct tutti_calling *calling = tutti_calling_find(slice->flight->work.team, slice, slice->base);
+        return calling ? tutti_calling_awaits(calling) : -1;
+    }
+    bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+    return message ? (int32_t)step->peer : -1;
+}
+
+/* ---- different calls ---- */
+
+void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
+                           uint64_t call)
+{
+    struct tutti_board mine = {0}, theirs = {0};
+    char my_call[112], their_call[160], text[TUTTI_ERROR_TEXT];
+
+    tutti_board_fill(&mine, flight);
+    tutti_say_board(&mine, my_call, sizeof(my_call));
+    tutti_call_unpack(call, count, &theirs);
+    tutti_say_board(&theirs, their_call, sizeof(their_call));
+    if (strcmp(my_call, their_call) == 0)
+        tutti_say(their_call, sizeof(their_call),
+                  " with another algorithm, other tables, or another root in a call before");
+    snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
+             tutti_kind_name(flight->info.kind), flight->work.seq, team->id, peer, their_call, team->slot, my_call);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);
+}
+
+void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index, uint64_t sent,
+                        uint64_t expected)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    bool sending = step->op == TUTTI_STEP_SEND;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT];
+
+    tutti_say_flight(slice->flight, call, sizeof(call));
+    snprintf(text, sizeof(text), "%s: rank %u sends %" PRIu64 " bytes to rank %u, which expects %" PRIu64, call,
+             sending ? team->slot : step->peer, sent, sending ? step->peer : team->slot, expected);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
+}
+
+void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index)
+{
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
+    const char *what = step->op == TUTTI_STEP_SEND ? "never asked for the message that rank %u has for it"
+                                                   : "never sent the message that rank %u expects of it";
+    char call[TUTTI_CALL_TEXT], how[96], text[TUTTI_ERROR_TEXT];
+
+    tutti_say_flight(slice->flight, call, sizeof(call));
+    snprintf(how, sizeof(how), what, team->slot);
+    snprintf(text, sizeof(text), "%s: rank %u has completed it and %s at step %u: their counts differ, or it was lost",
+             call, step->peer, how, index + 1);
+    tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
+}
+
+/* ---- waiting in vain ---- */
+
+void tutti_say_duration(char *out, size_t capacity, uint64_t ns)
+{
+    if (ns >= TUTTI_NS_PER_S)
+        tutti_say(out, capacity, "%.1f s", (double)ns / 1e9);
+    else
+        tutti_say(out, capacity, "%.0f ms", (double)ns / 1e6);
+}
+
+/* "rank 2 has not called it (its last call is all_gather #16, complete)". board: what it shows, NULL: nothing. */
+void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
+                     size_t capacity)
+{
+    if (life == TUTTI_LIFE_DEAD) {
+        tutti_say(out, capacity, "rank %u is dead", peer);
+    } else if (!board) {
+        tutti_say(out, capacity, "rank %u%s", peer,
+                  life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
+    } else if (board->seq < seq) {
+        tutti_say(out, capacity, "rank %u has %s ", peer, board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
+        tutti_say(out, capacity, board->state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
+        if (board->seq == 0)
+            tutti_say(out, capacity, " (it has called nothing yet)");
+        else
+            tutti_say(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
+                      board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
+                      board->completed >= board->seq ? "complete" : "in progress");
+    } else if (board->completed >= seq) {
+        tutti_say(out, capacity, "rank %u has completed it", peer);
+    } else {
+        tutti_say(out, capacity, "rank %u is in it", peer);
+        if (board->seq == seq && board->n_steps > 0)
+            tutti_say(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
+        if (board->seq == seq && board->peer >= 0) tutti_say(out, capacity, ", waiting for rank %d", board->peer);
+    }
+}
+
+static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char *out, size_t capacity)
+{
+    struct tutti_transport *t = team->port->transport;
+    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    struct tutti_board board;
+
+    tutti_say_state(tutti_team_peek(team, peer, &board) ? &board : NULL, life, seq, peer, out, capacity);
+}
+
+/* The rank that the chain of waiting ranks ends with. */
+static uint32_t chain_end(struct tutti_team *team, uint64_t seq, uint32_t peer)
+{
+    struct tutti_board board;
+
+    for (uint32_t hops = 0; hops < team->size; hops++) {
+        if (!tutti_team_peek(team, peer, &board) || board.state != TUTTI_BOARD_IN_USE) return peer;
+        if (board.seq != seq || board.completed >= seq || board.peer < 0) return peer;
+        if ((uint32_t)board.peer >= team->size || (uint32_t)board.peer == team->slot) return peer;
+        peer = (uint32_t)board.peer;
+    }
+    return peer; /* a circle */
+}
+
+/* "; nor have ranks 5, 7" */
+static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, char *out, size_t capacity)
+{
+    struct tutti_board board;
+    uint32_t n = 0, more = 0;
+
+    for (uint32_t i = 0; i < team->size; i++) {
+        if (i == named || i == team->slot || !tutti_team_peek(team, i, &board) || board.seq >= seq) continue;
+        if (n++ >= NAMED)
+            more++;
+        else
+            tutti_say(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", i);
+    }
+    if (more > 0) tutti_say(out, capacity, " and %u more", more);
+}
+
+/* The oldest slice of a flight that has begun, else NULL: a runner begins when those before it are over. */
+static const struct tutti_slice *begun(const struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
+    return slice && flight->runner && team->order[tutti_runner_oldest(team)] != slice ? NULL : slice;
+}
+
+/* ", waiting for rank 1; that one waits in turn, in the end for rank 2; rank 2 is dead". Returns the last rank. */
+static uint32_t say_wait(struct tutti_team *team, uint64_t seq, const char *what, uint32_t peer, char *out,
+                         size_t capacity)
+{
+    uint32_t end = chain_end(team, seq, peer);
+
+    tutti_say(out, capacity, ", waiting %s rank %u; ", what, peer);
+    if (end != peer) tutti_say(out, capacity, "that one waits in turn, in the end for rank %u; ", end);
+    say_state(team, seq, end, out, capacity);
+    say_missing(team, seq, end, out, capacity);
+    return end;
+}
+
+void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_schedule *schedule = flight->bind.schedule;
+    const struct tutti_slice *slice = begun(team, flight);
+    uint32_t step = slice && schedule ? slice->base : TUTTI_NO_STEP;
+    int32_t peer = slice ? tutti_slice_awaits(slice) : -1;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say_flight(flight, call, sizeof(call));
+    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
+    tutti_say_duration(text, sizeof(text), flight->work.timeout_ns);
+    if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
+    if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
+    if (peer >= 0) {
+        bool message = step != TUTTI_NO_STEP && schedule->steps[step].op != TUTTI_STEP_CALL;
+        const char *what = !message                                      ? "for"
+                           : schedule->steps[step].op == TUTTI_STEP_SEND ? "to be asked for a message by"
+                                                                         : "for a message from";
+        peer = (int32_t)say_wait(team, flight->work.seq, what, (uint32_t)peer, text, sizeof(text));
+    }
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, peer, flight, step, text);
+}
+
+void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter)
+{
+    static const char *const waiting[2][4] = {
+        {"its message never came", "its message was not asked for", "its message came in part", "it was read"},
+        {"no room to announce it", "it was announced, and never asked for", "it was sent in part", "it was not read"},
+    };
+    bool send = letter->work.type == TUTTI_WORK_SEND;
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say_letter(letter, call, sizeof(call));
+    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
+    tutti_say_duration(text, sizeof(text), letter->work.timeout_ns);
+    tutti_say(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
+}
+
+void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
+                       const struct tutti_flight *flight, uint32_t step)
+{
+    bool dead = life == TUTTI_LIFE_DEAD;
+    char text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say(text, sizeof(text), "rank %u %s while rank %u waited for it in %s", peer,
+              dead ? "died (its process is gone)" : "left the communicator", team->slot, where);
+    if (flight && step != TUTTI_NO_STEP)
+        tutti_say(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);
+    tutti_team_break(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, (int32_t)peer, flight, step, text);
+}
+
+/* What this rank called last, past the engine or not: what was only counted has no name. */
+static void say_last(const struct tutti_team *team, const struct tutti_board *board, uint64_t seq, char *out,
+                     size_t capacity)
+{
+    const char *name =
+        board->seq == seq && board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "call";
+    if (seq > 0)
+        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64, name, seq, team->id);
+    else
+        snprintf(out, capacity, "before any call on communicator %" PRIx64, team->id);
+}
+
+uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
+{
+    char call[TUTTI_CALL_TEXT];
+
+    tutti_owner_enter(team->engine);
+    const struct tutti_flight *flight = team->n_active > 0 ? team->order[0]->flight : team->pending;
+    const struct tutti_letter *letter = team->recvs ? team->recvs : team->sends;
+    struct tutti_board board = team->board;
+    overlay(team, team->slot, &board);
+    uint64_t counted = atomic_load_explicit(&team->seq, memory_order_relaxed);
+    uint64_t seq = board.seq > counted ? board.seq : counted;
+    bool past = board.seq > team->board.seq && board.completed < board.seq; /* in a call, past the engine */
+    if (flight)
+        tutti_say_flight(flight, call, sizeof(call)), seq = flight->work.seq;
+    else if (past)
+        tutti_say_call(team, &board, NULL, call, sizeof(call)), seq = board.seq;
+    else if (letter)
+        tutti_say_letter(letter, call, sizeof(call)), seq = 0;
+    if (flight || past || letter)
+        snprintf(out, capacity, "in %s", call);
+    else
+        say_last(team, &board, seq, out, capacity);
+    tutti_owner_leave(team->engine);
+    return seq;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
+ * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
+
+#include "engine/flight/call.h"
+#include "engine/core.h"
+
+/* A peer that is gone may have sent before: what it sent arrives first, within the grace, or however long it takes to
+ * read all that has come; but a death is told within a second. */
+#define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+#define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
+#define COMPARE_AGAIN_NS TUTTI_NS_PER_S
+/* Boards that all ranks together look at in that time: of many, each looks at some, first those behind it, so that
+ * together they look at all. Were each to look at all, a thousand would soon do nothing else. */
+#define COMPARE_BOARDS 8192
+#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* a second look that is soon, since the deadline may be near */
+/* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
+#define STAGGER_NS TUTTI_NS_PER_MS
+#define STAGGER_SLOTS 16
+
+void tutti_engine_watch_by(struct tutti_engine *engine, uint64_t when_ns)
+{
+    if (when_ns < engine->next_watch_ns) engine->next_watch_ns = when_ns;
+}
+
+/* ---- deadlines ---- */
+
+static uint64_t deadline_of(const struct tutti_team *team, const struct tutti_work *work)
+{
+    uint64_t deadline = work->deadline_ns + team->slot % STAGGER_SLOTS * STAGGER_NS;
+    return deadline < work->deadline_ns ? TUTTI_NEVER : deadline;
+}
+
+/* Whether it is over; else the engine looks again by then. */
+static bool is_over(struct tutti_team *team, const struct tutti_work *work, uint64_t now)
+{
+    uint64_t deadline = deadline_of(team, work);
+
+    tutti_engine_watch_by(team->engine, deadline);
+    return deadline <= now;
+}
+
+static void watch_deadlines(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_flight *before = NULL;
+
+    for (uint32_t i = 0; i < team->n_active; i++) {
+        const struct tutti_flight *flight = team->order[i]->flight;
+        if (flight != before && is_over(team, &flight->work, now)) {
+            tutti_report_timeout(team, flight);
+            return;
+        }
+        before = flight;
+    }
+    for (const struct tutti_flight *flight = team->pending; flight; flight = flight->next) {
+        if (!is_over(team, &flight->work, now)) continue;
+        tutti_report_timeout(team, flight);
+        return;
+    }
+    const struct tutti_letter *lists[2] = {team->sends, team->recvs};
+    for (int l = 0; l < 2; l++) {
+        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
+            if (!is_over(team, &letter->work, now)) continue;
+            tutti_report_letter_timeout(team, letter);
+            return;
+        }
+    }
+}
+
+/* ---- peers ---- */
+
+static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_transport *t = team->port->transport;
+    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    struct tutti_board board;
+
+    if (life == TUTTI_LIFE_ALIVE && tutti_team_peek(team, peer, &board) && board.state == TUTTI_BOARD_LEFT)
+        life = TUTTI_LIFE_LEFT;
+    return life;
+}
+
+/* Whether an awaited peer is gone for good; looks at each one once a tick. */
+static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum tutti_life *life)
+{
+    struct tutti_channel *channel = &team->channels[peer];
+
+    if (channel->seen_tick == team->engine->tick || peer == team->slot) return false;
+    channel->seen_tick = team->engine->tick;
+    *life = life_of(team, peer);
+    if (*life == TUTTI_LIFE_ALIVE) {
+        channel->gone_ns = 0;
+        return false;
+    }
+    if (channel->gone_ns == 0) channel->gone_ns = now, channel->gone_pass = team->engine->pass;
+    bool read = team->port->drained > channel->gone_pass;
+    uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? GONE_GRACE_NS : DEAD_GRACE_NS;
+    if (now - channel->gone_ns >= grace) return read || *life == TUTTI_LIFE_DEAD;
+    tutti_engine_watch_by(team->engine, channel->gone_ns + GONE_GRACE_NS);
+    return false;
+}
+
+static void report_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, enum tutti_life life,
+                        uint32_t step)
+{
+    char where[TUTTI_CALL_TEXT];
+
+    tutti_say_flight(flight, where, sizeof(where));
+    tutti_report_lost(team, peer, life, where, flight, step);
+}
+
+static void watch_runner(struct tutti_team *team, const struct tutti_flight *flight, uint64_t now)
+{
+    int32_t peer = tutti_runner_awaits(flight);
+    enum tutti_life life;
+
+    if (peer >= 0 && is_gone(team, (uint32_t)peer, now, &life))
+        report_lost(team, flight, (uint32_t)peer, life, TUTTI_NO_STEP);
+}
+
+static void watch_calling(struct tutti_team *team, const struct tutti_calling *calling, uint64_t now)
+{
+    int32_t peer = tutti_calling_awaits(calling);
+    enum tutti_life life;
+
+    if (peer < 0 || !is_gone(team, (uint32_t)peer, now, &life)) return;
+    const struct tutti_flight *flight = calling->slice->flight;
+    report_lost(team, flight, (uint32_t)peer, life, flight->bind.schedule->calls[calling->call].step);
+}
+
+/* The peers that the steps of a slice wait for. */
+static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice, uint64_t now)
+{
+    const struct tutti_schedule *schedule = slice->flight->bind.schedule;
+    uint32_t left = schedule->n_steps - slice->base;
+    enum tutti_life life;
+
+    for (uint32_t k = 0; k < left && k < TUTTI_WINDOW; k++) {
+        const struct tutti_step *step = &schedule->steps[slice->base + k];
+        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
+        if (!is_gone(team, step->peer, now, &life)) continue;
+        report_lost(team, slice->flight, step->peer, life, slice->base + k);
+        return;
+    }
+}
+
+/* A receive from any rank waits for all: one that died may be the sender; it is in vain once all have left. */
+static void watch_any(struct tutti_team *team, const struct tutti_letter *letter, uint64_t now)
+{
+    enum tutti_life life;
+    uint32_t n_left = 0, last = 0;
+
+    for (uint32_t i = 0; i < team->size; i++) {
+        team->channels[i].seen_tick = 0;
+        if (!is_gone(team, i, now, &life)) continue;
+        n_left++, last = i;
+        if (life == TUTTI_LIFE_DEAD || n_left + 1 == team->size) {
+            char where[TUTTI_CALL_TEXT];
+            tutti_say_letter(letter, where, sizeof(where));
+            tutti_report_lost(team, last, life, where, NULL, TUTTI_NO_STEP);
+            return;
+        }
+    }
+}
+
+static void watch_letters(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_letter *lists[2] = {team->sends, team->recvs}, *any = NULL;
+    enum tutti_life life;
+
+    for (int l = 0; l < 2; l++) {
+        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
+            if (letter->peer < 0) any = any ? any : letter;
+            if (letter->peer < 0 || !is_gone(team, (uint32_t)letter->peer, now, &life)) continue;
+            char where[TUTTI_CALL_TEXT];
+            tutti_say_letter(letter, where, sizeof(where));
+            tutti_report_lost(team, (uint32_t)letter->peer, life, where, NULL, TUTTI_NO_STEP);
+            return;
+        }
+    }
+    if (any) watch_any(team, any, now);
+}
+
+/* ---- what others called ---- */
+
+/* Publishes where the oldest call is. */
+static void watch_board(struct tutti_team *team)
+{
+    const struct tutti_slice *slice = team->n_active > 0 ? team->order[0] : NULL;
+    struct tutti_board *board = &team->board;
+
+    if (!slice || slice->flight->work.seq != board->seq || tutti_slice_over(slice)) return;
+    int32_t peer = tutti_slice_awaits(slice);
+    if (board->step == slice->base && board->peer == peer) return;
+    board->step = slice->base, board->peer = peer;
+    tutti_team_publish(team);
+}
+
+/* A rank that has completed a call has sent all that it ever will: where counts are not all in the signature, or one is
+ * 0, the two sides may disagree on whether there is a message. Found at two looks in a row, since what was on its way
+ * at the first one has arrived before the second. True when the team broke. */
+static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uint64_t now)
+{
+    const struct tutti_schedule *schedule = flight->bind.schedule;
+    const struct tutti_slice *slice = tutti_flight_oldest(team, flight);
+    struct tutti_board board;
+
+    for (uint32_t k = 0; slice && k < TUTTI_WINDOW && slice->base + k < schedule->n_steps; k++) {
+        const struct tutti_step *step = &schedule->steps[slice->base + k];
+        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
+        if (step->op != TUTTI_STEP_SEND && (slice->busy & tutti_slice_bit(k)))
+            tutti_recv_ask(team, slice, slice->base + k);
+        if (!tutti_team_peek(team, step->peer, &board) || board.completed < flight->work.seq) continue;
+        bool again = flight->in_vain;
+        flight->in_vain = true;
+        flight->compare_ns = now + VAIN_AGAIN_NS;
+        tutti_engine_watch_by(team->engine, flight->compare_ns);
+        if (again) tutti_report_in_vain(team, slice, slice->base + k);
+        return again;
+    }
+    flight->in_vain = false;
+    return false;
+}
+
+/* A call that differs is a failure now; one that is merely missing is one at the deadline only. */
+static void watch_calls(struct tutti_team *team, uint64_t now)
+{
+    struct tutti_flight *oldest = team->n_active > 0 ? team->order[0]->flight : NULL;
+    struct tutti_board board;
+    uint32_t n_missing = 0, missing = 0;
+
+    if (!oldest) return;
+    if (now < oldest->compare_ns) {
+        tutti_engine_watch_by(team->engine, oldest->compare_ns);
+        return;
+    }
+    oldest->compare_ns = now + COMPARE_AGAIN_NS;
+    for (uint32_t k = 0; k <= COMPARE_BOARDS / team->size && k + 1 < team->size; k++) {
+        uint32_t i = (team->slot + 1 + oldest->n_compared++ % (team->size - 1)) % team->size;
+        if (!tutti_team_peek(team, i, &board)) continue;
+        if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
+        if (board.seq < oldest->work.seq) continue;
+        const struct tutti_flight *flight = tutti_flight_find(team, board.seq);
+        if (!flight || board.signature == 0 || flight->info.signature == board.signature) continue;
+        tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
+        return;
+    }
+    if (!oldest->runner && watch_vain(team, oldest, now)) return;
+    if (n_missing == 0 || oldest->told_missing) return;
+    char call[TUTTI_CALL_TEXT];
+    oldest->told_missing = true;
+    tutti_say_flight(oldest, call, sizeof(call));
+    tutti_log(TUTTI_LOG_INFO, "%s: rank %u and %u others have not called it yet, rank %u waits", call, missing,
+              n_missing - 1, team->slot);
+}
+
+void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
+{
+    engine->tick++;
+    engine->next_watch_ns = now_ns + engine->tick_ns;
+    for (struct tutti_team *team = engine->busy, *next; team; team = next) {
+        next = team->next;
+        if (!team->failed) watch_board(team);
+        for (uint32_t i = 0; i < team->n_active && !team->failed; i++) {
+            const struct tutti_slice *slice = team->order[i];
+            if (slice->flight->runner)
+                watch_runner(team, slice->flight, now_ns);
+            else
+                watch_slice(team, slice, now_ns);
+        }
+        for (uint32_t l = 0; l < team->n_lanes && !team->failed; l++) watch_calling(team, &team->lanes[l], now_ns);
+        if (!team->failed) watch_letters(team, now_ns);
+        if (!team->failed) watch_calls(team, now_ns);
+        if (!team->failed) watch_deadlines(team, now_ns);
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_STORE_STORE_SERVER_H
+#define TUTTI_STORE_STORE_SERVER_H
+
+/* The two halves of the TCP store's server: events and connections (store_server.c), requests and answers
+ * (store_requests.c). */
+
+#include "store/store_table.h"
+
+#include <pthread.h>
+
+enum tutti_client_state { TUTTI_CLIENT_FRESH, TUTTI_CLIENT_GREETED, TUTTI_CLIENT_TRUSTED };
+
+struct tutti_store_client {
+    struct tutti_store_waiter waiter; /* first member: a waiter is its client */
+    int fd;
+    enum tutti_client_state state;
+    uint32_t events;   /* asked of epoll */
+    uint64_t until_ns; /* to be trusted, or when a wait ends; TUTTI_NEVER */
+    uint8_t wait_type; /* GET or WAIT */
+    bool doomed;       /* closed at the end of the round of events */
+    struct tutti_store_session session;
+    uint8_t *in, *out;
+    size_t n_in, max_in, n_out, sent;
+    struct tutti_store_client *next, *previous;
+};
+struct tutti_store_server {
+    pthread_t thread;
+    int epoll_fd, listen_fd, stop_fd;
+    uint16_t port;
+    char *secret;
+    struct tutti_store_table table;
+    struct tutti_store_client *clients;
+    uint64_t next_look_ns; /* the earliest time at which some client's time may be up */
+    bool accepting;
+    uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* of the answer that is being made */
+};
+
+/* store_requests.c: serves the whole frames in c->in, until one must wait or the client is doomed. */
+void tutti_store_client_frames(struct tutti_store_server *s, struct tutti_store_client *c);
+/* Answers with the thread's record. */
+void tutti_store_client_error(struct tutti_store_server *s, struct tutti_store_client *c);
+/* Says why, with the thread's record, to the log and to the client, and dooms it. */
+void tutti_store_client_refuse(struct tutti_store_server *s, struct tutti_store_client *c);
+/* store_server.c: asks epoll for what the client's state needs. */
+void tutti_store_client_watch(struct tutti_store_server *s, struct tutti_store_client *c);
+/* Some client's time may be up then. */
+void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns);
+
+#endif

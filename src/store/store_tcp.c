@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The client of the TCP store. A call takes an idle connection or opens one, so that a call that waits never stands in
+ * the way of the one that it waits for. A connection on which anything went wrong is closed, never used again. */
+
+#include "store/store_wire.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ANSWER_NS (30 * TUTTI_NS_PER_S) /* that a server may take to answer beyond the request's own timeout */
+#define RETRY_NS (50 * TUTTI_NS_PER_MS) /* between attempts to reach a server that is not there yet */
+
+struct connection {
+    int fd;
+    struct tutti_store_session session;
+    struct connection *next;
+    size_t n_in;
+    uint8_t in[TUTTI_STORE_FRAME_MAX], out[TUTTI_STORE_FRAME_MAX];
+};
+struct tcp_store {
+    pthread_mutex_t lock;
+    struct connection *idle; /* under the lock */
+    char host[256], port[8];
+    char *secret; /* NULL: none */
+};
+
+/* ---- bytes ---- */
+
+/* Waits for events; TIMEOUT without a record. */
+static enum tutti_status fd_wait(int fd, short events, uint64_t deadline_ns)
+{
+    struct pollfd event = {.fd = fd, .events = events};
+    for (;;) {
+        uint64_t now = tutti_now_ns(), rest = now < deadline_ns ? deadline_ns - now : 0;
+        if (rest > TUTTI_NS_PER_S) rest = TUTTI_NS_PER_S;
+        int n = poll(&event, 1, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS));
+        if (n > 0) return TUTTI_OK;
+        if (n < 0 && errno != EINTR) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "poll failed on a store's connection");
+        if (tutti_now_ns() >= deadline_ns) return TUTTI_ERR_TIMEOUT;
+    }
+}
+
+static enum tutti_status bytes_send(const struct tcp_store *store, struct connection *c, size_t n, uint64_t deadline_ns)
+{
+    for (size_t sent = 0; sent < n;) {
+        ssize_t k = send(c->fd, c->out + sent, n - sent, MSG_NOSIGNAL);
+        if (k >= 0)
+            sent += (size_t)k;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            TUTTI_TRY(fd_wait(c->fd, POLLOUT, deadline_ns));
+        else if (errno != EINTR)
+            return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store at %s:%s can not be written to", store->host,
+                                    store->port);
+    }
+    return TUTTI_OK;
+}
+
+/* Receives one frame; it lies in c->in until the next one. */
+static enum tutti_status frame_receive(const struct tcp_store *store, struct connection *c, uint64_t deadline_ns,
+                                       struct tutti_store_frame *frame)
+{
+    c->n_in = 0; /* one request at a time: nothing is left over */
+    for (;;) {
+        enum tutti_status status = tutti_store_frame_decode(c->in, c->n_in, frame);
+        if (status != TUTTI_AGAIN) return status;
+        ssize_t k = recv(c->fd, c->in + c->n_in, sizeof c->in - c->n_in, 0);
+        if (k > 0)
+            c->n_in += (size_t)k;
+        else if (k == 0)
+            return tutti_fail(TUTTI_ERR_SYSTEM, "the store at %s:%s closed the connection", store->host, store->port);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            TUTTI_TRY(fd_wait(c->fd, POLLIN, deadline_ns));
+        else if (errno != EINTR)
+            return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store at %s:%s can not be read from", store->host,
+                                    store->port);
+    }
+}
+
+/* ---- requests ---- */
+
+/* An error of the server becomes this thread's record. */
+static enum tutti_status error_of(const struct tcp_store *store, const struct tutti_store_frame *frame)
+{
+    enum tutti_status status = frame->number < 0 && frame->number >= TUTTI_ERR_INTERNAL
+                                   ? (enum tutti_status)frame->number
+                                   : TUTTI_ERR_PROTOCOL;
+    return tutti_fail(status, "store at %s:%s: %.*s", store->host, store->port, (int)frame->value_bytes,
+                      (const char *)frame->value);
+}
+
+/* One request and its answer, whose bytes lie in c->in. */
+static enum tutti_status exchange(const struct tcp_store *store, struct connection *c,
+                                  const struct tutti_store_frame *request, uint64_t deadline_ns,
+                                  struct tutti_store_frame *answer)
+{
+    size_t n;
+    TUTTI_TRY(tutti_store_frame_encode(&c->session, request, c->out, &n));
+    enum tutti_status status = bytes_send(store, c, n, deadline_ns);
+    if (status == TUTTI_OK) status = frame_receive(store, c, deadline_ns, answer);
+    if (status == TUTTI_ERR_TIMEOUT)
+        return tutti_fail(status, "the store at %s:%s does not answer", store->host, store->port);
+    return status;
+}
+
+/* HELLO both ways, then a signed PING: a wrong secret is known at once, on both sides. */
+static enum tutti_status introduce(const struct tcp_store *store, struct connection *c, uint64_t deadline_ns)
+{
+    struct tutti_store_frame hello = {
+        .type = TUTTI_STORE_HELLO, .value = c->session.nonces[0], .value_bytes = TUTTI_STORE_NONCE_BYTES};
+    struct tutti_store_frame ping = {.type = TUTTI_STORE_PING}, answer = {.type = 0};
+    TUTTI_TRY(tutti_random_bytes(c->session.nonces[0], TUTTI_STORE_NONCE_BYTES));
+    TUTTI_TRY(exchange(store, c, &hello, deadline_ns, &answer));
+    if (answer.type != TUTTI_STORE_HELLO || answer.value_bytes != TUTTI_STORE_NONCE_BYTES)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the store at %s:%s answers HELLO with a frame of type %u", store->host,
+                          store->port, answer.type);
+    memcpy(c->session.nonces[1], answer.value, TUTTI_STORE_NONCE_BYTES);
+    TUTTI_TRY(exchange(store, c, &ping, deadline_ns, &answer));
+    if (answer.type == TUTTI_STORE_ERROR && answer.number == TUTTI_ERR_AUTH) return error_of(store, &answer);
+    TUTTI_TRY(tutti_store_frame_verify(&c->session, c->in, &answer));
+    return answer.type == TUTTI_STORE_ANSWER ? TUTTI_OK : error_of(store, &answer);
+}
+
+/* ---- connections ---- */
+
+static void connection_close(struct connection *c)
+{
+    if (c->fd >= 0) close(c->fd);
+    tutti_free(c);
+}
+
+/* Tries each address of the host once. AGAIN when nobody listens yet. */
+static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t deadline_ns, int *out)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list;
+    int rc = getaddrinfo(store->host, store->port, &hints, &list);
+    if (rc == EAI_AGAIN) return TUTTI_AGAIN;
+    if (rc != 0)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%s\" is not known: %s", store->host,
+                          gai_strerror(rc));
+    enum tutti_status status = TUTTI_AGAIN;
+    for (struct addrinfo *a = list; a && status != TUTTI_OK; a = a->ai_next) {
+        int on = 1, error = 0;
+        socklen_t n = sizeof error;
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0) continue;
+        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+            status = TUTTI_OK;
+        else if (errno == EINPROGRESS && fd_wait(fd, POLLOUT, deadline_ns) == TUTTI_OK &&
+                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0)
+            status = TUTTI_OK;
+        if (status != TUTTI_OK) {
+            close(fd);
+            continue;
+        }
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        *out = fd;
+    }
+    freeaddrinfo(list);
+    return status;
+}
+
+static enum tutti_status connection_open(const struct tcp_store *store, uint64_t deadline_ns, struct connection **out)
+{
+    struct connection *c = tutti_alloc(sizeof *c);
+    enum tutti_status status;
+    if (!c) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's connection");
+    c->fd = -1;
+    c->session.secret = store->secret;
+    while ((status = socket_connect(store, deadline_ns, &c->fd)) == TUTTI_AGAIN) {
+        if (tutti_now_ns() >= deadline_ns) {
+            status = tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s", store->host, store->port);
+            break;
+        }
+        tutti_sleep_ns(RETRY_NS);
+    }
+    if (status == TUTTI_OK) status = introduce(store, c, deadline_ns);
+    if (status < 0) {
+        connection_close(c);
+        return status;
+    }
+    *out = c;
+    return TUTTI_OK;
+}
+
+static enum tutti_status connection_take(struct tcp_store *store, uint64_t deadline_ns, struct connection **out)
+{
+    pthread_mutex_lock(&store->lock);
+    struct connection *c = store->idle;
+    if (c) store->idle = c->next;
+    pthread_mutex_unlock(&store->lock);
+    if (!c) return connection_open(store, deadline_ns, out);
+    *out = c;
+    return TUTTI_OK;
+}
+
+static void connection_give(struct tcp_store *store, struct connection *c)
+{
+    pthread_mutex_lock(&store->lock);
+    c->next = store->idle;
+    store->idle = c;
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* ---- the calls ---- */
+
+/* A request's answer; for GET the value is copied. */
+static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame *frame, const char *key,
+                                 uint64_t deadline_ns, void *value, size_t capacity, struct tutti_store_frame *answer)
+{
+    struct connection *c = NULL;
+    TUTTI_TRY(tutti_store_key_check(key));
+    frame->key = (const uint8_t *)key;
+    frame->key_bytes = (uint32_t)strlen(key);
+    uint64_t patience = deadline_ns > TUTTI_NEVER - ANSWER_NS ? TUTTI_NEVER : deadline_ns + ANSWER_NS;
+    TUTTI_TRY(connection_take(store, patience, &c));
+    enum tutti_status status = exchange(store, c, frame, patience, answer);
+    if (status == TUTTI_OK) status = tutti_store_frame_verify(&c->session, c->in, answer);
+    if (status < 0) {
+        connection_close(c);
+        return status;
+    }
+    if (answer->type == TUTTI_STORE_ERROR)
+        status = error_of(store, answer);
+    else if (answer->type != TUTTI_STORE_ANSWER)
+        status = tutti_fail(TUTTI_ERR_PROTOCOL, "the store at %s:%s answers with a frame of type %u", store->host,
+                            store->port, answer->type);
+    else if (value && answer->value_bytes)
+        memcpy(value, answer->value, answer->value_bytes < capacity ? answer->value_bytes : capacity);
+    if (status == TUTTI_ERR_PROTOCOL)
+        connection_close(c);
+    else
+        connection_give(store, c);
+    return status;
+}
+
+static int64_t timeout_of(uint64_t deadline_ns)
+{
+    uint64_t now = tutti_now_ns();
+    return (int64_t)(deadline_ns == TUTTI_NEVER ? TUTTI_NEVER : deadline_ns > now ? deadline_ns - now : 0);
+}
+
+static enum tutti_status tcp_set(void *self, const char *key, const void *value, size_t bytes)
+{
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET, .value = value, .value_bytes = (uint32_t)bytes},
+                             answer = {.type = 0};
+    if (bytes > TUTTI_STORE_VALUE_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
+                          TUTTI_STORE_VALUE_MAX);
+    return request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer);
+}
+
+static enum tutti_status tcp_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes,
+                                 uint64_t deadline_ns)
+{
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET, .number = timeout_of(deadline_ns)}, answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, key, deadline_ns, value, capacity, &answer));
+    if (bytes) *bytes = answer.value_bytes;
+    if (answer.value_bytes > capacity)
+        return tutti_fail(TUTTI_ERR_TRUNCATED, "the value of key %.100s has %u bytes, the buffer %zu", key,
+                          answer.value_bytes, capacity);
+    return TUTTI_OK;
+}
+
+static enum tutti_status tcp_wait(void *self, const char *key, uint64_t deadline_ns)
+{
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT, .number = timeout_of(deadline_ns)},
+                             answer = {.type = 0};
+    return request(self, &frame, key, deadline_ns, NULL, 0, &answer);
+}
+
+static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value)
+{
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .number = delta}, answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
+    if (value) *value = answer.number;
+    return TUTTI_OK;
+}
+
+static enum tutti_status tcp_remove(void *self, const char *key, bool *existed)
+{
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE}, answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
+    if (existed) *existed = answer.number != 0;
+    return TUTTI_OK;
+}
+
+static void tcp_close(void *self)
+{
+    struct tcp_store *store = self;
+    while (store->idle) {
+        struct connection *c = store->idle;
+        store->idle = c->next;
+        connection_close(c);
+    }
+    if (store->secret) explicit_bzero(store->secret, strlen(store->secret));
+    tutti_free(store->secret);
+    pthread_mutex_destroy(&store->lock);
+    tutti_free(store);
+}
+
+static const struct tutti_store_ops tcp_ops = {
+    .size = sizeof(struct tutti_store_ops),
+    .set = tcp_set,
+    .get = tcp_get,
+    .wait = tcp_wait,
+    .add = tcp_add,
+    .remove = tcp_remove,
+    .close = tcp_close,
+};
+
+enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
+                                       struct tutti_store *out)
+{
+    struct connection *c = NULL;
+    enum tutti_status status;
+    struct tcp_store *store = tutti_alloc(sizeof *store);
+    if (!store) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store");
+    pthread_mutex_init(&store->lock, NULL);
+    snprintf(store->host, sizeof store->host, "%s", host);
+    snprintf(store->port, sizeof store->port, "%s", port);
+    if (secret) store->secret = tutti_alloc(strlen(secret) + 1);
+    if (secret && !store->secret) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
+        goto err_close;
+    }
+    if (secret) memcpy(store->secret, secret, strlen(secret));
+    TUTTI_TRY_GOTO(status, connection_open(store, deadline_ns, &c), err_close);
+    if (c) connection_give(store, c);
+    *out = (struct tutti_store){&tcp_ops, store};
+    return TUTTI_OK;
+err_close:
+    tcp_close(store);
+    return status;
+}

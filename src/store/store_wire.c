@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Frames of the TCP store: decoding is a pure function over untrusted bytes; signing binds a frame to its connection,
+ * its direction and its place in the sequence. */
+
+#include "store/store_wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint8_t magic[4] = {'T', 'U', 'S', 'T'};
+
+static uint64_t load_le(const uint8_t *p, unsigned n)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+static void store_le(uint8_t *p, unsigned n, uint64_t x)
+{
+    for (unsigned i = 0; i < n; i++) p[i] = (uint8_t)(x >> (8 * i));
+}
+
+enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struct tutti_store_frame *out)
+{
+    struct tutti_store_frame frame = {.type = 0};
+    size_t front = n < sizeof magic ? n : sizeof magic;
+    if (n > 0 && memcmp(bytes, magic, front) != 0)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "bytes that are no frame of a tutti store");
+    if (n >= 5 && bytes[4] != TUTTI_STORE_WIRE_VERSION)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of version %u, this build speaks %d", bytes[4],
+                          TUTTI_STORE_WIRE_VERSION);
+    if (n < TUTTI_STORE_HEAD_BYTES) return TUTTI_AGAIN;
+    frame.type = bytes[5];
+    frame.flags = bytes[6];
+    frame.number = (int64_t)load_le(bytes + 8, 8);
+    frame.key_bytes = (uint32_t)load_le(bytes + 16, 4);
+    frame.value_bytes = (uint32_t)load_le(bytes + 20, 4);
+    if (frame.type == 0 || frame.type >= TUTTI_STORE_N_TYPES || frame.flags > TUTTI_STORE_SIGNED || bytes[7] != 0)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of type %u with flags %u can not be", frame.type,
+                          frame.flags);
+    if (frame.key_bytes > TUTTI_STORE_KEY_MAX || frame.value_bytes > TUTTI_STORE_VALUE_MAX)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame with a key of %u and a value of %u bytes is too long",
+                          frame.key_bytes, frame.value_bytes);
+    bool is_signed = (frame.flags & TUTTI_STORE_SIGNED) != 0;
+    frame.signed_bytes = TUTTI_STORE_HEAD_BYTES + (size_t)frame.key_bytes + frame.value_bytes;
+    frame.frame_bytes = frame.signed_bytes + (is_signed ? TUTTI_HMAC_BYTES : 0);
+    if (n < frame.frame_bytes) return TUTTI_AGAIN;
+    frame.key = bytes + TUTTI_STORE_HEAD_BYTES;
+    frame.value = frame.key + frame.key_bytes;
+    frame.mac = is_signed ? bytes + frame.signed_bytes : NULL;
+    if (memchr(frame.key, 0, frame.key_bytes)) return tutti_fail(TUTTI_ERR_PROTOCOL, "a store key with a zero byte");
+    *out = frame;
+    return TUTTI_OK;
+}
+
+/* The key of a connection's direction and place; then the MAC of the frame with it: no copy of the frame is needed. */
+static enum tutti_status frame_mac(const struct tutti_store_session *session, bool to_server, uint64_t number,
+                                   const uint8_t *bytes, size_t n, uint8_t out[TUTTI_HMAC_BYTES])
+{
+    uint8_t context[16 + 2 * TUTTI_STORE_NONCE_BYTES + 8] = "tutti store 1";
+    uint8_t key[TUTTI_HMAC_BYTES];
+    context[15] = to_server;
+    memcpy(context + 16, session->nonces, sizeof session->nonces);
+    store_le(context + 16 + sizeof session->nonces, 8, number);
+    TUTTI_TRY(tutti_hmac(session->secret, strlen(session->secret), context, sizeof context, key));
+    enum tutti_status status = tutti_hmac(key, sizeof key, bytes, n, out);
+    explicit_bzero(key, sizeof key);
+    return status;
+}
+
+enum tutti_status tutti_store_frame_encode(struct tutti_store_session *session, const struct tutti_store_frame *frame,
+                                           uint8_t *out, size_t *bytes)
+{
+    bool sign = session->secret && frame->type != TUTTI_STORE_HELLO;
+    size_t n = TUTTI_STORE_HEAD_BYTES;
+    memcpy(out, magic, sizeof magic);
+    out[4] = TUTTI_STORE_WIRE_VERSION;
+    out[5] = frame->type;
+    out[6] = sign ? TUTTI_STORE_SIGNED : 0;
+    out[7] = 0;
+    store_le(out + 8, 8, (uint64_t)frame->number);
+    store_le(out + 16, 4, frame->key_bytes);
+    store_le(out + 20, 4, frame->value_bytes);
+    if (frame->key_bytes) memcpy(out + n, frame->key, frame->key_bytes);
+    n += frame->key_bytes;
+    if (frame->value_bytes) memcpy(out + n, frame->value, frame->value_bytes);
+    n += frame->value_bytes;
+    if (sign) {
+        TUTTI_TRY(frame_mac(session, !session->server, session->n_sent, out, n, out + n));
+        n += TUTTI_HMAC_BYTES;
+        session->n_sent++;
+    }
+    *bytes = n;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_store_frame_verify(struct tutti_store_session *session, const uint8_t *bytes,
+                                           const struct tutti_store_frame *frame)
+{
+    uint8_t expected[TUTTI_HMAC_BYTES];
+    if (!session->secret && !frame->mac) return TUTTI_OK;
+    if (!session->secret) return tutti_fail(TUTTI_ERR_AUTH, "the other side has a secret, this side has none");
+    if (!frame->mac) return tutti_fail(TUTTI_ERR_AUTH, "the other side has no secret, this side has one");
+    TUTTI_TRY(frame_mac(session, session->server, session->n_received, bytes, frame->signed_bytes, expected));
+    if (!tutti_hmac_equal(expected, frame->mac))
+        return tutti_fail(TUTTI_ERR_AUTH, "a frame does not verify: the two sides have different secrets");
+    session->n_received++;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_store_key_check(const char *key)
+{
+    if (!key || !key[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's key is empty");
+    size_t n = strnlen(key, TUTTI_STORE_KEY_MAX + 1);
+    if (n > TUTTI_STORE_KEY_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's key is longer than %d bytes: \"%.40s...\"",
+                          TUTTI_STORE_KEY_MAX, key);
+    return TUTTI_OK;
+}
+
+bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out)
+{
+    char text[24], *end;
+    if (bytes == 0 || bytes >= sizeof text) return false;
+    memcpy(text, value, bytes);
+    text[bytes] = '\0';
+    long long parsed = strtoll(text, &end, 10);
+    char again[24];
+    snprintf(again, sizeof again, "%lld", parsed);
+    if (*end != '\0' || strcmp(again, text) != 0) return false; /* one form alone: no blanks, no +1, no overflow */
+    *out = parsed;
+    return true;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TRANSPORT_DECORATE_DECORATE_H
+#define TUTTI_TRANSPORT_DECORATE_DECORATE_H
+
+/* What decorators have in common: a transport that passes on to the one inside what it does not change, and a queue of
+ * packets that wait for their time. */
+
+#include "transport/host/ring.h"
+
+struct tutti_decorator {
+    struct tutti_transport base;
+    struct tutti_transport_ops ops; /* this instance's: NULL where the inner one lacks a call */
+    struct tutti_transport *inner;
+};
+
+/* changes: the calls that differ, NULL elsewhere; close is among them. */
+void tutti_decorator_init(struct tutti_decorator *d, const char *name, const struct tutti_transport_ops *changes,
+                          struct tutti_transport *inner);
+void tutti_decorator_close_inner(struct tutti_decorator *d);
+/* The inner transport's failure; and what it has heard, this one has. */
+enum tutti_status tutti_decorator_failure(struct tutti_transport *t, struct tutti_failure *out);
+static inline struct tutti_transport *tutti_decorator_inner(struct tutti_transport *t)
+{
+    return ((struct tutti_decorator *)(void *)t)->inner;
+}
+/* The inner transport's next event, TUTTI_NEVER if it has none. */
+uint64_t tutti_decorator_next_event(struct tutti_transport *t);
+
+/* ---- packets that wait (delay_queue.c): bounded, first in, first out, nothing is allocated after init ---- */
+struct tutti_delay_queue {
+    struct tutti_ring_shared *ring; /* private memory */
+    size_t ring_bytes;
+    struct tutti_ring_out out;
+    struct tutti_ring_in in;
+    uint64_t next;          /* of the arrival given out last */
+    uint32_t n;             /* members */
+    _Atomic uint32_t *held; /* by source; life reads it from any thread */
+};
+enum tutti_status tutti_delay_queue_init(struct tutti_delay_queue *queue, uint32_t n, size_t max_payload);
+void tutti_delay_queue_fini(struct tutti_delay_queue *queue);
+/* Copies an arrival, to be given out at due_ns, which never decreases. False when the queue is full. */
+bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_arrival *arrival, uint64_t due_ns);
+/* There is room for one more of any size. */
+bool tutti_delay_queue_has_room(const struct tutti_delay_queue *queue);
+uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue); /* of the oldest; TUTTI_NEVER when empty */
+/* The oldest, which is there and stays until pop. */
+void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arrival *out);
+void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source);
+/* A peer that is gone, but whose packets still wait here, is reported once they have come. */
+enum tutti_life tutti_delay_queue_life(const struct tutti_delay_queue *queue, uint32_t peer, enum tutti_life life);
+
+#endif

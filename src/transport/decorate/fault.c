@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* "fault": loses, repeats and delays packets on arrival, and kills its process, as the option says. The fate of the
+ * k-th packet from one member to another is a pure function of the seed and of these three numbers, whatever the timing
+ * of the others. */
+
+#include "transport/decorate/decorate.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+
+#define DEFAULT_DELAY_NS TUTTI_NS_PER_MS
+
+struct fault_plan {
+    uint64_t seed;
+    double drop, duplicate, delay; /* probabilities */
+    uint64_t delay_ns;
+    uint64_t kill; /* the packet sent or received, counted from 1, with which the process kills itself; 0: none */
+};
+
+enum fate { FATE_PASS, FATE_DROP, FATE_DUPLICATE, FATE_DUPLICATE_LATER, FATE_DELAY };
+enum origin { FROM_NONE, FROM_INNER, FROM_QUEUE };
+
+struct fault {
+    struct tutti_decorator decorator;
+    struct fault_plan plan;
+    struct tutti_delay_queue queue;
+    uint64_t *n_arrived; /* by source */
+    uint64_t n_operations;
+    struct tutti_arrival arrival; /* the inner transport's, to be given out once more */
+    bool repeat;
+    enum origin origin; /* of the unreleased arrival */
+    uint32_t source;
+};
+
+static struct fault *fault_of(struct tutti_transport *t)
+{
+    return (struct fault *)(void *)t;
+}
+
+/* ---- the option ---- */
+
+/* "0.01" and the like, whatever the locale. */
+static bool probability_parse(const char *text, double *out)
+{
+    uint64_t digits = 0, scale = 1;
+    bool point = false, any = false;
+    for (; *text; text++) {
+        if (*text == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (*text < '0' || *text > '9' || scale > 100000000 || digits > 1000000000) return false;
+        digits = digits * 10 + (uint64_t)(*text - '0');
+        scale *= point ? 10 : 1;
+        any = true;
+    }
+    *out = (double)digits / (double)scale;
+    return any && *out <= 1;
+}
+
+static bool number_parse(const char *text, uint64_t *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    *out = strtoull(text, &end, 0);
+    return *end == '\0';
+}
+
+static bool delay_parse(char *text, struct fault_plan *plan)
+{
+    char *colon = strchr(text, ':');
+    if (colon) {
+        *colon = '\0';
+        if (!tutti_parse_time(colon + 1, &plan->delay_ns)) return false;
+    }
+    return probability_parse(text, &plan->delay);
+}
+
+/* One "key=value"; false when it is not of the form. */
+static bool item_parse(char *item, struct fault_plan *plan)
+{
+    char *value = strchr(item, '=');
+    if (!value) return false;
+    *value++ = '\0';
+    if (strcmp(item, "seed") == 0) return number_parse(value, &plan->seed);
+    if (strcmp(item, "drop") == 0) return probability_parse(value, &plan->drop);
+    if (strcmp(item, "duplicate") == 0) return probability_parse(value, &plan->duplicate);
+    if (strcmp(item, "delay") == 0) return delay_parse(value, plan);
+    if (strcmp(item, "kill") == 0) return number_parse(value, &plan->kill);
+    return false;
+}
+
+static enum tutti_status plan_parse(const char *text, struct fault_plan *out)
+{
+    struct fault_plan plan = {.seed = 1, .delay_ns = DEFAULT_DELAY_NS};
+    for (const char *at = text; *at;) {
+        char item[64], copy[64];
+        const size_t length = strcspn(at, ",");
+        if (length >= sizeof(item))
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "option fault: '%.20s...' is too long for a fault", at);
+        memcpy(item, at, length);
+        item[length] = '\0';
+        memcpy(copy, item, length + 1);
+        if (!item_parse(item, &plan))
+            return tutti_fail(
+                TUTTI_ERR_ARGUMENT,
+                "option fault: '%s' is not understood; write seed=N, drop=P, duplicate=P, delay=P:TIME or kill=N "
+                "(P from 0 to 1), separated by commas",
+                copy);
+        at += length;
+        if (*at == ',') at++;
+    }
+    if (plan.drop + plan.duplicate + plan.delay > 1)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option fault: drop, duplicate and delay add up to %.3f, more than 1",
+                          plan.drop + plan.duplicate + plan.delay);
+    *out = plan;
+    return TUTTI_OK;
+}
+
+/* ---- packets ---- */
+
+static void count_operation(struct fault *fault)
+{
+    if (++fault->n_operations == fault->plan.kill) raise(SIGKILL);
+}
+
+static enum fate fate_of_next(struct fault *fault, uint32_t source)
+{
+    const struct fault_plan *plan = &fault->plan;
+    uint64_t state = plan->seed;
+    state = tutti_mix64(state ^ tutti_random64(&(uint64_t){(uint64_t)source << 32 | fault->decorator.base.me}));
+    state += fault->n_arrived[source]++;
+    double u = (double)(tutti_random64(&state) >> 11) * 0x1p-53;
+    if (u < plan->drop) return FATE_DROP;
+    u -= plan->drop;
+    /* Half of the repetitions come at once, half when what they belong to may be over. */
+    if (u < plan->duplicate) return u < plan->duplicate / 2 ? FATE_DUPLICATE : FATE_DUPLICATE_LATER;
+    return u - plan->duplicate < plan->delay ? FATE_DELAY : FATE_PASS;
+}
+
+/* What poll returns; release must know where it came from. */
+static enum tutti_status give(struct fault *fault, enum origin origin, const struct tutti_arrival *out)
+{
+    fault->origin = origin;
+    fault->source = out->packet.source;
+    return TUTTI_OK;
+}
+
+/* Decides about an arrival of the inner transport; true when it is to be given out now. */
+static bool judge(struct fault *fault, struct tutti_arrival *arrival)
+{
+    struct tutti_transport *inner = fault->decorator.inner;
+    const uint64_t due = tutti_deadline_ns(fault->plan.delay_ns);
+    switch (fate_of_next(fault, arrival->packet.source)) {
+    case FATE_DROP:
+        inner->ops->release(inner);
+        return false;
+    case FATE_DUPLICATE:
+        fault->repeat = true;
+        fault->arrival = *arrival;
+        return true;
+    case FATE_DUPLICATE_LATER:
+        tutti_delay_queue_put(&fault->queue, arrival, due); /* full: not repeated */
+        return true;
+    case FATE_DELAY:
+        if (!tutti_delay_queue_put(&fault->queue, arrival, due)) return true; /* full: not delayed */
+        inner->ops->release(inner);
+        return false;
+    case FATE_PASS:
+        break;
+    }
+    return true;
+}
+
+static bool is_due(struct fault *fault)
+{
+    const uint64_t due = tutti_delay_queue_due(&fault->queue);
+    return due != TUTTI_NEVER && due <= tutti_now_ns();
+}
+
+static enum tutti_status fault_poll(struct tutti_transport *t, struct tutti_arrival *out)
+{
+    struct fault *fault = fault_of(t);
+    struct tutti_transport *inner = fault->decorator.inner;
+    if (fault->repeat) {
+        fault->repeat = false;
+        *out = fault->arrival;
+        return give(fault, FROM_INNER, out);
+    }
+    if (is_due(fault)) {
+        tutti_delay_queue_peek(&fault->queue, out);
+        return give(fault, FROM_QUEUE, out);
+    }
+    for (;;) {
+        enum tutti_status status = inner->ops->poll(inner, out);
+        if (status != TUTTI_OK) return status;
+        count_operation(fault);
+        if (judge(fault, out)) return give(fault, FROM_INNER, out);
+    }
+}
+
+static void fault_release(struct tutti_transport *t)
+{
+    struct fault *fault = fault_of(t);
+    if (fault->origin == FROM_QUEUE) tutti_delay_queue_pop(&fault->queue, fault->source);
+    if (fault->origin == FROM_INNER && !fault->repeat) fault->decorator.inner->ops->release(fault->decorator.inner);
+    fault->origin = FROM_NONE;
+}
+
+static enum tutti_status fault_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                                    const struct tutti_span *spans, uint32_t n_spans)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    enum tutti_status status = inner->ops->send(inner, peer, packet, spans, n_spans);
+    if (status == TUTTI_OK) count_operation(fault_of(t));
+    return status;
+}
+
+static bool fault_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    return inner->ops->sleep_begin(inner, expected) && !fault_of(t)->repeat && !is_due(fault_of(t));
+}
+
+static uint64_t fault_next_event(struct tutti_transport *t)
+{
+    const uint64_t due = tutti_delay_queue_due(&fault_of(t)->queue), inner = tutti_decorator_next_event(t);
+    return due < inner ? due : inner;
+}
+
+static enum tutti_life fault_life(struct tutti_transport *t, uint32_t peer)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    return tutti_delay_queue_life(&fault_of(t)->queue, peer, inner->ops->life(inner, peer));
+}
+
+/* ---- open and close ---- */
+
+static void fault_close(struct tutti_transport *t)
+{
+    struct fault *fault = fault_of(t);
+    if (fault->repeat && fault->decorator.inner) fault->decorator.inner->ops->release(fault->decorator.inner);
+    tutti_unmap(fault->n_arrived, t->n * sizeof(*fault->n_arrived));
+    tutti_delay_queue_fini(&fault->queue);
+    tutti_decorator_close_inner(&fault->decorator);
+    tutti_free(fault);
+}
+
+enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
+                                   struct tutti_transport **out)
+{
+    static const struct tutti_transport_ops changes = {
+        .close = fault_close,
+        .send = fault_send,
+        .poll = fault_poll,
+        .release = fault_release,
+        .sleep_begin = fault_sleep_begin,
+        .life = fault_life,
+        .next_event_ns = fault_next_event,
+    };
+    struct fault_plan plan;
+    TUTTI_TRY(plan_parse(options && options->fault ? options->fault : "", &plan));
+    if (plan.drop + plan.duplicate + plan.delay <= 0 && plan.kill == 0)
+        tutti_log(TUTTI_LOG_WARN, "decorator fault does nothing: set option fault, such as seed=1,drop=0.01");
+    struct fault *fault = tutti_alloc(sizeof(*fault));
+    if (!fault) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");
+    enum tutti_status status;
+    fault->plan = plan;
+    TUTTI_TRY_GOTO(status, tutti_delay_queue_init(&fault->queue, inner->n, inner->max_payload), err_free);
+    fault->n_arrived = tutti_map_lazy(inner->n * sizeof(*fault->n_arrived));
+    if (!fault->n_arrived) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for the counters of %u peers", inner->n);
+        goto err_fini_queue;
+    }
+    tutti_decorator_init(&fault->decorator, "fault", &changes, inner);
+    *out = &fault->decorator.base;
+    return TUTTI_OK;
+
+err_fini_queue:
+    tutti_delay_queue_fini(&fault->queue);
+err_free:
+    tutti_free(fault);
+    return status;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Packets over a segment: n x n rings, and for each member a doorbell with a bitmap of the peers that have put
+ * something into their ring. A sender publishes the record, sets its bit, then looks whether the receiver sleeps; a
+ * receiver announces its sleep, then looks at the bitmap again. Both pairs are sequentially consistent operations, so
+ * one of the two always sees the other. */
+
+#include "transport/host/host.h"
+
+#include "transport/packet.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define NO_PEER UINT32_MAX
+
+/* ---- open and close ---- */
+
+enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, const struct tutti_transport_ops *ops,
+                                  uint32_t caps, struct tutti_segment *segment, uint32_t me)
+{
+    if (me >= segment->n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u does not exist: the segment has %u", me, segment->n);
+    host->base = (struct tutti_transport){.ops = ops,
+                                          .name = name,
+                                          .caps = caps,
+                                          .n = segment->n,
+                                          .me = me,
+                                          .max_payload = tutti_ring_max_payload(segment->ring_bytes)};
+    host->segment = segment;
+    host->doorbell = tutti_segment_doorbell(segment, me);
+    host->base.doorbell = &host->doorbell->ring;
+    host->base.alarm = &tutti_segment_header(segment)->hint;
+    host->n_ready_words = (segment->n + 63) / 64;
+    host->peers = tutti_map_lazy(segment->n * sizeof(*host->peers));
+    if (!host->peers)
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what a transport knows of %u peers", segment->n);
+    enum tutti_status status = tutti_host_life_init(host);
+    if (status < 0) tutti_unmap(host->peers, segment->n * sizeof(*host->peers));
+    return status;
+}
+
+void tutti_host_fini(struct tutti_host *host)
+{
+    tutti_host_life_fini(host);
+    tutti_unmap(host->peers, host->base.n * sizeof(*host->peers));
+    tutti_segment_release(host->segment);
+}
+
+/* ---- doorbells ---- */
+
+/* The flag falls before the word changes. The other way round, a slow ringer could take the flag of the next sleep,
+ * whose sleeper has already seen the changed word: it would sleep with its flag down, and nobody would ring again. */
+void tutti_doorbell_ring(struct tutti_doorbell *doorbell)
+{
+    if (atomic_load_explicit(&doorbell->sleeping, memory_order_seq_cst) == 0) return;
+    if (atomic_exchange_explicit(&doorbell->sleeping, 0, memory_order_seq_cst) == 0) return;
+    atomic_fetch_add_explicit(&doorbell->ring, 1, memory_order_seq_cst);
+    tutti_futex_wake(&doorbell->ring, 1);
+}
+
+static bool anything_to_do(struct tutti_host *host)
+{
+    bool found =
+        atomic_load_explicit(&tutti_segment_header(host->segment)->hint, memory_order_seq_cst) != host->hint_seen;
+    if (atomic_exchange_explicit(&host->woken, 0, memory_order_seq_cst) != 0) found = true;
+    if (atomic_exchange_explicit(&host->doorbell->room, 0, memory_order_seq_cst) != 0) found = true;
+    for (uint32_t i = 0; i < host->n_ready_words; i++)
+        if (host->ready[i] != 0 || atomic_load_explicit(&host->doorbell->ready[i], memory_order_seq_cst) != 0)
+            found = true;
+    return found;
+}
+
+bool tutti_host_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    *expected = atomic_load_explicit(&host->doorbell->ring, memory_order_relaxed);
+    atomic_store_explicit(&host->doorbell->sleeping, 1, memory_order_seq_cst);
+    return !anything_to_do(host);
+}
+
+void tutti_host_sleep_end(struct tutti_transport *t)
+{
+    atomic_store_explicit(&tutti_host_of(t)->doorbell->sleeping, 0, memory_order_relaxed);
+}
+
+void tutti_host_wake(struct tutti_transport *t)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    atomic_store_explicit(&host->woken, 1, memory_order_seq_cst);
+    tutti_doorbell_ring(host->doorbell);
+}
+
+/* ---- packets ---- */
+
+static enum tutti_status broken_peer(struct tutti_host *host, uint32_t peer, const char *what)
+{
+    host->peers[peer].broken = true;
+    return tutti_fail(TUTTI_ERR_PROTOCOL, "member %u wrote %s into the ring between it and member %u", peer, what,
+                      host->base.me);
+}
+
+static enum tutti_status check_send(struct tutti_host *host, uint32_t peer, const struct tutti_packet *packet,
+                                    const struct tutti_span *spans, uint32_t n_spans)
+{
+    if (peer >= host->base.n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, host->base.n);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
+    if (bytes != packet->bytes || bytes > host->base.max_payload)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet of %u bytes (at most %zu) with %zu bytes of payload",
+                          packet->bytes, host->base.max_payload, bytes);
+    struct tutti_host_peer *p = &host->peers[peer];
+    if (p->broken) return tutti_fail(TUTTI_ERR_PROTOCOL, "member %u broke the protocol before", peer);
+    if (atomic_load_explicit(&p->dead, memory_order_relaxed))
+        return tutti_fail(TUTTI_ERR_PEER_DEAD, "the process of member %u died", peer);
+    if (atomic_load_explicit(&tutti_segment_member(host->segment, peer)->state, memory_order_relaxed) ==
+        TUTTI_MEMBER_LEFT)
+        return tutti_fail(TUTTI_ERR_PEER_LEFT, "member %u has left", peer);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_host_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    TUTTI_TRY(check_send(host, peer, packet, spans, n_spans));
+    struct tutti_packet stamped = *packet;
+    stamped.version = TUTTI_WIRE_VERSION;
+    stamped.source = t->me;
+    enum tutti_status status = tutti_ring_put(tutti_segment_ring(host->segment, peer, t->me), host->segment->ring_bytes,
+                                              &host->peers[peer].out, &stamped, 0, spans, n_spans);
+    if (status == TUTTI_AGAIN) return status;
+    if (status < 0) return broken_peer(host, peer, "an impossible position");
+    struct tutti_doorbell *doorbell = tutti_segment_doorbell(host->segment, peer);
+    atomic_fetch_or_explicit(&doorbell->ready[t->me / 64], UINT64_C(1) << t->me % 64, memory_order_seq_cst);
+    tutti_doorbell_ring(doorbell);
+    return TUTTI_OK;
+}
+
+/* First peer at or after `from` whose ring may hold something. */
+static uint32_t ready_from(const struct tutti_host *host, uint32_t from)
+{
+    for (uint32_t i = from / 64; i < host->n_ready_words; i++) {
+        uint64_t word = host->ready[i];
+        if (i == from / 64) word &= UINT64_MAX << from % 64;
+        if (word != 0) return i * 64 + (uint32_t)__builtin_ctzll(word);
+    }
+    return NO_PEER;
+}
+
+/* Takes the bits that senders have set. Bits beyond n, which nobody has a right to, are ignored. */
+static void take_ready(struct tutti_host *host)
+{
+    for (uint32_t i = 0; i < host->n_ready_words; i++) {
+        _Atomic uint64_t *shared = &host->doorbell->ready[i];
+        if (atomic_load_explicit(shared, memory_order_relaxed) == 0) continue;
+        uint64_t word = atomic_exchange_explicit(shared, 0, memory_order_acq_rel);
+        uint32_t left = host->base.n - i * 64;
+        host->ready[i] |= left < 64 ? word & ((UINT64_C(1) << left) - 1) : word;
+    }
+}
+
+/* Peers take turns: a peer is asked again only after all others that have something. */
+static uint32_t next_ready(struct tutti_host *host)
+{
+    uint32_t peer = host->cursor < host->base.n ? ready_from(host, host->cursor) : NO_PEER;
+    if (peer != NO_PEER) return peer;
+    take_ready(host);
+    return ready_from(host, 0);
+}
+
+enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_arrival *out)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    if (host->arrival_open) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last arrival was released");
+    for (;;) {
+        uint32_t peer = next_ready(host);
+        if (peer == NO_PEER) return TUTTI_AGAIN;
+        host->cursor = peer + 1;
+        struct tutti_host_peer *p = &host->peers[peer];
+        struct tutti_ring_view view;
+        enum tutti_status status = p->broken ? TUTTI_AGAIN
+                                             : tutti_ring_peek(tutti_segment_ring(host->segment, t->me, peer),
+                                                               host->segment->ring_bytes, &p->in, &view);
+        if (status == TUTTI_AGAIN) {
+            host->ready[peer / 64] &= ~(UINT64_C(1) << peer % 64);
+            continue;
+        }
+        if (status < 0) return broken_peer(host, peer, "a record that can not be");
+        view.packet.source = peer; /* the ring tells who, not the packet */
+        if (!tutti_packet_valid(&view.packet, t->max_payload))
+            return broken_peer(host, peer, "a packet that can not be");
+        *out = (struct tutti_arrival){.packet = view.packet, .payload = view.payload};
+        host->arrival_open = true;
+        host->arrival_peer = peer;
+        host->arrival_next = view.next;
+        return TUTTI_OK;
+    }
+}
+
+void tutti_host_release(struct tutti_transport *t)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    if (!host->arrival_open) return;
+    host->arrival_open = false;
+    const uint32_t peer = host->arrival_peer;
+    if (!tutti_ring_pop(tutti_segment_ring(host->segment, t->me, peer), &host->peers[peer].in, host->arrival_next))
+        return;
+    struct tutti_doorbell *doorbell = tutti_segment_doorbell(host->segment, peer);
+    atomic_store_explicit(&doorbell->room, 1, memory_order_seq_cst);
+    tutti_doorbell_ring(doorbell);
+}

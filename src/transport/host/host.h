@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TRANSPORT_HOST_HOST_H
+#define TUTTI_TRANSPORT_HOST_HOST_H
+
+/* What the transports over a segment (self, shm) have in common: everything but memory beyond the rings. */
+
+#include "transport/host/segment.h"
+
+/* What this member knows of one peer: zero until they meet, so that a thousand members of one process, each with a few
+ * active peers, touch only those lines. */
+struct tutti_host_peer {
+    _Alignas(TUTTI_CACHE_LINE) struct tutti_ring_out out;
+    struct tutti_ring_in in;
+    uint64_t failures_read;
+    bool broken; /* it wrote nonsense, its ring is not read any more */
+    /* life, any thread */
+    _Atomic bool dead;
+    _Atomic int32_t pidfd_plus_one; /* 0: not opened yet */
+};
+
+/* The first member of each transport's own struct. */
+struct tutti_host {
+    struct tutti_transport base;
+    struct tutti_segment *segment;
+    struct tutti_doorbell *doorbell; /* own */
+    struct tutti_host_peer *peers;   /* n */
+    int32_t pid;
+    uint64_t pid_namespace;
+    uint32_t hint_seen; /* failures raised by all when this member last read them all */
+    uint32_t n_ready_words;
+    _Atomic uint32_t n_pidfds;
+
+    uint32_t cursor; /* of poll: the peer to look at first */
+    uint32_t arrival_peer;
+    bool arrival_open;
+    uint64_t arrival_next;
+    uint64_t ready[TUTTI_SEGMENT_MAX_MEMBERS / 64]; /* peers whose rings may hold something */
+
+    _Atomic uint32_t woken;      /* wake was called since the last sleep */
+    _Atomic uint32_t publishing; /* spin lock: publish and raise may be called by any thread */
+};
+
+static inline struct tutti_host *tutti_host_of(struct tutti_transport *t)
+{
+    return (struct tutti_host *)(void *)t;
+}
+
+/* Opens member `me` in zeroed memory of the caller; takes over `segment` on success. */
+enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, const struct tutti_transport_ops *ops,
+                                  uint32_t caps, struct tutti_segment *segment, uint32_t me);
+/* Marks it as having left and gives everything back but the caller's memory. */
+void tutti_host_fini(struct tutti_host *host);
+
+/* host.c */
+enum tutti_status tutti_host_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans);
+enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_arrival *out);
+void tutti_host_release(struct tutti_transport *t);
+bool tutti_host_sleep_begin(struct tutti_transport *t, uint32_t *expected);
+void tutti_host_sleep_end(struct tutti_transport *t);
+void tutti_host_wake(struct tutti_transport *t);
+/* Ends the sleep of a member that announced one. */
+void tutti_doorbell_ring(struct tutti_doorbell *doorbell);
+/* host_life.c */
+enum tutti_life tutti_host_life(struct tutti_transport *t, uint32_t peer);
+enum tutti_status tutti_host_life_init(struct tutti_host *host);
+void tutti_host_life_fini(struct tutti_host *host);
+/* host_board.c */
+void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
+bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
+void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *failure);
+enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_failure *out);
+
+#define TUTTI_HOST_OPS                                                                                                 \
+    .size = sizeof(struct tutti_transport_ops), .send = tutti_host_send, .poll = tutti_host_poll,                      \
+    .release = tutti_host_release, .sleep_begin = tutti_host_sleep_begin, .sleep_end = tutti_host_sleep_end,           \
+    .wake = tutti_host_wake, .life = tutti_host_life, .publish = tutti_host_publish, .peek = tutti_host_peek,          \
+    .raise = tutti_host_raise, .failure = tutti_host_failure
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Boards and failures: what members tell all others without being asked. Each row has one writing member, and no writer
+ * ever makes a reader wait, dead or alive. Everything is copied in words of 64 bits with release and acquire: a reader
+ * that saw one word of a newer copy also sees, when it looks again, that the copy it read is no longer the valid one.
+ */
+
+#include "transport/host/host.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { PEEK_TRIES = 1000 };
+
+static void words_write(_Atomic uint64_t *to, const void *from, size_t n_words)
+{
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)from + 8 * i, 8);
+        atomic_store_explicit(&to[i], word, memory_order_release);
+    }
+}
+
+static void words_read(void *to, _Atomic uint64_t *from, size_t n_words)
+{
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t word = atomic_load_explicit(&from[i], memory_order_acquire);
+        memcpy((char *)to + 8 * i, &word, 8);
+    }
+}
+
+/* Threads of this process that publish or raise take turns; other processes never wait here. */
+static void publishing_lock(struct tutti_host *host)
+{
+    while (atomic_exchange_explicit(&host->publishing, 1, memory_order_acquire) != 0) sched_yield();
+}
+
+static void publishing_unlock(struct tutti_host *host)
+{
+    atomic_store_explicit(&host->publishing, 0, memory_order_release);
+}
+
+void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    if (slot >= TUTTI_BOARD_ALL) return;
+    struct tutti_board_row *row = tutti_segment_board(host->segment, t->me, slot);
+    publishing_lock(host);
+    uint64_t next = atomic_load_explicit(&row->sequence, memory_order_relaxed) + 1;
+    words_write(row->words[next & 1], board, TUTTI_BOARD_WORDS);
+    atomic_store_explicit(&row->sequence, next, memory_order_release);
+    publishing_unlock(host);
+}
+
+bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    if (peer >= t->n || slot >= TUTTI_BOARD_ALL) return false;
+    struct tutti_board_row *row = tutti_segment_board(host->segment, peer, slot);
+    for (int i = 0; i < PEEK_TRIES; i++) {
+        uint64_t sequence = atomic_load_explicit(&row->sequence, memory_order_acquire);
+        if (sequence == 0) return false;
+        struct tutti_board board;
+        words_read(&board, row->words[sequence & 1], TUTTI_BOARD_WORDS);
+        if (atomic_load_explicit(&row->sequence, memory_order_relaxed) == sequence) {
+            *out = board;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Several members may raise a failure of one communicator at once, and all must take the same one. A failure is written
+ * before it is claimed, by its member or by whoever reads it first, so the one that a claim names can be read. Entries
+ * stay; when there are too many, each reader takes what it reads first. */
+static bool counts(struct tutti_host *host, uint64_t comm, uint32_t epoch, uint32_t member)
+{
+    struct tutti_segment_header *header = tutti_segment_header(host->segment);
+    const uint64_t key = (tutti_mix64(comm ^ ((uint64_t)epoch << 32)) | 1) << 16, mine = key | (member + 1);
+    if (comm == 0) return true;
+    for (uint64_t i = 0; i < TUTTI_CLAIMS; i++) {
+        _Atomic uint64_t *claim = &header->claims[((key >> 16) + i) % TUTTI_CLAIMS];
+        uint64_t found = atomic_load_explicit(claim, memory_order_acquire);
+        if (found == 0 && atomic_compare_exchange_strong(claim, &found, mine)) return true;
+        if (found >> 16 == key >> 16) return found == mine;
+    }
+    return true;
+}
+
+void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *failure)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    const struct tutti_error *error = &failure->error;
+    struct tutti_failure_wire wire = {.comm = failure->comm,
+                                      .seq = error->seq,
+                                      .epoch = failure->epoch,
+                                      .culprit = failure->culprit,
+                                      .step = error->step,
+                                      .status = error->status,
+                                      .peer = error->peer,
+                                      .os_errno = error->os_errno};
+    memcpy(wire.text, error->text, sizeof(wire.text));
+    struct tutti_failure_row *row = tutti_segment_failures(host->segment, t->me);
+
+    publishing_lock(host);
+    uint64_t k = atomic_load_explicit(&row->n_raised, memory_order_relaxed);
+    struct tutti_failure_slot *slot = &row->slots[k % TUTTI_FAILURE_SLOTS];
+    atomic_store_explicit(&slot->stamp, 2 * k + 1, memory_order_release);
+    words_write(slot->words, &wire, TUTTI_FAILURE_WORDS);
+    atomic_store_explicit(&slot->stamp, 2 * k + 2, memory_order_release);
+    atomic_store_explicit(&row->n_raised, k + 1, memory_order_release);
+    publishing_unlock(host);
+
+    counts(host, failure->comm, failure->epoch, t->me);
+    atomic_fetch_add_explicit(&tutti_segment_header(host->segment)->hint, 1, memory_order_seq_cst);
+    for (uint32_t i = 0; i < t->n; i++) tutti_doorbell_ring(tutti_segment_doorbell(host->segment, i));
+}
+
+/* Failure k of a row; false when it has been overwritten. */
+static bool failure_read(struct tutti_failure_row *row, uint64_t k, struct tutti_failure_wire *out)
+{
+    struct tutti_failure_slot *slot = &row->slots[k % TUTTI_FAILURE_SLOTS];
+    if (atomic_load_explicit(&slot->stamp, memory_order_acquire) != 2 * k + 2) return false;
+    words_read(out, slot->words, TUTTI_FAILURE_WORDS);
+    return atomic_load_explicit(&slot->stamp, memory_order_relaxed) == 2 * k + 2;
+}
+
+static void failure_decode(const struct tutti_failure_wire *wire, uint32_t n, struct tutti_failure *out)
+{
+    *out = (struct tutti_failure){.comm = wire->comm,
+                                  .epoch = wire->epoch,
+                                  .culprit = wire->culprit < n ? wire->culprit : UINT32_MAX,
+                                  .error = {.status = (enum tutti_status)wire->status,
+                                            .peer = wire->peer,
+                                            .os_errno = wire->os_errno,
+                                            .step = wire->step,
+                                            .seq = wire->seq}};
+    if (wire->status >= 0) out->error.status = TUTTI_ERR_PROTOCOL; /* nobody raises success */
+    memcpy(out->error.text, wire->text, sizeof(out->error.text));
+    out->error.text[sizeof(out->error.text) - 1] = '\0';
+    if (out->error.text[0] == '\0') strcpy(out->error.text, "a member raised a failure without a sentence");
+}
+
+enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_failure *out)
+{
+    struct tutti_host *host = tutti_host_of(t);
+    uint32_t hint = atomic_load_explicit(&tutti_segment_header(host->segment)->hint, memory_order_acquire);
+    if (hint == host->hint_seen) return TUTTI_AGAIN;
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct tutti_failure_row *row = tutti_segment_failures(host->segment, i);
+        uint64_t n_raised = atomic_load_explicit(&row->n_raised, memory_order_acquire);
+        uint64_t *n_read = &host->peers[i].failures_read;
+        if (n_raised <= *n_read) continue;
+        if (n_raised - *n_read > TUTTI_FAILURE_SLOTS) *n_read = n_raised - TUTTI_FAILURE_SLOTS; /* too late for those */
+        while (*n_read < n_raised) {
+            struct tutti_failure_wire wire;
+            if (!failure_read(row, (*n_read)++, &wire) || !counts(host, wire.comm, wire.epoch, i)) continue;
+            failure_decode(&wire, t->n, out);
+            return TUTTI_OK;
+        }
+    }
+    host->hint_seen = hint;
+    atomic_store_explicit(&host->base.heard, hint, memory_order_relaxed);
+    return TUTTI_AGAIN;
+}

@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# rooms.sh ROOT: refuses an #include that the table src/rooms.txt does not allow. A file of src/ may include its own room,
+# the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
+# another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
+# tools and tests see everything below them.
+set -eu
+root=${1:?usage: rooms.sh ROOT}
+cd "$root"
+
+find src include examples bindings bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null |
+    LC_ALL=C sort | xargs awk '
+BEGIN {
+    while ((getline line <"src/rooms.txt") > 0) {
+        if (line !~ /^[0-9]+ \|/) continue
+        split(line, cell, / *\| */)
+        room = cell[2]
+        row[room] = cell[1]
+        n = split(cell[3], names, " ")
+        for (i = 1; i <= n; i++) {
+            uses[room, names[i]] = 1
+            if (!(names[i] in row) && names[i] !~ "^" folder_of(room) "/") bad[room] = names[i]
+            else if (names[i] in row && names[i] !~ "/" && names[i] != folder_of(room) && row[names[i]] >= row[room])
+                bad[room] = names[i]
+        }
+    }
+    for (room in bad) refuse_at("src/rooms.txt", 0, room " may not use " bad[room] ", which is not below it")
+    split("examples bindings bench", public, " ")
+    for (i in public) sees_public[public[i]] = 1
+}
+function folder_of(room) { sub(/\/.*/, "", room); return room }
+# The room of a path below src/, "" where the table has none: the longest that fits.
+function room_of(path) {
+    while (sub(/\/[^\/]*$/, "", path)) if (path in row) return path
+    return ""
+}
+function may(room, other,    whole) {
+    if (room == other || (room SUBSEP other) in uses) return 1
+    whole = folder_of(other)
+    return whole != folder_of(room) && (room SUBSEP whole) in uses
+}
+function exists(path,    line, found) { found = (getline line <path) >= 0; close(path); return found }
+function refuse_at(file, line, why) { print file ":" line ": " why; n_refused++ }
+function refuse(why) { refuse_at(FILENAME, FNR, why) }
+FNR == 1 {
+    n_files++
+    split(FILENAME, path, "/")
+    top = path[1]
+    here = FILENAME
+    sub(/\/[^\/]*$/, "", here)
+    room = top == "src" ? room_of(substr(FILENAME, 5)) : ""
+    is_test = FILENAME ~ /_test\.[ch]$/
+    if (top == "src" && room == "") refuse(here " has no row in the table of rooms (src/rooms.txt)")
+    else if (top == "src" && here != "src/" room) refuse(here " is a folder without a row in src/rooms.txt")
+}
+/^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    name = $0
+    sub(/^[ \t]*#[ \t]*include[ \t]*/, "", name)
+    quoted = substr(name, 1, 1) == "\""
+    name = substr(name, 2)
+    sub(/[">].*/, "", name)
+    other = room_of(name)
+    if (name ~ /\.\./) refuse("\"" name "\" climbs out of its folder; name it from src/")
+    else if (top == "include") { if (quoted || other != "") refuse("a public header may include only <tutti/...> and the system, not \"" name "\"") }
+    else if (name ~ /^tutti\//) next
+    else if (top in sees_public) {
+        if (other != "") refuse((top == "bindings" ? "a binding" : "a program in " top) " may use only <tutti/...>, not \"" name "\"")
+        else if (quoted && !exists(here "/" name) && !exists(top "/torch/csrc/" name)) refuse("\"" name "\" is not in " here)
+        else if (top == "bindings" && name ~ /^(cuda|hip|sycl|level_zero|c10\/(cuda|hip|xpu)|ATen\/(cuda|hip|xpu))[\/_]/)
+            refuse("<" name "> is of one kind of device: use c10, which knows them all")
+    }
+    else if (top == "tools" || top == "tests") {
+        if (quoted && other == "" && !exists(name) && !exists(here "/" name) && !exists("tests/" name))
+            refuse("\"" name "\" is neither in " here " nor in tests/, and not named from the root")
+    }
+    else if (other != "") {
+        if (is_test ? folder_of(other) != folder_of(room) && row[folder_of(other)] >= row[folder_of(room)] : !may(room, other))
+            refuse("src/" room " (row " row[room] ") may not include \"" name "\"" (other in row ? " (row " row[other] ")" : ""))
+    }
+    else if (quoted && !(name !~ /\// && is_test && exists("tests/" name)) && !(name !~ /\// && exists(here "/" name)))
+        refuse("\"" name "\" is neither in " here " nor, for tests, in tests/")
+}
+END {
+    if (n_files == 0) { print "rooms: no sources found"; exit 1 }
+    printf "rooms: %d files, %d refused\n", n_files, n_refused
+    exit n_refused > 0
+}'

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `tutti bench`: inside `tutti run` (or another launcher) it is one rank; alone it starts its own ranks with it. */
+
+#include "bench.h"
+#include "tools/tutti/cmd.h"
+
+#include "base/base.h"
+#include "base/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NAMES 32
+
+struct request {
+    const char *ops, *types, *reductions, *only, *plot, *algorithm, *device, *mode, *peer;
+    uint32_t n, iterations, warmup, rounds, root, group;
+    uint64_t min_bytes, max_bytes;
+    const char *factor;
+    bool check, fresh, json, mapped, explain;
+    const struct bench_op *op[MAX_NAMES];
+    enum tutti_dtype dtype[MAX_NAMES];
+    enum tutti_op reduction[MAX_NAMES];
+    size_t n_op, n_dtype, n_reduction;
+    struct bench_settings settings;
+};
+
+#define REQUEST_INIT                                                                                                   \
+    {                                                                                                                  \
+        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu", .n = 2,         \
+        .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8, .max_bytes = 256u << 20, .factor = "2",          \
+        .group = 1                                                                                                     \
+    }
+
+/* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
+typedef const char *(*name_function)(size_t i);
+static const char *op_at(size_t i)
+{
+    return i < bench_n_ops ? bench_ops[i].name : NULL;
+}
+static const char *dtype_at(size_t i)
+{
+    return i < TUTTI_N_DTYPES ? tutti_dtype_name((enum tutti_dtype)i) : NULL;
+}
+static const char *reduction_at(size_t i)
+{
+    return i < TUTTI_N_OPS ? tutti_op_name((enum tutti_op)i) : NULL;
+}
+
+static bool read_names(const struct tutti_args *spec, const char *what, const char *text, name_function at,
+                       size_t out[MAX_NAMES], size_t *n)
+{
+    char word[32];
+    *n = 0;
+    if (strcmp(text, "all") == 0) {
+        while (at(*n)) out[*n] = *n, ++*n;
+        return true;
+    }
+    for (const char *p = text; *p;) {
+        size_t length = strcspn(p, ","), i = 0;
+        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), p);
+        while (at(i) && strcmp(at(i), word) != 0) i++;
+        if (!at(i) || *n == MAX_NAMES) {
+            const char *names[MAX_NAMES];
+            size_t n_names = 0;
+            while (n_names < MAX_NAMES && at(n_names)) names[n_names] = at(n_names), n_names++;
+            const char *near = tutti_nearest(word, names, n_names);
+            tutti_args_fail(spec, "there is no %s '%s'%s%s%s", what, word, near ? "; did you mean '" : "",
+                            near ? near : "", near ? "'?" : "");
+            return false;
+        }
+        out[(*n)++] = i;
+        p += length + (p[length] == ',');
+    }
+    return true;
+}
+
+static int understand(const struct tutti_args *spec, struct request *r)
+{
+    size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
+    char *end;
+    double factor = strtod(r->factor, &end);
+    if (*end || !(factor > 1.0) || factor > 1e9)
+        return tutti_args_fail(spec, "--factor is '%s'; give a number greater than 1", r->factor);
+    if (!read_names(spec, "collective", r->ops, op_at, op, &r->n_op) ||
+        !read_names(spec, "type", r->types, dtype_at, dtype, &r->n_dtype) ||
+        !read_names(spec, "operation", r->reductions, reduction_at, reduction, &r->n_reduction))
+        return TUTTI_EXIT_USAGE;
+    for (size_t i = 0; i < r->n_op; i++) r->op[i] = &bench_ops[op[i]];
+    for (size_t i = 0; i < r->n_dtype; i++) r->dtype[i] = (enum tutti_dtype)dtype[i];
+    for (size_t i = 0; i < r->n_reduction; i++) r->reduction[i] = (enum tutti_op)reduction[i];
+    if (r->n < 1) return tutti_args_fail(spec, "-n is 0; give at least 1 rank");
+    if (r->iterations < 1 || r->rounds < 1) return tutti_args_fail(spec, "--calls and --rounds must be at least 1");
+    if (r->min_bytes > r->max_bytes) return tutti_args_fail(spec, "-b is larger than -e");
+    bool in = strcmp(r->only, "in") == 0, out = strcmp(r->only, "out") == 0;
+    if (!in && !out && strcmp(r->only, "both") != 0)
+        return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
+    bool cuda = strcmp(r->device, "cuda") == 0, eager = r->mode && strcmp(r->mode, "eager") == 0;
+    if (!cuda && strcmp(r->device, "cpu") != 0)
+        return tutti_args_fail(spec, "--device is '%s'; give cpu or cuda", r->device);
+    if (r->mode && !eager && strcmp(r->mode, "graph") != 0)
+        return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
+    if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
+    if (!cuda && (r->peer || r->mode || r->group > 1))
+        return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
+    if (r->group < 1 || (r->group > 1 && r->explain))
+        return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
+    if (cuda && r->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
+    if (r->explain && r->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
+    r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
+                                          .max_bytes = r->max_bytes,
+                                          .factor = factor,
+                                          .iterations = r->iterations,
+                                          .warmup = r->warmup,
+                                          .rounds = r->rounds,
+                                          .check = r->check,
+                                          .fresh = r->fresh,
+                                          .json = r->json,
+                                          .mapped = r->mapped,
+                                          .explain = r->explain,
+                                          .in_place_only = in,
+                                          .out_of_place_only = out,
+                                          .plot = r->plot,
+                                          .algorithm = r->algorithm,
+                                          .cuda = cuda,
+                                          .eager = eager,
+                                          .peer = r->peer,
+                                          .group = r->group};
+    return TUTTI_EXIT_OK;
+}
+
+struct results {
+    struct bench_point *points;
+    size_t n, capacity;
+    size_t n_cells, n_near; /* explained */
+};
+
+static bool keep(struct results *results, const struct bench_point *point)
+{
+    if (results->n == results->capacity) {
+        size_t capacity = results->capacity ? 2 * results->capacity : 64;
+        struct bench_point *grown = realloc(results->points, capacity * sizeof *grown);
+        if (!grown) return false;
+        results->points = grown;
+        results->capacity = capacity;
+    }
+    results->points[results->n++] = *point;
+    return true;
+}
+
+static enum tutti_status measure(struct bench_run *run, const struct bench_case *c, struct results *results)
+{
+    struct bench_point point;
+    enum tutti_status status = bench_measure(run, c, &point);
+    if (status < 0) return status;
+    if (c->rank == 0) bench_show_point(stdout, run->settings, &point, results->n == 0);
+    return keep(results, &point) ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for another point");
+}
+
+/* Out of place, unless asked otherwise. */
+static enum tutti_status explain(struct bench_run *run, const struct bench_case *c, struct results *results)
+{
+    struct bench_case form = *c;
+    struct bench_cell cell;
+    form.in_place = run->settings->in_place_only;
+    enum tutti_status status = bench_explain(run, &form, &cell);
+    if (status < 0) return status;
+    if (c->rank == 0) bench_explain_show(stdout, run->settings, &cell, results->n_cells == 0);
+    results->n_cells++;
+    results->n_near += cell.worst <= BENCH_NEAR;
+    return TUTTI_OK;
+}
+
+/* Behind none comes one element. */
+static double next_size(double bytes, size_t esize, double factor)
+{
+    return bytes < (double)esize ? (double)esize : bytes * factor;
+}
+
+/* All sizes of one collective, type and operation; undefined pairs are left out with a line. */
+static enum tutti_status sweep(struct bench_run *run, const struct request *r, struct bench_case c,
+                               struct results *results)
+{
+    const struct bench_settings *s = &r->settings;
+    size_t esize = tutti_dtype_bytes(c.dtype);
+    bool sized = c.op->count(1u << 20, 1) > 0;
+    for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes;
+         bytes = next_size(bytes, esize, s->factor)) {
+        c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
+        c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
+        if (s->explain && sized && c.count == 0) continue; /* nothing moves: there is nothing to choose */
+        enum tutti_status status = s->explain ? explain(run, &c, results) : measure(run, &c, results);
+        if (status == TUTTI_ERR_UNSUPPORTED) {
+            if (c.rank == 0 && !s->json) printf("# left out: %s\n", tutti_last_error()->text);
+            return TUTTI_OK;
+        }
+        if (status < 0) return status;
+        if (!sized) break;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status all_sweeps(struct bench_run *run, const struct request *r, struct tutti_comm *comm,
+                                    struct results *results)
+{
+    struct bench_case c = {.rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_size(comm)};
+    c.root = (int32_t)r->root;
+    for (size_t i = 0; i < r->n_op; i++) {
+        for (size_t d = 0; d < (r->op[i]->count(1u << 20, 1) ? r->n_dtype : 1); d++) {
+            for (size_t o = 0; o < (r->op[i]->reduces ? r->n_reduction : 1); o++) {
+                c.op = r->op[i], c.dtype = r->dtype[d], c.reduction = r->reduction[o];
+                enum tutti_status status = sweep(run, r, c, results);
+                if (status < 0) return status;
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+static size_t total_wrong(const struct results *results)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < results->n; i++)
+        for (int form = 0; form < 2; form++)
+            if (results->points[i].has[form] && results->points[i].time[form].wrong != SIZE_MAX)
+                wrong += results->points[i].time[form].wrong;
+    return wrong;
+}
+
+static int be_a_rank(const struct tutti_args *spec, struct request *r)
+{
+    struct tutti_comm *comm = NULL;
+    struct bench_run *run = NULL;
+    struct results results = {0};
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    config.device = TUTTI_DEVICE_NONE;
+    enum tutti_status status = tutti_comm_create(NULL, &config, &comm);
+    int exit_status = TUTTI_EXIT_WRONG;
+    if (status < 0) goto failed;
+    if (r->root >= (uint32_t)tutti_comm_size(comm)) {
+        exit_status = tutti_args_fail(spec, "--root is %u, but there are %d ranks", r->root, tutti_comm_size(comm));
+        goto done;
+    }
+    status = bench_run_open(comm, &r->settings, &run);
+    if (status < 0) goto failed;
+    if (tutti_comm_rank(comm) == 0) bench_show_header(stdout, &r->settings, tutti_comm_size(comm));
+    status = all_sweeps(run, r, comm, &results);
+    if (status < 0) goto failed;
+    exit_status = total_wrong(&results) ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+    if (tutti_comm_rank(comm) == 0) {
+        if (r->explain)
+            bench_explain_footer(stdout, &r->settings, results.n_near, results.n_cells);
+        else
+            bench_show_footer(stdout, &r->settings, results.points, results.n);
+        if (r->plot && bench_plot(r->plot, results.points, results.n) != 0) {
+            fprintf(stderr, "tutti bench: can not write %s\n", r->plot);
+            exit_status = TUTTI_EXIT_WRONG;
+        }
+        fflush(stdout);
+    }
+    (void)tutti_barrier(comm, NULL, NULL); /* who ends with a failure ends the others: not before all is said */
+    goto done;
+failed:
+    fprintf(stderr, "tutti bench: %s\n", tutti_last_error()->text);
+done:
+    if (run) bench_run_close(run);
+    tutti_comm_destroy(comm);
+    free(results.points);
+    return exit_status;
+}
+
+int tutti_cmd_bench(int argc, char **argv)
+{
+    struct request r = REQUEST_INIT;
+    const struct tutti_arg args[] = {
+        {"ranks", 'n', TUTTI_ARG_U32, &r.n, "N", "number of ranks, when not inside tutti run (default 2)"},
+        {"begin", 'b', TUTTI_ARG_SIZE, &r.min_bytes, "BYTES", "smallest size (default 8)"},
+        {"end", 'e', TUTTI_ARG_SIZE, &r.max_bytes, "BYTES", "largest size (default 256M)"},
+        {"factor", 'f', TUTTI_ARG_TEXT, &r.factor, "F", "from one size to the next (default 2)"},
+        {"types", 0, TUTTI_ARG_TEXT, &r.types, "LIST", "types, separated by commas, or all (default float32)"},
+        {"ops", 0, TUTTI_ARG_TEXT, &r.reductions, "LIST", "operations of reductions, or all (default sum)"},
+        {"root", 0, TUTTI_ARG_U32, &r.root, "RANK", "root of rooted collectives (default 0)"},
+        {"calls", 0, TUTTI_ARG_U32, &r.iterations, "N", "calls in a round, fewer for large sizes (default 100)"},
+        {"rounds", 0, TUTTI_ARG_U32, &r.rounds, "N", "rounds; their median and spread are shown (default 9)"},
+        {"warmup", 0, TUTTI_ARG_U32, &r.warmup, "N", "calls before the first round (default 10)"},
+        {"place", 0, TUTTI_ARG_TEXT, &r.only, "WHICH", "in, out or both (default both)"},
+        {"algorithm", 0, TUTTI_ARG_TEXT, &r.algorithm, "NAME", "of tutti sched list, instead of the chosen one"},
+        {"check", 0, TUTTI_ARG_FLAG, &r.check, NULL, "compare every result; exit status 1 if a value is wrong"},
+        {"fresh", 0, TUTTI_ARG_FLAG, &r.fresh, NULL, "rewrite the inputs before each call"},
+        {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy); with cuda: windows"},
+        {"explain", 0, TUTTI_ARG_FLAG, &r.explain, NULL,
+         "every way a call could go, predicted and measured, and how good the chosen one is"},
+        {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
+        {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
+        {"group", 0, TUTTI_ARG_U32, &r.group, "N", "with cuda: N calls on buffers of their own in a group (default 1)"},
+        {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns, as tutti's back end"},
+        {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
+        {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
+    };
+    const struct tutti_args spec = {
+        "tutti bench",
+        "[OP[,OP...]] [options]",
+        "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests.",
+        args,
+        TUTTI_ARRAY_LEN(args),
+        false};
+    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* the parser reorders argv */
+    if (!copy) return TUTTI_EXIT_WRONG;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    int n_positional = 0, status = TUTTI_EXIT_OK;
+    enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
+    if (parsed != TUTTI_ARGS_OK)
+        status = parsed == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    else if (n_positional > 1)
+        status = tutti_args_fail(&spec, "'%s' is one argument too many; separate collectives by commas", argv[2]);
+    else {
+        if (n_positional == 1) r.ops = argv[1];
+        status = understand(&spec, &r);
+        if (status == TUTTI_EXIT_OK)
+            status = tutti_inside_a_job() ? be_a_rank(&spec, &r) : tutti_start_ranks(r.n, "none", argc, copy);
+    }
+    free(copy);
+    return status;
+}

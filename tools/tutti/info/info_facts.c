@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What is here: version, features, the host and its memory, and whether ranks authenticate one another. */
+
+#include "info.h"
+
+#include "backend/backend.h"
+#include "control/bootstrap.h"
+#include "device/cpu/reduce.h"
+#include "model/machine.h"
+#include "transport/transport.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/comm.h>
+#include <unistd.h>
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+#ifndef TUTTI_BUILD_TYPE
+#define TUTTI_BUILD_TYPE "unknown"
+#endif
+
+static const char version[] = "version", features[] = "features", memory[] = "memory", security[] = "security";
+
+static void version_gather(struct info *info)
+{
+    info_text(info, version, "tutti", NULL, "%s", tutti_version_text());
+    info_text(info, version, "soname", NULL, "libtutti.so.%u", tutti_version() >> 16);
+    info_text(info, version, "compiler", NULL, "%s", COMPILER);
+    info_text(info, version, "build", NULL, "%s", TUTTI_BUILD_TYPE);
+}
+
+/* Which kernels this machine can run, best first. */
+static void simd_gather(struct info *info)
+{
+    static const char *const sets[] = {"avx512", "avx2", "neon", "scalar"};
+    const tutti_reduce_kernel best = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
+    char usable[64] = "";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sets); i++) {
+        /* A set that is not there falls back to the best one. */
+        const bool there =
+            tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, sets[i]) != best || strcmp(sets[i], tutti_reduce_isa()) == 0;
+        if (!there) continue;
+        if (usable[0]) strcat(usable, ", ");
+        strcat(usable, sets[i]);
+    }
+    const char *wanted = info->config ? info->config->text[TUTTI_OPT_simd] : "auto";
+    const bool forced = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, wanted) != best;
+    info_text(info, features, "reduction_kernels", "chosen by option simd", "%s", forced ? wanted : tutti_reduce_isa());
+    info_text(info, features, "kernels_usable_here", NULL, "%s", usable);
+}
+
+static void backends_gather(struct info *info)
+{
+#define BACKEND(name) &tutti_backend_##name,
+    static const struct tutti_backend_ops *const all[] = {TUTTI_BACKENDS(BACKEND)};
+#undef BACKEND
+    char text[200] = "";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s (%s)", i ? ", " : "", all[i]->name, all[i]->help);
+    }
+    info_text(info, features, "back_ends", "option backends", "%s", text);
+}
+
+/* Whose constants predict what is fastest. */
+static void tuning_gather(struct info *info)
+{
+    struct tutti_machine machine;
+    char path[PATH_MAX];
+    const char *wanted = info->config ? info->config->text[TUTTI_OPT_tuning] : "off";
+    bool own = strcmp(wanted, "auto") == 0,
+         found = own && tutti_machine_path(path, sizeof path) && access(path, F_OK) == 0;
+    if (info->config && tutti_machine_load(info->config, &machine) < 0)
+        info_text(info, features, "tuning", "option tuning", "%s", tutti_last_error()->text);
+    else if (found || (!own && strcmp(wanted, "off") != 0))
+        info_text(info, features, "tuning", "option tuning", "%s", found ? path : wanted);
+    else
+        info_text(info, features, "tuning", "`tutti tune` measures this host", "built-in constants");
+}
+
+static void features_gather(struct info *info)
+{
+#define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
+#define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
+    static const char transports[] = TUTTI_TRANSPORTS(TRANSPORT_TEXT), decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
+#undef TRANSPORT_TEXT
+#undef DECORATOR_TEXT
+    info_text(info, features, "transports", NULL, "%s", &transports[2]); /* without the first comma */
+    backends_gather(info);
+    info_text(info, features, "decorators", NULL, "%s", &decorators[2]);
+    info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
+    info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
+              tutti_hmac_available());
+    simd_gather(info);
+    tuning_gather(info);
+}
+
+/* A line of /proc/meminfo, in bytes; 0 if there is none. */
+static uint64_t meminfo(const char *key)
+{
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
+            kib = strtoull(line + strlen(key) + 1, NULL, 10);
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+static void memory_gather(struct info *info)
+{
+    info_bytes(info, memory, "total", NULL, meminfo("MemTotal"));
+    info_bytes(info, memory, "available", NULL, meminfo("MemAvailable"));
+    if (!info->config) return;
+    info_bytes(info, memory, "staging_of_a_rank", "at most; option staging", info->config->number[TUTTI_OPT_staging]);
+    info_bytes(info, memory, "staging_of_rings", "a quarter of it, over all peers", tutti_rings_staging(info->config));
+    info_bytes(info, memory, "staging_of_back_ends", "the rest, over all communicators",
+               info->config->number[TUTTI_OPT_staging] - tutti_rings_staging(info->config));
+    info_bytes(info, memory, "heap_of_a_rank", "address space, not memory; option heap",
+               info->config->number[TUTTI_OPT_heap]);
+}
+
+static void security_gather(struct info *info)
+{
+    if (!info->config) return;
+    const bool secret = info->config->text[TUTTI_OPT_secret] && info->config->text[TUTTI_OPT_secret][0];
+    const bool authenticated = secret && tutti_hmac_available();
+    info_flag(info, security, "authenticated",
+              authenticated ? "ranks prove that they know the job's secret"
+              : secret      ? "unauthenticated: a secret is set, but this build has no HMAC"
+                            : "unauthenticated: no secret is set; tutti run makes one for its ranks",
+              authenticated);
+    info_text(info, security, "same_user", NULL, "checked on every connection within a host (SO_PEERCRED)");
+}
+
+void info_facts_gather(struct info *info)
+{
+    version_gather(info);
+    features_gather(info);
+    info_host_gather(info);
+    info_cuda_gather(info);
+    memory_gather(info);
+    security_gather(info);
+}

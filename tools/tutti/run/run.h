@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_RUN_H
+#define TUTTI_TOOLS_RUN_H
+
+/* The parts of `tutti run`. Two processes watch each other, so that no rank is ever left behind: the one that was
+ * started (run_guard.c) owns terminal and signals and does almost nothing; its child (run_supervise.c) owns the ranks
+ * (run_spawn.c), their output (run_output.c) and their binding (run_cores.c). Whichever dies, the other one ends all
+ * descendants (run_wipe.c). */
+
+#include "tools/tutti/cmd.h"
+
+#include "base/base.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+/* Exit statuses of the launcher itself, as timeout(1) and the shell have them. */
+#define RUN_EXIT_TIMEOUT 124
+#define RUN_EXIT_NOT_EXECUTABLE 126
+#define RUN_EXIT_NOT_FOUND 127
+#define RUN_EXIT_SIGNAL 128
+
+struct run_options {
+    uint32_t n_ranks;
+    const char *cores;             /* "none", "spread" or a list of CPUs */
+    uint64_t timeout_ns, grace_ns; /* 0: no timeout; from SIGTERM to SIGKILL */
+    bool tag_output, keep_going;
+    struct tutti_arg_list env;
+    char **argv;      /* of the program, NULL at the end */
+    const char *path; /* of the program, found in PATH */
+    cpu_set_t *cpus;  /* n_ranks; NULL: not bound */
+    /* What the launcher changes of itself and the ranks get back. */
+    sigset_t old_mask;
+    struct sigaction old_pipe;
+    struct rlimit old_files;
+};
+
+/* Prints "tutti run: ..." as one write to stderr. */
+void run_say(const char *format, ...) TUTTI_PRINTF(1, 2);
+
+/* Forks the supervisor and waits for it; returns the exit status. */
+int run_guard(struct run_options *options);
+/* Starts the ranks and stays until the last descendant is gone. alive_fd: end of file when the guard is dead; stdin_fd:
+ * for rank 0. Returns the exit status. */
+int run_supervise(const struct run_options *options, int alive_fd, int stdin_fd);
+/* The signals that are passed on to the ranks. */
+extern const int run_signals[];
+extern const size_t run_n_signals;
+
+/* ---- ranks (run_spawn.c) ---- */
+struct run_place {                       /* where the ranks meet: the same for all */
+    char job[64], store[64], secret[72]; /* secret "": none */
+    uint16_t master_port;
+};
+/* Full path of program, NULL if there is none (*status says why, a sentence was printed). Freed by the caller. */
+char *run_program_find(const char *program, int *status);
+/* Starts one rank in a process group of its own. Returns its pid; 0 if it could not be started: *error is errno. */
+pid_t run_spawn(const struct run_options *options, const struct run_place *place, uint32_t rank, const int fds[3],
+                int *error);
+
+/* ---- binding (run_cores.c) ---- */
+/* Fills options->cpus from options->cores; false: a sentence was printed. */
+bool run_cores_read(struct run_options *options);
+/* Splits n things among n_ranks: rank gets [*first, *first + *count). Neighbours stay together; with more ranks than
+ * things several ranks share one. */
+void run_cores_split(size_t n, uint32_t n_ranks, uint32_t rank, size_t *first, size_t *count);
+
+/* ---- output (run_output.c) ---- */
+struct run_output;
+struct pollfd;
+struct run_output *run_output_create(uint32_t n_ranks, bool tag); /* NULL: out of memory */
+void run_output_destroy(struct run_output *output);
+/* The read ends of a rank's stdout (1) and stderr (2); owned from then on. */
+void run_output_add(struct run_output *output, uint32_t rank, int which, int fd);
+/* Fills fds (room for 2 n_ranks + 2); returns how many. */
+size_t run_output_poll(const struct run_output *output, struct pollfd *fds);
+/* Reads and writes what the same fds, polled, allow. */
+void run_output_move(struct run_output *output, const struct pollfd *fds, size_t n);
+/* Shows lines that were begun and not ended for a while, such as prompts; when to call again, TUTTI_NEVER: no need. */
+uint64_t run_output_settle(struct run_output *output, uint64_t now_ns);
+/* Reads all that is there now and closes the read ends: nobody is left who could write. */
+void run_output_finish(struct run_output *output);
+bool run_output_is_done(const struct run_output *output); /* all read and written */
+
+/* ---- descendants (run_wipe.c) ---- */
+/* Children of this process, at most capacity pids; returns how many there are. */
+size_t run_children(pid_t *pids, size_t capacity);
+/* Makes orphans of descendants children of this process. */
+void run_adopt(void);
+/* Kills children, and theirs as they come, but those in keep, until none is left or a few seconds have passed. */
+void run_wipe(const pid_t *keep, size_t n_keep);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tutti tune: measures the constants from which the library predicts what is fastest on this host, and keeps them where
+ * the library looks. It starts as many ranks as there are CPUs, and measures each constant in several rounds, in turns,
+ * so that a disturbance touches few values of each. */
+
+#include "tools/tutti/cmd.h"
+#include "tune.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ROUNDS 9
+#define NAP_NS (300 * TUTTI_NS_PER_MS) /* between rounds: what disturbs one is over */
+#define MAX_RANKS 256
+
+struct request {
+    const char *output;
+    bool dry_run;
+};
+
+/* values[round] of one constant; spread: how far the middle half of them is apart. */
+struct found {
+    double values[ROUNDS], median, spread;
+};
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void found_sum_up(struct found *found)
+{
+    qsort(found->values, ROUNDS, sizeof found->values[0], compare_double);
+    found->median = found->values[ROUNDS / 2];
+    found->spread = found->median > 0 ? (found->values[ROUNDS - 2] - found->values[1]) / found->median : 0;
+}
+
+static float *constant(struct tutti_machine *machine, const char *name, const struct tutti_constant **info)
+{
+    size_t i = 0;
+    while (strcmp(tutti_machine_info(i)->name, name) != 0) i++;
+    *info = tutti_machine_info(i);
+    return tutti_machine_at(machine, i);
+}
+
+/* Into the machine, within the range of the constant; what could not be measured keeps its value. */
+static void machine_set(struct tutti_machine *machine, const char *name, double value)
+{
+    const struct tutti_constant *info;
+    float *at = constant(machine, name, &info);
+    if (value > 0) *at = fminf(fmaxf((float)value, info->minimum), info->maximum);
+}
+
+/* Rows need one another, in the order of the table, so each round uses the values that it found itself. */
+static enum tutti_status measure(struct tune *tune, bool crowded, struct tutti_machine *machine, struct found *found)
+{
+    for (size_t round = 0; round < ROUNDS; round++) {
+        struct tutti_machine known = *machine;
+        if (round > 0) tutti_sleep_ns(NAP_NS);
+        for (size_t i = 0; i < tune_n_rows; i++) {
+            double *value = &found[i].values[round];
+            if (crowded && tune_rows[i].spins) continue;
+            TUTTI_TRY(tune_measure(tune, &tune_rows[i], &known, value));
+            machine_set(&known, tune_rows[i].name, *value);
+        }
+    }
+    for (size_t i = 0; i < tune_n_rows; i++) {
+        found_sum_up(&found[i]);
+        machine_set(machine, tune_rows[i].name, found[i].median);
+    }
+    return TUTTI_OK;
+}
+
+static void show(const struct tutti_machine *machine, const struct found *found, uint32_t n)
+{
+    struct tutti_machine copy = *machine;
+    printf("# %u ranks, median of %d rounds; spread: of all but the highest and the lowest round\n", n, ROUNDS);
+    printf("# %-15s %12s %7s  %s\n", "constant", "value", "spread", "what it is");
+    for (size_t i = 0; i < tutti_machine_n(); i++) {
+        const struct tutti_constant *info = tutti_machine_info(i);
+        char spread[16] = "-", note[32] = "";
+        for (size_t row = 0; row < tune_n_rows; row++) {
+            if (strcmp(tune_rows[row].name, info->name) != 0) continue;
+            if (found[row].median > 0) snprintf(spread, sizeof spread, "%.0f%%", 100 * found[row].spread);
+            if (!(found[row].median > 0)) snprintf(note, sizeof note, " (not measured)");
+        }
+        printf("  %-15s %12.2f %7s  %s%s\n", info->name, (double)*tutti_machine_at(&copy, i), spread, info->help, note);
+    }
+}
+
+static enum tutti_status keep(const struct request *request, const struct tutti_machine *machine, uint32_t n)
+{
+    char own[PATH_MAX], about[128], date[32] = "";
+    time_t now = time(NULL);
+    struct tm local;
+    const char *path = request->output;
+    if (request->dry_run) return TUTTI_OK;
+    if (!path && !tutti_machine_path(own, sizeof own))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "neither XDG_CACHE_HOME nor HOME names a directory: say --output FILE");
+    if (!path) path = own;
+    if (localtime_r(&now, &local)) strftime(date, sizeof date, "%F %R", &local);
+    snprintf(about, sizeof about, "tutti %s, %s, %u ranks; TUTTI_TUNING=FILE uses it", TUTTI_VERSION_TEXT, date, n);
+    TUTTI_TRY(tutti_machine_write(path, machine, about));
+    printf("# written to %s%s\n", path, path == own ? ", which is used from now on" : "");
+    return TUTTI_OK;
+}
+
+/* Whatever file there is now must not matter, right or wrong. */
+static const struct tutti_option untuned = {"tuning", "off"};
+
+/* What nobody measures: the cache, as the kernel tells it. */
+static enum tutti_status machine_begin(struct tutti_machine *machine)
+{
+    struct tutti_config config;
+    TUTTI_TRY(tutti_config_init(&config, &untuned, 1));
+    enum tutti_status status = tutti_machine_load(&config, machine);
+    tutti_config_fini(&config);
+    return status;
+}
+
+static enum tutti_status measure_and_keep(const struct request *request, struct tutti_comm *comm, struct found *found)
+{
+    struct tutti_machine machine;
+    struct tune tune;
+    TUTTI_TRY(machine_begin(&machine));
+    TUTTI_TRY(tune_open(comm, machine.cache_kib, &tune));
+    enum tutti_status status = measure(&tune, tune_is_crowded(&tune), &machine, found);
+    if (status >= 0 && tune.rank == 0) {
+        show(&machine, found, tune.n);
+        status = keep(request, &machine, tune.n);
+    }
+    tune_close(&tune);
+    return status;
+}
+
+static enum tutti_status be_a_rank(const struct request *request)
+{
+    struct tutti_context *context = NULL;
+    struct tutti_comm *comm = NULL;
+    struct found *found = calloc(tune_n_rows, sizeof *found);
+    enum tutti_status status = found ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "out of memory");
+    if (status >= 0) status = tutti_context_create(&untuned, 1, &context);
+    if (status >= 0) status = tutti_comm_create(context, NULL, &comm);
+    if (status >= 0) status = measure_and_keep(request, comm, found);
+    tutti_comm_destroy(comm);
+    tutti_context_destroy(context);
+    free(found);
+    return status;
+}
+
+static int rank_run(const struct request *request)
+{
+    if (be_a_rank(request) >= 0) return TUTTI_EXIT_OK;
+    fprintf(stderr, "tutti tune: %s\n", tutti_last_error()->text);
+    return TUTTI_EXIT_WRONG;
+}
+
+int tutti_cmd_tune(int argc, char **argv)
+{
+    struct request request = {.output = NULL};
+    const struct tutti_arg args[] = {
+        {"output", 'o', TUTTI_ARG_TEXT, &request.output, "FILE", "where to write (default: where the library looks)"},
+        {"dry-run", 0, TUTTI_ARG_FLAG, &request.dry_run, NULL, "measure and print, write nothing"},
+    };
+    const struct tutti_args spec = {
+        .command = "tutti tune",
+        .usage = "[options]",
+        .about = "Measures this host, in less than a minute: latencies, bandwidths, what a call and a wake-up cost.\n"
+                 "The library predicts from these constants which algorithm is the fastest for each call. Best on a\n"
+                 "machine that does nothing else meanwhile.",
+        .args = args,
+        .n_args = TUTTI_ARRAY_LEN(args),
+    };
+    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* the parser reorders argv */
+    if (!copy) return TUTTI_EXIT_WRONG;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    int n_positional, status;
+    const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
+    const uint32_t n_cpus = tutti_cpus_allowed(), n = n_cpus < 2 ? 2 : n_cpus > MAX_RANKS ? MAX_RANKS : n_cpus;
+    if (parsed != TUTTI_ARGS_OK)
+        status = parsed == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    else if (n_positional > 0)
+        status = tutti_args_fail(&spec, "it takes no argument, but '%s' was given.", argv[1]);
+    else
+        status = tutti_inside_a_job() ? rank_run(&request) : tutti_start_ranks(n, "spread", argc, copy);
+    free(copy);
+    return status;
+}

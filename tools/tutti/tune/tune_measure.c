@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The measurements of `tutti tune`, a function each. Every one takes the best of some short batches, since what else
+ * the machine does now and then only ever makes one longer; that the best was no accident, rounds and their median see
+ * to. */
+
+#include "tune.h"
+
+#include "device/cpu/copy.h"
+#include "device/cpu/reduce.h"
+#include "topo/topo.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define BATCHES 15
+#define LIMIT_NS (200 * TUTTI_NS_PER_MS) /* of one wait: a peer that lost its CPU comes back sooner */
+#define NEAR_BYTES ((size_t)512 << 10)   /* what is copied in cache: with what it is copied from about a second level */
+#define BLOCK_BYTES ((size_t)32 << 10)   /* what is folded, as back ends do: three of them in the second level */
+#define RING_BYTES ((size_t)512 << 10)
+#define PULL_BYTES ((size_t)256 << 10)
+#define ATTACH_BYTES ((size_t)1 << 20)
+
+/* A rank's part of the window: lines to wait for, then what others pull. */
+struct shared {
+    _Alignas(128) _Atomic uint64_t turn;
+    _Alignas(128) _Atomic uint32_t futex;
+    _Alignas(128) _Atomic uint64_t arrived;
+    _Alignas(4096) unsigned char data[PULL_BYTES];
+};
+_Static_assert(sizeof(struct shared) <= TUNE_SHARED_BYTES, "the window holds it");
+
+static struct shared *shared_of(const struct tune *tune, uint32_t rank)
+{
+    return (struct shared *)(void *)tune->peers[rank];
+}
+
+static double least(const double *values, size_t n)
+{
+    double best = values[0];
+    for (size_t i = 1; i < n; i++) best = values[i] < best ? values[i] : best;
+    return best;
+}
+
+/* The first n ranks wait for one another, spinning. False: somebody did not come in time. */
+static bool meet(struct tune *tune, uint32_t n)
+{
+    _Atomic uint64_t *arrived = &shared_of(tune, 0)->arrived;
+    uint64_t goal = ++tune->n_meetings * n, deadline = tutti_deadline_ns(LIMIT_NS);
+    atomic_fetch_add(arrived, 1);
+    for (uint32_t spins = 1; atomic_load(arrived) < goal; spins++) {
+        if (spins % 1024) continue;
+        if (tutti_now_ns() > deadline) return false;
+        sched_yield();
+    }
+    return true;
+}
+
+/* The first n ranks, whose earlier meetings were perhaps not the same, begin to count anew. */
+static bool begin(struct tune *tune)
+{
+    tune->n_meetings = 0;
+    if (tutti_barrier(tune->comm, NULL, NULL) < 0) return false;
+    if (tune->rank == 0) {
+        struct shared *own = shared_of(tune, 0);
+        atomic_store(&own->arrived, 0), atomic_store(&own->turn, 0), atomic_store(&own->futex, 0);
+    }
+    return tutti_barrier(tune->comm, NULL, NULL) >= 0;
+}
+
+/* ---- hand-overs ---- */
+
+enum waiting { SPIN, YIELD, SLEEP };
+
+/* Until the word is `turn` or more; false after a while. */
+static bool turn_await(struct shared *shared, uint32_t turn, enum waiting how, uint64_t deadline)
+{
+    for (uint32_t tries = 1;; tries++) {
+        uint32_t now = how == SLEEP ? atomic_load(&shared->futex) : (uint32_t)atomic_load(&shared->turn);
+        if (now >= turn) return true;
+        if ((how != SPIN || tries % 1024 == 0) && tutti_now_ns() > deadline) return false;
+        if (how == YIELD) sched_yield();
+        if (how == SLEEP) tutti_futex_wait(&shared->futex, now, deadline);
+    }
+}
+
+static void turn_give(struct shared *shared, uint32_t turn, enum waiting how)
+{
+    if (how != SLEEP) {
+        atomic_store_explicit(&shared->turn, turn, memory_order_release);
+        return;
+    }
+    atomic_store(&shared->futex, turn);
+    tutti_futex_wake(&shared->futex, 1);
+}
+
+/* Ranks 0 and 1 pass a number to and fro in rank 0's memory: ns one way. */
+static double hand_over_ns(struct tune *tune, enum waiting how, uint32_t hops)
+{
+    struct shared *shared = shared_of(tune, 0);
+    double ns[BATCHES];
+    uint32_t turn = 0;
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns(), deadline = start + LIMIT_NS;
+        for (uint32_t end = turn + hops; turn < end; turn++)
+            if (turn % 2 == tune->rank)
+                turn_give(shared, turn + 1, how);
+            else if (!turn_await(shared, turn + 1, how, deadline))
+                return 0;
+        ns[batch] = (double)(tutti_now_ns() - start) / hops;
+    }
+    return least(ns, BATCHES);
+}
+
+static double line(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n, (void)known;
+    return hand_over_ns(tune, SPIN, 1000);
+}
+
+/* Both on rank 0's CPU. */
+static double on_one_cpu(struct tune *tune, enum waiting how, uint32_t hops)
+{
+    cpu_set_t before, one;
+    if (sched_getaffinity(0, sizeof before, &before) != 0) return 0;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)tune->cpus[0], &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return 0;
+    double ns = hand_over_ns(tune, how, hops);
+    return sched_setaffinity(0, sizeof before, &before) == 0 ? ns : 0;
+}
+
+static double yield(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n, (void)known;
+    return on_one_cpu(tune, YIELD, 400);
+}
+
+static double wake(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n, (void)known;
+    return on_one_cpu(tune, SLEEP, 200);
+}
+
+/* ---- the engine ---- */
+
+static double small_call_ns(struct tutti_comm *comm)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    enum { CALLS = 500 };
+    double ns[BATCHES];
+    options.algorithm = "direct";
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        int64_t in = 1, out;
+        uint64_t start = tutti_now_ns();
+        for (int i = 0; i < CALLS; i++)
+            if (tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, comm, &options, NULL) < 0) return 0;
+        ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
+    }
+    return least(ns, BATCHES);
+}
+
+static double call(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n, (void)known;
+    return small_call_ns(tune->alone);
+}
+
+/* Two ranks send each other one message. */
+static double message(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n;
+    double ns = small_call_ns(tune->pair), rest = (double)known->call_ns + (double)known->line_ns;
+    return ns > rest ? ns - rest : 0;
+}
+
+/* Two ranks send each other a block, in place. */
+static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    enum { CALLS = 10 };
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const unsigned char *own = tune->a + tune->rank * RING_BYTES;
+    double ns[BATCHES];
+    (void)n;
+    options.algorithm = "direct";
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns();
+        for (int i = 0; i < CALLS; i++)
+            if (tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) < 0) return 0;
+        ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
+    }
+    double call_ns = (double)known->call_ns + (double)known->line_ns + (double)known->message_ns;
+    double spent = least(ns, BATCHES);
+    return spent > call_ns ? RING_BYTES / (spent - call_ns) : 0;
+}
+
+/* ---- bytes in cache ---- */
+
+/* Each rank writes its data, all meet, each copies what the rank `distance` after it wrote. */
+static double pull_from(struct tune *tune, uint32_t n, uint32_t distance)
+{
+    double ns[BATCHES];
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        memset(shared_of(tune, tune->rank)->data, (int)batch, PULL_BYTES);
+        if (!meet(tune, n)) return 0;
+        uint64_t start = tutti_now_ns();
+        memcpy(tune->a, shared_of(tune, (tune->rank + distance) % n)->data, PULL_BYTES);
+        ns[batch] = (double)(tutti_now_ns() - start);
+        if (!meet(tune, n)) return 0;
+    }
+    return PULL_BYTES / least(ns, BATCHES);
+}
+
+static double pull(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)known;
+    return pull_from(tune, n, 1);
+}
+
+static const struct tutti_topo_cpu *cpu_of(const struct tutti_topo *host, int32_t id)
+{
+    for (uint32_t i = 0; i < host->n_cpus; i++)
+        if ((int32_t)host->cpus[i].id == id) return &host->cpus[i];
+    return NULL;
+}
+
+/* Whether both are known, and in different groups of the widest sort of which the host has several. */
+static bool are_apart(const struct tutti_topo *host, int32_t one, int32_t other)
+{
+    const struct tutti_topo_cpu *a = cpu_of(host, one), *b = cpu_of(host, other);
+    if (!a || !b) return false;
+    if (host->n_packages > 1) return a->package != b->package;
+    return host->n_nodes > 1 ? a->node != b->node : a->l3 != b->l3;
+}
+
+static double far(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    const struct tutti_topo *host;
+    uint32_t distance = n / 2;
+    (void)known;
+    if (n < 2 || tutti_topo_host(&host) < 0) return 0;
+    for (uint32_t r = 0; r < n; r++)
+        if (!are_apart(host, tune->cpus[r], tune->cpus[(r + distance) % n])) return 0;
+    return pull_from(tune, n, distance);
+}
+
+static double copy(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    enum { COPIES = 20 };
+    double ns[BATCHES];
+    (void)known;
+    if (!meet(tune, n)) return 0;
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns();
+        for (int i = 0; i < COPIES; i++) memcpy(tune->b, tune->a, NEAR_BYTES);
+        ns[batch] = (double)(tutti_now_ns() - start) / COPIES;
+    }
+    return NEAR_BYTES / least(ns, BATCHES);
+}
+
+static double fold(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    enum { FOLDS = 200 };
+    tutti_reduce_kernel add = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
+    double ns[BATCHES];
+    (void)known;
+    if (!meet(tune, n)) return 0;
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns();
+        for (int i = 0; i < FOLDS; i++) add(tune->sum, tune->a, tune->b, BLOCK_BYTES / sizeof(float));
+        ns[batch] = (double)(tutti_now_ns() - start) / FOLDS;
+    }
+    return BLOCK_BYTES / least(ns, BATCHES);
+}
+
+/* ---- bytes in memory ---- */
+
+static double memory(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    enum { COPIES = 3 };
+    double ns[COPIES];
+    (void)known;
+    if (!meet(tune, n)) return 0;
+    for (size_t i = 0; i < COPIES; i++) {
+        uint64_t start = tutti_now_ns();
+        tutti_copy_past_cache(tune->b, tune->a, tune->far_bytes);
+        ns[i] = (double)(tutti_now_ns() - start);
+    }
+    return (double)tune->far_bytes / least(ns, COPIES);
+}
+
+/* From the other's private memory. 0: the kernel forbids it. */
+static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
+{
+    const uint32_t peer = 1 - tune->rank;
+    struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->addresses[peer], bytes};
+    double ns[BATCHES];
+    if (!meet(tune, 2)) return 0;
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        uint64_t start = tutti_now_ns();
+        for (uint32_t i = 0; i < copies; i++)
+            if (process_vm_readv(tune->pids[peer], &here, 1, &there, 1, 0) != (ssize_t)bytes) return 0;
+        ns[batch] = (double)(tutti_now_ns() - start) / copies;
+    }
+    return least(ns, BATCHES);
+}
+
+static double attach_call(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n, (void)known;
+    return attach_copy_ns(tune, 8, 200);
+}
+
+static double attach(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+{
+    (void)n;
+    double ns = attach_copy_ns(tune, ATTACH_BYTES, 4);
+    return ns > (double)known->attach_ns ? ATTACH_BYTES / (ns - (double)known->attach_ns) : 0;
+}
+
+/* What a row's function needs of others stands above it. */
+const struct tune_row tune_rows[] = {
+    {"line_ns", TUNE_PAIR, TUNE_MEAN, true, line},
+    {"yield_ns", TUNE_PAIR, TUNE_MEAN, false, yield},
+    {"wake_ns", TUNE_PAIR, TUNE_MEAN, false, wake},
+    {"call_ns", TUNE_ONE, TUNE_MEAN, false, call},
+    {"message_ns", TUNE_PAIR, TUNE_MEAN, true, message},
+    {"ring_gbs", TUNE_PAIR, TUNE_MEAN, true, ring},
+    {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},
+    {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},
+    {"far_gbs", TUNE_ALL, TUNE_MEAN, true, far},
+    {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
+    {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
+    {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
+    {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
+    {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},
+    {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
+};
+const size_t tune_n_rows = TUTTI_ARRAY_LEN(tune_rows);
+
+/* ---- the row's ranks, together ---- */
+
+enum tutti_status tune_measure(struct tune *tune, const struct tune_row *row, const struct tutti_machine *known,
+                               double *value)
+{
+    uint32_t n = row->who == TUNE_ONE ? 1 : row->who == TUNE_PAIR ? 2 : tune->n;
+    double mine[2] = {0, 0}, all[2]; /* the sum, and how many could not */
+    if (!begin(tune)) return tutti_last_error()->status;
+    if (tune->rank < n) mine[0] = row->measure(tune, n, known);
+    if (tune->rank < n && !(mine[0] > 0)) mine[1] = 1;
+    enum tutti_status status = tutti_all_reduce(mine, all, 2, TUTTI_FLOAT64, TUTTI_SUM, tune->comm, NULL, NULL);
+    if (status < 0) return status;
+    *value = all[1] > 0 ? 0 : row->sum == TUNE_TOTAL ? all[0] : all[0] / n;
+    return TUTTI_OK;
+}
