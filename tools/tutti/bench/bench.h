@@ -2,8 +2,9 @@
 #ifndef TUTTI_TOOLS_BENCH_H
 #define TUTTI_TOOLS_BENCH_H
 
-/* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), how (bench_measure.c),
- * and how it is shown (bench_show.c, bench_plot.c); and how the choice is explained (bench_explain.c). */
+/* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
+ * how (bench_measure.c on hosts, bench_gpu.c on devices, bench_point.c for both), how the choice is explained
+ * (bench_explain.c), and how all is shown (bench_show.c, bench_ways.c, bench_plot.c). */
 
 #include <tutti/tutti.h>
 
@@ -84,6 +85,7 @@ enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_set
                                  struct bench_run **out);
 void bench_run_close(struct bench_run *run);
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
+enum tutti_status bench_host_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
 /* The parts of a measurement. */
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b);
 void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
@@ -124,6 +126,7 @@ struct bench_cell {
 };
 /* All ways of one cell, in turns. UNSUPPORTED where nothing is to be chosen. */
 enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
+enum tutti_status bench_host_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
 enum tutti_status bench_gpu_explain(struct bench_gpu *gpu, const struct bench_settings *settings,
                                     const struct bench_case *c, struct bench_cell *out);
 /* Its parts: the ways of a call of this rank, as predicted; and how the chosen one compares once all are measured. */

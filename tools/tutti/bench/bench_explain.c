@@ -5,7 +5,7 @@
 
 #include "bench.h"
 
-#include "comm/call/explain.h"
+#include "base/base.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,32 +21,6 @@ struct trial {
     uint32_t calls; /* of a round */
     double best_us;
 };
-
-enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
-                                  struct bench_cell *cell)
-{
-    struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
-    bool broadcast = strcmp(c->op->name, "broadcast") == 0;
-    struct tutti_request request = {.name = c->op->name,
-                                    .comm = comm,
-                                    .send = broadcast ? NULL : b->send,
-                                    .recv = broadcast && c->rank == c->root ? b->send : b->recv,
-                                    .count = c->count,
-                                    .dtype = c->dtype,
-                                    .op = (int)c->reduction,
-                                    .root = c->root};
-    if (!tutti_kind_parse(c->op->name, &request.kind))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no collective: there is nothing to choose", c->op->name);
-    TUTTI_TRY(tutti_explain(&request, ways, TUTTI_ARRAY_LEN(ways), &cell->n_ways));
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        struct bench_way *way = &cell->ways[i];
-        memcpy(way->name, ways[i].name, sizeof way->name);
-        way->chosen = ways[i].chosen;
-        way->n_sms = ways[i].n_sms;
-        way->predicted_us = ways[i].ns / 1e3;
-    }
-    return TUTTI_OK;
-}
 
 static uint8_t way_is_in(const struct bench_cell *cell, const char *name)
 {
@@ -112,17 +86,6 @@ static enum tutti_status trials_run(struct bench_run *run, const struct bench_ca
     return TUTTI_OK;
 }
 
-void bench_ways_compare(struct bench_cell *cell)
-{
-    double chosen_us = 0;
-    for (size_t i = 0; i < cell->n_ways; i++)
-        if (cell->ways[i].chosen) chosen_us = cell->ways[i].measured_us;
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        cell->ways[i].behind = chosen_us / cell->ways[i].measured_us;
-        if (cell->ways[i].behind > cell->worst) cell->worst = cell->ways[i].behind;
-    }
-}
-
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
 {
     struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
@@ -133,10 +96,9 @@ static enum tutti_status cell_measure(struct bench_run *run, const struct bench_
     return TUTTI_OK;
 }
 
-enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
+enum tutti_status bench_host_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
 {
     struct bench_buffers b;
-    if (run->gpu) return bench_gpu_explain(run->gpu, run->settings, c, out);
     memset(out, 0, sizeof *out);
     out->c = *c;
     enum tutti_status status = bench_buffers_open(run, c, &b);
@@ -149,55 +111,4 @@ enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *
     }
     bench_buffers_close(run, &b);
     return status;
-}
-
-/* ---- showing ---- */
-
-static void json_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first)
-{
-    const struct bench_case *c = &cell->c;
-    fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"in_place\":%s,\"behind_best\":%.4f,",
-            first ? "" : ",", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype),
-            c->in_place ? "true" : "false", cell->worst);
-    fprintf(out, "\"probe_ns\":[%.1f,%.1f],\"ways\":[", cell->probe_before_ns, cell->probe_after_ns);
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s", i ? "," : "",
-                way->name, way->predicted_us, way->measured_us, way->chosen ? "true" : "false");
-        if (settings->cuda && way->n_sms >= 0) fprintf(out, ",\"sms\":%d", way->n_sms);
-        fputc('}', out);
-    }
-    fprintf(out, "]}");
-}
-
-void bench_explain_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first)
-{
-    const struct bench_case *c = &cell->c;
-    if (settings->json) {
-        json_show(out, settings, cell, first);
-        return;
-    }
-    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->name, c->bytes, tutti_dtype_name(c->dtype),
-            c->in_place ? ", in place" : "", cell->worst, cell->worst > BENCH_NEAR ? " (!)" : "");
-    if (!settings->cuda) fprintf(out, "; probe %.0f/%.0f", cell->probe_before_ns, cell->probe_after_ns);
-    fputc('\n', out);
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f", way->chosen ? '*' : ' ', way->name, way->predicted_us,
-                way->measured_us, way->behind);
-        if (settings->cuda && way->n_sms >= 0) fprintf(out, " %6d", way->n_sms);
-        fputc('\n', out);
-    }
-    fflush(out);
-}
-
-void bench_explain_footer(FILE *out, const struct bench_settings *settings, size_t n_near, size_t n_cells)
-{
-    double share = n_cells ? 100.0 * (double)n_near / (double)n_cells : 0;
-    if (settings->json)
-        fprintf(out, "\n],\"near\":%zu,\"cells\":%zu}\n", n_near, n_cells);
-    else
-        fprintf(out,
-                "# the chosen way takes at most %.1f times as long as the best one in %zu of %zu cells (%.0f %%)\n",
-                BENCH_NEAR, n_near, n_cells, share);
 }

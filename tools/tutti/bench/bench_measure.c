@@ -22,35 +22,6 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_settings *settings, struct bench_run **out)
-{
-    struct bench_run *run = calloc(1, sizeof *run);
-    if (!run) return TUTTI_ERR_MEMORY;
-    run->comm = comm;
-    run->settings = settings;
-    enum tutti_status status = TUTTI_OK;
-    if (settings->cuda) {
-        status = bench_gpu_open(comm, settings, &run->gpu);
-    } else if (tutti_comm_size(comm) > 1) {
-        status = tutti_mem_alloc(comm, 4096, &run->line);
-        if (status == TUTTI_OK) status = tutti_window_create(comm, run->line, 4096, &run->window);
-    }
-    if (status < 0) {
-        bench_run_close(run);
-        return status;
-    }
-    *out = run;
-    return TUTTI_OK;
-}
-
-void bench_run_close(struct bench_run *run)
-{
-    bench_gpu_close(run->gpu);
-    tutti_window_destroy(run->window);
-    if (run->line) (void)tutti_mem_free(run->comm, run->line);
-    free(run);
-}
-
 /* Ranks 0 and 1 pass a number to and fro in rank 0's line; the best batch counts, since a busy machine takes one of
  * them off its core now and then. Gives up after a while: with more ranks than cores they may never run at once. */
 static double pass_line(_Atomic uint64_t *line, uint64_t rank)
@@ -86,29 +57,6 @@ double bench_probe_ns(struct bench_run *run)
     if (tutti_barrier(run->comm, NULL, NULL) < 0) return 0;
     if (line && rank < 2) result = pass_line(line, (uint64_t)rank);
     return tutti_barrier(run->comm, NULL, NULL) < 0 ? 0 : result;
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b)
-{
-    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
-    b->send = b->base[0];
-    b->recv = b->base[1];
-    if (!c->in_place) return;
-    size_t at = c->op->in_place_at(c);
-    if (at + c->count > (n_send > n_recv ? n_send : n_recv)) at = 0; /* this rank has no larger side */
-    char *inner = (char *)b->base[0] + at * tutti_dtype_bytes(c->dtype);
-    if (n_send < n_recv) {
-        b->send = inner;
-        b->recv = b->base[0];
-    } else {
-        b->recv = n_send > n_recv && n_recv ? inner : b->base[0];
-    }
 }
 
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)
@@ -182,28 +130,6 @@ enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c,
     return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, run->comm, NULL, NULL);
 }
 
-uint32_t bench_calls(const struct bench_settings *s, size_t bytes)
-{
-    size_t calls = s->iterations;
-    while (calls > 1 && calls * bytes > (size_t)256 << 20) calls /= 2;
-    return (uint32_t)calls;
-}
-
-double bench_median(double *values, uint32_t n)
-{
-    qsort(values, n, sizeof *values, compare_double);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out)
-{
-    out->median_us = bench_median(us, n);
-    out->min_us = us[0];
-    out->max_us = us[n - 1];
-    out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
-    out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
-}
-
 static enum tutti_status measure_one(struct bench_run *run, const struct bench_case *c, struct bench_time *out)
 {
     const struct bench_settings *s = run->settings;
@@ -228,10 +154,9 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     return status;
 }
 
-enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
+enum tutti_status bench_host_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
 {
     struct bench_case form = *c;
-    if (run->gpu) return bench_gpu_measure(run->gpu, run->settings, c, out);
     memset(out, 0, sizeof *out);
     out->c = *c;
     out->probe_before_ns = bench_probe_ns(run);

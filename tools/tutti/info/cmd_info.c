@@ -3,8 +3,8 @@
 /* tutti info: what this tutti is, where it runs, what is missing and how to get it, and every option with its value and
  * where that came from. */
 
-#include "tools/tutti/cmd.h"
 #include "info.h"
+#include "tools/tutti/cmd.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
 
 #include "info.h"
 
-#include "comm/object/comm.h"
 #include "comm/device/device.h"
+#include "comm/object/comm.h"
 
 #include <string.h>
 

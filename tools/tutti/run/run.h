@@ -37,7 +37,7 @@ struct run_options {
     struct rlimit old_files;
 };
 
-/* Prints "tutti run: ..." as one write to stderr. */
+/* Prints "tutti run: ..." as one write to stderr (run_say.c). */
 void run_say(const char *format, ...) TUTTI_PRINTF(1, 2);
 
 /* Forks the supervisor and waits for it; returns the exit status. */

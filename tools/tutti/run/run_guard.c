@@ -20,9 +20,6 @@
 #define MAX_KEPT 1024
 #define FOREGROUND_MS 250 /* how often to look whether the terminal is ours again */
 
-const int run_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
-const size_t run_n_signals = TUTTI_ARRAY_LEN(run_signals);
-
 struct guard {
     pid_t supervisor;
     int signals;
@@ -30,20 +27,6 @@ struct guard {
     size_t used, sent;
     char typed[PIPE_BUF];
 };
-
-void run_say(const char *format, ...)
-{
-    char text[1024] = "tutti run: ";
-    const size_t prefix = strlen(text);
-    va_list ap;
-    va_start(ap, format);
-    const int n = vsnprintf(text + prefix, sizeof text - prefix - 1, format, ap);
-    va_end(ap);
-    size_t length = prefix + (n < 0 ? 0 : (size_t)n);
-    if (length > sizeof text - 2) length = sizeof text - 2;
-    text[length] = '\n';
-    if (write(STDERR_FILENO, text, length + 1) < 0) return; /* nobody to tell */
-}
 
 /* Descriptors 0 to 2 must not be taken by our own pipes. */
 static void standard_files_fill(void)

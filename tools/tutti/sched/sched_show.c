@@ -39,13 +39,6 @@ static const struct tutti_args spec = {
     .n_args = sizeof args / sizeof args[0],
 };
 
-void sched_chunks_label(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity)
-{
-    static const char *const prefix[] = {[TUTTI_DATA] = "", [TUTTI_SCRATCH] = "s", [TUTTI_IN] = "i"};
-    if (n == 1) snprintf(out, capacity, "%s%u", prefix[buffer], chunk);
-    if (n != 1) snprintf(out, capacity, "%s%u-%u", prefix[buffer], chunk, chunk + n - 1);
-}
-
 /* The first kind that is offered, when none was asked for. */
 static bool kind_choose(const struct sched_subject *subject, enum tutti_kind *out)
 {
