@@ -19,14 +19,14 @@
 #define SECRET_MAX 4096
 
 static const struct tutti_option_info option_table[TUTTI_N_OPTIONS] = {
-#define TUTTI_OPTION_ROW(name, type, def, min, max, agreed, help)                                                      \
-    [TUTTI_OPT_##name] = {#name, #type, def, help, min, max, agreed},
+#define TUTTI_OPTION_ROW(section, name, type, def, min, max, agreed, help)                                             \
+    [TUTTI_OPT_##name] = {TUTTI_SECTION_##section, #name, #type, def, help, min, max, agreed},
     TUTTI_OPTIONS(TUTTI_OPTION_ROW)
 #undef TUTTI_OPTION_ROW
 };
-static const char *const option_names[TUTTI_N_OPTIONS] = {
-#define TUTTI_OPTION_NAME(name, type, def, min, max, agreed, help) #name,
-    TUTTI_OPTIONS(TUTTI_OPTION_NAME)
+static const char *const option_names[] = {/* that a wrong one may have been meant for */
+#define TUTTI_OPTION_NAME(section, name, type, def, min, max, agreed, help) #name,
+                                           TUTTI_OPTIONS_OF_USERS(TUTTI_OPTION_NAME)
 #undef TUTTI_OPTION_NAME
 };
 
@@ -47,6 +47,16 @@ static const char *const other_variables[] = {
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id)
 {
     return (unsigned)id < TUTTI_N_OPTIONS ? &option_table[id] : NULL;
+}
+
+const char *tutti_section_title(enum tutti_option_section section)
+{
+    static const char *const titles[] = {
+#define TUTTI_SECTION_TITLE(section, title) title,
+        TUTTI_OPTION_SECTIONS(TUTTI_SECTION_TITLE)
+#undef TUTTI_SECTION_TITLE
+    };
+    return (unsigned)section < TUTTI_N_SECTIONS ? titles[section] : "";
 }
 
 /* ---- one value ---- */
@@ -174,7 +184,7 @@ static enum tutti_option_id option_find(const char *name)
 static enum tutti_status option_unknown(const char *name, const struct place *place)
 {
     char where[PATH_MAX + 96];
-    const char *nearest = tutti_nearest(name, option_names, TUTTI_N_OPTIONS);
+    const char *nearest = tutti_nearest(name, option_names, TUTTI_ARRAY_LEN(option_names));
     place_text(place, name, where, sizeof where);
     if (nearest) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s is not known; did you mean %s?", where, nearest);
     return tutti_fail(TUTTI_ERR_ARGUMENT, "%s is not known; `tutti info --config` lists all options", where);
@@ -248,7 +258,7 @@ static void warn_of_near_misses(void)
         bool known = option_find(name) != TUTTI_N_OPTIONS || strncmp(name, "TEST_", 5) == 0;
         for (size_t i = 0; i < TUTTI_ARRAY_LEN(other_variables) && !known; i++)
             known = strcmp(name, other_variables[i]) == 0;
-        const char *nearest = known ? NULL : tutti_nearest(name, option_names, TUTTI_N_OPTIONS);
+        const char *nearest = known ? NULL : tutti_nearest(name, option_names, TUTTI_ARRAY_LEN(option_names));
         if (nearest)
             tutti_log(TUTTI_LOG_WARN, "environment variable TUTTI_%s is not an option; did you mean %s?", name,
                       nearest);

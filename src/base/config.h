@@ -3,65 +3,94 @@
 #define TUTTI_BASE_CONFIG_H
 
 /* Every option of the library is one row of one table: name, type, default, range, what it does. Values come from a
- * file (TUTTI_CONFIG), the environment (TUTTI_<NAME>) and the API, the last one wins. Documentation is generated from
- * the table. */
+ * file (TUTTI_CONFIG), the environment (TUTTI_<NAME>) and the API, the last one wins. docs/options.md is made from
+ * the table (`tutti info --options`). */
 
 #include "base/base.h"
 
 #include <tutti/comm.h>
 
-/* X(name, type, default, minimum, maximum, agreed, help)
+/* X(section, name, type, default, minimum, maximum, agreed, help)
  * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text.
  * agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */
-#define TUTTI_OPTIONS(X)                                                                                               \
-    X(transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                       \
-    X(decorators, text, "", 0, 0, 0, "wrappers around the transport, outermost first, of those that tutti info lists") \
-    X(fault, text, "", 0, 0, 0, "faults to inject: seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=N")             \
-    X(delay, time, "0", 0, UINT64_C(60000000000), 0, "latency that the delay decorator adds to every packet")          \
-    X(timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                        \
-    X(timeout_create, time, "5m", 1, UINT64_MAX, 0, "deadline of creating a communicator, where no other is given")    \
-    X(compare_after, time, "5s", 1, UINT64_MAX, 0,                                                                     \
+#define TUTTI_OPTIONS_OF_USERS(X)                                                                                      \
+    X(JOB, store, text, "", 0, 0, 0, "where ranks meet: tcp://host:port or file:///path")                              \
+    X(JOB, job, text, "", 0, 0, 0, "name of the job, so that jobs of one user do not meet")                            \
+    X(JOB, secret, text, "", 0, 0, 0, "the job's secret, for HMAC; never printed")                                     \
+    X(JOB, secret_file, text, "", 0, 0, 0, "file that holds the secret")                                               \
+    X(JOB, transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                  \
+    X(JOB, timeout_create, time, "5m", 1, UINT64_MAX, 0,                                                               \
+      "deadline of creating a communicator, where no other is given")                                                  \
+    X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
+    X(CALLS, backends, text, "auto", 0, 0, 1, "auto, or off: the engine carries out all calls")                        \
+    X(CALLS, levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")  \
+    X(CALLS, reproducible, flag, "0", 0, 1, 1,                                                                         \
+      "results do not depend on the algorithm: operands are folded in rank order")                                     \
+    X(CALLS, tuning, text, "auto", 0, 0, 0,                                                                            \
+      "constants that `tutti tune` measured: auto (this host's file), off, or a file")                                 \
+    X(CALLS, timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                 \
+    X(CALLS, compare_after, time, "5s", 1, UINT64_MAX, 0,                                                              \
       "waiting ranks compare their calls after this, or half the deadline")                                            \
-    X(algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                              \
-    X(tuning, text, "auto", 0, 0, 0, "constants that `tutti tune` measured: auto (this host's file), off, or a file")  \
-    X(backends, text, "auto", 0, 0, 1, "auto, or off: the engine carries out all calls")                               \
-    X(flat, text, "", 0, 0, 1,                                                                                         \
-      "method that the back end flat uses where it can: line, stage, mapped, attach, domains")                         \
-    X(domains, u32, "0", 0, 1024, 1,                                                                                   \
-      "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
-    X(gpu, text, "auto", 0, 0, 1,                                                                                      \
-      "way of calls on device memory: auto, cuda, nccl, host (through its memory), off (no devices)")                  \
-    X(nccl_library, text, "", 0, 0, 0, "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")  \
-    X(gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                               \
-      "device memory that a communicator may take for its own use")                                                    \
-    X(gpu_blocks, u32, "0", 0, 128, 1,                                                                                 \
-      "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
-    X(gpu_share, text, "auto", 0, 0, 0,                                                                                \
-      "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")      \
-    X(gpu_multicast, flag, "0", 0, 1, 1,                                                                               \
-      "tries multicast between GPUs when a communicator is opened, and uses it where that works")                      \
-    X(gpu_tuning, text, "auto", 0, 0, 0,                                                                               \
-      "constants that were measured of GPUs: auto (the file of these, if there is one), off, or a file")               \
-    X(cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")                     \
-    X(levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")         \
-    X(reproducible, flag, "0", 0, 1, 1, "results do not depend on the algorithm: operands are folded in rank order")   \
-    X(slice, size, "128K", 4096, UINT64_C(1) << 30, 1, "bytes of a chunk that travel as one message, for pipelining")  \
-    X(eager, size, "64K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")                  \
-    X(staging, size, "4M", 65536, UINT64_C(1) << 30, 1, "bytes of staging of one rank, over all its peers")            \
-    X(heap, size, "64G", 1 << 20, UINT64_C(1) << 40, 1, "address space of a rank's tutti_mem_alloc heap (not memory)") \
-    X(zero_copy, size, "16K", 0, UINT64_MAX, 0, "messages from mapped memory of at least this size are read in place") \
-    X(spin, time, "20us", 0, UINT64_C(1000000000), 0,                                                                  \
+    X(MEMORY, heap, size, "64G", 1 << 20, UINT64_C(1) << 40, 1,                                                        \
+      "address space of a rank's tutti_mem_alloc heap (not memory)")                                                   \
+    X(MEMORY, staging, size, "4M", 65536, UINT64_C(1) << 30, 1, "bytes of staging of one rank, over all its peers")    \
+    X(MEMORY, slice, size, "128K", 4096, UINT64_C(1) << 30, 1,                                                         \
+      "bytes of a chunk that travel as one message, for pipelining")                                                   \
+    X(MEMORY, eager, size, "64K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")          \
+    X(MEMORY, zero_copy, size, "16K", 0, UINT64_MAX, 0,                                                                \
+      "messages from mapped memory of at least this size are read in place")                                           \
+    X(WAIT, spin, time, "20us", 0, UINT64_C(1000000000), 0,                                                            \
       "how long a waiting rank spins before it sleeps (0 when oversubscribed)")                                        \
-    X(simd, text, "auto", 0, 0, 0, "reduction kernels: auto, scalar, avx2, avx512, neon")                              \
-    X(log, text, "warn", 0, 0, 0, "error, warn, info, debug or trace")                                                 \
-    X(log_file, text, "", 0, 0, 0, "where the log goes; %r is the rank, %p the process id")                            \
-    X(store, text, "", 0, 0, 0, "where ranks meet: tcp://host:port or file:///path")                                   \
-    X(job, text, "", 0, 0, 0, "name of the job, so that jobs of one user do not meet")                                 \
-    X(secret, text, "", 0, 0, 0, "the job's secret, for HMAC; never printed")                                          \
-    X(secret_file, text, "", 0, 0, 0, "file that holds the secret")
+    X(WAIT, simd, text, "auto", 0, 0, 0, "reduction kernels: auto, scalar, avx2, avx512, neon")                        \
+    X(DEVICE, gpu, text, "auto", 0, 0, 1,                                                                              \
+      "way of calls on device memory: auto, cuda, nccl, host (through its memory), off (no devices)")                  \
+    X(DEVICE, cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")             \
+    X(DEVICE, nccl_library, text, "", 0, 0, 0,                                                                         \
+      "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")                                   \
+    X(DEVICE, gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                       \
+      "device memory that a communicator may take for its own use")                                                    \
+    X(DEVICE, gpu_blocks, u32, "0", 0, 128, 1,                                                                         \
+      "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
+    X(DEVICE, gpu_multicast, flag, "0", 0, 1, 1,                                                                       \
+      "tries multicast between GPUs when a communicator is opened, and uses it where that works")                      \
+    X(DEVICE, gpu_tuning, text, "auto", 0, 0, 0,                                                                       \
+      "constants that were measured of GPUs: auto (the file of these, if there is one), off, or a file")               \
+    X(LOG, log, text, "warn", 0, 0, 0, "error, warn, info, debug or trace")                                            \
+    X(LOG, log_file, text, "", 0, 0, 0, "where the log goes; %r is the rank, %p the process id")
+/* What tests and measurements set: in no list of options and no manual, but read from the same places. */
+#define TUTTI_OPTIONS_OF_TESTS(X)                                                                                      \
+    X(HOOK, decorators, text, "", 0, 0, 0,                                                                             \
+      "wrappers around the transport, outermost first, of those that tutti info lists")                                \
+    X(HOOK, fault, text, "", 0, 0, 0, "faults to inject: seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=N")       \
+    X(HOOK, delay, time, "0", 0, UINT64_C(60000000000), 0, "latency that the delay decorator adds to every packet")    \
+    X(HOOK, flat, text, "", 0, 0, 1,                                                                                   \
+      "method that the back end flat uses where it can: line, stage, mapped, attach, domains")                         \
+    X(HOOK, domains, u32, "0", 0, 1024, 1,                                                                             \
+      "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
+    X(HOOK, gpu_share, text, "auto", 0, 0, 0,                                                                          \
+      "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")
+#define TUTTI_OPTIONS(X)                                                                                               \
+    TUTTI_OPTIONS_OF_USERS(X)                                                                                          \
+    TUTTI_OPTIONS_OF_TESTS(X)
+
+/* Sections of the list, in its order: X(section, title). */
+#define TUTTI_OPTION_SECTIONS(X)                                                                                       \
+    X(JOB, "How ranks meet")                                                                                           \
+    X(CALLS, "How calls go")                                                                                           \
+    X(MEMORY, "Memory and messages")                                                                                   \
+    X(WAIT, "Waiting and CPUs")                                                                                        \
+    X(DEVICE, "Devices")                                                                                               \
+    X(LOG, "The log")                                                                                                  \
+    X(HOOK, "For tests")
+enum tutti_option_section {
+#define TUTTI_SECTION_ID(section, title) TUTTI_SECTION_##section,
+    TUTTI_OPTION_SECTIONS(TUTTI_SECTION_ID)
+#undef TUTTI_SECTION_ID
+        TUTTI_N_SECTIONS
+};
 
 enum tutti_option_id {
-#define TUTTI_OPTION_ID(name, type, def, min, max, agreed, help) TUTTI_OPT_##name,
+#define TUTTI_OPTION_ID(section, name, type, def, min, max, agreed, help) TUTTI_OPT_##name,
     TUTTI_OPTIONS(TUTTI_OPTION_ID)
 #undef TUTTI_OPTION_ID
         TUTTI_N_OPTIONS
@@ -74,6 +103,7 @@ struct tutti_config {
     enum tutti_option_origin origin[TUTTI_N_OPTIONS];
 };
 struct tutti_option_info {
+    enum tutti_option_section section;
     const char *name, *type, *fallback, *help;
     uint64_t minimum, maximum;
     bool agreed;
@@ -84,6 +114,7 @@ struct tutti_option_info {
 enum tutti_status tutti_config_init(struct tutti_config *config, const struct tutti_option *options, size_t n);
 void tutti_config_fini(struct tutti_config *config);
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id);
+const char *tutti_section_title(enum tutti_option_section section);
 uint64_t tutti_config_hash(const struct tutti_config *config); /* of the agreed options */
 /* Writes "name=value name=value" of the agreed options that are not default, for error sentences. */
 void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity);

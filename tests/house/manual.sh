@@ -20,9 +20,14 @@ same() { # what, one list, other list
 declared=$(sed -nE 's/^ *(tutti_[a-z0-9_]+);$/\1/p' "$root/cmake/libtutti.map") # which the test house.symbols compares
 same "function in one of tutti.3 and the headers" "$(grep -oE 'tutti_[a-z0-9_]+' <(grep '^\.It Fn' "$root/man/tutti.3"))" "$declared"
 
-options=$(sed -nE 's/^    X\(([a-z_]+), .*/TUTTI_\1/p' "$root/src/base/config.h" | tr a-z A-Z)
-same "variable in one of tutti.1 and src/base/config.h" \
+options=$("$tutti" info --options | grep -oE '^\| `TUTTI_[A-Z_]+' | tr -d '|` ')
+same "variable in one of tutti.1 and the list of options" \
     "$(sed -n '/^\.Ss Options of the library/,/^\.S[sh] /s/^\.It Ev \(TUTTI_[A-Z_]*\).*/\1/p' "$root/man/tutti.1")" "$options"
+
+"$tutti" info --options | diff "$root/docs/options.md" - || {
+    echo "manual: docs/options.md is not what 'tutti info --options' writes"
+    n_failed=$((n_failed + 1))
+}
 
 for command in run bench info tune "sched list" "sched show" "sched check"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)

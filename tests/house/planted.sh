@@ -19,12 +19,23 @@ expect() { # pass|fail, text that must be printed, command...
     n_failed=$((n_failed + 1))
 }
 
-# ---- layers ----
+# ---- rooms ----
 tree=$work/tree
-mkdir -p "$tree/src/base" "$tree/src/engine" "$tree/src/model" "$tree/include/tutti" "$tree/examples" "$tree/bindings/x"
+mkdir -p "$tree/src/base" "$tree/src/engine/low" "$tree/src/engine/high" "$tree/include/tutti" "$tree/examples" "$tree/bindings/x" \
+    "$tree/tools/tutti" "$tree/tests"
+rooms='0 | base |  | ground
+1 | model | base | above it
+2 | engine | base | a folder, its header
+2 | engine/low | base engine | a room in it
+2 | engine/high | base engine engine/low | and one above that'
+echo "$rooms" >"$tree/src/rooms.txt"
 echo '#include "base/a.h"' >"$tree/src/base/a.c"
 : >"$tree/src/base/a.h"
-printf '#include <tutti/a.h>\n#include <stdio.h>\n#include "base/a.h"\n' >"$tree/src/engine/e.c"
+printf '#include <tutti/a.h>\n#include <stdio.h>\n#include "base/a.h"\n' >"$tree/src/engine/e.h"
+printf '#include "engine/e.h"\n' >"$tree/src/engine/low/l.h"
+printf '#include "engine/low/l.h"\n#include "base/a.h"\n' >"$tree/src/engine/high/h.c"
+printf '#include "engine/low/l.h"\n#include "tools/tutti/t.h"\n' >"$tree/tools/tutti/t.c"
+: >"$tree/tools/tutti/t.h"
 : >"$tree/include/tutti/a.h"
 : >"$tree/bindings/x/x.hpp"
 printf '#include "x.hpp"\n#include <tutti/a.h>\n#include <torch/x.h>\n#include <vector>\n' >"$tree/bindings/x/x.cpp"
@@ -36,25 +47,40 @@ plant() { # file, line, words of the refusal
     cp "$work/saved" "$tree/$1"
 }
 plant src/base/a.c '#include "engine/e.h"' 'may not include "engine/e.h"'
-plant src/base/a.c '  #  include <comm/c.h>' 'may not include "comm/c.h"'
-plant src/engine/e.c '#include "model/choose.h"' 'may not include "model/choose.h"'
-plant src/engine/e.c '#include "../comm/c.h"' 'climbs out'
-plant src/engine/e.c '#include "a.h"' 'neither in src/engine nor in tests'
-mkdir "$tree/src/engine/k"
-printf '#include "k.cuh"\n#include "base/a.h"\n' >"$tree/src/engine/k/k.cu"
-: >"$tree/src/engine/k/k.cuh"
-plant src/engine/k/k.cu '#include "e.c"' 'neither in src/engine/k nor in tests'
-plant src/engine/k/k.cuh '#include "comm/c.h"' 'may not include "comm/c.h"'
+plant src/base/a.c '  #  include <model/c.h>' 'may not include "model/c.h"'
+plant src/engine/e.h '#include "model/choose.h"' 'may not include "model/choose.h"'
+plant src/engine/e.h '#include "engine/low/l.h"' 'may not include "engine/low/l.h"'
+plant src/engine/low/l.h '#include "engine/high/h.h"' 'may not include "engine/high/h.h"'
+plant src/engine/e.h '#include "../model/c.h"' 'climbs out'
+plant src/engine/e.h '#include "a.h"' 'neither in src/engine nor'
+plant src/engine/low/k.cu '#include "h.c"' 'neither in src/engine/low nor'
 plant include/tutti/a.h '#include "base/a.h"' 'a public header'
-plant examples/x.c '#include "base/a.h"' 'an example may use only'
+plant examples/x.c '#include "base/a.h"' 'a program in examples may use only'
 plant bindings/x/x.cpp '#include "base/a.h"' 'a binding may use only'
 plant bindings/x/x.hpp '#include "y.hpp"' '"y.hpp" is not in bindings/x'
 plant bindings/x/x.cpp '#include <c10/cuda/CUDAStream.h>' 'one kind of device'
 plant bindings/x/x.cpp '#include <cuda_runtime.h>' 'one kind of device'
-mkdir "$tree/src/stray"
+plant tools/tutti/t.c '#include "tutti/t.h"' 'not named from the root'
+plant tests/t.c '#include "nowhere.h"' 'neither in tests nor'
+plant src/rooms.txt '1 | sideways | engine | what it uses is above it' 'sideways may not use engine'
+mkdir "$tree/src/stray" "$tree/src/engine/stray"
 plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
-rm -r "$tree/src/stray"
+plant src/engine/stray/s.c '#include <stdio.h>' 'a folder without a row'
+rm -r "$tree/src/stray" "$tree/src/engine/stray" "$tree/examples/x.c" "$tree/tests/t.c" "$tree/src/engine/low/k.cu"
 expect pass "0 refused" sh "$here/rooms.sh" "$tree"
+
+# ---- circles ----
+objects=$work/build/tutti_x.dir
+mkdir -p "$objects"
+object() { # name, text
+    echo "$2" | "$cc" -x c -c -o "$objects/$1.c.o" -
+}
+object a 'int b(void); int a(void) { return b(); } int d(void) { return 0; }'
+object b 'int c(void); int b(void) { return c(); }'
+object c 'int c(void) { return 0; }'
+expect pass "3 files" sh "$here/circles.sh" "$work/build"
+object c 'int d(void); int c(void) { return d(); }'
+expect fail "in a circle: b.c" sh "$here/circles.sh" "$work/build"
 
 # ---- files ----
 find "$tree" -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' | while read -r file; do echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$file"; done

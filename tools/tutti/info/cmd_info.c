@@ -20,9 +20,10 @@ static void all_write(const struct info *info, bool json, bool config_only)
 
 int tutti_cmd_info(int argc, char **argv)
 {
-    bool config_only = false, json = false, job = false, met = true, speaks = true;
+    bool config_only = false, options = false, json = false, job = false, met = true, speaks = true;
     const struct tutti_arg args[] = {
         {"config", 0, TUTTI_ARG_FLAG, &config_only, NULL, "only the options, with what each is for"},
+        {"options", 0, TUTTI_ARG_FLAG, &options, NULL, "the list of options as docs/options.md has it"},
         {"job", 0, TUTTI_ARG_FLAG, &job, NULL,
          "also of the job that this is started in: all its ranks meet, rank 0 speaks"},
         {"json", 0, TUTTI_ARG_FLAG, &json, NULL, "one JSON object instead of the page"},
@@ -41,6 +42,10 @@ int tutti_cmd_info(int argc, char **argv)
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
     if (n_positional > 0) return tutti_args_fail(&spec, "it takes no argument, but '%s' was given.", argv[1]);
+    if (options) {
+        info_options_document(stdout);
+        return TUTTI_EXIT_OK;
+    }
     struct tutti_config config;
     struct info *info = tutti_alloc(sizeof *info);
     if (!info) {

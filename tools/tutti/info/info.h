@@ -48,6 +48,7 @@ void info_probes_gather(struct info *info); /* what the kernel and the build lac
 /* ---- writing ---- */
 void info_page_write(FILE *out, const struct info *info);
 void info_options_write(FILE *out, const struct info *info);
+void info_options_document(FILE *out); /* docs/options.md */
 void info_json_write(FILE *out, const struct info *info, bool options_only);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "info.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -77,6 +78,12 @@ static const char *option_origin(const struct info *info, enum tutti_option_id i
     return origins[info->config->origin[id]];
 }
 
+/* What tests set is no user's matter, unless it is set. */
+static bool is_shown(const struct info *info, enum tutti_option_id id)
+{
+    return tutti_option_info(id)->section != TUTTI_SECTION_HOOK || info->config->origin[id] != TUTTI_FROM_DEFAULT;
+}
+
 static const char *or_dash(const char *text)
 {
     return text[0] ? text : "-";
@@ -87,6 +94,7 @@ static void options_table(FILE *out, const struct info *info, bool long_form)
 {
     for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
         const struct tutti_option_info *option = tutti_option_info(id);
+        if (!is_shown(info, id)) continue;
         fprintf(out, "  %-16s %-20s ", option->name, or_dash(option_value(info, id)));
         if (long_form)
             fprintf(out, "%-12s %-8s %-8s %s%s\n", option_origin(info, id), or_dash(option->fallback), option->type,
@@ -111,6 +119,28 @@ void info_options_write(FILE *out, const struct info *info)
         options_table(out, info, true);
     else
         config_wrong(out, info);
+}
+
+void info_options_document(FILE *out)
+{
+    fprintf(
+        out,
+        "# Options\n\n"
+        "Made by `tutti info --options`. An option is read from the file that `TUTTI_CONFIG` names, then from the\n"
+        "environment, then from the call; the last one wins. Options that are agreed must be equal on all ranks of a\n"
+        "communicator.\n");
+    for (uint32_t section = 0; section < TUTTI_SECTION_HOOK; section++) {
+        fprintf(out, "\n## %s\n| option | type | default | agreed | what it is |\n|---|---|---|---|---|\n",
+                tutti_section_title(section));
+        for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
+            const struct tutti_option_info *option = tutti_option_info(id);
+            if (option->section != section) continue;
+            fprintf(out, "| `TUTTI_");
+            for (const char *c = option->name; *c; c++) fputc(toupper((unsigned char)*c), out);
+            fprintf(out, "` | %s | %s | %s | %s |\n", option->type, option->fallback, option->agreed ? "yes" : "",
+                    option->help);
+        }
+    }
 }
 
 /* ---- the page ---- */
@@ -192,9 +222,12 @@ static void json_options(FILE *out, const struct info *info)
         return;
     }
     fprintf(out, "\"options\":[");
+    const char *before = "\n{";
     for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
         const struct tutti_option_info *option = tutti_option_info(id);
-        json_member(out, id ? ",\n{" : "\n{", "name", option->name);
+        if (!is_shown(info, id)) continue;
+        json_member(out, before, "name", option->name);
+        before = ",\n{";
         json_member(out, ",", "value", option_value(info, id));
         json_member(out, ",", "origin", option_origin(info, id));
         json_member(out, ",", "default", option->fallback);
