@@ -21,7 +21,6 @@ class Tuner(Rank):
     def __init__(self, plan: dict) -> None:
         super().__init__(plan)
         self.by_blocks = {blocks: self.with_blocks(blocks) for blocks in BLOCKS}
-        self.casting = self.with_options({"gpu_multicast": "1"}, "multicast")
 
     def with_options(self, options: dict[str, str], name: str) -> Tutti:
         where = self.plan["library"], self.device.index, self.rank, self.world
@@ -36,7 +35,6 @@ class Tuner(Rank):
     def calls(self, op: str, n: int, dtype: str, in_place: bool) -> Calls:
         own, large = self.tutti, n * TYPES[dtype].itemsize >= BLOCKS_FROM
         tried = [(method, own, method, "window") for method in METHODS]
-        tried.append(("multicast", self.casting, "multicast", "window"))
         tried += [(f"tiles@{b}", tutti, "tiles", "plain") for b, tutti in self.by_blocks.items() if large]
         found: Calls = {}
         for name, tutti, method, memory in tried:

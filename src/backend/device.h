@@ -29,7 +29,6 @@ struct tutti_device_config {
     uint32_t blocks;            /* of a launch, at most; 0: as many as are best; equal on all */
     enum tutti_gpu_share share; /* how others get at it */
     uint64_t timeout_ns;        /* that others wait for a step of opening */
-    bool multicast;             /* is tried, where there is such a thing; equal on all */
     const char *tuning;         /* cuda: what was measured, "auto", "off" or a file */
     const char *library;        /* nccl: the file to open, "": found */
     const char *method;         /* "": chosen; else the one method to use where it can; equal on all */
@@ -63,11 +62,6 @@ struct tutti_device_backend_ops {
     /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one
      * another: tell the others (the caller compares the outcomes of all). Closes itself when it fails. */
     enum tutti_status (*connect)(struct tutti_device_backend *backend, const void *cards, size_t stride);
-    /* What takes further steps that all members make together, once all have connected: a gain, and no need. Makes step
-     * i and says what came of it, false: there is no such step (on no member). Each begins when all have made the one
-     * before; where one fails, all retract what they have made, and are told which member. NULL: there are none. */
-    bool (*extend)(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
-    void (*retract)(struct tutti_device_backend *backend, uint32_t member);
     /* As all members know, all have connected, or nobody goes on and close follows: what was kept for that can go.
      * NULL: nothing was. */
     void (*connected)(struct tutti_device_backend *backend);

@@ -2,16 +2,15 @@
 #ifndef TUTTI_BACKEND_CUDA_CUDA_H
 #define TUTTI_BACKEND_CUDA_CUDA_H
 
-/* The back end `cuda`: collectives of NVIDIA GPUs of one host as few launches of few kernels (device/cuda/kernels/exchange.h).
- * What a call becomes is a pure function of the call and of what all members agree on: a method, chosen from a table,
- * gives the call's steps one by one; a step is a kernel's exchange, a copy or a meeting. Everything else is
- * bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
+/* The back end `cuda`: collectives of NVIDIA GPUs of one host as few launches of few kernels
+ * (device/cuda/kernels/exchange.h). What a call becomes is a pure function of the call and of what all members agree
+ * on: a method, chosen from a table, gives the call's steps one by one; a step is a kernel's exchange, a copy or a
+ * meeting. Everything else is bookkeeping: scratch memory that peers map, order on streams, a log of calls and a watch.
  *
  * cuda_layout.c: scratch. cuda_plan.c: steps. cuda_direct.c, cuda_engines.c: steps in windows. cuda_speed.c: what they
  * rest on. cuda_methods.c: the table, the choice. cuda_open.c: opening. cuda_enqueue.c: calls. cuda_batch.c: groups of
- * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_multicast.c: memory that is stored to at once.
- * cuda_program.c, cuda_schedule.c: schedules that calls name. cuda_log.c: what ranks called. cuda_watch.c: failures.
- * cuda_close.c: closing, and memory that outlives it. */
+ * them. cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_program.c, cuda_schedule.c: schedules that calls
+ * name. cuda_log.c: what ranks called. cuda_watch.c: failures. cuda_close.c: closing, and memory that outlives it. */
 
 #include "backend/cuda/cuda_program.h"
 #include "backend/cuda/cuda_speed.h"
@@ -27,8 +26,6 @@
 /* The largest layout of at most `budget` bytes; `bounce` bytes of private memory come after layout.bytes. False: the
  * budget does not suffice. Pure, so that all members have one layout. */
 bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce);
-/* The layout of memory for multicast (struct cuda_multicast), likewise. */
-bool cuda_layout_cast(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out);
 /* How many blocks a launch of a rank may have: kernels of a collective wait for one another, so those of all ranks on a
  * GPU have to be there at once. */
 uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu);
@@ -38,7 +35,6 @@ enum cuda_protocol {
     CUDA_LINES,
     CUDA_SENTINEL,
     CUDA_SENTINEL2,
-    CUDA_MULTICAST,
     CUDA_BATCH_LINES,
     CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     CUDA_TILES,
@@ -75,7 +71,6 @@ struct cuda_place {
     const struct cuda_speed *speed;
     struct cuda_layout layout;
     bool has[CUDA_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
-    uint32_t cast_bytes; /* data that one block sends to all at once by multicast; 0: there is none */
     size_t bounce_bytes;
     char *bounce;
     char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
@@ -94,7 +89,7 @@ struct cuda_method {
                  struct cuda_step *out);
 };
 extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_sentinels, cuda_tiles,
-    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines, cuda_multicast;
+    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines;
 
 /* ---- what calls are (cuda_plan.c) ---- */
 /* Bytes of as many elements as the call counts. */
@@ -281,14 +276,7 @@ struct cuda_backend {
     unsigned char offer[TUTTI_GPU_HANDLE_BYTES]; /* of the scratch, until all have connected */
     struct cuda_control *control;
     char *bases[CUDA_MAX_RANKS];
-    void *imports[CUDA_MAX_RANKS];      /* of other processes, to be given back */
-    struct tutti_gpu_multicast *object; /* NULL: none */
-    size_t object_bytes;
-    struct cuda_control *trial; /* what fails in a trial of it is no failure of the communicator */
-    uint64_t trial_ns;
-    bool stuck; /* its calls do not end: they may touch all that they ever could */
-    unsigned char object_offer[TUTTI_GPU_HANDLE_BYTES]; /* the first member's: its own, until all have it */
-    bool casts;                                         /* this member, then all, can and mean to */
+    void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
     struct cuda_place place;
     struct cuda_speed speed; /* the first member's */
     bool alone;              /* no GPU serves two members */
@@ -308,7 +296,6 @@ struct cuda_backend {
     struct cuda_two_shot two_shot;
     struct cuda_batch batch;
     struct cuda_fold fold;
-    struct cuda_multicast multicast; /* its x.call is filled once */
     struct cuda_meeting meeting;
     struct cuda_lists lists;
     struct cuda_plan plan;
@@ -391,12 +378,6 @@ enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct c
 /* Says in which window the call's output lies. */
 void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place);
 void cuda_windows_close(struct cuda_backend *b);
-
-/* cuda_multicast.c: of the option gpu_multicast. The memory is part of what the communicator may take, and kept until
- * that closes: giving it back waits for the device. */
-enum tutti_status cuda_multicast_open(struct cuda_backend *b, const struct tutti_device_config *config);
-bool cuda_multicast_extend(struct tutti_device_backend *backend, uint32_t step, enum tutti_status *outcome);
-void cuda_multicast_retract(struct tutti_device_backend *backend, uint32_t member);
 
 /* cuda_close.c */
 void cuda_connected(struct tutti_device_backend *backend);

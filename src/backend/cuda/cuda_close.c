@@ -16,7 +16,6 @@ struct retired {
     struct retired *next;
     struct tutti_gpu *gpu;
     void *scratch; /* NULL: no peer has seen it, it is gone */
-    struct tutti_gpu_multicast *object;
     struct cuda_log *log;
     bool addresses;
     struct tutti_transport *transport; /* NULL: closed */
@@ -32,7 +31,6 @@ static struct {
 
 static void release(struct retired *r)
 {
-    tutti_gpu_multicast_free(r->object);
     if (r->scratch) tutti_gpu_free(r->gpu, r->scratch);
     tutti_shared_free(r->transport, r->addresses, r->log, sizeof(*r->log));
     tutti_gpu_close(r->gpu);
@@ -114,7 +112,6 @@ static void retire(struct cuda_backend *b)
     if (!r) return;
     *r = (struct retired){.gpu = b->gpu,
                           .scratch = b->scratch,
-                          .object = b->object,
                           .log = b->logs[b->me],
                           .addresses = b->addresses,
                           .transport = b->transport,
@@ -159,16 +156,10 @@ static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
 
 /* ---- closing ---- */
 
-static void unexport(struct cuda_backend *b)
-{
-    tutti_gpu_unexport(b->offer);
-    if (b->me == 0) tutti_gpu_unexport(b->object_offer);
-}
-
 void cuda_connected(struct tutti_device_backend *backend)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
-    unexport(b);
+    tutti_gpu_unexport(b->offer);
     b->agreed = true;
 }
 
@@ -180,7 +171,6 @@ static void free_streams(struct cuda_backend *b)
     tutti_gpu_event_destroy(b->gpu, b->forked);
     tutti_gpu_event_destroy(b->gpu, b->event);
     if (b->control) tutti_gpu_free_host(b->gpu, b->control);
-    if (b->trial) tutti_gpu_free_host(b->gpu, b->trial);
     if (b->programs.memory) tutti_gpu_free_host(b->gpu, b->programs.memory);
 }
 
@@ -193,10 +183,9 @@ static void free_backend(struct cuda_backend *b)
 void cuda_discard(struct cuda_backend *b)
 {
     struct cuda_log *log = b->logs[b->me];
-    unexport(b);
+    tutti_gpu_unexport(b->offer);
     if (b->gpu) {
         free_streams(b);
-        tutti_gpu_multicast_free(b->object);
         if (b->scratch) tutti_gpu_free(b->gpu, b->scratch);
         tutti_gpu_close(b->gpu);
     }
@@ -230,9 +219,9 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
         return;
     }
     bool over = wait_over(b, deadline_ns);
-    unexport(b);
+    tutti_gpu_unexport(b->offer);
     if (!over) cuda_stop(backend);
-    over = (over || wait_over(b, tutti_deadline_ns(STOP_NS))) && !b->stuck;
+    over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
     over = over && wait_replays(b, deadline_ns);
     cuda_watch_remove(b);
     atomic_store(&b->logs[b->me]->closed, 1);
@@ -244,9 +233,8 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
     leave_peers(b);
     free_streams(b);
     if (!b->cards_seen) { /* nor have peers mapped it; but one may know where the log is */
-        tutti_gpu_multicast_free(b->object);
         tutti_gpu_free(b->gpu, b->scratch);
-        b->object = NULL, b->scratch = NULL;
+        b->scratch = NULL;
     }
     retire(b);
     free_backend(b);

@@ -99,12 +99,6 @@ static enum tutti_status launch(struct cuda_backend *b, const struct tutti_backe
         b->two_shot.units = x->units;
         cuda_two_shot_seal(&b->two_shot);
         args = &b->two_shot;
-    } else if (step->protocol == CUDA_MULTICAST) {
-        const struct cuda_call prefilled = b->multicast.x.call;
-        b->multicast.x = *x;
-        b->multicast.x.call = prefilled;
-        fill_call(&b->multicast.x.call, call, step, timeout_ns);
-        args = &b->multicast;
     } else if (step->protocol == CUDA_BATCH_LINES || step->protocol == CUDA_BATCH_SENTINEL) {
         fill_call(&b->batch.call, call, step, timeout_ns);
         b->batch.units = x->units;

@@ -93,24 +93,6 @@ bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layou
     return false;
 }
 
-/* The same of what turns need (turn.cuh), with as many lines as there is room for. */
-bool cuda_layout_cast(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out)
-{
-    for (uint32_t line_bytes = 4096; line_bytes >= 1024; line_bytes /= 2) {
-        const uint64_t cells = (uint64_t)n * n_blocks;
-        uint64_t end = 0;
-        *out = (struct cuda_layout){.n_blocks = n_blocks, .line_bytes = line_bytes};
-        out->lines = take(&end, 2 * cells * 2 * line_bytes);
-        out->begun = take(&end, cells * sizeof(uint32_t));
-        out->called = take(&end, n_blocks * sizeof(uint64_t));
-        out->asked = take(&end, sizeof(uint64_t));
-        out->stopped = take(&end, sizeof(uint32_t));
-        out->bytes = end;
-        if (out->bytes <= budget) return true;
-    }
-    return false;
-}
-
 uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu)
 {
     uint32_t most = n_sms / ranks_on_gpu, blocks = 1;

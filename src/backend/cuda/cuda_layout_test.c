@@ -103,33 +103,6 @@ static void fewer_blocks(void **state)
     }
 }
 
-/* Memory for multicast: likewise; what is as large on all members of a call lies at one place on all. */
-static void of_multicast(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= CUDA_MAX_RANKS; n++) {
-        for (uint32_t n_blocks = CUDA_LEAST_BLOCKS; n_blocks <= CUDA_MAX_BLOCKS; n_blocks *= 2) {
-            for (uint64_t budget = 1 << 16; budget <= 1 << 26; budget *= 2) {
-                struct cuda_layout l;
-                if (!cuda_layout_cast(n, budget, n_blocks, &l)) continue;
-                const uint64_t cells = (uint64_t)n * n_blocks;
-                const struct region regions[] = {{l.lines, 2 * cells * 2 * l.line_bytes},
-                                                 {l.begun, cells * 4},
-                                                 {l.called, (uint64_t)n_blocks * 8},
-                                                 {l.asked, 8},
-                                                 {l.stopped, 4}};
-                assert_true(l.bytes <= budget && l.n_blocks == n_blocks && l.line_bytes % 1024 == 0);
-                for (size_t i = 0; i < TUTTI_ARRAY_LEN(regions); i++) {
-                    assert_true(regions[i].at % 256 == 0 && regions[i].at + regions[i].bytes <= l.bytes);
-                    assert_true(i == 0 || regions[i - 1].at + regions[i - 1].bytes <= regions[i].at);
-                }
-            }
-        }
-        struct cuda_layout usual;
-        assert_true(cuda_layout_cast(n, CUDA_SCRATCH_DEFAULT / 8, n > 8 ? 64 : CUDA_MAX_BLOCKS, &usual));
-    }
-}
-
 /* Long rings have larger tiles, and are as long. */
 static void long_rings(void **state)
 {
@@ -158,7 +131,7 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(regions_lie_apart), cmocka_unit_test(budgets),
-                                       cmocka_unit_test(fewer_blocks),      cmocka_unit_test(long_rings),
-                                       cmocka_unit_test(of_multicast),      cmocka_unit_test(blocks)};
+                                       cmocka_unit_test(fewer_blocks), cmocka_unit_test(long_rings),
+                                       cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct cuda_method *const cuda_methods[] = {&cuda_alone,     &cuda_lines,     &cuda_multicast, &cuda_sentinel,
-                                                  &cuda_sentinel2, &cuda_sentinels, &cuda_tiles,     &cuda_tiles2,
-                                                  &cuda_relay,     &cuda_direct,    &cuda_engines};
+const struct cuda_method *const cuda_methods[] = {&cuda_alone,     &cuda_lines,  &cuda_sentinel, &cuda_sentinel2,
+                                                  &cuda_sentinels, &cuda_tiles,  &cuda_tiles2,   &cuda_relay,
+                                                  &cuda_direct,    &cuda_engines};
 const size_t cuda_n_methods = TUTTI_ARRAY_LEN(cuda_methods);
 
 /* "batch": calls of a group as one, wherever that can be done. */

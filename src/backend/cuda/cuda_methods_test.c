@@ -114,35 +114,6 @@ static void rings_are_filled(void **state)
     }
 }
 
-/* Multicast: where there is none, never; else what goes to all at once takes no longer among many. */
-static void by_multicast(void **state)
-{
-    static const enum tutti_kind kinds[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_BROADCAST};
-    struct cuda_place place = {.n = 8, .speed = cuda_speed_known("", 8)};
-    struct tutti_backend_call call = {.bind = {.dtype = TUTTI_INT32},
-                                      .info = {.dtype = TUTTI_INT32, .op = TUTTI_SUM, .kind = TUTTI_SCATTER}};
-    (void)state;
-    memset(place.has, true, sizeof(place.has));
-    assert_true(cuda_layout(place.n, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    call.bind.count = 1024;
-    for (place.cast_bytes = 0; place.cast_bytes <= 1024; place.cast_bytes += 1024) {
-        call.info.kind = TUTTI_SCATTER;
-        assert_false(cuda_multicast.fits(&place, &call));
-        for (size_t i = 0; i < TUTTI_ARRAY_LEN(kinds); i++) {
-            call.info.kind = kinds[i];
-            assert_int_equal(cuda_multicast.fits(&place, &call), place.cast_bytes > 0);
-        }
-    }
-    place.cast_bytes = 1024;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(kinds); i++) {
-        call.info.kind = kinds[i];
-        ends_at(&place, kinds[i], &cuda_multicast, 1, place.cast_bytes);
-    }
-    call.info.kind = TUTTI_BROADCAST, call.info.op = -1;
-    chosen_is(&place, &call, 8192, "multicast");
-    assert_true(cuda_multicast.cost_ns(&place, &call) < cuda_lines.cost_ns(&place, &call));
-}
-
 /* ---- broadcasts in windows ---- */
 
 /* To how many the rank sends; all of it, if it is to one. */
@@ -197,6 +168,6 @@ static void broadcasts_are_chains(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(rings_are_filled),
-                                       cmocka_unit_test(by_multicast), cmocka_unit_test(broadcasts_are_chains)};
+                                       cmocka_unit_test(broadcasts_are_chains)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_VERSION 4
+#define CARD_VERSION 5
 
 struct card {
     uint32_t version, n_sms, capability;
@@ -21,11 +21,9 @@ struct card {
     uint64_t offset;         /* of the scratch in what the handle stands for */
     uint64_t gpu;            /* struct tutti_gpu, in the own process */
     uint64_t log;            /* offset in the heap, or address */
-    uint64_t casts;          /* by multicast */
     struct cuda_speed speed; /* as this member knows it */
     unsigned char uuid[16];
     unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
-    unsigned char object[TUTTI_GPU_HANDLE_BYTES]; /* the first member's: of what all cast by */
 };
 _Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
 
@@ -42,8 +40,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
-                        sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS,
-                        sizeof(struct cuda_multicast)};
+                        sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -66,7 +63,6 @@ static void find_kernels(struct cuda_backend *b)
     static const char *const protocols[CUDA_N_PROTOCOLS] = {[CUDA_LINES] = "lines",
                                                             [CUDA_SENTINEL] = "sentinel",
                                                             [CUDA_SENTINEL2] = "sentinel2",
-                                                            [CUDA_MULTICAST] = "multicast",
                                                             [CUDA_BATCH_LINES] = "batch_lines",
                                                             [CUDA_BATCH_SENTINEL] = "batch_sentinel",
                                                             [CUDA_TILES] = "tiles",
@@ -115,7 +111,6 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
 {
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
-    TUTTI_TRY(cuda_multicast_open(b, config));
     TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
     b->scratch = b->bases[b->me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
@@ -126,8 +121,6 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
         TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
     }
-    card->casts = b->casts;
-    memcpy(card->object, b->object_offer, sizeof(card->object));
     card->scratch = (uint64_t)(uintptr_t)b->scratch;
     card->scratch_bytes = b->scratch_bytes;
     return open_log(b, card);
@@ -187,7 +180,6 @@ struct agreed {
     size_t budget;
     uint32_t n_blocks;
     bool shared; /* some GPU by several members */
-    bool casts;
 };
 
 static void read_card(const void *cards, size_t stride, uint32_t r, struct card *out)
@@ -202,7 +194,7 @@ static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t
     read_card(cards, stride, b->me, &mine);
     read_card(cards, stride, 0, &card);
     b->speed = card.speed;
-    *out = (struct agreed){SIZE_MAX, cuda_blocks_for((uint32_t)b->speed.blocks, 1), false, true};
+    *out = (struct agreed){SIZE_MAX, cuda_blocks_for((uint32_t)b->speed.blocks, 1), false};
     for (uint32_t r = 0; r < b->n; r++) {
         uint32_t sharing = 0;
         read_card(cards, stride, r, &card);
@@ -213,7 +205,6 @@ static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t
             sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
         }
         out->shared |= sharing > 1;
-        out->casts &= card.casts != 0;
         uint32_t n_blocks = cuda_blocks_for(card.n_sms, sharing);
         if (n_blocks < out->n_blocks) out->n_blocks = n_blocks;
         if (card.scratch_bytes < out->budget) out->budget = card.scratch_bytes;
@@ -291,9 +282,6 @@ static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, 
         read_card(cards, stride, r, &card);
         if (r != b->me) TUTTI_TRY(reach(b, r, &card));
     }
-    read_card(cards, stride, 0, &card);
-    if (b->me > 0) memcpy(b->object_offer, card.object, sizeof(card.object));
-    b->casts = agreed.casts && !agreed.shared;
     prefill(b);
     return cuda_watch_add(b);
 }
@@ -339,7 +327,7 @@ static void *cuda_last_event(struct tutti_device_backend *backend)
 static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
 {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
-    return b->scratch_bytes + b->object_bytes;
+    return b->scratch_bytes;
 }
 
 static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
@@ -347,8 +335,8 @@ static void cuda_describe(const struct tutti_device_backend *backend, char *out,
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
     uint32_t n_handles = 0;
     for (uint32_t r = 0; r < b->n; r++) n_handles += b->imports[r] != NULL;
-    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle%s", b->place.layout.n_blocks,
-             b->n - 1 - n_handles, n_handles, b->place.cast_bytes ? ", multicast" : "");
+    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle", b->place.layout.n_blocks,
+             b->n - 1 - n_handles, n_handles);
 }
 
 static size_t cuda_ways(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
@@ -371,8 +359,6 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .schedules = true,
     .open = cuda_open,
     .connect = cuda_connect,
-    .extend = cuda_multicast_extend,
-    .retract = cuda_multicast_retract,
     .connected = cuda_connected,
     .close = cuda_close,
     .score = cuda_score,

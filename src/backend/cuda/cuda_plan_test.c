@@ -185,7 +185,6 @@ static void prepare(const struct trial *t)
         r->place = (struct cuda_place){.n = t->n,
                                        .me = me,
                                        .speed = cuda_speed_known("", t->n),
-                                       .cast_bytes = 2048,
                                        .bounce_bytes = BOUNCE,
                                        .bounce = (char *)r->bounce};
         memset(r->place.has, true, sizeof(r->place.has));

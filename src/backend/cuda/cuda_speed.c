@@ -23,14 +23,13 @@ static const struct known {
     uint32_t n;
     struct cuda_speed speed;
 } known[] = {
-    /* SXM, NVLink of 18 links. Two ranks have no hop: it is that of four, for three. Without multicast: as by lines. */
+    /* SXM, NVLink of 18 links. Two ranks have no hop: it is that of four, for three. */
     {"NVIDIA H200",
      2,
      {.lines_ns = 1950,
       .sentinel_ns = 1950,
       .exceptions_ns = 150,
       .sentinel2_ns = 3400,
-      .multicast_ns = 1950,
       .tiles_ns = 8000,
       .store_gbs = 310,
       .tile_gbs = 340,
@@ -49,7 +48,6 @@ static const struct known {
       .sentinel_ns = 2200,
       .exceptions_ns = 200,
       .sentinel2_ns = 3500,
-      .multicast_ns = 2200,
       .tiles_ns = 8500,
       .store_gbs = 314,
       .tile_gbs = 318,

@@ -16,7 +16,6 @@
     X(sentinel_ns, 1, 1e7, "a call by sentinels")                                                                      \
     X(exceptions_ns, 0, 1e7, "and what data of any bits adds to it")                                                   \
     X(sentinel2_ns, 1, 1e7, "a call by sentinels in two shots")                                                        \
-    X(multicast_ns, 1, 1e7, "a call by multicast")                                                                     \
     X(tiles_ns, 1, 1e7, "a call by tiles")                                                                             \
     X(store_gbs, 0.1, 1e5, "bytes that a GPU stores to its peers, by lines (two a byte of data) and sentinels")        \
     X(tile_gbs, 0.1, 1e5, "bytes that a GPU stores to its peers by tiles")                                             \

@@ -99,25 +99,13 @@ static inline void check_grid(const struct trial *t, uint32_t me)
         return;
     }
     size_t each = (size_t)s->threads * x->units * 16;
-    const size_t slots[] = {[CUDA_LINES] = l->line_bytes,
-                            [CUDA_SENTINEL] = l->sentinel_bytes,
-                            [CUDA_SENTINEL2] = cuda_phase_bytes(l),
-                            [CUDA_MULTICAST] = ranks[me].place.cast_bytes};
+    const size_t slots[] = {
+        [CUDA_LINES] = l->line_bytes, [CUDA_SENTINEL] = l->sentinel_bytes, [CUDA_SENTINEL2] = cuda_phase_bytes(l)};
     size_t most = slots[s->protocol];
     if (s->blocks != first->blocks || s->threads != first->threads || x->units != first->exchange.units)
         complain(t, "grids differ", me);
     if (s->blocks * each < longest) complain(t, "a part does not fit in the grid", me);
     if (s->blocks && each > most) complain(t, "a block has no room for its part", me);
-}
-
-/* What is stored for all at once is the same for all. */
-static inline void check_multicast(const struct trial *t, uint32_t me)
-{
-    const struct cuda_exchange *x = &ranks[me].step.exchange;
-    const struct cuda_part *first = &x->send[me == 0 ? t->n - 1 : 0];
-    for (uint32_t q = 0; q < t->n && ranks[me].step.protocol == CUDA_MULTICAST; q++)
-        if (q != me && (x->send[q].at != first->at || x->send[q].bytes != first->bytes))
-            complain(t, "it sends different things", me);
 }
 
 /* What is relayed comes, and goes on as it came. */
@@ -223,7 +211,6 @@ static inline void exchange(const struct trial *t)
         check_grid(t, me);
         check_overlap(t, me);
         check_relay(t, me);
-        check_multicast(t, me);
     }
     /* Results are put aside until all ranks have sent. */
     for (uint32_t me = 0; me < t->n; me++) {

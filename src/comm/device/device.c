@@ -139,7 +139,6 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
         .share = tutti_device_share(options),
         .timeout_ns =
             atomic_load(&comm->phase) == TUTTI_COMM_READY ? atomic_load(&comm->timeout_ns) : comm->create_timeout_ns,
-        .multicast = options->number[TUTTI_OPT_gpu_multicast] != 0,
         .tuning = options->text[TUTTI_OPT_gpu_tuning],
         .library = options->text[TUTTI_OPT_nccl_library],
         .method = b == 0 ? options->text[TUTTI_OPT_cuda] : "",
@@ -202,21 +201,6 @@ static bool keep(struct opening *opening, uint32_t b, const int64_t *first, size
     return false;
 }
 
-/* What goes beyond, step by step on all members, as long as it goes well on all. */
-static enum tutti_status extend(struct opening *opening, struct tutti_device_backend *backend, int64_t *all)
-{
-    enum tutti_status outcome;
-    for (uint32_t step = 0; backend->ops->extend && backend->ops->extend(backend, step, &outcome); step++) {
-        const int64_t mine = outcome;
-        TUTTI_TRY(gather(opening, &mine, sizeof(mine), all));
-        const int32_t r = first_failed(opening->comm, all, sizeof(*all));
-        if (r < 0) continue;
-        backend->ops->retract(backend, (uint32_t)r);
-        break;
-    }
-    return TUTTI_OK;
-}
-
 /* Connects what all have opened, and keeps what all have connected. */
 static enum tutti_status connect_all(struct opening *opening)
 {
@@ -240,7 +224,6 @@ static enum tutti_status connect_all(struct opening *opening)
     }
     for (uint32_t i = 0; i < opening->device->n && status >= 0; i++) {
         struct tutti_device_backend *backend = opening->device->backends[i];
-        status = extend(opening, backend, all);
         if (backend->ops->connected) backend->ops->connected(backend);
     }
     tutti_free(all);

@@ -41,7 +41,6 @@ enum cuda_device_attribute {
     CUDA_DEVICE_CAPABILITY_MINOR = 76,
     CUDA_DEVICE_HAS_VIRTUAL_MEMORY = 102,
     CUDA_DEVICE_HAS_DESCRIPTORS = 103,
-    CUDA_DEVICE_HAS_MULTICAST = 132,
 };
 enum cuda_pointer_attribute {
     CUDA_POINTER_MEMORY_TYPE = 2,
@@ -99,11 +98,6 @@ struct cuda_allocation { /* what memory of the virtual memory API is */
 struct cuda_access {
     struct cuda_location location;
     int flags;
-};
-struct cuda_multicast_properties {
-    unsigned n_devices;
-    size_t bytes;
-    unsigned long long handle_types, flags;
 };
 struct cuda_launch_attribute {
     int id;
@@ -175,13 +169,6 @@ struct cuda_launch_config {
     NEEDED(address_reserve, cuMemAddressReserve,                                                                       \
            (uint64_t * out, size_t bytes, size_t alignment, uint64_t address, unsigned long long flags))               \
     NEEDED(address_free, cuMemAddressFree, (uint64_t pointer, size_t bytes))                                           \
-    LATER(multicast_create, cuMulticastCreate, (uint64_t * out, const struct cuda_multicast_properties *what))         \
-    LATER(multicast_granularity, cuMulticastGetGranularity,                                                            \
-          (size_t * out, const struct cuda_multicast_properties *what, int option))                                    \
-    LATER(multicast_add, cuMulticastAddDevice, (uint64_t object, int device))                                          \
-    LATER(multicast_bind, cuMulticastBindMem,                                                                          \
-          (uint64_t object, size_t at, uint64_t memory, size_t offset, size_t bytes, unsigned long long flags))        \
-    LATER(multicast_unbind, cuMulticastUnbind, (uint64_t object, int device, size_t at, size_t bytes))                 \
     NEEDED(stream_create, cuStreamCreate, (void **out, unsigned flags))                                                \
     NEEDED(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                         \
     NEEDED(stream_query, cuStreamQuery, (void *stream))                                                                \

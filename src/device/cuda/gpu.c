@@ -77,7 +77,7 @@ int32_t tutti_gpu_current(void)
 static enum tutti_status facts_read(const struct cuda_driver *driver, int device, struct tutti_gpu_facts *out)
 {
     struct cuda_uuid uuid;
-    int major = 0, minor = 0, n_sms = 0, integrated = 0, multicast = 0, result;
+    int major = 0, minor = 0, n_sms = 0, integrated = 0, result;
     if ((result = driver->device_name(out->name, sizeof out->name, device)) != CUDA_RESULT_OK ||
         (result = driver->device_uuid(&uuid, device)) != CUDA_RESULT_OK ||
         (result = driver->device_memory(&out->memory_bytes, device)) != CUDA_RESULT_OK ||
@@ -86,13 +86,10 @@ static enum tutti_status facts_read(const struct cuda_driver *driver, int device
         (result = driver->device_attribute(&major, CUDA_DEVICE_CAPABILITY_MAJOR, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&minor, CUDA_DEVICE_CAPABILITY_MINOR, device)) != CUDA_RESULT_OK)
         return cuda_result(NULL, result, "cuDeviceGetAttribute");
-    if (driver->device_attribute(&multicast, CUDA_DEVICE_HAS_MULTICAST, device) != CUDA_RESULT_OK)
-        multicast = 0; /* drivers before 12.1 do not know the question */
     memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
     out->n_sms = (uint32_t)n_sms;
     out->capability = (uint32_t)(major * 10 + minor);
     out->integrated = integrated != 0;
-    out->multicast = multicast != 0;
     return TUTTI_OK;
 }
 

@@ -27,7 +27,7 @@ struct tutti_gpu_facts {
     char name[64];
     unsigned char uuid[16];
     uint32_t n_sms, capability;
-    bool integrated, multicast;
+    bool integrated;
     size_t memory_bytes;
 };
 enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out);
@@ -110,26 +110,6 @@ enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other
 enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *pointer, size_t bytes);
 /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells. */
 bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16]);
-
-/* ---- multicast (gpu_multicast.c): addresses at which one store goes to memory of n devices ----
- * All who take part make or join one object, add their devices, and bind memory, which they get with it. Each step
- * begins when all have made the one before: the driver waits for them, and for ever. */
-struct tutti_gpu_multicast;
-/* Whether device and driver have such a thing, and it is not switched off (NCCL_NVLS_ENABLE=0). */
-bool tutti_gpu_has_multicast(const struct tutti_gpu *gpu);
-/* For so many bytes of each device, rounded up; the handle is for the others, until `unexport`. UNSUPPORTED. */
-enum tutti_status tutti_gpu_multicast_make(struct tutti_gpu *gpu, uint32_t n, size_t bytes,
-                                           unsigned char handle[TUTTI_GPU_HANDLE_BYTES],
-                                           struct tutti_gpu_multicast **out);
-enum tutti_status tutti_gpu_multicast_join(struct tutti_gpu *gpu, const unsigned char handle[TUTTI_GPU_HANDLE_BYTES],
-                                           struct tutti_gpu_multicast **out);
-enum tutti_status tutti_gpu_multicast_add(struct tutti_gpu_multicast *multicast);
-/* own: this device's memory, zeros at first; all: where kernels of this device store to that of all (cuda_cast_u32 and
- * so on, nothing else). */
-enum tutti_status tutti_gpu_multicast_bind(struct tutti_gpu_multicast *multicast, void **own, void **all);
-/* Nothing that is enqueued here stores by it, and nobody else to the own memory. Waits for the device. NULL: nothing.
- */
-void tutti_gpu_multicast_free(struct tutti_gpu_multicast *multicast);
 
 /* ---- streams and events: the driver's handles as void pointers; stream NULL is the legacy default stream ---- */
 enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out); /* does not wait for the default stream */

@@ -76,7 +76,7 @@ static enum tutti_status images_load(struct cuda_gpu *gpu)
 static enum tutti_status kernels_list(struct cuda_gpu *gpu, void *module, void **room, unsigned n)
 {
     const struct cuda_driver *driver = gpu->driver;
-    if (n == 0) return TUTTI_OK; /* multicast.cu has none for some devices */
+    if (n == 0) return TUTTI_OK;
     TUTTI_TRY(cuda_result(&gpu->seen, driver->module_functions(room, n, module), "cuModuleEnumerateFunctions"));
     for (unsigned i = 0; i < n; i++) {
         struct cuda_kernel *kernel = &gpu->kernels[gpu->n_kernels];

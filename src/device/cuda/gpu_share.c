@@ -82,8 +82,7 @@ void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
 {
     struct cuda_offer offer;
     memcpy(&offer, handle, sizeof offer);
-    if (offer.kind == CUDA_OFFER_DESCRIPTORS || offer.kind == CUDA_OFFER_MULTICAST)
-        cuda_descriptors_withdraw(&offer.by.descriptors);
+    if (offer.kind == CUDA_OFFER_DESCRIPTORS) cuda_descriptors_withdraw(&offer.by.descriptors);
 }
 
 /* ---- the table of what is imported; under the lock ---- */

@@ -10,11 +10,7 @@
 
 #include "device/cuda/driver.h"
 
-enum cuda_offer_kind {
-    CUDA_OFFER_IPC = 0x63706931,
-    CUDA_OFFER_DESCRIPTORS = 0x73646632,
-    CUDA_OFFER_MULTICAST = 0x636d6433 /* by descriptors, too */
-};
+enum cuda_offer_kind { CUDA_OFFER_IPC = 0x63706931, CUDA_OFFER_DESCRIPTORS = 0x73646632 };
 struct cuda_descriptors {
     int32_t pid, table;
     uint64_t nonce;

@@ -2,9 +2,8 @@
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
  * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
- * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_MULTICAST=0 no multicast, with 2 one that misses the device
- * of the highest number, with 3 and 4 one that refuses devices or memory. TUTTI_STANDIN_TRACE=1 writes every launch
- * to stderr. In graphs, kernels whose names begin with TUTTI_STANDIN_IDLE do nothing. CUDA_VISIBLE_DEVICES is obeyed.
+ * TUTTI_STANDIN_FDS=0 no descriptors. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. In graphs, kernels whose
+ * names begin with TUTTI_STANDIN_IDLE do nothing. CUDA_VISIBLE_DEVICES is obeyed.
  */
 
 #include "driver.h"
@@ -210,7 +209,6 @@ STANDIN_API int cuDeviceGetAttribute(int *value, int attribute, int device)
     *value = 0;
     if (attribute == 16) *value = (int)from_environment("TUTTI_STANDIN_SMS", 16);
     if (attribute == 103) *value = from_environment("TUTTI_STANDIN_FDS", 1) != 0;
-    if (attribute == 132) *value = from_environment("TUTTI_STANDIN_MULTICAST", 1) != 0;
     if (known.count(attribute)) *value = known.at(attribute);
     return success;
 }

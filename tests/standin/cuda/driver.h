@@ -136,14 +136,12 @@ enum memory_kind {
     imported_memory,
     virtual_memory
 };
-struct multicast; /* multicast.cpp */
 /* An allocation of the virtual memory API: there as long as it is mapped, or somebody has a handle or a descriptor. */
 struct physical {
     int fd, device, handle_types; /* device: the machine's */
     size_t bytes;
     int counts_for; /* the device whose bytes it takes, as this process counts; -1: another process allocated it */
     unsigned n_handles = 0;
-    std::shared_ptr<multicast> cast = nullptr; /* then this is no memory, but such an object, and device is -1 */
     ~physical();
 };
 using physical_pointer = std::shared_ptr<physical>;
@@ -203,14 +201,6 @@ region *region_of(uintptr_t pointer); /* NULL: not the driver's */
 const reservation *reservation_of(uintptr_t pointer, uintptr_t *base);
 /* To the same physical memory the same handle: whoever retains it has another reason to release it. */
 uint64_t handle_to(const physical_pointer &what);
-
-/* ---- multicast.cpp; under the lock ---- */
-bool is_multicast(const char *file); /* what a descriptor's link says */
-int import_multicast(uint64_t *out, int fd);
-bool has_added(const multicast &of, int device); /* the machine's */
-void mappings_changed();                         /* of virtual memory: what was looked up no longer holds */
-/* Without the lock: until all devices have been added, if the handle is of a multicast object. */
-int await_devices(uint64_t handle);
 
 /* ---- stream.cpp; under the lock ---- */
 stream *stream_of(void *handle); /* NULL: there is no such stream */

@@ -29,11 +29,6 @@ struct properties { /* CUmemAllocationProp */
 struct permission { /* CUmemAccessDesc */
     int location_type, location, flags;
 };
-struct multicast_properties { /* CUmulticastObjectProp */
-    unsigned n_devices;
-    size_t bytes;
-    unsigned long long handle_types, flags;
-};
 #define CALLS(X)                                                                                                       \
     X(cuInit, (unsigned))                                                                                              \
     X(cuDevicePrimaryCtxRetain, (void **, int))                                                                        \
@@ -64,11 +59,6 @@ struct multicast_properties { /* CUmulticastObjectProp */
     X(cuMemUnmap, (uint64_t, size_t))                                                                                  \
     X(cuMemSetAccess, (uint64_t, size_t, const struct permission *, size_t))                                           \
     X(cuMemGetAccess, (unsigned long long *, const struct permission *, uint64_t))                                     \
-    X(cuMulticastCreate, (uint64_t *, const struct multicast_properties *))                                            \
-    X(cuMulticastGetGranularity, (size_t *, const struct multicast_properties *, int))                                 \
-    X(cuMulticastAddDevice, (uint64_t, int))                                                                           \
-    X(cuMulticastBindMem, (uint64_t, size_t, uint64_t, size_t, size_t, unsigned long long))                            \
-    X(cuMulticastUnbind, (uint64_t, int, size_t, size_t))                                                              \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
     X(cuStreamCreate, (void **, unsigned))                                                                             \
     X(cuStreamDestroy_v2, (void *))                                                                                    \

@@ -62,16 +62,4 @@ uint32_t cuda_standin_shuffle(uint32_t v, uint32_t lane);
 /* Memory of the block; the same for the same tag. */
 void *cuda_standin_shared(const void *tag, size_t bytes);
 
-/* What a store at multicast addresses is: from `base` on, for so many bytes, one in each of n places (multicast.cpp).
- */
-const uint32_t cuda_standin_most_copies = 32;
-struct cuda_standin_copies {
-    uintptr_t base;
-    size_t bytes;
-    uint32_t n;
-    char *at[cuda_standin_most_copies];
-};
-/* Those of the addresses around p; until the thread asks again. */
-const cuda_standin_copies *cuda_standin_copies_of(const void *p);
-
 #endif

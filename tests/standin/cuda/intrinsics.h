@@ -2,9 +2,9 @@
 #ifndef TUTTI_STANDIN_CUDA_INTRINSICS_H
 #define TUTTI_STANDIN_CUDA_INTRINSICS_H
 
-/* What kernels ask of the machine (device/cuda/kernels/intrinsics.cuh includes this and says what each promises), for a host
- * compiler: threads are fibers, memory operations are C++'s atomics, of the same strength. Every load that a loop could
- * wait with counts, and now and then lets others run. */
+/* What kernels ask of the machine (device/cuda/kernels/intrinsics.cuh includes this and says what each promises), for a
+ * host compiler: threads are fibers, memory operations are C++'s atomics, of the same strength. Every load that a loop
+ * could wait with counts, and now and then lets others run. */
 
 #include "standin/cuda/grid.h"
 
@@ -147,24 +147,6 @@ CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
     __atomic_store_n(at + 1, v.y, __ATOMIC_RELAXED);
     __atomic_store_n(at, v.x, __ATOMIC_RELAXED);
 }
-template <class T> static inline void cuda_standin_cast_store(void *p, T v)
-{
-    cuda_standin_at<T>(p, sizeof(T));
-    const cuda_standin_copies *to = cuda_standin_copies_of(p);
-    const size_t offset = (uintptr_t)p - to->base;
-    for (uint32_t i = 0; i < to->n; i++) cuda_standin_store(to->at[i] + offset, v);
-}
-/* multimem.st.relaxed.sys.global.u32: a relaxed store to all memory that is bound at the multicast address p. */
-CUDA_DEVICE void cuda_cast_u32(void *p, uint32_t v)
-{
-    cuda_standin_cast_store(p, v);
-}
-/* multimem.st.relaxed.sys.global.u64 */
-CUDA_DEVICE void cuda_cast_u64(void *p, uint64_t v)
-{
-    cuda_standin_cast_store(p, v);
-}
-CUDA_DEVICE void cuda_fence_alias() {} /* there is but one way to memory */
 CUDA_DEVICE uint32_t cuda_acquire_u32(const void *p)
 {
     cuda_standin_look();

@@ -63,35 +63,6 @@ CUDA_KERNEL(standin_ping, standin_words, x, 64, 1)
     }
 }
 
-/* n words to all devices: value + number, four by themselves, four by pairs. */
-CUDA_KERNEL(standin_cast, standin_words, x, 128, 1)
-{
-    const uint32_t i = cuda_block() * cuda_threads() + cuda_thread();
-    if (i >= x.n) return;
-    if (i % 8 < 4) cuda_cast_u32(x.word + i, x.value + i);
-    if (i % 8 == 4 || i % 8 == 6) cuda_cast_u64(x.word + i, (uint64_t)(x.value + i + 1) << 32 | (x.value + i));
-}
-
-struct standin_player {
-    uint32_t *all, *own, *note;
-    uint32_t me, n;
-};
-/* Two launches take turns at the note, which is nobody else's meanwhile. Each has a word at all devices: stores of two
- * to one word would come in different orders. */
-CUDA_KERNEL(standin_turns, standin_player, x, 64, 1)
-{
-    for (uint32_t turn = x.me; turn < 2 * x.n; turn += 2) {
-        if (cuda_thread() == 0) {
-            while (cuda_load_u32(x.own + 1 - x.me) < turn) cuda_spin();
-            cuda_fence_system();
-            ++*x.note;
-            cuda_fence_system();
-            cuda_cast_u32(x.all + x.me, turn + 1);
-        }
-        cuda_sync_block();
-    }
-}
-
 /* word[thread of the grid] = word * value + n */
 CUDA_KERNEL(standin_step, standin_words, x, 128, 1)
 {

@@ -71,7 +71,7 @@ uint64_t handle_to(const physical_pointer &what)
 
 static bool reaches(int device, const physical &memory)
 {
-    return memory.cast ? has_added(*memory.cast, device) : may_reach(device, memory.device);
+    return may_reach(device, memory.device);
 }
 
 /* All of the mappings in the range: none begins before or ends behind it, none is missing. */
@@ -101,15 +101,14 @@ static bool clear(void *base, size_t bytes)
     return mmap(base, bytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
 }
 
-/* Of a multicast object, which no load or store may touch, the addresses stay as they were reserved. */
 static bool map_at(void *at, size_t bytes, const physical &what)
 {
-    return what.cast || mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, what.fd, 0) != MAP_FAILED;
+    return mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, what.fd, 0) != MAP_FAILED;
 }
 static bool protect(const region *one)
 {
     const int may = one->allowed.empty() ? PROT_NONE : PROT_READ | PROT_WRITE;
-    return one->backing->cast || mprotect(one->base, one->bytes, may) == 0;
+    return mprotect(one->base, one->bytes, may) == 0;
 }
 
 static int create(uint64_t *out, size_t bytes, const properties *what)
@@ -214,7 +213,6 @@ STANDIN_API int cuMemImportFromShareableHandle(uint64_t *out, void *descriptor, 
         const ssize_t n = readlink(path, name, sizeof name - 1);
         if (type != by_descriptor || n <= 0) return (int)invalid_value;
         name[n] = '\0';
-        if (is_multicast(name)) return import_multicast(out, fd);
         if (sscanf(name, "/memfd:standin-%d-%d", &device, &handle_types) != 2 || fstat(fd, &found))
             return (int)invalid_value;
         const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -256,8 +254,6 @@ STANDIN_API int cuMemAddressFree(uint64_t pointer, size_t bytes)
 
 STANDIN_API int cuMemMap(uint64_t pointer, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags)
 {
-    const int status = await_devices(handle);
-    if (status) return status;
     return called([=] {
         uintptr_t base = 0;
         const auto found = all().handles.find(handle);
@@ -272,7 +268,6 @@ STANDIN_API int cuMemMap(uint64_t pointer, size_t bytes, size_t offset, uint64_t
         const int device = what->counts_for >= 0 ? what->counts_for : current->device;
         all().regions[pointer] = {
             static_cast<char *>(at), bytes, bytes, virtual_memory, device, ++all().n_ids, -1, {}, 1, what, {}};
-        mappings_changed();
         return (int)success;
     });
 }
@@ -283,7 +278,6 @@ STANDIN_API int cuMemUnmap(uint64_t pointer, size_t bytes)
         const auto gone = mappings(pointer, bytes);
         if (gone.empty() || !clear((void *)(uintptr_t)pointer, bytes)) return (int)invalid_value;
         for (const region *one : gone) all().regions.erase((uintptr_t)one->base);
-        mappings_changed();
         return (int)success;
     });
 }
@@ -315,7 +309,6 @@ STANDIN_API int cuMemSetAccess(uint64_t pointer, size_t bytes, const permission 
                     one->allowed.insert(device);
                 else
                     one->allowed.erase(device);
-                mappings_changed();
                 if (!protect(one)) return (int)out_of_memory;
             }
         }

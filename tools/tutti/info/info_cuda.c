@@ -42,10 +42,9 @@ static void device_gather(struct info *info, int32_t ordinal)
         snprintf(reached + used, sizeof reached - used, " %d", (int)other);
     }
     info_text(info, section, names[ordinal], NULL,
-              "%s, %s, compute capability %u.%u, %u SMs, %.1f GiB%s; reaches the memory of%s", facts.name, uuid,
+              "%s, %s, compute capability %u.%u, %u SMs, %.1f GiB; reaches the memory of%s", facts.name, uuid,
               facts.capability / 10, facts.capability % 10, facts.n_sms,
-              (double)facts.memory_bytes / (double)(UINT64_C(1) << 30), facts.multicast ? ", multicast" : "",
-              reached[0] ? reached : " no other");
+              (double)facts.memory_bytes / (double)(UINT64_C(1) << 30), reached[0] ? reached : " no other");
     struct tutti_gpu *gpu;
     if (tutti_gpu_open(ordinal, &gpu) == TUTTI_OK)
         tutti_gpu_close(gpu);

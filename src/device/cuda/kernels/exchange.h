@@ -152,15 +152,6 @@ struct cuda_lists {
     struct cuda_part parts[CUDA_LISTED]; /* from 1 on; at: where in memory; bytes: not 0 */
 };
 
-/* An exchange in which each rank sends one part to all others, or nothing: `multicast_R` (R as above). What it sends it
- * stores once, by lines, at addresses at which that goes to all devices (gpu.h). Call and layout are those of memory
- * made for it, beside the scratch: every base is the own one's, and the layout has lines, here [2
- * slots][source][block][2 * line_bytes], begun, called, asked and stopped, and nothing else. */
-struct cuda_multicast {
-    struct cuda_exchange x;
-    char *all; /* that memory of all ranks */
-};
-
 /* `direct_move_16`: parts go straight to where they are to be at each rank, as this device maps it. Nothing is stored
  * at a rank before its stream has come to the call, and no rank's call ends before all that others store there has
  * come. What one rank sends may not lie where others store, but where `relays` says so: that all of it is stored by one

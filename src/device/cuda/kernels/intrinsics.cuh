@@ -146,23 +146,6 @@ CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
                  : "memory");
 }
 
-/* ---- words at multicast addresses (gpu.h): only in kernels for sm_90 and later, by CUDA 12.1 and later ---- */
-/* multimem.st.relaxed.sys.global.u32: to the memory of all devices. */
-CUDA_DEVICE void cuda_cast_u32(void *p, uint32_t v)
-{
-    asm volatile("multimem.st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
-}
-/* multimem.st.relaxed.sys.global.u64 */
-CUDA_DEVICE void cuda_cast_u64(void *p, uint64_t v)
-{
-    asm volatile("multimem.st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(v) : "memory");
-}
-/* fence.proxy.alias: between accesses to one memory at different addresses. */
-CUDA_DEVICE void cuda_fence_alias(void)
-{
-    asm volatile("fence.proxy.alias;" ::: "memory");
-}
-
 /* ---- order ---- */
 /* ld.acquire.sys.global.u32: what came before the release that wrote the value is visible to this thread; to its block
  * after a barrier. */
