@@ -70,7 +70,7 @@ class Fit(unittest.TestCase):
         self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
 
     def test_the_library_takes_what_is_found(self) -> None:
-        header = (ROOT / "src" / "backend" / "cuda_speed.h").read_text()
+        header = (ROOT / "src" / "backend" / "cuda" / "cuda_speed.h").read_text()
         rows = re.findall(r"X\((\w+), ([0-9.e]+), ([0-9.e]+), \"", header)
         ranges = {name: (float(low), float(high)) for name, low, high in rows}
         self.assertLessEqual({*self.SPEED, "blocks"}, set(ranges))
@@ -81,7 +81,7 @@ class Fit(unittest.TestCase):
             self.assertEqual(kept, [low, high], name)
 
     def test_a_meeting_is_as_long_as_the_library_has_it(self) -> None:
-        source = (ROOT / "src" / "backend" / "cuda_speed.c").read_text()
+        source = (ROOT / "src" / "backend" / "cuda" / "cuda_speed.c").read_text()
         self.assertEqual(len(gpu_fit.ROW.findall(source)), source.count(".meet_ns ="))
         row = {n: float(re.search(rf'"NVIDIA H200",\s*{n},.*?meet_ns = ([0-9]+)', source, re.S)[1]) for n in (2, 4)}
         self.assertNotEqual(row[2], row[4])
