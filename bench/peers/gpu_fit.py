@@ -49,7 +49,7 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
 def meet_ns(device: str, n: int) -> float:
     """Of a meeting, which can not be told apart from what engines take beyond copies: what the library goes by, of this
     device and the nearest number of ranks, else of the first device."""
-    text = (ROOT / "src" / "backend" / "cuda" / "cuda_speed.c").read_text()
+    text = next((ROOT / "src" / "backend").rglob("cuda_speed.c")).read_text()
     rows = [(name, int(ranks), float(ns)) for name, ranks, ns in ROW.findall(text)]
     alike = [row for row in rows if row[0] == device] or rows[:1]
     return min(alike, key=lambda row: abs(row[1] - n))[2]
@@ -85,7 +85,8 @@ def fit_slots(lines: list[dict], n: int) -> dict[str, float]:
     if not store or store[1] <= 0:
         return {}
     shots = points_of(lines, "sentinel2", n, 2 / n)
-    named = {"lines_ns": by_lines, "sentinel_ns": folds, "sentinel2_ns": shots}
+    casts = points_of(lines, "multicast", n, 2)  # each gets as much as by lines
+    named = {"lines_ns": by_lines, "sentinel_ns": folds, "sentinel2_ns": shots, "multicast_ns": casts}
     found = {"store_gbs": 1 / store[1]}
     found.update({name: latency_with(points, store[1]) for name, points in named.items() if points})
     if folds and moves:
