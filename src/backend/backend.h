@@ -34,6 +34,7 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
 struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
+    struct tutti_control *control; /* of the same members */
     const uint32_t *members;      /* slot -> member of the transport; borrowed */
     uint32_t n, me;               /* slots, the own one */
     bool crowded;                 /* ranks of this host outnumber its CPUs; equal on all */

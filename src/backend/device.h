@@ -21,6 +21,7 @@ struct tutti_device_backend;
 struct tutti_device_config {
     struct tutti_gpu *gpu; /* the caller's, open for longer than the back end */
     struct tutti_transport *transport;
+    struct tutti_control *control; /* of the same members */
     struct tutti_team *team;
     const uint32_t *members;    /* slot -> member of the transport; borrowed */
     uint32_t n, me;             /* slots, the own one */

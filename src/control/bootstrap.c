@@ -5,6 +5,7 @@
 
 #include "control/bootstrap.h"
 
+#include "control/host/host.h"
 #include "control/meeting.h"
 
 #include <stdio.h>
@@ -42,8 +43,10 @@ static enum tutti_status meet(const struct tutti_bootstrap *b, const struct tutt
                               struct tutti_meeting_result *out)
 {
     if (b->n_ranks == 1) {
-        const struct tutti_segment_config config = {
-            .n = 1, .staging_bytes = request->staging_bytes, .heap_bytes = request->heap_bytes};
+        const struct tutti_segment_config config = {.n = 1,
+                                                    .staging_bytes = request->staging_bytes,
+                                                    .heap_bytes = request->heap_bytes,
+                                                    .control_bytes = tutti_host_control_bytes(1)};
         const char *name;
         TUTTI_TRY(tutti_transport_choose(request->transport, false, &name, &out->shared));
         TUTTI_TRY(tutti_random_bytes(&out->nonce, sizeof out->nonce));
@@ -80,7 +83,9 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
                                     struct tutti_world *out)
 {
     struct tutti_card_facts facts = {.places = tutti_alloc_array((size_t)b->n_ranks, sizeof *facts.places)};
+    struct tutti_segment *shared;
     struct tutti_transport *transport;
+    struct tutti_control *control;
     enum tutti_status status = TUTTI_OK;
     if (!facts.places) status = tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a world of %d ranks", b->n_ranks);
     if (status >= 0) status = tutti_card_exchange(gate, request, b->config, &facts);
@@ -89,9 +94,16 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
         goto err_free;
     }
     TUTTI_TRY_GOTO(status, transport_open(b, met, &transport), err_free);
-    TUTTI_TRY_GOTO(status, tutti_card_wait_open(gate, request), err_close);
+    TUTTI_TRY_GOTO(status, tutti_segment_share(gate, &shared), err_close);
+    status = tutti_host_control_open(shared, (uint32_t)b->rank, &control);
+    if (status < 0) {
+        tutti_segment_release(shared);
+        goto err_close;
+    }
+    TUTTI_TRY_GOTO(status, tutti_card_wait_open(gate, request), err_leave);
     *out = (struct tutti_world){
         .transport = transport,
+        .control = control,
         .n = (uint32_t)b->n_ranks,
         .me = (uint32_t)b->rank,
         .nonce = met->nonce,
@@ -108,6 +120,8 @@ static enum tutti_status world_make(const struct tutti_bootstrap *b, const struc
     gethostname(out->host, sizeof out->host - 1);
     return TUTTI_OK;
 
+err_leave:
+    control->ops->close(control);
 err_close:
     transport->ops->close(transport);
 err_free:
@@ -158,6 +172,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
 void tutti_world_close(struct tutti_world *world)
 {
     if (!world->transport) return;
+    world->control->ops->close(world->control);
     world->transport->ops->close(world->transport);
     tutti_free(world->places);
     memset(world, 0, sizeof *world);

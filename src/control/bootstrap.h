@@ -2,9 +2,11 @@
 #ifndef TUTTI_CONTROL_BOOTSTRAP_H
 #define TUTTI_CONTROL_BOOTSTRAP_H
 
-/* How ranks that know only (rank, size, where to meet) become a world: a set of members with one transport. */
+/* How ranks that know only (rank, size, where to meet) become a world: a set of members with one transport and one
+ * control. */
 
 #include "base/config.h"
+#include "control/control.h"
 #include "model/machine.h"
 #include "topo/topo.h"
 #include "transport/transport.h"
@@ -41,6 +43,7 @@ static inline size_t tutti_rings_staging(const struct tutti_config *config)
 /* The members of one bootstrap; communicators that split from one another share it. */
 struct tutti_world {
     struct tutti_transport *transport;
+    struct tutti_control *control;
     uint32_t n, me;
     uint64_t nonce; /* equal on all members, random: source of communicator ids */
     bool authenticated;

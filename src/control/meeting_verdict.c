@@ -3,6 +3,7 @@
 /* The end of a meeting: the leader makes the segment, tells everybody, and sees to it that each one has it. A member
  * that can not take it ends the meeting for the others, who have it already, through the cards in it. */
 
+#include "control/host/host.h"
 #include "control/meeting.h"
 
 #include <poll.h>
@@ -34,8 +35,10 @@ enum tutti_status tutti_meeting_decide(struct tutti_meeting *m, struct tutti_mee
                           mine->transport, (int)mine->rank, (int)m->pid, (int)other, (int)m->seats[other].pid);
     if (status < 0) return status;
     TUTTI_TRY(tutti_random_bytes(&result.nonce, sizeof result.nonce));
-    const struct tutti_segment_config config = {
-        .n = (uint32_t)mine->n_ranks, .staging_bytes = mine->staging_bytes, .heap_bytes = mine->heap_bytes};
+    const struct tutti_segment_config config = {.n = (uint32_t)mine->n_ranks,
+                                                .staging_bytes = mine->staging_bytes,
+                                                .heap_bytes = mine->heap_bytes,
+                                                .control_bytes = tutti_host_control_bytes((uint32_t)mine->n_ranks)};
     TUTTI_TRY(tutti_segment_create(&config, result.shared, &result.segment));
     for (uint32_t rank = 0; rank < config.n; rank++) tutti_card_expect(result.segment, rank, m->seats[rank].pid);
     *out = result;

@@ -232,6 +232,7 @@ struct tutti_stray {
 };
 struct tutti_port {
     struct tutti_transport *transport;
+    struct tutti_control *control; /* of the same members */
     struct tutti_port *next;
     struct tutti_team *buckets[TUTTI_TEAM_BUCKETS];
     uint32_t n_work;
@@ -474,6 +475,8 @@ void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint
 /* What the peer published of this team, and did past the engine; false if it did not publish anything, or something
  * else took its place. The signature is 0 where it is not known. */
 bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);
+/* What control knows of a peer; nothing is sent any more to one that is dead. Any thread. */
+enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer);
 /* count, call: of the peer's packet. */
 void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
                            uint64_t call);

@@ -93,12 +93,20 @@ static void ticks_update(struct tutti_engine *engine)
     atomic_store(&engine->tick_ns, least);
 }
 
-enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport)
+static void wake(void *arg)
+{
+    struct tutti_transport *transport = arg;
+    transport->ops->wake(transport);
+}
+
+enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport,
+                                      struct tutti_control *control)
 {
     struct tutti_port *port = tutti_alloc(sizeof(*port));
 
     if (!port) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a transport");
     port->transport = transport;
+    port->control = control;
     enum tutti_status status = strays_create(engine, port);
     if (status < 0) {
         tutti_free(port);
@@ -111,6 +119,7 @@ enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_
     ticks_update(engine);
     pthread_mutex_unlock(&engine->lock);
     tutti_owner_leave(engine);
+    if (control->ops->listen) control->ops->listen(control, wake, transport);
     return TUTTI_OK;
 }
 
@@ -126,6 +135,7 @@ void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *tr
     pthread_mutex_unlock(&engine->lock);
     tutti_owner_leave(engine);
     if (!port) return;
+    if (port->control->ops->listen) port->control->ops->listen(port->control, NULL, NULL);
     tutti_unmap(port->strays, port->stray_bytes);
     tutti_free(port);
 }

@@ -15,6 +15,7 @@
  * dropped. A granted message in memory that the receiver can map is offered instead of copied; the receiver reads it in
  * place. */
 
+#include "control/control.h"
 #include "device/cpu/reduce.h"
 #include "sched/sched.h"
 #include "transport/transport.h"
@@ -35,9 +36,10 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
 /* Spinning is decided once the world is known: 0 when its ranks outnumber their CPUs. Any thread. */
 void tutti_engine_set_spin(struct tutti_engine *engine, uint64_t spin_ns);
 void tutti_engine_destroy(struct tutti_engine *engine); /* no team and no transport left; joins the helper */
-/* The engine polls the transport from now on; detach first removes it (no team uses it any more), then the caller
- * closes it. Any thread. */
-enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport);
+/* The engine polls the transport and its members' control from now on; detach first removes both (no team uses them any
+ * more), then the caller closes them. Any thread. */
+enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_transport *transport,
+                                      struct tutti_control *control);
 void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *transport);
 
 struct tutti_team_config {

@@ -161,8 +161,8 @@ void tutti_team_destroy(struct tutti_team *team)
 
 void tutti_team_publish(struct tutti_team *team)
 {
-    struct tutti_transport *t = team->port->transport;
-    t->ops->publish(t, (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &team->board);
+    struct tutti_control *control = team->port->control;
+    control->ops->publish(control, (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &team->board);
 }
 
 /* ---- packets for teams that do not exist here yet ---- */

@@ -31,9 +31,11 @@ static inline void death_process(struct death *death, struct tutti_segment *segm
     struct rig rig = {.n = DEATH_RANKS, .timeout_ns = 60 * TUTTI_NS_PER_S};
     struct rig_rank rank = {.rig = &rig, .me = me, .n = DEATH_RANKS};
 
+    struct tutti_segment *handle;
+    if (tutti_segment_share(segment, &handle) < 0 || tutti_host_control_open(handle, me, &rank.control) < 0) _exit(1);
     if (tutti_transport_open("shm", segment, me, &rank.transport) < 0) _exit(2);
     if (tutti_engine_create(&config, &rank.engine) < 0) _exit(3);
-    if (tutti_engine_attach(rank.engine, rank.transport) < 0) _exit(4);
+    if (tutti_engine_attach(rank.engine, rank.transport, rank.control) < 0) _exit(4);
     tutti_segment_arrive(segment, me);
     if (tutti_segment_wait_all(segment, tutti_deadline_ns(10 * TUTTI_NS_PER_S)) < 0) _exit(5);
     rank.team = rig_team(&rank, RIG_TEAM, 0);
@@ -46,6 +48,7 @@ static inline void death_process(struct death *death, struct tutti_segment *segm
     death->error[me] = *tutti_last_error();
     tutti_team_destroy(rank.team);
     tutti_engine_detach(rank.engine, rank.transport);
+    rank.control->ops->close(rank.control);
     rank.transport->ops->close(rank.transport);
     tutti_engine_destroy(rank.engine);
     _exit(0);
@@ -55,7 +58,7 @@ static inline void death_process(struct death *death, struct tutti_segment *segm
  * caller frees what is returned. */
 static inline struct death *death_run(enum tutti_status (*call)(struct rig_rank *rank, void *memory), size_t bytes)
 {
-    struct tutti_segment_config config = {DEATH_RANKS, 1 << 20, 1 << 24};
+    struct tutti_segment_config config = {DEATH_RANKS, 1 << 20, 1 << 24, tutti_host_control_bytes(DEATH_RANKS)};
     struct tutti_segment *segment;
     pid_t pids[DEATH_RANKS];
     struct death *death = mmap(NULL, sizeof(*death) + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

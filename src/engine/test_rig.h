@@ -5,6 +5,7 @@
 /* What the engine's tests share: ranks as threads, each with an engine over a `self` transport, and the simplest
  * algorithm of every kind. A rank reports the first thing that is wrong as text; the main thread asserts. */
 
+#include "control/host/host.h"
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -23,6 +24,7 @@ struct rig_rank {
     uint32_t me, n;
     struct tutti_engine *engine;
     struct tutti_transport *transport;
+    struct tutti_control *control;
     struct tutti_team *team;
     uint64_t random;
     pthread_t thread;
@@ -79,14 +81,16 @@ static inline void *rig_thread(void *arg)
                                          .compare_after_ns = rig->compare_after_ns,
                                          .simd = "auto"};
     struct tutti_decorator_options options = {.fault = rig->fault, .delay_ns = TUTTI_NS_PER_MS};
-    struct tutti_segment *segment = NULL;
+    struct tutti_segment *segment = NULL, *again = NULL;
 
+    RIG_OK(rank, tutti_segment_share(rig->segment, &again));
+    RIG_OK(rank, tutti_host_control_open(again, rank->me, &rank->control));
     RIG_OK(rank, tutti_segment_share(rig->segment, &segment));
     RIG_OK(rank, tutti_transport_open("self", segment, rank->me, &rank->transport));
     if (rig->decorators)
         RIG_OK(rank, tutti_transport_decorate(rank->transport, rig->decorators, &options, &rank->transport));
     RIG_OK(rank, tutti_engine_create(&config, &rank->engine));
-    RIG_OK(rank, tutti_engine_attach(rank->engine, rank->transport));
+    RIG_OK(rank, tutti_engine_attach(rank->engine, rank->transport, rank->control));
     pthread_barrier_wait(&rig->barrier);
     if (!rank->wrong[0]) {
         if (!rig->no_team) rank->team = rig_team(rank, RIG_TEAM, 0);
@@ -95,6 +99,7 @@ static inline void *rig_thread(void *arg)
     }
     pthread_barrier_wait(&rig->barrier);
     tutti_engine_detach(rank->engine, rank->transport);
+    rank->control->ops->close(rank->control);
     rank->transport->ops->close(rank->transport);
     tutti_engine_destroy(rank->engine);
     return NULL;
@@ -103,7 +108,8 @@ static inline void *rig_thread(void *arg)
 /* Runs main on n ranks; fails the test with the first thing that was wrong. Zero fields get defaults. */
 static inline void rig_run(struct rig *rig)
 {
-    struct tutti_segment_config config = {rig->n, rig->staging_bytes ? rig->staging_bytes : 1 << 20, 1 << 24};
+    struct tutti_segment_config config = {rig->n, rig->staging_bytes ? rig->staging_bytes : 1 << 20, 1 << 24,
+                                          tutti_host_control_bytes(rig->n)};
     pthread_attr_t attributes;
 
     if (!rig->slice_bytes) rig->slice_bytes = 1 << 17;

@@ -26,6 +26,9 @@
 #endif
 #endif
 
+#ifndef TEST_CONTROL_BYTES
+#define TEST_CONTROL_BYTES(n) 0 /* the tests of control want room for it */
+#endif
 #define TEST_DEADLINE_NS (30 * TUTTI_NS_PER_S)
 
 struct backend {
@@ -77,7 +80,12 @@ static inline void test_member_close(struct world *world, uint32_t i)
 static inline struct world test_world_make(const struct backend *backend, uint32_t n, size_t staging, bool empty)
 {
     struct world world = {.backend = backend, .n = n};
-    const struct tutti_segment_config config = {n, staging, UINT64_C(1) << 30};
+    const struct tutti_segment_config config = {
+        .n = n,
+        .staging_bytes = staging,
+        .heap_bytes = UINT64_C(1) << 30,
+        .control_bytes = TEST_CONTROL_BYTES(n),
+    };
     const char *name;
     bool spans;
     assert_int_equal(tutti_transport_choose(backend->transport, false, &name, &spans), TUTTI_OK);

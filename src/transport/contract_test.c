@@ -312,20 +312,19 @@ static void leaving_is_seen(void **state)
     struct world world = test_world_make(*state, 3, 0, true);
     test_member_open(&world, 0);
     struct tutti_transport *t = world.members[0];
-    assert_int_equal(t->ops->life(t, 0), TUTTI_LIFE_ALIVE);
-    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_ALIVE); /* not there yet */
-    assert_int_equal(test_send(t, 1, 33, 0), TUTTI_OK);     /* can be sent to already */
+    assert_int_equal(test_send(t, 1, 33, 0), TUTTI_OK); /* not there yet, but can be sent to already */
     test_member_open(&world, 1);
     struct tutti_arrival arrival;
     assert_int_equal(test_wait(world.members[1], &arrival), TUTTI_OK);
     assert_true(test_arrival_is(&arrival, 0, 33, 0));
     world.members[1]->ops->release(world.members[1]);
-    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_ALIVE);
 
     assert_int_equal(test_send(world.members[1], 0, 44, 1), TUTTI_OK);
     test_member_close(&world, 1);
-    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_LEFT);
     assert_int_equal(test_send(t, 1, 8, 0), TUTTI_ERR_PEER_LEFT);
+    assert_int_equal(test_send(t, 2, 8, 0), TUTTI_OK);
+    t->ops->cut(t, 2); /* whoever hears of deaths says so */
+    assert_int_equal(test_send(t, 2, 8, 0), TUTTI_ERR_PEER_DEAD);
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK); /* what it sent before still comes */
     assert_true(test_arrival_is(&arrival, 1, 44, 1));
     t->ops->release(t);

@@ -2,13 +2,13 @@
 #ifndef TUTTI_TRANSPORT_TRANSPORT_H
 #define TUTTI_TRANSPORT_TRANSPORT_H
 
-/* A transport moves packets between the n members of one world (one bootstrap) and tells who lives. It never blocks but
- * in wait, never calls back, never allocates after open, and knows nothing of collectives.
+/* A transport moves packets between the n members of one world (one bootstrap). It never blocks but in wait, never
+ * calls back, never allocates after open, and knows nothing of collectives, nor of who lives (control/control.h).
  *
- * Thread: everything but wake, life, raise, publish and peek is for the progress owner alone; those may be called by
- * any thread. Order: packets from one member to another arrive in the order of the sends, once (decorators may break
- * both on purpose: the engine must survive it). Ownership: payloads are copied by send; an arrival's payload is the
- * transport's until release. */
+ * Thread: everything but wake and cut is for the progress owner alone; those may be called by any thread. Order:
+ * packets from one member to another arrive in the order of the sends, once (decorators may break both on purpose: the
+ * engine must survive it). Ownership: payloads are copied by send; an arrival's payload is the transport's until
+ * release. */
 
 #include "base/base.h"
 
@@ -57,33 +57,6 @@ struct tutti_span {
     size_t bytes;
 };
 
-/* What a rank is doing on a communicator, readable by all without its help: for mismatch and hang reports. */
-struct tutti_board {
-    uint64_t comm;
-    uint64_t seq;       /* last call started */
-    uint64_t completed; /* this call and all before it are complete */
-    uint64_t signature;
-    uint64_t count;
-    uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
-    int32_t peer;           /* rank it waits for, -1 */
-    int32_t root;
-    uint8_t kind, dtype, op, state; /* enum tutti_board_state */
-};
-enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
-#define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
-#define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
-#define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)
-
-/* A failure that one member tells to all. */
-struct tutti_failure {
-    uint64_t comm; /* 0: every communicator of this world that contains the culprit */
-    uint32_t epoch;
-    uint32_t culprit;         /* member index, UINT32_MAX if none */
-    struct tutti_error error; /* `collective` is not carried: NULL on arrival; the text says it */
-};
-
-enum tutti_life { TUTTI_LIFE_ALIVE, TUTTI_LIFE_LEFT, TUTTI_LIFE_DEAD };
-
 enum tutti_transport_caps {
     TUTTI_CAP_ADDRESSES = 1, /* one address space: an offer's offset is an address (self) */
     TUTTI_CAP_HEAP = 2,      /* members can map one another's heap (shm) */
@@ -103,24 +76,17 @@ struct tutti_transport_ops {
      * nonsense (the text names it). Exactly one arrival may be unreleased. */
     enum tutti_status (*poll)(struct tutti_transport *t, struct tutti_arrival *out);
     void (*release)(struct tutti_transport *t);
-    /* Announces that this thread is about to sleep, returns true if there is still nothing to poll, no failure to read,
-     * no room where a send found none, and no wake since the last sleep: then sleep on *t->doorbell while it equals
+    /* Announces that this thread is about to sleep, returns true if there is still nothing to poll, no
+     * room where a send found none, and no wake since the last sleep: then sleep on *t->doorbell while it equals
      * *expected. Else do not sleep. Call sleep_end in both cases. Sleep at most some 100 ms at a time: a peer may die
      * between publishing a packet and ringing. */
     bool (*sleep_begin)(struct tutti_transport *t, uint32_t *expected);
     void (*sleep_end)(struct tutti_transport *t);
     /* Ends a sleep of this member's owner, from any thread of this process. */
     void (*wake)(struct tutti_transport *t);
-    /* Alive, left cleanly or dead; a dead process of this host is seen within 0.5 s of its death. Cheap enough to call
-     * for each awaited peer ten times a second. Any thread. What a dead or left member published stays readable. */
-    enum tutti_life (*life)(struct tutti_transport *t, uint32_t peer);
-    void (*publish)(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
-    bool (*peek)(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
-    /* Tells every member (O(n), failure path), this one too. Of the failures that members raise for one communicator
-     * and epoch all read the same one, the first. */
-    void (*raise)(struct tutti_transport *t, const struct tutti_failure *failure);
-    /* OK and the next failure not yet read by this member, AGAIN when there is none: one load when nothing happened. */
-    enum tutti_status (*failure)(struct tutti_transport *t, struct tutti_failure *out);
+    /* The peer is dead: sends to it fail with PEER_DEAD from now on. Whoever hears of a death (control/control.h) says
+     * so here. Any thread. */
+    void (*cut)(struct tutti_transport *t, uint32_t peer);
     /* ---- optional: NULL without the capability ---- */
     enum tutti_status (*heap_alloc)(struct tutti_transport *t, size_t bytes, void **out); /* any thread */
     enum tutti_status (*heap_free)(struct tutti_transport *t, void *pointer);             /* any thread */
@@ -131,6 +97,11 @@ struct tutti_transport_ops {
     /* May be NULL. When the next packet that waits for time alone (delay, fault) is due, TUTTI_NEVER if none: after
      * sleep_begin, and before sleeping, ask and sleep no longer than that. Owner only. */
     uint64_t (*next_event_ns)(struct tutti_transport *t);
+    /* May be NULL. Whether packets of a peer that sends no more are still on their way here. Owner only. */
+    bool (*holds)(struct tutti_transport *t, uint32_t peer);
+    /* May be NULL. Something failed, as `why` says: writes into the log what it knows of the last packets. Owner only.
+     */
+    void (*failed)(struct tutti_transport *t, const char *why);
 };
 
 /* First member of every transport. */
@@ -141,18 +112,15 @@ struct tutti_transport {
     uint32_t n, me;     /* members of the world, this member */
     size_t max_payload; /* a multiple of 64, at least 4096 */
     _Atomic uint32_t *doorbell;
-    /* Moves with every failure that any member raises; `heard` is what it was when all were read. Any thread may
-     * compare them. NULL: failures are to be asked for. */
-    const _Atomic uint32_t *alarm;
-    _Atomic uint32_t heard;
 };
 
 /* ---- segments (segment.c): the memory that members of one host share; the same layout for self and shm ---- */
 struct tutti_segment; /* this member's handle on it */
 struct tutti_segment_config {
-    uint32_t n;           /* members */
-    size_t staging_bytes; /* of one member over all its peers: rings are staging / n, within 16 KiB .. 1 MiB */
-    uint64_t heap_bytes;  /* address space of one member's heap */
+    uint32_t n;             /* members */
+    size_t staging_bytes;   /* of one member over all its peers: rings are staging / n, within 16 KiB .. 1 MiB */
+    uint64_t heap_bytes;    /* address space of one member's heap */
+    uint64_t control_bytes; /* room for what control/host keeps there, zero at first; 0: none */
 };
 /* By the leader. shared: a sealed memfd for other processes (shm); else plain memory for threads (self). */
 enum tutti_status tutti_segment_create(const struct tutti_segment_config *config, bool shared,
@@ -166,6 +134,9 @@ enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti
 /* Another handle on it in this process (self, and tests with shm inside one process). */
 enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out);
 void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */
+
+/* The room for control/host, on a page of its own. */
+void *tutti_segment_control(struct tutti_segment *segment, uint64_t *bytes);
 
 /* The table of fixed bytes a rank (bootstrap): each member writes its card once, then reads any. */
 #define TUTTI_CARD_BYTES 512

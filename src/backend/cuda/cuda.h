@@ -265,6 +265,7 @@ struct cuda_backend {
     struct tutti_device_backend base;
     struct tutti_gpu *gpu; /* a reference of its own: scratch may outlive the communicator */
     struct tutti_transport *transport;
+    struct tutti_control *lives; /* who does */
     struct tutti_team *team;
     uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
     uint32_t n, me;

@@ -18,7 +18,8 @@ struct retired {
     void *scratch; /* NULL: no peer has seen it, it is gone */
     struct cuda_log *log;
     bool addresses;
-    struct tutti_transport *transport; /* NULL: closed */
+    struct tutti_transport *transport; /* NULL: closed, and control, too */
+    struct tutti_control *lives;
     uint32_t members[CUDA_MAX_RANKS];
     uint32_t n, me;
 };
@@ -38,10 +39,9 @@ static void release(struct retired *r)
 
 static bool is_over(const struct retired *r)
 {
-    struct tutti_transport *t = r->transport;
     for (uint32_t q = 0; q < r->n; q++) {
         if (q == r->me || atomic_load_explicit(&r->log->dropped[q], memory_order_acquire)) continue;
-        if (!t || t->ops->life(t, r->members[q]) == TUTTI_LIFE_ALIVE) return false;
+        if (!r->transport || !tutti_life_gone(r->lives->ops->life(r->lives, r->members[q]))) return false;
     }
     return true;
 }
@@ -115,6 +115,7 @@ static void retire(struct cuda_backend *b)
                           .log = b->logs[b->me],
                           .addresses = b->addresses,
                           .transport = b->transport,
+                          .lives = b->lives,
                           .n = b->n,
                           .me = b->me};
     for (uint32_t q = 0; q < b->n; q++) r->members[q] = b->members[q];

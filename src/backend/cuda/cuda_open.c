@@ -146,6 +146,7 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     enum tutti_status status;
     b->base.ops = &tutti_device_cuda;
     b->transport = config->transport;
+    b->lives = config->control;
     b->team = config->team;
     b->n = b->place.n = config->n, b->me = b->place.me = config->me;
     pthread_mutex_init(&b->lock, NULL);

@@ -79,7 +79,7 @@ static bool find_mismatch(struct cuda_backend *b)
 static enum tutti_life life_of(const struct cuda_backend *b, uint32_t q, struct tutti_board *call)
 {
     const struct cuda_log_pair pair = pair_of(b, q);
-    return cuda_log_life(&pair, b->transport->ops->life(b->transport, b->members[q]), call);
+    return cuda_log_life(&pair, b->lives->ops->life(b->lives, b->members[q]), call);
 }
 
 static bool find_lost(struct cuda_backend *b, uint64_t now)

@@ -151,6 +151,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     enum tutti_status status;
     lane->base.ops = &tutti_backend_flat;
     lane->transport = config->transport;
+    lane->control = config->control;
     lane->host = config->host;
     lane->n = config->n, lane->me = config->me;
     lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;

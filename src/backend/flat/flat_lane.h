@@ -104,6 +104,7 @@ struct flat_lane {
     struct tutti_backend base; /* first */
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
+    struct tutti_control *control;
     uint32_t *members;
     uint32_t n, me;
     struct flat_memory **memories; /* by slot: */

@@ -342,9 +342,7 @@ static void learn(struct flat_lane *lane, uint32_t turns, bool done)
 /* Somebody has failed: who is gone soon may not be read or written to for long. */
 static bool is_alarmed(const struct flat_lane *lane)
 {
-    const struct tutti_transport *t = lane->transport;
-    return t->alarm && atomic_load_explicit(t->alarm, memory_order_relaxed) !=
-                           atomic_load_explicit(&t->heard, memory_order_relaxed);
+    return tutti_control_alarmed(lane->control);
 }
 
 enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)

@@ -155,10 +155,10 @@ void flat_leave(struct flat_lane *lane)
 static bool may_touch(const struct flat_op *op, uint32_t peer)
 {
     const struct flat_lane *lane = op->lane;
-    struct tutti_transport *t = lane->transport;
+    struct tutti_control *control = lane->control;
     if (peer == lane->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
     return atomic_load(&lane->areas[peer]->done) < op->number && !atomic_load(&lane->areas[peer]->gone) &&
-           t->ops->life(t, lane->members[peer]) == TUTTI_LIFE_ALIVE;
+           !tutti_life_gone(control->ops->life(control, lane->members[peer]));
 }
 
 /* Who has not begun this operation finds no post of this rank any more; who has is about to learn of the failure. Both

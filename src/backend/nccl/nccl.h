@@ -107,6 +107,7 @@ struct nccl_backend {
     const struct nccl_library *library;
     struct tutti_gpu *gpu; /* the caller's */
     struct tutti_transport *transport;
+    struct tutti_control *control;
     struct tutti_team *team;
     uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
     uint32_t n, me;

@@ -184,7 +184,7 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
     b->base.ops = &tutti_device_nccl;
     b->library = library;
-    b->gpu = config->gpu, b->transport = config->transport, b->team = config->team;
+    b->gpu = config->gpu, b->transport = config->transport, b->control = config->control, b->team = config->team;
     b->n = config->n, b->me = config->me, b->blocks = config->blocks;
     memcpy(b->members, config->members, b->n * sizeof *b->members);
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
@@ -388,7 +388,7 @@ static bool peers_are_done(struct nccl_backend *b)
     for (uint32_t r = 0; r < b->n; r++) {
         const struct cuda_log_pair pair = nccl_pair(b, r);
         if (r == b->me || atomic_load(&pair.theirs->closed)) continue;
-        if (b->transport->ops->life(b->transport, b->members[r]) != TUTTI_LIFE_ALIVE) continue;
+        if (tutti_life_gone(b->control->ops->life(b->control, b->members[r]))) continue;
         if (atomic_load(&b->captured) || !cuda_log_done(&pair)) return false;
     }
     return true;

@@ -36,7 +36,7 @@ enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tu
 {
     const struct cuda_log_pair pair = nccl_pair(b, peer);
     const struct nccl_board *board = b->boards[peer];
-    const enum tutti_life life = b->transport->ops->life(b->transport, b->members[peer]);
+    const enum tutti_life life = b->control->ops->life(b->control, b->members[peer]);
     const bool left = atomic_load(&board->log.closed) && !atomic_load(&board->made);
     if (life == TUTTI_LIFE_DEAD || !left) return cuda_log_life(&pair, life, call);
     if (!cuda_log_awaits(&pair, false, call)) (void)cuda_log_last(pair.mine, call);

@@ -129,6 +129,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
     struct tutti_device_config config = {
         .gpu = opening->device->gpu,
         .transport = comm->family->world.transport,
+        .control = comm->family->world.control,
         .team = comm->team,
         .members = comm->members,
         .n = (uint32_t)comm->size,

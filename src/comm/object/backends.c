@@ -80,6 +80,7 @@ static enum tutti_status open_group(const struct tutti_comm *comm, const struct 
     struct tutti_backend_config config = {
         .host = &comm->family->backends,
         .transport = comm->family->world.transport,
+        .control = comm->family->world.control,
         .members = members,
         .n = slots->size,
         .me = ((uint32_t)comm->rank - slots->base) / slots->stride,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Agreement on the survivors of a communicator. Each publishes the hash of the set it proposes, made smaller as members
  * die. The lowest rank of its own set decides once all of them propose what it proposes; a decision stands on its board
- * even if it dies then, so whoever takes over either finds it or knows that there is none. Life is told by the
- * transport without mistakes (a dead process writes no more), which is what makes this so short. */
+ * even if it dies then, so whoever takes over either finds it or knows that there is none. Life is told by
+ * control without mistakes (a dead process writes no more), which is what makes this so short. */
 #include "comm/object/survivors.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
 /* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */
 enum stage { PROPOSED = 1, DECIDED, MADE, NOT_MADE };
 
-static struct tutti_transport *transport_of(const struct tutti_survivors *survivors)
+static struct tutti_control *control_of(const struct tutti_survivors *survivors)
 {
-    return survivors->comm->family->world.transport;
+    return survivors->comm->family->world.control;
 }
 
 /* A board of this rank that none of its other agreements uses now, for threads may shrink several communicators at
@@ -82,8 +82,8 @@ static void tell(const struct tutti_survivors *survivors, enum stage stage, uint
         .peer = -1,
         .state = TUTTI_BOARD_IN_USE,
     };
-    struct tutti_transport *transport = transport_of(survivors);
-    transport->ops->publish(transport, TUTTI_BOARD_SLOTS + survivors->board, &board);
+    struct tutti_control *control = control_of(survivors);
+    control->ops->publish(control, TUTTI_BOARD_SLOTS + survivors->board, &board);
 }
 
 static void publish(const struct tutti_survivors *survivors, enum stage stage, uint32_t version,
@@ -94,11 +94,11 @@ static void publish(const struct tutti_survivors *survivors, enum stage stage, u
 
 static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
 {
-    struct tutti_transport *transport = transport_of(survivors);
+    struct tutti_control *control = control_of(survivors);
     uint32_t member = survivors->comm->members[slot];
     for (uint32_t k = 0; k < TUTTI_BOARD_AGREE; k++)
-        if (transport->ops->peek(transport, member, TUTTI_BOARD_SLOTS + k, board) && board->comm == survivors->id &&
-            board->state == TUTTI_BOARD_IN_USE)
+        if (control->ops->peek(control, member, TUTTI_BOARD_SLOTS + k, board) == TUTTI_OK &&
+            board->comm == survivors->id && board->state == TUTTI_BOARD_IN_USE)
             return true;
     return false;
 }
@@ -106,12 +106,12 @@ static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct 
 /* Dead, gone from the world, or gone from this communicator. */
 static bool is_lost(const struct tutti_survivors *survivors, uint32_t slot)
 {
-    struct tutti_transport *transport = transport_of(survivors);
+    struct tutti_control *control = control_of(survivors);
     struct tutti_comm *comm = survivors->comm;
     uint32_t member = comm->members[slot];
-    if (transport->ops->life(transport, member) != TUTTI_LIFE_ALIVE) return true;
+    if (tutti_life_gone(control->ops->life(control, member))) return true;
     struct tutti_board board;
-    return transport->ops->peek(transport, member, (uint32_t)(comm->id % TUTTI_BOARD_SLOTS), &board) &&
+    return control->ops->peek(control, member, (uint32_t)(comm->id % TUTTI_BOARD_SLOTS), &board) == TUTTI_OK &&
            board.comm == comm->id && board.state == TUTTI_BOARD_LEFT;
 }
 

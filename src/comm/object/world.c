@@ -11,7 +11,8 @@ enum tutti_status tutti_family_open(struct tutti_context *context, const struct 
     if (!family) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: out of memory");
     enum tutti_status status;
     TUTTI_TRY_GOTO(status, tutti_world_open(bootstrap, &family->world), err_free);
-    TUTTI_TRY_GOTO(status, tutti_engine_attach(context->engine, family->world.transport), err_world);
+    TUTTI_TRY_GOTO(status, tutti_engine_attach(context->engine, family->world.transport, family->world.control),
+                   err_world);
     /* A rank that spins keeps another one, on the same CPU, from answering it. */
     if (family->world.crowded) {
         context->crowded = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A team's first failure ends it. Whoever decides one raises it and then takes what the transport gives back: of
+/* A team's first failure ends it. Whoever decides one raises it and then takes what control gives back: of
  * several ranks that decide at once one is heard by all, so all end with one sentence. */
 
 #include "engine/core.h"
@@ -42,8 +42,9 @@ bool tutti_port_failures(struct tutti_port *port)
     struct tutti_failure failure;
     bool any = false;
 
-    while (port->transport->ops->failure(port->transport, &failure) == TUTTI_OK) {
+    while (port->control->ops->failure(port->control, &failure) == TUTTI_OK) {
         any = true;
+        if (port->transport->ops->failed) port->transport->ops->failed(port->transport, failure.error.text);
         if (failure.error.status >= 0) continue; /* nonsense */
         each_concerned(port, &failure, false);
         each_concerned(port, &failure, true);
@@ -60,7 +61,7 @@ static void raise_failure(struct tutti_team *team, const struct tutti_error *err
     tutti_port_failures(port); /* another member may have been faster */
     if (team->failed) return;
     if (error->peer >= 0 && (uint32_t)error->peer < team->size) failure.culprit = team->members[error->peer];
-    port->transport->ops->raise(port->transport, &failure);
+    port->control->ops->raise(port->control, &failure);
     tutti_port_failures(port);
 }
 

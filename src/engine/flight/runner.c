@@ -53,10 +53,8 @@ uint64_t tutti_team_next(const struct tutti_team *team)
 
 bool tutti_team_quiet(const struct tutti_team *team)
 {
-    const struct tutti_transport *t = team->port->transport;
-    return atomic_load_explicit(&team->n_open, memory_order_acquire) == 0 && t->alarm &&
-           atomic_load_explicit(t->alarm, memory_order_acquire) ==
-               atomic_load_explicit(&t->heard, memory_order_relaxed);
+    return atomic_load_explicit(&team->n_open, memory_order_acquire) == 0 &&
+           !tutti_control_alarmed(team->port->control);
 }
 
 void tutti_team_count(struct tutti_team *team)

@@ -5,8 +5,8 @@
  * (helper.c). The owner spins a little, then sleeps in the transport's doorbell; who submits work or wants the
  * ownership ends that sleep. */
 
-#include "engine/flight/call.h"
 #include "engine/core.h"
+#include "engine/flight/call.h"
 
 #include <sched.h>
 
@@ -189,7 +189,7 @@ static void ports_begin(struct bed *bed, const struct tutti_engine *engine)
         struct tutti_transport *t = port->transport;
         if (port->n_work == 0 && engine->ports->next) continue;
         if (!has_room(bed)) return;
-        bed->quiet &= t->ops->sleep_begin(t, &bed->expected[bed->n]);
+        bed->quiet &= t->ops->sleep_begin(t, &bed->expected[bed->n]) && !tutti_control_alarmed(port->control);
         bed->words[bed->n++] = t->doorbell;
         bed->transports[bed->n_transports++] = t;
         if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns)

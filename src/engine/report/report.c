@@ -3,8 +3,8 @@
 /* Sentences for failures that are found here. They say who called what, who waits for whom, and where the chain of
  * waiting ranks ends: all from the boards, which every rank can read without the other's help. */
 
-#include "engine/flight/call.h"
 #include "engine/core.h"
+#include "engine/flight/call.h"
 
 #include <string.h>
 
@@ -22,12 +22,24 @@ static void overlay(struct tutti_team *team, uint32_t peer, struct tutti_board *
 
 bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
 {
-    struct tutti_transport *t = team->port->transport;
+    struct tutti_control *control = team->port->control;
+    uint32_t board = (uint32_t)(team->id % TUTTI_BOARD_SLOTS);
 
-    if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), out)) return false;
+    if (control->ops->peek(control, team->members[peer], board, out) != TUTTI_OK) return false;
     if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return false;
     overlay(team, peer, out);
     return true;
+}
+
+enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_transport *t = team->port->transport;
+    struct tutti_control *control = team->port->control;
+    uint32_t member = team->members[peer];
+    enum tutti_life life = control->ops->life(control, member);
+
+    if (life == TUTTI_LIFE_DEAD) t->ops->cut(t, member);
+    return life;
 }
 
 const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
@@ -136,11 +148,10 @@ void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint
 
 static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char *out, size_t capacity)
 {
-    struct tutti_transport *t = team->port->transport;
-    enum tutti_life life = t->ops->life(t, team->members[peer]);
     struct tutti_board board;
 
-    tutti_say_state(tutti_team_peek(team, peer, &board) ? &board : NULL, life, seq, peer, out, capacity);
+    tutti_say_state(tutti_team_peek(team, peer, &board) ? &board : NULL, tutti_team_life(team, peer), seq, peer, out,
+                    capacity);
 }
 
 /* The rank that the chain of waiting ranks ends with. */

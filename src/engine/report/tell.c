@@ -43,15 +43,14 @@ static void end(struct tutti_team *team, enum tutti_status status, const struct 
 void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
                              uint32_t peer, const struct tutti_board *theirs)
 {
-    struct tutti_transport *t = team->port->transport;
-    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    enum tutti_life life = tutti_team_life(team, peer);
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
     tutti_say(text, sizeof(text), "%s timed out on rank %u after ", what, team->slot);
     tutti_say_duration(text, sizeof(text), timeout_ns);
     tutti_say(text, sizeof(text), " on the device, waiting for rank %u", peer);
-    if (call->seq > 0 || life != TUTTI_LIFE_ALIVE) {
+    if (call->seq > 0 || tutti_life_gone(life)) {
         tutti_say(text, sizeof(text), "; ");
         tutti_say_state(theirs, life, call->seq, peer, text, sizeof(text));
     }
@@ -88,11 +87,12 @@ void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board
 
 uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer)
 {
-    struct tutti_transport *t = team->port->transport;
+    struct tutti_control *control = team->port->control;
     struct tutti_board board;
+    enum tutti_status status =
+        control->ops->peek(control, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &board);
 
-    if (!t->ops->peek(t, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &board)) return 0;
-    return board.comm == team->id && board.state == TUTTI_BOARD_IN_USE ? board.seq : 0;
+    return status == TUTTI_OK && board.comm == team->id && board.state == TUTTI_BOARD_IN_USE ? board.seq : 0;
 }
 
 void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n)

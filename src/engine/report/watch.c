@@ -3,8 +3,8 @@
 /* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
  * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
 
-#include "engine/flight/call.h"
 #include "engine/core.h"
+#include "engine/flight/call.h"
 
 /* A peer that is gone may have sent before: what it sent arrives first, within the grace, or however long it takes to
  * read all that has come; but a death is told within a second. */
@@ -73,10 +73,11 @@ static void watch_deadlines(struct tutti_team *team, uint64_t now)
 static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
 {
     struct tutti_transport *t = team->port->transport;
-    enum tutti_life life = t->ops->life(t, team->members[peer]);
+    enum tutti_life life = tutti_team_life(team, peer);
     struct tutti_board board;
 
-    if (life == TUTTI_LIFE_ALIVE && tutti_team_peek(team, peer, &board) && board.state == TUTTI_BOARD_LEFT)
+    if (tutti_life_gone(life) && t->ops->holds && t->ops->holds(t, team->members[peer])) return TUTTI_LIFE_ALIVE;
+    if (!tutti_life_gone(life) && tutti_team_peek(team, peer, &board) && board.state == TUTTI_BOARD_LEFT)
         life = TUTTI_LIFE_LEFT;
     return life;
 }
@@ -89,7 +90,7 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     if (channel->seen_tick == team->engine->tick || peer == team->slot) return false;
     channel->seen_tick = team->engine->tick;
     *life = life_of(team, peer);
-    if (*life == TUTTI_LIFE_ALIVE) {
+    if (!tutti_life_gone(*life)) {
         channel->gone_ns = 0;
         return false;
     }

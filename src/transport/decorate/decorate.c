@@ -61,36 +61,22 @@ static void pass_wake(struct tutti_transport *t)
     inner->ops->wake(inner);
 }
 
-static enum tutti_life pass_life(struct tutti_transport *t, uint32_t peer)
+static void pass_cut(struct tutti_transport *t, uint32_t peer)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->life(inner, peer);
+    inner->ops->cut(inner, peer);
 }
 
-static void pass_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board)
+bool tutti_decorator_holds(struct tutti_transport *t, uint32_t peer)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->publish(inner, slot, board);
+    return inner->ops->holds && inner->ops->holds(inner, peer);
 }
 
-static bool pass_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out)
+static void pass_failed(struct tutti_transport *t, const char *why)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->peek(inner, peer, slot, out);
-}
-
-static void pass_raise(struct tutti_transport *t, const struct tutti_failure *failure)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->raise(inner, failure);
-}
-
-enum tutti_status tutti_decorator_failure(struct tutti_transport *t, struct tutti_failure *out)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    enum tutti_status status = inner->ops->failure(inner, out);
-    atomic_store_explicit(&t->heard, atomic_load_explicit(&inner->heard, memory_order_relaxed), memory_order_relaxed);
-    return status;
+    inner->ops->failed(inner, why);
 }
 
 static enum tutti_status pass_heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
@@ -138,11 +124,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
         PASS(sleep_begin),
         PASS(sleep_end),
         PASS(wake),
-        PASS(life),
-        PASS(publish),
-        PASS(peek),
-        PASS(raise),
-        .failure = changes->failure ? changes->failure : tutti_decorator_failure,
+        PASS(cut),
         PASS_IF_THERE(heap_alloc),
         PASS_IF_THERE(heap_free),
         PASS_IF_THERE(locate),
@@ -150,6 +132,10 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
         .next_event_ns = changes->next_event_ns ? changes->next_event_ns
                          : has->next_event_ns   ? tutti_decorator_next_event
                                                 : NULL,
+        .holds = changes->holds ? changes->holds
+                 : has->holds   ? tutti_decorator_holds
+                                : NULL,
+        PASS_IF_THERE(failed),
     };
 #undef PASS
 #undef PASS_IF_THERE

@@ -17,8 +17,8 @@ struct tutti_decorator {
 void tutti_decorator_init(struct tutti_decorator *d, const char *name, const struct tutti_transport_ops *changes,
                           struct tutti_transport *inner);
 void tutti_decorator_close_inner(struct tutti_decorator *d);
-/* The inner transport's failure; and what it has heard, this one has. */
-enum tutti_status tutti_decorator_failure(struct tutti_transport *t, struct tutti_failure *out);
+/* Whether the inner transport holds packets of this peer. */
+bool tutti_decorator_holds(struct tutti_transport *t, uint32_t peer);
 static inline struct tutti_transport *tutti_decorator_inner(struct tutti_transport *t)
 {
     return ((struct tutti_decorator *)(void *)t)->inner;
@@ -32,9 +32,9 @@ struct tutti_delay_queue {
     size_t ring_bytes;
     struct tutti_ring_out out;
     struct tutti_ring_in in;
-    uint64_t next;          /* of the arrival given out last */
-    uint32_t n;             /* members */
-    _Atomic uint32_t *held; /* by source; life reads it from any thread */
+    uint64_t next;  /* of the arrival given out last */
+    uint32_t n;     /* members */
+    uint32_t *held; /* packets, by source */
 };
 enum tutti_status tutti_delay_queue_init(struct tutti_delay_queue *queue, uint32_t n, size_t max_payload);
 void tutti_delay_queue_fini(struct tutti_delay_queue *queue);
@@ -46,7 +46,7 @@ uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue); /* of the oldes
 /* The oldest, which is there and stays until pop. */
 void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arrival *out);
 void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source);
-/* A peer that is gone, but whose packets still wait here, is reported once they have come. */
-enum tutti_life tutti_delay_queue_life(const struct tutti_delay_queue *queue, uint32_t peer, enum tutti_life life);
+/* Whether packets of this peer wait here. */
+bool tutti_delay_queue_holds(const struct tutti_delay_queue *queue, uint32_t peer);
 
 #endif

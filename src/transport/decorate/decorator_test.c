@@ -265,7 +265,6 @@ static void killed_with_the_nth_packet(void **state)
             t->ops->release(t);
         }
         test_expect_nothing(t);
-        assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_DEAD);
         test_world_free(&world);
     }
 }
@@ -320,12 +319,12 @@ static void delayed_packets_outlive_their_sender(void **state)
     assert_int_equal(test_send(world.members[0], 1, 100, 5), TUTTI_OK);
     test_expect_nothing(t); /* under way */
     test_member_close(&world, 0);
-    assert_int_equal(t->ops->life(t, 0), TUTTI_LIFE_ALIVE); /* as the news takes as long as the packet */
+    assert_true(t->ops->holds(t, 0)); /* it is not to be missed before this has come */
     struct tutti_arrival arrival;
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
     assert_true(test_arrival_is(&arrival, 0, 100, 5));
     t->ops->release(t);
-    assert_int_equal(t->ops->life(t, 0), TUTTI_LIFE_LEFT);
+    assert_false(t->ops->holds(t, 0));
     test_world_free(&world);
 }
 
@@ -419,9 +418,7 @@ static void trace_body(void)
     assert_int_equal(test_send(world.members[0], 1, 12, 777), TUTTI_OK);
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
     t->ops->release(t);
-    struct tutti_failure failure = {.error = {.status = TUTTI_ERR_TIMEOUT, .text = "somebody is late"}};
-    t->ops->raise(t, &failure);
-    assert_int_equal(t->ops->failure(t, &failure), TUTTI_OK); /* dumps eight */
+    t->ops->failed(t, "somebody is late"); /* dumps eight */
     assert_int_equal(test_send(t, 0, 13, 888), TUTTI_OK);
     test_world_free(&world); /* dumps the one since */
 }

@@ -74,10 +74,9 @@ static uint64_t delay_next_event(struct tutti_transport *t)
     return due < inner ? due : inner;
 }
 
-static enum tutti_life delay_life(struct tutti_transport *t, uint32_t peer)
+static bool delay_holds(struct tutti_transport *t, uint32_t peer)
 {
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return tutti_delay_queue_life(&delay_of(t)->queue, peer, inner->ops->life(inner, peer));
+    return tutti_delay_queue_holds(&delay_of(t)->queue, peer) || tutti_decorator_holds(t, peer);
 }
 
 enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
@@ -88,7 +87,7 @@ enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct t
         .poll = delay_poll,
         .release = delay_release,
         .sleep_begin = delay_sleep_begin,
-        .life = delay_life,
+        .holds = delay_holds,
         .next_event_ns = delay_next_event,
     };
     struct delay *delay = tutti_alloc(sizeof(*delay));

@@ -37,7 +37,7 @@ bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_a
     const struct tutti_span span = {arrival->payload, arrival->packet.bytes};
     if (tutti_ring_put(queue->ring, queue->ring_bytes, &queue->out, &arrival->packet, due_ns, &span, 1) != TUTTI_OK)
         return false;
-    atomic_fetch_add_explicit(&queue->held[arrival->packet.source], 1, memory_order_relaxed);
+    queue->held[arrival->packet.source]++;
     return true;
 }
 
@@ -59,11 +59,10 @@ void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arriva
 void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source)
 {
     tutti_ring_pop(queue->ring, &queue->in, queue->next);
-    atomic_fetch_sub_explicit(&queue->held[source], 1, memory_order_relaxed);
+    queue->held[source]--;
 }
 
-enum tutti_life tutti_delay_queue_life(const struct tutti_delay_queue *queue, uint32_t peer, enum tutti_life life)
+bool tutti_delay_queue_holds(const struct tutti_delay_queue *queue, uint32_t peer)
 {
-    if (life == TUTTI_LIFE_ALIVE || peer >= queue->n) return life;
-    return atomic_load_explicit(&queue->held[peer], memory_order_relaxed) > 0 ? TUTTI_LIFE_ALIVE : life;
+    return peer < queue->n && queue->held[peer] > 0;
 }

@@ -231,10 +231,9 @@ static uint64_t fault_next_event(struct tutti_transport *t)
     return due < inner ? due : inner;
 }
 
-static enum tutti_life fault_life(struct tutti_transport *t, uint32_t peer)
+static bool fault_holds(struct tutti_transport *t, uint32_t peer)
 {
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return tutti_delay_queue_life(&fault_of(t)->queue, peer, inner->ops->life(inner, peer));
+    return tutti_delay_queue_holds(&fault_of(t)->queue, peer) || tutti_decorator_holds(t, peer);
 }
 
 /* ---- open and close ---- */
@@ -258,7 +257,7 @@ enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct t
         .poll = fault_poll,
         .release = fault_release,
         .sleep_begin = fault_sleep_begin,
-        .life = fault_life,
+        .holds = fault_holds,
         .next_event_ns = fault_next_event,
     };
     struct fault_plan plan;

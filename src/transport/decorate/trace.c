@@ -82,11 +82,11 @@ static enum tutti_status trace_poll(struct tutti_transport *t, struct tutti_arri
     return status;
 }
 
-static enum tutti_status trace_failure(struct tutti_transport *t, struct tutti_failure *out)
+static void trace_failed(struct tutti_transport *t, const char *why)
 {
-    enum tutti_status status = tutti_decorator_failure(t, out);
-    if (status == TUTTI_OK) dump(trace_of(t), TUTTI_LOG_WARN, out->error.text);
-    return status;
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    dump(trace_of(t), TUTTI_LOG_WARN, why);
+    if (inner->ops->failed) inner->ops->failed(inner, why);
 }
 
 enum tutti_status tutti_trace_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
@@ -96,7 +96,7 @@ enum tutti_status tutti_trace_open(struct tutti_transport *inner, const struct t
         .close = trace_close,
         .send = trace_send,
         .poll = trace_poll,
-        .failure = trace_failure,
+        .failed = trace_failed,
     };
     struct trace *trace = tutti_alloc(sizeof(*trace));
     if (!trace) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");

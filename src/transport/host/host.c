@@ -29,19 +29,21 @@ enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, con
     host->segment = segment;
     host->doorbell = tutti_segment_doorbell(segment, me);
     host->base.doorbell = &host->doorbell->ring;
-    host->base.alarm = &tutti_segment_header(segment)->hint;
     host->n_ready_words = (segment->n + 63) / 64;
     host->peers = tutti_map_lazy(segment->n * sizeof(*host->peers));
     if (!host->peers)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what a transport knows of %u peers", segment->n);
-    enum tutti_status status = tutti_host_life_init(host);
-    if (status < 0) tutti_unmap(host->peers, segment->n * sizeof(*host->peers));
-    return status;
+    uint32_t absent = TUTTI_MEMBER_ABSENT;
+    if (atomic_compare_exchange_strong(&tutti_segment_member(segment, me)->state, &absent, TUTTI_MEMBER_OPEN))
+        return TUTTI_OK;
+    tutti_unmap(host->peers, segment->n * sizeof(*host->peers));
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u is open already, or has left", me);
 }
 
 void tutti_host_fini(struct tutti_host *host)
 {
-    tutti_host_life_fini(host);
+    atomic_store_explicit(&tutti_segment_member(host->segment, host->base.me)->state, TUTTI_MEMBER_LEFT,
+                          memory_order_release);
     tutti_unmap(host->peers, host->base.n * sizeof(*host->peers));
     tutti_segment_release(host->segment);
 }
@@ -60,9 +62,7 @@ void tutti_doorbell_ring(struct tutti_doorbell *doorbell)
 
 static bool anything_to_do(struct tutti_host *host)
 {
-    bool found =
-        atomic_load_explicit(&tutti_segment_header(host->segment)->hint, memory_order_seq_cst) != host->hint_seen;
-    if (atomic_exchange_explicit(&host->woken, 0, memory_order_seq_cst) != 0) found = true;
+    bool found = atomic_exchange_explicit(&host->woken, 0, memory_order_seq_cst) != 0;
     if (atomic_exchange_explicit(&host->doorbell->room, 0, memory_order_seq_cst) != 0) found = true;
     for (uint32_t i = 0; i < host->n_ready_words; i++)
         if (host->ready[i] != 0 || atomic_load_explicit(&host->doorbell->ready[i], memory_order_seq_cst) != 0)
@@ -91,6 +91,11 @@ void tutti_host_wake(struct tutti_transport *t)
 }
 
 /* ---- packets ---- */
+
+void tutti_host_cut(struct tutti_transport *t, uint32_t peer)
+{
+    if (peer < t->n) atomic_store_explicit(&tutti_host_of(t)->peers[peer].dead, true, memory_order_relaxed);
+}
 
 static enum tutti_status broken_peer(struct tutti_host *host, uint32_t peer, const char *what)
 {

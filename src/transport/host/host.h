@@ -11,11 +11,8 @@
 struct tutti_host_peer {
     _Alignas(TUTTI_CACHE_LINE) struct tutti_ring_out out;
     struct tutti_ring_in in;
-    uint64_t failures_read;
-    bool broken; /* it wrote nonsense, its ring is not read any more */
-    /* life, any thread */
-    _Atomic bool dead;
-    _Atomic int32_t pidfd_plus_one; /* 0: not opened yet */
+    bool broken;       /* it wrote nonsense, its ring is not read any more */
+    _Atomic bool dead; /* cut; any thread */
 };
 
 /* The first member of each transport's own struct. */
@@ -24,11 +21,7 @@ struct tutti_host {
     struct tutti_segment *segment;
     struct tutti_doorbell *doorbell; /* own */
     struct tutti_host_peer *peers;   /* n */
-    int32_t pid;
-    uint64_t pid_namespace;
-    uint32_t hint_seen; /* failures raised by all when this member last read them all */
     uint32_t n_ready_words;
-    _Atomic uint32_t n_pidfds;
 
     uint32_t cursor; /* of poll: the peer to look at first */
     uint32_t arrival_peer;
@@ -36,8 +29,7 @@ struct tutti_host {
     uint64_t arrival_next;
     uint64_t ready[TUTTI_SEGMENT_MAX_MEMBERS / 64]; /* peers whose rings may hold something */
 
-    _Atomic uint32_t woken;      /* wake was called since the last sleep */
-    _Atomic uint32_t publishing; /* spin lock: publish and raise may be called by any thread */
+    _Atomic uint32_t woken; /* wake was called since the last sleep */
 };
 
 static inline struct tutti_host *tutti_host_of(struct tutti_transport *t)
@@ -59,22 +51,10 @@ void tutti_host_release(struct tutti_transport *t);
 bool tutti_host_sleep_begin(struct tutti_transport *t, uint32_t *expected);
 void tutti_host_sleep_end(struct tutti_transport *t);
 void tutti_host_wake(struct tutti_transport *t);
-/* Ends the sleep of a member that announced one. */
-void tutti_doorbell_ring(struct tutti_doorbell *doorbell);
-/* host_life.c */
-enum tutti_life tutti_host_life(struct tutti_transport *t, uint32_t peer);
-enum tutti_status tutti_host_life_init(struct tutti_host *host);
-void tutti_host_life_fini(struct tutti_host *host);
-/* host_board.c */
-void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board);
-bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out);
-void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *failure);
-enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_failure *out);
-
+void tutti_host_cut(struct tutti_transport *t, uint32_t peer);
 #define TUTTI_HOST_OPS                                                                                                 \
     .size = sizeof(struct tutti_transport_ops), .send = tutti_host_send, .poll = tutti_host_poll,                      \
     .release = tutti_host_release, .sleep_begin = tutti_host_sleep_begin, .sleep_end = tutti_host_sleep_end,           \
-    .wake = tutti_host_wake, .life = tutti_host_life, .publish = tutti_host_publish, .peek = tutti_host_peek,          \
-    .raise = tutti_host_raise, .failure = tutti_host_failure
+    .wake = tutti_host_wake, .cut = tutti_host_cut
 
 #endif

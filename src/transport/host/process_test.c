@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm between processes: packets both ways, sleeping, death by SIGKILL, and memory that is mapped, read and given back.
+/* shm between processes: packets both ways, sleeping, and memory that is mapped, read and given back.
  * A child reports by its exit status: asserts belong to the parent. */
 
 #include "transport/contract.h"
@@ -87,8 +87,7 @@ static void all_send_to_all(void **state)
     test_member_open(&world, 0);
     assert_int_equal(all_to_all(world.members[0], NULL), 0);
     for (uint32_t i = 1; i < N; i++) member_join(children[i]);
-    for (uint32_t i = 1; i < N; i++)
-        assert_int_equal(world.members[0]->ops->life(world.members[0], i), TUTTI_LIFE_LEFT);
+    for (uint32_t i = 1; i < N; i++) assert_int_equal(test_send(world.members[0], i, 8, 0), TUTTI_ERR_PEER_LEFT);
     test_world_free(&world);
 }
 
@@ -123,123 +122,6 @@ static void sleepers_are_woken_across_processes(void **state)
         t->ops->release(t);
     }
     member_join(child);
-    test_world_free(&world);
-}
-
-/* ---- death ---- */
-
-static int send_on_and_on(struct tutti_transport *t, void *arg)
-{
-    (void)arg;
-    const struct tutti_failure failure = {.culprit = 1, .error = {.status = TUTTI_ERR_ABORTED, .text = "x"}};
-    const struct tutti_board board = {.seq = 1};
-    for (uint64_t seq = 0; seq < UINT64_MAX; seq++) {
-        test_send(t, 0, size_of_packet(seq, (uint32_t)t->max_payload), seq);
-        t->ops->publish(t, 1, &board);
-        if (seq % 16 == 0) t->ops->raise(t, &failure);
-    }
-    return 0;
-}
-
-/* Killed at a random instant: what it had sent is whole, and its death is seen within half a second. */
-static void death_is_seen(void **state)
-{
-    uint64_t random = test_seed();
-    for (int round = 0; round < 20; round++) {
-        struct world world = test_world_make(*state, 2, 0, true);
-        test_member_open(&world, 0);
-        struct tutti_transport *t = world.members[0];
-        pid_t child = member_fork(&world, 1, send_on_and_on, NULL);
-        struct tutti_arrival arrival;
-        struct tutti_failure failure;
-        struct tutti_board board;
-        assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
-        t->ops->release(t);
-        assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_ALIVE);
-        tutti_sleep_ns(tutti_random64(&random) % (5 * TUTTI_NS_PER_MS));
-        kill(child, SIGKILL); /* not reaped: a zombie is dead, too */
-        const uint64_t end = tutti_deadline_ns(TUTTI_NS_PER_S / 2);
-        for (bool dead = false; !dead;) { /* what came before is taken, for a decorator keeps the dead alive so long */
-            assert_true(tutti_now_ns() < end);
-            dead = t->ops->life(t, 1) == TUTTI_LIFE_DEAD;
-            while (t->ops->poll(t, &arrival) == TUTTI_OK) t->ops->release(t);
-        }
-        while (t->ops->failure(t, &failure) == TUTTI_OK) assert_string_equal(failure.error.text, "x");
-        if (t->ops->peek(t, 1, 1, &board)) assert_int_equal(board.seq, 1);
-        assert_int_equal(test_send(t, 1, 8, 0), TUTTI_ERR_PEER_DEAD);
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_DEAD);
-        test_world_free(&world);
-    }
-}
-
-struct watcher {
-    struct tutti_transport *t;
-    enum tutti_life life;
-};
-
-static void *watch_until_gone(void *arg)
-{
-    struct watcher *w = arg;
-    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
-    while ((w->life = w->t->ops->life(w->t, 1)) == TUTTI_LIFE_ALIVE && tutti_now_ns() < deadline) continue;
-    return NULL;
-}
-
-/* Any thread may ask who lives, while the owner moves packets. */
-static void death_is_seen_by_any_thread(void **state)
-{
-    const int n_fds = test_n_fds();
-    struct world world = test_world_make(*state, 2, 0, true);
-    test_member_open(&world, 0);
-    struct tutti_transport *t = world.members[0];
-    pid_t child = member_fork(&world, 1, send_on_and_on, NULL);
-    struct tutti_arrival arrival;
-    assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
-    t->ops->release(t);
-    struct watcher watchers[2] = {{.t = t}, {.t = t}};
-    pthread_t threads[2];
-    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, watch_until_gone, &watchers[i]), 0);
-    tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
-    kill(child, SIGKILL);
-    struct watcher own = {.t = t, .life = TUTTI_LIFE_ALIVE};
-    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
-    while (own.life == TUTTI_LIFE_ALIVE && tutti_now_ns() < deadline) {
-        if (t->ops->poll(t, &arrival) == TUTTI_OK) t->ops->release(t);
-        if (test_send(t, 1, 8, 0) == TUTTI_ERR_PEER_DEAD) break;
-        own.life = t->ops->life(t, 1);
-    }
-    while (t->ops->poll(t, &arrival) == TUTTI_OK) t->ops->release(t); /* a decorator may hold some */
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 2; i++) assert_int_equal(watchers[i].life, TUTTI_LIFE_DEAD);
-    waitpid(child, NULL, 0);
-    test_world_free(&world);
-    assert_int_equal(test_n_fds(), n_fds); /* of two that opened a pidfd at once, one closed its own */
-}
-
-/* A number that now belongs to another process is not the member. */
-static void a_reused_pid_is_not_the_member(void **state)
-{
-    struct world world = test_world_make(*state, 3, 0, true);
-    for (uint32_t i = 0; i < 3; i++) test_member_open(&world, i);
-    struct tutti_transport *t = world.members[0];
-    pid_t other = fork();
-    if (other == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        pause();
-        _exit(0);
-    }
-    atomic_store(&tutti_segment_member(world.segment, 1)->pid, (int32_t)other); /* with the start time of another */
-    assert_int_equal(t->ops->life(t, 1), TUTTI_LIFE_DEAD);
-    struct tutti_member *foreign = tutti_segment_member(world.segment, 2);
-    atomic_store(&foreign->pid, INT32_MAX - 1); /* nobody here, but a number of another namespace says nothing */
-    atomic_fetch_add(&foreign->pid_namespace, 1);
-    assert_int_equal(t->ops->life(t, 2), TUTTI_LIFE_ALIVE);
-    atomic_fetch_sub(&foreign->pid_namespace, 1);
-    assert_int_equal(t->ops->life(t, 2), TUTTI_LIFE_DEAD);
-    kill(other, SIGKILL);
-    waitpid(other, NULL, 0);
     test_world_free(&world);
 }
 
@@ -320,11 +202,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ON_ALL(all_send_to_all),
-        ON_ALL(death_is_seen),
-        ON_ALL(death_is_seen_by_any_thread),
         ON_ALL(memory_is_shared_and_given_back),
         {"sleepers_are_woken_across_processes", sleepers_are_woken_across_processes, NULL, NULL, (void *)&backends[0]},
-        {"a_reused_pid_is_not_the_member", a_reused_pid_is_not_the_member, NULL, NULL, (void *)&backends[0]},
     };
     tutti_log_threshold = TUTTI_LOG_ERROR; /* the trace decorator speaks up at each failure */
     return cmocka_run_group_tests_name("transport.process", tests, NULL, NULL);

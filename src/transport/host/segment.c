@@ -30,7 +30,7 @@ static uint64_t page_bytes(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-struct tutti_segment_layout tutti_segment_layout(uint32_t n, uint32_t ring_bytes)
+struct tutti_segment_layout tutti_segment_layout(uint32_t n, uint32_t ring_bytes, uint64_t control_bytes)
 {
     const uint64_t ready_words = (n + 63) / 64;
     struct tutti_segment_layout l;
@@ -39,9 +39,8 @@ struct tutti_segment_layout tutti_segment_layout(uint32_t n, uint32_t ring_bytes
     l.cards = TUTTI_SEGMENT_HEADER_BYTES;
     l.members = l.cards + (uint64_t)n * TUTTI_CARD_BYTES;
     l.doorbells = l.members + n * sizeof(struct tutti_member);
-    l.boards = l.doorbells + n * l.doorbell_stride;
-    l.failures = l.boards + (uint64_t)n * TUTTI_BOARD_ALL * sizeof(struct tutti_board_row);
-    l.rings = align_up(l.failures + n * sizeof(struct tutti_failure_row), TUTTI_SEGMENT_HEADER_BYTES);
+    l.control = align_up(l.doorbells + n * l.doorbell_stride, TUTTI_SEGMENT_HEADER_BYTES);
+    l.rings = align_up(l.control + control_bytes, TUTTI_SEGMENT_HEADER_BYTES);
     l.total = align_up(l.rings + (uint64_t)n * n * l.ring_stride, UINT64_C(65536)); /* whole pages of any machine */
     return l;
 }
@@ -76,11 +75,11 @@ static enum tutti_status header_make(const struct tutti_segment_config *config, 
         .magic = TUTTI_SEGMENT_MAGIC,
         .version = TUTTI_SEGMENT_VERSION,
         .packet_bytes = sizeof(struct tutti_packet),
-        .error_bytes = sizeof(struct tutti_failure_wire),
         .n = config->n,
         .ring_bytes = ring,
+        .control_bytes = config->control_bytes,
         .heap_bytes = heap,
-        .total_bytes = tutti_segment_layout(config->n, ring).total,
+        .total_bytes = tutti_segment_layout(config->n, ring, config->control_bytes).total,
     };
     return TUTTI_OK;
 }
@@ -113,7 +112,7 @@ static enum tutti_status segment_map(const struct tutti_segment_header *header, 
 {
     struct tutti_segment *s = tutti_alloc(sizeof(*s));
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a segment's handle");
-    s->layout = tutti_segment_layout(header->n, header->ring_bytes);
+    s->layout = tutti_segment_layout(header->n, header->ring_bytes, header->control_bytes);
     if (control_fd >= 0) {
         void *base = mmap(NULL, s->layout.total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, control_fd, 0);
         s->base = base == MAP_FAILED ? NULL : base;
@@ -132,6 +131,7 @@ static enum tutti_status segment_map(const struct tutti_segment_header *header, 
     s->handles = 1;
     s->n = header->n;
     s->ring_bytes = header->ring_bytes;
+    s->control_bytes = header->control_bytes;
     s->heap_bytes = header->heap_bytes;
     s->control_fd = control_fd;
     s->heap_fd = heap_fd;
@@ -198,20 +198,18 @@ static enum tutti_status header_check(const struct tutti_segment_header *h, uint
     if (h->version != TUTTI_SEGMENT_VERSION)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the segment has layout version %u, this build understands %d",
                           h->version, TUTTI_SEGMENT_VERSION);
-    if (h->packet_bytes != sizeof(struct tutti_packet) || h->error_bytes != sizeof(struct tutti_failure_wire))
-        return tutti_fail(TUTTI_ERR_PROTOCOL,
-                          "the segment's packets have %u bytes and failures %u, this build's %zu "
-                          "and %zu",
-                          h->packet_bytes, h->error_bytes, sizeof(struct tutti_packet),
-                          sizeof(struct tutti_failure_wire));
+    if (h->packet_bytes != sizeof(struct tutti_packet))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the segment's packets have %u bytes, this build's %zu", h->packet_bytes,
+                          sizeof(struct tutti_packet));
     if (h->n == 0 || h->n > TUTTI_SEGMENT_MAX_MEMBERS ||
         !power_of_two_within(h->ring_bytes, TUTTI_RING_MIN_BYTES, TUTTI_RING_MAX_BYTES) ||
+        h->control_bytes > TUTTI_HEAP_MAX_BYTES ||
         !power_of_two_within(h->heap_bytes, page_bytes(), TUTTI_HEAP_MAX_BYTES))
         return tutti_fail(TUTTI_ERR_PROTOCOL,
                           "the segment's layout can not be: %u members, rings of %u bytes, heaps of "
                           "%llu",
                           h->n, h->ring_bytes, (unsigned long long)h->heap_bytes);
-    const uint64_t total = tutti_segment_layout(h->n, h->ring_bytes).total;
+    const uint64_t total = tutti_segment_layout(h->n, h->ring_bytes, h->control_bytes).total;
     if (h->total_bytes != total || control_bytes != total || heap_total != h->n * h->heap_bytes)
         return tutti_fail(TUTTI_ERR_PROTOCOL,
                           "the segment of %u members should have %llu bytes and heaps of %llu, but "
@@ -247,6 +245,12 @@ void tutti_segment_release(struct tutti_segment *segment)
     if (segment->control_fd >= 0) close(segment->control_fd);
     if (segment->heap_fd >= 0) close(segment->heap_fd);
     tutti_free(segment);
+}
+
+void *tutti_segment_control(struct tutti_segment *segment, uint64_t *bytes)
+{
+    *bytes = segment->control_bytes;
+    return segment->base + segment->layout.control;
 }
 
 /* ---- cards and arrival ---- */

@@ -17,7 +17,7 @@ static const struct backend shm_backend = {"shm, own mappings", "shm", "", true,
 
 static struct tutti_segment *segment_make(uint32_t n, bool shared)
 {
-    const struct tutti_segment_config config = {n, 1 << 20, UINT64_C(1) << 26};
+    const struct tutti_segment_config config = {n, 1 << 20, UINT64_C(1) << 26, 0};
     struct tutti_segment *segment = NULL;
     assert_int_equal(tutti_segment_create(&config, shared, &segment), TUTTI_OK);
     return segment;
@@ -32,15 +32,14 @@ static void layouts_do_not_overlap(void **state)
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
         const uint32_t n = sizes[i];
         for (uint32_t ring = TUTTI_RING_MIN_BYTES; ring <= TUTTI_RING_MAX_BYTES; ring *= 2) {
-            const struct tutti_segment_layout l = tutti_segment_layout(n, ring);
+            const struct tutti_segment_layout l = tutti_segment_layout(n, ring, 77);
             const uint64_t starts[] = {
-                TUTTI_SEGMENT_HEADER_BYTES, l.cards, l.members, l.doorbells, l.boards, l.failures, l.rings, l.total};
+                TUTTI_SEGMENT_HEADER_BYTES, l.cards, l.members, l.doorbells, l.control, l.rings, l.total};
             const uint64_t needs[] = {0,
                                       (uint64_t)n * TUTTI_CARD_BYTES,
                                       n * sizeof(struct tutti_member),
                                       n * (offsetof(struct tutti_doorbell, ready) + (n + 63) / 64 * 8),
-                                      (uint64_t)n * TUTTI_BOARD_ALL * sizeof(struct tutti_board_row),
-                                      n * sizeof(struct tutti_failure_row),
+                                      77,
                                       (uint64_t)n * n * (sizeof(struct tutti_ring_shared) + ring)};
             for (size_t k = 0; k + 1 < TUTTI_ARRAY_LEN(starts); k++) {
                 assert_true(starts[k] + needs[k] <= starts[k + 1]);
@@ -65,7 +64,7 @@ static void rings_share_the_staging(void **state)
         test_world_free(&world);
     }
     struct tutti_segment *segment;
-    const struct tutti_segment_config none = {0, 0, 4096}, many = {1025, 0, 4096}, huge = {2, 0, UINT64_MAX};
+    const struct tutti_segment_config none = {0, 0, 4096, 0}, many = {1025, 0, 4096, 0}, huge = {2, 0, UINT64_MAX, 0};
     assert_int_equal(tutti_segment_create(&none, true, &segment), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_segment_create(&many, true, &segment), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_segment_create(&huge, true, &segment), TUTTI_ERR_ARGUMENT);
@@ -115,9 +114,9 @@ static void attach_refuses_what_it_does_not_understand(void **state)
 #define FIELD(name) (1 + offsetof(struct tutti_segment_header, name))
     static const struct forgery forgeries[] = {
         {"magic", FIELD(magic), 12345, 0, 0, SEALS},
-        {"version", FIELD(version), 3, 0, 0, SEALS},
+        {"version", FIELD(version), 4, 0, 0, SEALS},
         {"packet", FIELD(packet_bytes), 88, 0, 0, SEALS},
-        {"error", FIELD(error_bytes), 8, 0, 0, SEALS},
+        {"room for control", FIELD(control_bytes), 65536, 0, 0, SEALS},
         {"no members", FIELD(n), 0, 0, 0, SEALS},
         {"more members", FIELD(n), 4, 0, 0, SEALS},
         {"too many members", FIELD(n), 100000, 0, 0, SEALS},
@@ -212,13 +211,12 @@ static void nothing_is_left(void **state)
         char byte;
         assert_int_equal(read(ready[0], &byte, 1), 1);
         if (killed) { /* looked at before, through a descriptor that must be closed */
-            assert_int_equal(world.members[0]->ops->life(world.members[0], 1), TUTTI_LIFE_ALIVE);
             kill(child, SIGKILL);
         }
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        assert_int_equal(world.members[0]->ops->life(world.members[0], 1), killed ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT);
+        if (!killed) assert_int_equal(test_send(world.members[0], 1, 8, 0), TUTTI_ERR_PEER_LEFT);
         close(ready[0]), close(ready[1]);
         test_world_free(&world);
         assert_int_equal(test_n_fds(), n_fds);
@@ -230,7 +228,7 @@ static void creation_survives_any_failed_allocation(void **state)
 {
     (void)state;
     const int n_fds = test_n_fds();
-    const struct tutti_segment_config config = {2, 1 << 20, 1 << 20};
+    const struct tutti_segment_config config = {2, 1 << 20, 1 << 20, 0};
     const struct tutti_decorator_options options = {.trace_events = 8};
     for (int shared = 0; shared < 2; shared++) {
         enum tutti_status status = TUTTI_ERR_MEMORY;

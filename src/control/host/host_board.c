@@ -4,7 +4,7 @@
  * that saw one word of a newer copy also sees, when it looks again, that the copy it read is no longer the valid one.
  */
 
-#include "transport/host/host.h"
+#include "control/host/host.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -30,21 +30,26 @@ static void words_read(void *to, _Atomic uint64_t *from, size_t n_words)
 }
 
 /* Threads of this process that publish or raise take turns; other processes never wait here. */
-static void publishing_lock(struct tutti_host *host)
+static void publishing_lock(struct tutti_host_control *host)
 {
     while (atomic_exchange_explicit(&host->publishing, 1, memory_order_acquire) != 0) sched_yield();
 }
 
-static void publishing_unlock(struct tutti_host *host)
+static void publishing_unlock(struct tutti_host_control *host)
 {
     atomic_store_explicit(&host->publishing, 0, memory_order_release);
 }
 
-void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct tutti_board *board)
+static struct tutti_board_row *board_row(const struct tutti_host_control *host, uint32_t member, uint32_t slot)
 {
-    struct tutti_host *host = tutti_host_of(t);
+    return &host->boards[(size_t)member * TUTTI_BOARD_ALL + slot];
+}
+
+void tutti_host_publish(struct tutti_control *c, uint32_t slot, const struct tutti_board *board)
+{
+    struct tutti_host_control *host = tutti_host_control_of(c);
     if (slot >= TUTTI_BOARD_ALL) return;
-    struct tutti_board_row *row = tutti_segment_board(host->segment, t->me, slot);
+    struct tutti_board_row *row = board_row(host, c->me, slot);
     publishing_lock(host);
     uint64_t next = atomic_load_explicit(&row->sequence, memory_order_relaxed) + 1;
     words_write(row->words[next & 1], board, TUTTI_BOARD_WORDS);
@@ -52,34 +57,36 @@ void tutti_host_publish(struct tutti_transport *t, uint32_t slot, const struct t
     publishing_unlock(host);
 }
 
-bool tutti_host_peek(struct tutti_transport *t, uint32_t peer, uint32_t slot, struct tutti_board *out)
+enum tutti_status tutti_host_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
 {
-    struct tutti_host *host = tutti_host_of(t);
-    if (peer >= t->n || slot >= TUTTI_BOARD_ALL) return false;
-    struct tutti_board_row *row = tutti_segment_board(host->segment, peer, slot);
+    struct tutti_host_control *host = tutti_host_control_of(c);
+    if (peer >= c->n || slot >= TUTTI_BOARD_ALL) return TUTTI_ERR_UNSUPPORTED;
+    struct tutti_board_row *row = board_row(host, peer, slot);
     for (int i = 0; i < PEEK_TRIES; i++) {
         uint64_t sequence = atomic_load_explicit(&row->sequence, memory_order_acquire);
-        if (sequence == 0) return false;
+        if (sequence == 0) {
+            *out = (struct tutti_board){.state = TUTTI_BOARD_EMPTY};
+            return TUTTI_OK;
+        }
         struct tutti_board board;
         words_read(&board, row->words[sequence & 1], TUTTI_BOARD_WORDS);
         if (atomic_load_explicit(&row->sequence, memory_order_relaxed) == sequence) {
             *out = board;
-            return true;
+            return TUTTI_OK;
         }
     }
-    return false;
+    return TUTTI_PENDING; /* it is being written on and on */
 }
 
 /* Several members may raise a failure of one communicator at once, and all must take the same one. A failure is written
  * before it is claimed, by its member or by whoever reads it first, so the one that a claim names can be read. Entries
  * stay; when there are too many, each reader takes what it reads first. */
-static bool counts(struct tutti_host *host, uint64_t comm, uint32_t epoch, uint32_t member)
+static bool counts(struct tutti_host_control *host, uint64_t comm, uint32_t epoch, uint32_t member)
 {
-    struct tutti_segment_header *header = tutti_segment_header(host->segment);
     const uint64_t key = (tutti_mix64(comm ^ ((uint64_t)epoch << 32)) | 1) << 16, mine = key | (member + 1);
     if (comm == 0) return true;
     for (uint64_t i = 0; i < TUTTI_CLAIMS; i++) {
-        _Atomic uint64_t *claim = &header->claims[((key >> 16) + i) % TUTTI_CLAIMS];
+        _Atomic uint64_t *claim = &host->claims->words[((key >> 16) + i) % TUTTI_CLAIMS];
         uint64_t found = atomic_load_explicit(claim, memory_order_acquire);
         if (found == 0 && atomic_compare_exchange_strong(claim, &found, mine)) return true;
         if (found >> 16 == key >> 16) return found == mine;
@@ -87,9 +94,9 @@ static bool counts(struct tutti_host *host, uint64_t comm, uint32_t epoch, uint3
     return true;
 }
 
-void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *failure)
+void tutti_host_raise(struct tutti_control *c, const struct tutti_failure *failure)
 {
-    struct tutti_host *host = tutti_host_of(t);
+    struct tutti_host_control *host = tutti_host_control_of(c);
     const struct tutti_error *error = &failure->error;
     struct tutti_failure_wire wire = {.comm = failure->comm,
                                       .seq = error->seq,
@@ -100,7 +107,7 @@ void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *fai
                                       .peer = error->peer,
                                       .os_errno = error->os_errno};
     memcpy(wire.text, error->text, sizeof(wire.text));
-    struct tutti_failure_row *row = tutti_segment_failures(host->segment, t->me);
+    struct tutti_failure_row *row = &host->failures[c->me];
 
     publishing_lock(host);
     uint64_t k = atomic_load_explicit(&row->n_raised, memory_order_relaxed);
@@ -111,9 +118,9 @@ void tutti_host_raise(struct tutti_transport *t, const struct tutti_failure *fai
     atomic_store_explicit(&row->n_raised, k + 1, memory_order_release);
     publishing_unlock(host);
 
-    counts(host, failure->comm, failure->epoch, t->me);
-    atomic_fetch_add_explicit(&tutti_segment_header(host->segment)->hint, 1, memory_order_seq_cst);
-    for (uint32_t i = 0; i < t->n; i++) tutti_doorbell_ring(tutti_segment_doorbell(host->segment, i));
+    counts(host, failure->comm, failure->epoch, c->me);
+    atomic_fetch_add_explicit(&host->claims->hint, 1, memory_order_seq_cst);
+    for (uint32_t i = 0; i < c->n; i++) tutti_doorbell_ring(tutti_segment_doorbell(host->segment, i));
 }
 
 /* Failure k of a row; false when it has been overwritten. */
@@ -141,21 +148,21 @@ static void failure_decode(const struct tutti_failure_wire *wire, uint32_t n, st
     if (out->error.text[0] == '\0') strcpy(out->error.text, "a member raised a failure without a sentence");
 }
 
-enum tutti_status tutti_host_failure(struct tutti_transport *t, struct tutti_failure *out)
+enum tutti_status tutti_host_failure(struct tutti_control *c, struct tutti_failure *out)
 {
-    struct tutti_host *host = tutti_host_of(t);
-    uint32_t hint = atomic_load_explicit(&tutti_segment_header(host->segment)->hint, memory_order_acquire);
+    struct tutti_host_control *host = tutti_host_control_of(c);
+    uint32_t hint = atomic_load_explicit(&host->claims->hint, memory_order_acquire);
     if (hint == host->hint_seen) return TUTTI_AGAIN;
-    for (uint32_t i = 0; i < t->n; i++) {
-        struct tutti_failure_row *row = tutti_segment_failures(host->segment, i);
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct tutti_failure_row *row = &host->failures[i];
         uint64_t n_raised = atomic_load_explicit(&row->n_raised, memory_order_acquire);
-        uint64_t *n_read = &host->peers[i].failures_read;
+        uint64_t *n_read = &host->known[i].failures_read;
         if (n_raised <= *n_read) continue;
         if (n_raised - *n_read > TUTTI_FAILURE_SLOTS) *n_read = n_raised - TUTTI_FAILURE_SLOTS; /* too late for those */
         while (*n_read < n_raised) {
             struct tutti_failure_wire wire;
             if (!failure_read(row, (*n_read)++, &wire) || !counts(host, wire.comm, wire.epoch, i)) continue;
-            failure_decode(&wire, t->n, out);
+            failure_decode(&wire, c->n, out);
             return TUTTI_OK;
         }
     }

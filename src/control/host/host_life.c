@@ -3,7 +3,7 @@
  * closes. A peer's process is watched through a pidfd, which never speaks of another process with the same number;
  * where there is none (old kernels, sandboxes, no descriptors left), /proc tells. */
 
-#include "transport/host/host.h"
+#include "control/host/host.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -23,9 +23,9 @@ static uint64_t own_pid_namespace(void)
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-enum tutti_status tutti_host_life_init(struct tutti_host *host)
+enum tutti_status tutti_host_life_init(struct tutti_host_control *host)
 {
-    struct tutti_member *member = tutti_segment_member(host->segment, host->base.me);
+    struct tutti_host_life *member = &host->lives[host->base.me];
     struct tutti_process process = {.start = 0}; /* 0: no /proc, nobody compares */
     host->pid = (int32_t)getpid();
     host->pid_namespace = own_pid_namespace();
@@ -39,16 +39,16 @@ enum tutti_status tutti_host_life_init(struct tutti_host *host)
     return TUTTI_OK;
 }
 
-void tutti_host_life_fini(struct tutti_host *host)
+void tutti_host_life_fini(struct tutti_host_control *host)
 {
-    struct tutti_member *member = tutti_segment_member(host->segment, host->base.me);
+    struct tutti_host_life *member = &host->lives[host->base.me];
     atomic_store_explicit(&member->state, TUTTI_MEMBER_LEFT, memory_order_release);
     for (uint32_t i = 0; i < host->base.n && host->n_pidfds > 0; i++)
-        if (host->peers[i].pidfd_plus_one > 0) close(host->peers[i].pidfd_plus_one - 1);
+        if (host->known[i].pidfd_plus_one > 0) close(host->known[i].pidfd_plus_one - 1);
 }
 
 /* The peer's pidfd, opened at the first look; -1 with errno. Of two threads that open it at once, one keeps its own. */
-static int pidfd_get(struct tutti_host *host, struct tutti_host_peer *p, int32_t pid)
+static int pidfd_get(struct tutti_host_control *host, struct tutti_host_known *p, int32_t pid)
 {
     int32_t known = atomic_load_explicit(&p->pidfd_plus_one, memory_order_acquire);
     if (known > 0) return known - 1;
@@ -63,7 +63,7 @@ static int pidfd_get(struct tutti_host *host, struct tutti_host_peer *p, int32_t
     return fd;
 }
 
-static bool process_alive(struct tutti_host *host, struct tutti_host_peer *p, int32_t pid, uint64_t start)
+static bool process_alive(struct tutti_host_control *host, struct tutti_host_known *p, int32_t pid, uint64_t start)
 {
     const bool first = atomic_load_explicit(&p->pidfd_plus_one, memory_order_acquire) == 0;
     const int fd = pidfd_get(host, p, pid);
@@ -73,12 +73,12 @@ static bool process_alive(struct tutti_host *host, struct tutti_host_peer *p, in
     return poll(&event, 1, 0) <= 0; /* readable: terminated, reaped or not */
 }
 
-enum tutti_life tutti_host_life(struct tutti_transport *t, uint32_t peer)
+enum tutti_life tutti_host_life(struct tutti_control *c, uint32_t peer)
 {
-    struct tutti_host *host = tutti_host_of(t);
-    if (peer >= t->n) return TUTTI_LIFE_DEAD;
-    struct tutti_host_peer *p = &host->peers[peer];
-    struct tutti_member *member = tutti_segment_member(host->segment, peer);
+    struct tutti_host_control *host = tutti_host_control_of(c);
+    if (peer >= c->n) return TUTTI_LIFE_DEAD;
+    struct tutti_host_known *p = &host->known[peer];
+    struct tutti_host_life *member = &host->lives[peer];
     uint32_t state = atomic_load_explicit(&member->state, memory_order_acquire);
     if (state == TUTTI_MEMBER_LEFT) return TUTTI_LIFE_LEFT;
     if (atomic_load_explicit(&p->dead, memory_order_relaxed)) return TUTTI_LIFE_DEAD;

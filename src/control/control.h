@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_CONTROL_CONTROL_H
+#define TUTTI_CONTROL_CONTROL_H
+
+/* Control tells one member of a world what it can not learn from packets: who lives, what each rank is doing (boards),
+ * and the failures that end a communicator on all ranks. This header is the contract. control/host reads all of it from
+ * the memory that the ranks of a host share, at once. A control over a network answers by messages: later, or never for
+ * a host that is gone. So no caller may rely on an answer at once: what is not known now is asked for again.
+ *
+ *     struct tutti_board board;
+ *     if (tutti_life_gone(control->ops->life(control, peer))) ...                  the peer sends no more
+ *     switch (control->ops->peek(control, peer, slot, &board)) {
+ *     case TUTTI_OK: ...                                                           its last known board
+ *     case TUTTI_PENDING: ...                                                      asked for: look again later
+ *     default: ...                                                                 nobody will ever know
+ *     }
+ *     control->ops->raise(control, &failure);                                      ends the communicator on all ranks
+ *     while (control->ops->failure(control, &failure) == TUTTI_OK) ...             also those of others, also later
+ *
+ * Thread: failure is for the progress owner alone; all other calls but close may be made by any thread. Blocking: no
+ * call blocks, and none allocates after open. Ownership: arguments are copied. Errors: none of the calls fails loudly;
+ * what can not be done is not known. To begin with: host/host.h. */
+
+#include "base/base.h"
+
+/* What a rank is doing on a communicator: for the sentences of mismatches and hangs. */
+struct tutti_board {
+    uint64_t comm;
+    uint64_t seq;       /* last call started */
+    uint64_t completed; /* this call and all before it are complete */
+    uint64_t signature;
+    uint64_t count;
+    uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
+    int32_t peer;           /* rank it waits for, -1 */
+    int32_t root;
+    uint8_t kind, dtype, op, state; /* enum tutti_board_state */
+};
+enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
+#define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
+#define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
+#define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)
+
+/* A failure that one member tells to all. */
+struct tutti_failure {
+    uint64_t comm; /* 0: every communicator of this world that contains the culprit */
+    uint32_t epoch;
+    uint32_t culprit;         /* member index, UINT32_MAX if none */
+    struct tutti_error error; /* `collective` is not carried: NULL on arrival; the text says it */
+};
+
+enum tutti_life {
+    TUTTI_LIFE_ALIVE,
+    TUTTI_LIFE_LEFT, /* it said goodbye */
+    TUTTI_LIFE_DEAD,
+    TUTTI_LIFE_UNKNOWN, /* nothing was heard of it for long; that alone ends nothing */
+};
+static inline bool tutti_life_gone(enum tutti_life life)
+{
+    return life == TUTTI_LIFE_LEFT || life == TUTTI_LIFE_DEAD;
+}
+
+struct tutti_control;
+struct tutti_control_ops {
+    size_t size; /* sizeof(struct tutti_control_ops): calls are added at the end, optional ones last */
+    /* Says goodbye and frees. No other call is in progress. */
+    void (*close)(struct tutti_control *c);
+    /* What was known last, at once; ALIVE for who has not come yet, since whoever waits for it has a deadline. LEFT and
+     * DEAD are final and true: a member told dead writes no more. A dead process of this host is told within 0.5 s.
+     * Cheap enough to call for each awaited peer ten times a second. */
+    enum tutti_life (*life)(struct tutti_control *c, uint32_t peer);
+    /* Shows a board in a slot of this member, until the next one; slots from TUTTI_BOARD_ALL on are ignored. */
+    void (*publish)(struct tutti_control *c, uint32_t slot, const struct tutti_board *board);
+    /* OK: what the peer showed last, as far as is known here; all zero if nothing. It may lag behind, but never goes
+     * back, and stays when the peer is gone. PENDING: it was asked for, look again later. UNSUPPORTED: it will never be
+     * known. One's own boards are always known. */
+    enum tutti_status (*peek)(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out);
+    /* Tells every member, this one too; fire and forget. Of the failures that members raise for one communicator and
+     * epoch, `failure` gives the same one to all. */
+    void (*raise)(struct tutti_control *c, const struct tutti_failure *failure);
+    /* OK and the next failure that this member has not read, AGAIN when there is none. What this member raised comes
+     * back here, or what another raised before: at once (answers_at_once) or later. */
+    enum tutti_status (*failure)(struct tutti_control *c, struct tutti_failure *out);
+    /* NULL where a failure ends the sleeps of members by itself. Else whoever polls for failures gives a function here,
+     * which control calls from its own thread when there is one to read; wake NULL: no more. */
+    void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
+};
+
+/* First member of every control. */
+struct tutti_control {
+    const struct tutti_control_ops *ops;
+    const char *name;
+    uint32_t n, me;       /* members of the world, this member */
+    bool answers_at_once; /* what raise told, failure gives back at once */
+    /* Moves with every failure that any member raises; `heard` is what it was when all were read. Any thread may
+     * compare them. Who is about to sleep compares them after it has announced its sleep, and does not sleep if they
+     * differ. */
+    const _Atomic uint32_t *alarm;
+    _Atomic uint32_t heard;
+};
+
+/* Whether there may be failures to read: one load when nothing happened. */
+static inline bool tutti_control_alarmed(const struct tutti_control *c)
+{
+    return __atomic_load_n(c->alarm, __ATOMIC_SEQ_CST) != __atomic_load_n(&c->heard, __ATOMIC_RELAXED);
+}
+
+#endif

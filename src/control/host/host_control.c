@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening and closing the control of one host. */
+
+#include "control/host/host.h"
+
+#include <stdatomic.h>
+
+static uint64_t lives_bytes(uint32_t n)
+{
+    return n * sizeof(struct tutti_host_life);
+}
+
+static uint64_t boards_bytes(uint32_t n)
+{
+    return (uint64_t)n * TUTTI_BOARD_ALL * sizeof(struct tutti_board_row);
+}
+
+static uint64_t failures_bytes(uint32_t n)
+{
+    return n * sizeof(struct tutti_failure_row);
+}
+
+uint64_t tutti_host_control_bytes(uint32_t n)
+{
+    return lives_bytes(n) + boards_bytes(n) + failures_bytes(n) + sizeof(struct tutti_claims);
+}
+
+static void host_close(struct tutti_control *c)
+{
+    struct tutti_host_control *host = tutti_host_control_of(c);
+    tutti_host_life_fini(host);
+    tutti_unmap(host->known, c->n * sizeof(*host->known));
+    tutti_segment_release(host->segment);
+    tutti_free(host);
+}
+
+static const struct tutti_control_ops host_ops = {
+    .size = sizeof(host_ops),
+    .close = host_close,
+    .life = tutti_host_life,
+    .publish = tutti_host_publish,
+    .peek = tutti_host_peek,
+    .raise = tutti_host_raise,
+    .failure = tutti_host_failure,
+};
+
+static void parts_find(struct tutti_host_control *host, char *base, uint32_t n)
+{
+    host->lives = (struct tutti_host_life *)(void *)base;
+    host->boards = (struct tutti_board_row *)(void *)(base += lives_bytes(n));
+    host->failures = (struct tutti_failure_row *)(void *)(base += boards_bytes(n));
+    host->claims = (struct tutti_claims *)(void *)(base + failures_bytes(n));
+}
+
+enum tutti_status tutti_host_control_open(struct tutti_segment *segment, uint32_t me, struct tutti_control **out)
+{
+    uint64_t bytes;
+    char *base = tutti_segment_control(segment, &bytes);
+    if (me >= segment->n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u does not exist: the segment has %u", me, segment->n);
+    if (bytes != tutti_host_control_bytes(segment->n))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the segment has %llu bytes for control, this build expects %llu",
+                          (unsigned long long)bytes, (unsigned long long)tutti_host_control_bytes(segment->n));
+    struct tutti_host_control *host = tutti_alloc(sizeof(*host));
+    if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for control");
+    enum tutti_status status;
+    parts_find(host, base, segment->n);
+    host->segment = segment;
+    host->base = (struct tutti_control){.ops = &host_ops,
+                                        .name = "host",
+                                        .n = segment->n,
+                                        .me = me,
+                                        .answers_at_once = true,
+                                        .alarm = &host->claims->hint};
+    host->known = tutti_map_lazy(segment->n * sizeof(*host->known));
+    if (!host->known) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for what control knows of %u peers", segment->n);
+        goto err_free;
+    }
+    TUTTI_TRY_GOTO(status, tutti_host_life_init(host), err_unmap);
+    *out = &host->base;
+    return TUTTI_OK;
+
+err_unmap:
+    tutti_unmap(host->known, segment->n * sizeof(*host->known));
+err_free:
+    tutti_free(host);
+    return status;
+}
