@@ -1,60 +1,64 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-
-/* The kinds of collectives: one table of what each is, and two pure functions that say what a slot's DATA holds before
- * and must hold after (S2). The sealer, the checker and the engine all ask here, so that a kind is defined once. */
-
-#include "sched/sched.h"
+#include "sched/kind.h"
 
 #include <string.h>
 
-/* Before or after, as a rule over slots and blocks, so that a kind is one row. */
-enum rule {
-    NOTHING,
-    OWN,        /* every slot: its contribution to every block */
-    ORIGIN,     /* every slot: every block's origin */
-    ALL,        /* every slot: the reduction, every block */
-    PREFIX,     /* every slot: the reduction over 0..slot */
-    BEFORE,     /* every slot but 0: the reduction over 0..slot-1 */
-    OWN_BLOCK,  /* every slot: block `slot`, as its origin */
-    ALL_BLOCK,  /* every slot: the reduction of block `slot` */
-    AT_ROOT,    /* the root: every block's origin */
-    ALL_AT_ROOT /* the root: the reduction */
-};
+/* clang-format off */
+#define NO_BLOCK TUTTI_NO_BLOCK
+#define ONE_BLOCK TUTTI_ONE_BLOCK
+#define ALL_BLOCKS TUTTI_ALL_BLOCKS
+#define EVERY_SLOT TUTTI_EVERY_SLOT
+#define THE_ROOT TUTTI_THE_ROOT
+#define ALL_BUT_FIRST TUTTI_ALL_BUT_FIRST
+#define ORIGIN TUTTI_GETS_ORIGIN
+#define ALL TUTTI_GETS_ALL
+#define PREFIX TUTTI_GETS_PREFIX
+#define BEFORE TUTTI_GETS_BEFORE
 
-struct kind_row {
-    struct tutti_kind_info info;
-    enum rule before, after;
-};
+/* A row says what goes in where and what comes out where; the rest follows from that. */
+#define KIND(NAME, SEND, SEND_AT, RECV, RECV_AT, RESULT)                                                               \
+    {                                                                                                                  \
+        .name = NAME, .send = {SEND, SEND_AT}, .recv = {RECV, RECV_AT}, .result = RESULT,                              \
+        .in_place = SEND == NO_BLOCK          ? TUTTI_NEVER_IN_PLACE                                                   \
+                    : SEND < RECV             ? TUTTI_SEND_IN_RECV                                                     \
+                    : SEND > RECV             ? TUTTI_RECV_IN_SEND                                                     \
+                    : SEND_AT == THE_ROOT     ? TUTTI_ONE_BUFFER                                                       \
+                                              : TUTTI_SAME_BUFFER,                                                     \
+        .tables = SEND != ALL_BLOCKS && RECV != ALL_BLOCKS       ? TUTTI_NO_TABLES                                     \
+                  : SEND == RECV                                 ? TUTTI_TABLE_EACH_SIDE                               \
+                  : SEND_AT == THE_ROOT || RECV_AT == THE_ROOT   ? TUTTI_TABLE_AT_ROOT                                 \
+                                                                 : TUTTI_SHARED_TABLE,                                 \
+        .on_loss = RESULT == ORIGIN ? TUTTI_ON_LOSS_FAIL : TUTTI_ON_LOSS_SHRINK,                                       \
+        .reduces = RESULT != ORIGIN && SEND != NO_BLOCK, .rooted = SEND_AT == THE_ROOT || RECV_AT == THE_ROOT,         \
+        .block_a_slot = SEND == ALL_BLOCKS || RECV == ALL_BLOCKS,                                                      \
+        .separate_in = SEND == ALL_BLOCKS && RECV == ALL_BLOCKS,                                                       \
+    }
 
-/* on_loss: a reduction over the survivors is still what was asked for; a missing block or root is not. */
-static const struct kind_row kinds[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {{"all_reduce", true, false, false, false, TUTTI_ON_LOSS_SHRINK}, OWN, ALL},
-    [TUTTI_REDUCE] = {{"reduce", true, true, false, false, TUTTI_ON_LOSS_SHRINK}, OWN, ALL_AT_ROOT},
-    [TUTTI_BROADCAST] = {{"broadcast", false, true, false, false, TUTTI_ON_LOSS_FAIL}, AT_ROOT, ORIGIN},
-    [TUTTI_ALL_GATHER] = {{"all_gather", false, false, true, false, TUTTI_ON_LOSS_FAIL}, OWN_BLOCK, ORIGIN},
-    [TUTTI_GATHER] = {{"gather", false, true, true, false, TUTTI_ON_LOSS_FAIL}, OWN_BLOCK, AT_ROOT},
-    [TUTTI_SCATTER] = {{"scatter", false, true, true, false, TUTTI_ON_LOSS_FAIL}, AT_ROOT, OWN_BLOCK},
-    [TUTTI_REDUCE_SCATTER] = {{"reduce_scatter", true, false, true, false, TUTTI_ON_LOSS_SHRINK}, OWN, ALL_BLOCK},
-    [TUTTI_ALL_TO_ALL] = {{"all_to_all", false, false, true, true, TUTTI_ON_LOSS_FAIL}, NOTHING, ORIGIN},
-    [TUTTI_BARRIER] = {{"barrier", false, false, false, false, TUTTI_ON_LOSS_SHRINK}, OWN, ALL},
-    [TUTTI_SCAN] = {{"scan", true, false, false, false, TUTTI_ON_LOSS_SHRINK}, OWN, PREFIX},
-    [TUTTI_EXSCAN] = {{"exscan", true, false, false, false, TUTTI_ON_LOSS_SHRINK}, OWN, BEFORE},
+const struct tutti_kind_info tutti_kinds[TUTTI_N_KINDS] = {
+    /*                             name              sends       at          receives    at             what */
+    [TUTTI_ALL_REDUCE]     = KIND("all_reduce",     ONE_BLOCK,  EVERY_SLOT, ONE_BLOCK,  EVERY_SLOT,    ALL),
+    [TUTTI_REDUCE]         = KIND("reduce",         ONE_BLOCK,  EVERY_SLOT, ONE_BLOCK,  THE_ROOT,      ALL),
+    [TUTTI_BROADCAST]      = KIND("broadcast",      ONE_BLOCK,  THE_ROOT,   ONE_BLOCK,  EVERY_SLOT,    ORIGIN),
+    [TUTTI_ALL_GATHER]     = KIND("all_gather",     ONE_BLOCK,  EVERY_SLOT, ALL_BLOCKS, EVERY_SLOT,    ORIGIN),
+    [TUTTI_GATHER]         = KIND("gather",         ONE_BLOCK,  EVERY_SLOT, ALL_BLOCKS, THE_ROOT,      ORIGIN),
+    [TUTTI_SCATTER]        = KIND("scatter",        ALL_BLOCKS, THE_ROOT,   ONE_BLOCK,  EVERY_SLOT,    ORIGIN),
+    [TUTTI_REDUCE_SCATTER] = KIND("reduce_scatter", ALL_BLOCKS, EVERY_SLOT, ONE_BLOCK,  EVERY_SLOT,    ALL),
+    [TUTTI_ALL_TO_ALL]     = KIND("all_to_all",     ALL_BLOCKS, EVERY_SLOT, ALL_BLOCKS, EVERY_SLOT,    ORIGIN),
+    [TUTTI_BARRIER]        = KIND("barrier",        NO_BLOCK,   EVERY_SLOT, NO_BLOCK,   EVERY_SLOT,    ALL),
+    [TUTTI_SCAN]           = KIND("scan",           ONE_BLOCK,  EVERY_SLOT, ONE_BLOCK,  EVERY_SLOT,    PREFIX),
+    [TUTTI_EXSCAN]         = KIND("exscan",         ONE_BLOCK,  EVERY_SLOT, ONE_BLOCK,  ALL_BUT_FIRST, BEFORE),
 };
-
-const struct tutti_kind_info *tutti_kind_info(enum tutti_kind kind)
-{
-    return (uint32_t)kind < TUTTI_N_KINDS ? &kinds[kind].info : NULL;
-}
+/* clang-format on */
 
 const char *tutti_kind_name(enum tutti_kind kind)
 {
-    return (uint32_t)kind < TUTTI_N_KINDS ? kinds[kind].info.name : "unknown";
+    return (uint32_t)kind < TUTTI_N_KINDS ? tutti_kinds[kind].name : "unknown";
 }
 
 bool tutti_kind_parse(const char *name, enum tutti_kind *out)
 {
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
-        if (strcmp(kinds[kind].info.name, name) == 0) {
+        if (strcmp(tutti_kinds[kind].name, name) == 0) {
             *out = (enum tutti_kind)kind;
             return true;
         }
@@ -62,47 +66,49 @@ bool tutti_kind_parse(const char *name, enum tutti_kind *out)
     return false;
 }
 
-uint32_t tutti_kind_blocks(enum tutti_kind kind, uint32_t size)
+bool tutti_kind_flows(enum tutti_kind kind, uint32_t root, uint32_t from, uint32_t to)
 {
-    return kinds[kind].info.block_a_slot ? size : 1;
+    const struct tutti_kind_info *info = &tutti_kinds[kind];
+    if (!tutti_side_is_at(info->send, from, root) || !tutti_side_is_at(info->recv, to, root)) return false;
+    return info->result == TUTTI_GETS_PREFIX ? from <= to : info->result == TUTTI_GETS_BEFORE ? from < to : true;
 }
 
-static enum tutti_content apply(enum rule rule, const struct tutti_shape *shape, uint32_t block)
+uint32_t tutti_kind_contributors(enum tutti_kind kind, uint32_t slot, uint32_t size)
 {
-    bool own = block == shape->slot;
-    bool root = shape->slot == shape->root;
-
-    switch (rule) {
-    case OWN:
-        return TUTTI_HOLDS_OWN;
-    case ORIGIN:
-        return TUTTI_HOLDS_ORIGIN;
-    case ALL:
-        return TUTTI_HOLDS_ALL;
-    case PREFIX:
-        return TUTTI_HOLDS_PREFIX;
-    case BEFORE:
-        return shape->slot > 0 ? TUTTI_HOLDS_BEFORE : TUTTI_HOLDS_NOTHING;
-    case OWN_BLOCK:
-        return own ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
-    case ALL_BLOCK:
-        return own ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
-    case AT_ROOT:
-        return root ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_NOTHING;
-    case ALL_AT_ROOT:
-        return root ? TUTTI_HOLDS_ALL : TUTTI_HOLDS_NOTHING;
-    case NOTHING:
+    switch (tutti_kinds[kind].result) {
+    case TUTTI_GETS_ALL:
+        return size;
+    case TUTTI_GETS_PREFIX:
+        return slot + 1;
+    case TUTTI_GETS_BEFORE:
+        return slot > 0 ? slot : 1; /* slot 0 receives nothing */
+    case TUTTI_GETS_ORIGIN:
         break;
     }
-    return TUTTI_HOLDS_NOTHING;
+    return 1;
+}
+
+/* Whether DATA of the shape's slot has the block on this side. */
+static bool has(const struct tutti_kind_info *info, struct tutti_kind_side side, const struct tutti_shape *shape,
+                uint32_t block)
+{
+    bool own_alone = info->block_a_slot && side.blocks == TUTTI_ONE_BLOCK;
+    return tutti_side_is_at(side, shape->slot, shape->root) && (!own_alone || block == shape->slot);
 }
 
 enum tutti_content tutti_kind_before(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block)
 {
-    return apply(kinds[kind].before, shape, block);
+    const struct tutti_kind_info *info = &tutti_kinds[kind];
+    if (info->separate_in || !has(info, info->send, shape, block)) return TUTTI_HOLDS_NOTHING;
+    return info->result == TUTTI_GETS_ORIGIN ? TUTTI_HOLDS_ORIGIN : TUTTI_HOLDS_OWN;
 }
 
 enum tutti_content tutti_kind_after(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block)
 {
-    return apply(kinds[kind].after, shape, block);
+    static const enum tutti_content contents[] = {[TUTTI_GETS_ORIGIN] = TUTTI_HOLDS_ORIGIN,
+                                                  [TUTTI_GETS_ALL] = TUTTI_HOLDS_ALL,
+                                                  [TUTTI_GETS_PREFIX] = TUTTI_HOLDS_PREFIX,
+                                                  [TUTTI_GETS_BEFORE] = TUTTI_HOLDS_BEFORE};
+    const struct tutti_kind_info *info = &tutti_kinds[kind];
+    return has(info, info->recv, shape, block) ? contents[info->result] : TUTTI_HOLDS_NOTHING;
 }

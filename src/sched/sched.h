@@ -5,36 +5,9 @@
 /* Kinds, shapes and sealed schedules: what the checker proves, the engine runs and the tools draw. Pure: no bytes, no
  * pointers to users' memory. Thread: a sealed schedule is immutable and may be shared. */
 
-#include "base/base.h"
-
-#include <tutti/schedule.h>
+#include "sched/kind.h"
 
 #define TUTTI_WINDOW 64 /* S9: step i is considered once step i - 64 is complete */
-
-/* ---- kinds (kind.c): what each slot holds before and must hold after (S2) ---- */
-enum tutti_content {
-    TUTTI_HOLDS_NOTHING,
-    TUTTI_HOLDS_OWN,    /* this slot's contribution to the block */
-    TUTTI_HOLDS_ORIGIN, /* the contribution of the one slot that has it (the block's owner, or the root) */
-    TUTTI_HOLDS_ALL,    /* the reduction over all slots */
-    TUTTI_HOLDS_PREFIX, /* the reduction over slots 0..slot */
-    TUTTI_HOLDS_BEFORE, /* the reduction over slots 0..slot-1 */
-};
-enum tutti_on_loss { TUTTI_ON_LOSS_SHRINK, TUTTI_ON_LOSS_FAIL };
-struct tutti_kind_info {
-    const char *name;
-    bool reduces; /* takes an operation */
-    bool rooted;
-    bool block_a_slot; /* size blocks; else one */
-    bool separate_in;  /* IN and DATA have different layouts (all_to_all) */
-    enum tutti_on_loss on_loss;
-};
-const struct tutti_kind_info *tutti_kind_info(enum tutti_kind kind);
-bool tutti_kind_parse(const char *name, enum tutti_kind *out);
-uint32_t tutti_kind_blocks(enum tutti_kind kind, uint32_t size);
-/* Of DATA (for all_to_all the input is IN[destination], all OWN, and DATA is empty before). */
-enum tutti_content tutti_kind_before(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
-enum tutti_content tutti_kind_after(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
 
 /* ---- shapes (shape.c) ---- */
 /* Parses "8,8,7,8;2,2" into levels; ARGUMENT with a sentence when sizes do not add up. */

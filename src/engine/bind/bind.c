@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Chunks to bytes. Each kind says in one table which blocks the user's input and output hold; all else lives in private
+/* Chunks to bytes. The table of kinds says which blocks the user's input and output hold; all else lives in private
  * memory. Cutting evenly without multiplication keeps 64-bit counts exact. */
 
 #include "engine/bind/bind.h"
 
 #include <string.h>
-
-enum side { NONE, ALL, OWN, ROOT };
-/* Which blocks of DATA the user's buffers hold. With one block, ALL is that block. */
-static const struct {
-    enum side input, output;
-} sides[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {ALL, ALL},     [TUTTI_REDUCE] = {ALL, ROOT},    [TUTTI_BROADCAST] = {ALL, ALL},
-    [TUTTI_ALL_GATHER] = {OWN, ALL},     [TUTTI_GATHER] = {OWN, ROOT},    [TUTTI_SCATTER] = {ALL, OWN},
-    [TUTTI_REDUCE_SCATTER] = {ALL, OWN}, [TUTTI_ALL_TO_ALL] = {ALL, ALL}, [TUTTI_BARRIER] = {NONE, NONE},
-    [TUTTI_SCAN] = {ALL, ALL},           [TUTTI_EXSCAN] = {ALL, ALL},
-};
 
 static size_t align64(size_t bytes)
 {
@@ -41,20 +30,17 @@ static size_t displacement(const size_t *table, const struct tutti_layout *l, ui
     return table ? table[block] : block * l->count;
 }
 
+/* Whether the user's buffer on this side holds the own block alone. */
+static bool holds_own_alone(const struct tutti_layout *l, struct tutti_kind_side side)
+{
+    return side.blocks == TUTTI_ONE_BLOCK && tutti_kinds[l->kind].block_a_slot;
+}
+
 bool tutti_layout_visible(const struct tutti_layout *l, uint32_t block)
 {
-    if (!l->output) return false;
-    switch (sides[l->kind].output) {
-    case ALL:
-        return l->kind != TUTTI_EXSCAN || l->slot != 0; /* nothing comes before slot 0 */
-    case OWN:
-        return block == l->slot;
-    case ROOT:
-        return l->slot == l->root;
-    case NONE:
-        break;
-    }
-    return false;
+    const struct tutti_kind_side side = tutti_kinds[l->kind].recv;
+    if (!l->output || side.blocks == TUTTI_NO_BLOCK || !tutti_side_is_at(side, l->slot, l->root)) return false;
+    return !holds_own_alone(l, side) || block == l->slot;
 }
 
 size_t tutti_layout_part(const struct tutti_layout *l, uint32_t block, uint32_t part, uint32_t slice, size_t *first)
@@ -69,22 +55,23 @@ size_t tutti_layout_part(const struct tutti_layout *l, uint32_t block, uint32_t 
 static unsigned char *data_block(const struct tutti_layout *l, uint32_t block)
 {
     if (!tutti_layout_visible(l, block)) return l->private_data + displacement(l->packed, l, block) * l->element;
-    if (sides[l->kind].output == OWN) return l->output;
+    if (holds_own_alone(l, tutti_kinds[l->kind].recv)) return l->output;
     return l->output + displacement(l->out_displs, l, block) * l->element;
 }
 
 static const unsigned char *input_block(const struct tutti_layout *l, uint32_t block)
 {
-    if (sides[l->kind].input == NONE) return data_block(l, block);
-    if (sides[l->kind].input == OWN) return l->input;
+    const struct tutti_kind_side side = tutti_kinds[l->kind].send;
+    if (side.blocks == TUTTI_NO_BLOCK) return data_block(l, block);
+    if (holds_own_alone(l, side)) return l->input;
     return l->input + displacement(l->in_displs, l, block) * l->element;
 }
 
 const unsigned char *tutti_layout_input(const struct tutti_layout *l, uint32_t block)
 {
-    enum side side = sides[l->kind].input;
+    const struct tutti_kind_side side = tutti_kinds[l->kind].send;
 
-    if (!l->input || side == NONE || (side == OWN && block != l->slot)) return NULL;
+    if (!l->input || side.blocks == TUTTI_NO_BLOCK || (holds_own_alone(l, side) && block != l->slot)) return NULL;
     return input_block(l, block);
 }
 
@@ -169,7 +156,7 @@ unsigned char *tutti_layout_blocks(const struct tutti_layout *l, const struct tu
 
     *stride = l->count * l->element;
     piece(l, p, 0, slice, &at);
-    if (p->input || sides[l->kind].output != OWN) return at;
+    if (p->input || !holds_own_alone(l, tutti_kinds[l->kind].recv)) return at;
     /* The own block lies apart, in the user's output, and leaves its place among the others empty. */
     tutti_layout_part(l, p->chunk, 0, slice, &first);
     return l->private_data + (displacement(l->packed, l, p->chunk) + first) * l->element;
@@ -192,8 +179,8 @@ static bool total_count(const size_t *counts, size_t count, uint32_t n, size_t e
 /* Slices must be as many on all ranks: from the largest chunk where all ranks know it, else one. */
 static uint32_t slice_number(const struct tutti_layout *l, const struct tutti_bind *b, size_t slice_bytes)
 {
-    bool shared =
-        !(b->v || b->counts || b->in_counts) || l->kind == TUTTI_ALL_GATHER || l->kind == TUTTI_REDUCE_SCATTER;
+    bool tables = b->v || b->counts || b->in_counts;
+    bool shared = !tables || tutti_kinds[l->kind].tables == TUTTI_SHARED_TABLE;
     size_t n = 1;
 
     if (shared && slice_bytes > 0) n = (l->largest * l->element + slice_bytes - 1) / slice_bytes;
@@ -211,7 +198,7 @@ static bool all_visible(const struct tutti_layout *l)
 
 static bool wants_copy(const struct tutti_bind *b)
 {
-    return b->input && (b->scale || (b->schedule->kind == TUTTI_ALL_TO_ALL && b->input == b->output));
+    return b->input && (b->scale || (tutti_kinds[b->schedule->kind].separate_in && b->input == b->output));
 }
 
 static enum tutti_status measure(struct tutti_layout *l, const struct tutti_bind *b, struct tutti_need *need)
@@ -293,7 +280,7 @@ void tutti_layout_tables(struct tutti_layout *l, const struct tutti_bind *b, siz
     table += n;
     if (l->kind == TUTTI_ALL_TO_ALL)
         l->in_displs = table_fill(table, b->in_displs, b->in_counts, l->count, n), l->out_displs = displs;
-    else if (sides[l->kind].input == ALL)
+    else if (!holds_own_alone(l, tutti_kinds[l->kind].send))
         l->in_displs = displs;
     else
         l->out_displs = displs;

@@ -18,20 +18,6 @@
 
 #include "engine/flight/call.h"
 
-/* Blocks of a call in the buffers of a slot: one that all share, its own, or all. */
-enum side { NONE, SHARED, OWN, ALL };
-static const struct {
-    enum side in, out;
-    bool in_at_root, out_at_root; /* at the root alone */
-} sides[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {.in = SHARED, .out = SHARED},
-    [TUTTI_REDUCE] = {.in = SHARED, .out = SHARED, .out_at_root = true},
-    [TUTTI_BROADCAST] = {.in = SHARED, .out = SHARED, .in_at_root = true},
-    [TUTTI_GATHER] = {.in = OWN, .out = ALL, .out_at_root = true},
-    [TUTTI_SCATTER] = {.in = ALL, .out = OWN, .in_at_root = true},
-    [TUTTI_BARRIER] = {.in = NONE, .out = NONE},
-};
-
 enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
                                        void *arg)
 {
@@ -59,17 +45,18 @@ static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_ca
     return tutti_layout_bytes(&slice->flight->layout, &block, slice->index);
 }
 
-/* Where the slot's side of a call lies. */
-static unsigned char *side_at(const struct tutti_slice *slice, const struct tutti_call *call, enum side side,
-                              uint32_t me, bool input, size_t *stride)
+/* Where the slot's side of a call lies; NULL: it has none. */
+static unsigned char *side_at(const struct tutti_slice *slice, const struct tutti_call *call,
+                              struct tutti_kind_side side, uint32_t me, bool input, size_t *stride)
 {
     const struct tutti_layout *l = &slice->flight->layout;
     struct tutti_place place = {.buffer = TUTTI_DATA, .input = input, .chunk = call->view.chunk, .n = 1};
     unsigned char *at = NULL;
 
-    if (side == ALL) return tutti_layout_blocks(l, &place, slice->index, stride);
-    if (side == OWN) place.chunk += me;
-    if (side != NONE) tutti_layout_run(l, &place, slice->index, 0, 1, &at);
+    if (side.blocks == TUTTI_NO_BLOCK || !tutti_side_is_at(side, me, call->view.root)) return NULL;
+    if (side.blocks == TUTTI_ALL_BLOCKS) return tutti_layout_blocks(l, &place, slice->index, stride);
+    if (tutti_kind_info(call->kind)->block_a_slot) place.chunk += me;
+    tutti_layout_run(l, &place, slice->index, 0, 1, &at);
     return at;
 }
 
@@ -77,23 +64,23 @@ static void bind_call(const struct tutti_slice *slice, const struct tutti_call *
                       struct tutti_call_step *out)
 {
     const struct tutti_flight *flight = slice->flight;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->kind);
     bool input = (flight->bind.schedule->steps[call->step].flags & TUTTI_STEP_SRC_INPUT) != 0;
-    bool root = me == call->view.root, several = sides[call->kind].in == ALL || sides[call->kind].out == ALL;
+    bool root = me == call->view.root;
     size_t bytes = block_bytes(slice, call), stride = flight->layout.count * flight->layout.element;
-    unsigned char *in = NULL, *at = NULL;
+    unsigned char *in = side_at(slice, call, kind->send, me, input, &stride);
+    unsigned char *at = side_at(slice, call, kind->recv, me, false, &stride);
 
-    if (root || !sides[call->kind].in_at_root) in = side_at(slice, call, sides[call->kind].in, me, input, &stride);
-    if (root || !sides[call->kind].out_at_root) at = side_at(slice, call, sides[call->kind].out, me, false, &stride);
     if (call->kind == TUTTI_BROADCAST && root) at = in;                       /* it keeps what it has where it is, */
     if (call->kind == TUTTI_SCATTER && root && !input) at = in + me * stride; /* and its own block lies apart */
-    out->stride = several && bytes != stride ? stride : 0;
+    out->stride = kind->block_a_slot && bytes != stride ? stride : 0;
     out->bind = (struct tutti_bind){.input = in,
                                     .output = at,
                                     .v = out->stride > 0,
                                     .count = call->kind == TUTTI_BARRIER ? 0 : bytes / flight->layout.element,
                                     .dtype = flight->bind.dtype,
                                     .divisor = 1};
-    if (!tutti_kind_info(call->kind)->reduces) return;
+    if (!kind->reduces) return;
     out->bind.reduce = flight->bind.reduce;
     out->bind.user = flight->bind.user, out->bind.user_arg = flight->bind.user_arg;
 }
