@@ -61,10 +61,7 @@
       "wrappers around the transport, outermost first, of those that tutti info lists")                                \
     X(HOOK, fault, text, "", 0, 0, 0, "faults to inject: seed=1,drop=0.01,duplicate=0.01,delay=0.01:2ms,kill=N")       \
     X(HOOK, delay, time, "0", 0, UINT64_C(60000000000), 0, "latency that the delay decorator adds to every packet")    \
-    X(HOOK, flat, text, "", 0, 0, 1,                                                                                   \
-      "method that the back end flat uses where it can: line, stage, mapped, attach, domains")                         \
-    X(HOOK, domains, u32, "0", 0, 1024, 1,                                                                             \
-      "groups of ranks that flat takes for sockets: 0 those of the host, 1 one for all")                               \
+    X(HOOK, flat, text, "", 0, 0, 1, "method that the back end flat uses where it can: line, stage, mapped, attach")   \
     X(HOOK, gpu_share, text, "auto", 0, 0, 0,                                                                          \
       "how processes share the library's device memory: auto, ipc (handles), fd (descriptors of virtual memory)")
 #define TUTTI_OPTIONS(X)                                                                                               \

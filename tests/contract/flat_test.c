@@ -41,8 +41,7 @@ static void run_batch(struct rank *rank)
 /* option: the method of all calls that do not name one, "" if each names its own. */
 static unsigned run_world(struct batch batch, const char *option, uint32_t n_ranks, bool forked)
 {
-    const struct tutti_option options[] = {
-        {"flat", option}, {"staging", "448K"}, {"slice", "16K"}, {"domains", n_ranks % 2 ? "0" : "2"}};
+    const struct tutti_option options[] = {{"flat", option}, {"staging", "448K"}, {"slice", "16K"}};
     struct ranks_config config = {.n = n_ranks,
                                   .forked = forked,
                                   .options = options,

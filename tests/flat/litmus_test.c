@@ -45,19 +45,6 @@ static void mixes(void **state)
         }
 }
 
-/* Ranks of several sockets. */
-static void domains(void **state)
-{
-    (void)state;
-    static const uint32_t worlds[][2] = {{4, 2}, {6, 3}, {12, 2}};
-    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++)
-        for (int cyclic = 0; cyclic < 2; cyclic++) {
-            struct rig_config config = {
-                .n = worlds[w][0], .domains = worlds[w][1], .cyclic = cyclic, .method = "domains"};
-            run(config, (struct mark_mix){.named = true}, 150, test_seed());
-        }
-}
-
 /* Many ranks that sleep whenever they wait. */
 static void crowds(void **state)
 {
@@ -158,9 +145,9 @@ static void planted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixes),        cmocka_unit_test(domains),      cmocka_unit_test(crowds),
-        cmocka_unit_test(hundreds),     cmocka_unit_test(reproducible), cmocka_unit_test(small_calls),
-        cmocka_unit_test(rooted_calls), cmocka_unit_test(methods),      cmocka_unit_test(planted),
+        cmocka_unit_test(mixes),        cmocka_unit_test(crowds),      cmocka_unit_test(hundreds),
+        cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
+        cmocka_unit_test(methods),      cmocka_unit_test(planted),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

@@ -41,39 +41,22 @@ static bool run_method(struct rig *rig, const struct flat_method *m, uint32_t n,
     return ran > 0;
 }
 
-static void run_world(struct rig_config config, bool (*wanted)(const struct flat_method *m), bool *ran)
+static void run_world(struct rig_config config, bool *ran)
 {
     config.chunk = CHUNK;
-    config.seed = test_seed() + config.n + config.domains;
+    config.seed = test_seed() + config.n;
     struct rig *rig = rig_open(&config);
     uint64_t random = config.seed * 31;
-    for (size_t i = 0; i < flat_n_methods; i++)
-        if (wanted(flat_methods[i])) ran[i] |= run_method(rig, flat_methods[i], config.n, &random);
+    for (size_t i = 0; i < flat_n_methods; i++) ran[i] |= run_method(rig, flat_methods[i], config.n, &random);
     rig_close(rig);
-}
-
-static bool any(const struct flat_method *m)
-{
-    (void)m;
-    return true;
-}
-
-static bool by_domains(const struct flat_method *m)
-{
-    return strstr(m->name, "domains") != NULL;
 }
 
 static void every_method(void **state)
 {
     (void)state;
-    static const uint32_t domains[][2] = {{4, 2}, {6, 2}, {6, 3}, {8, 2}, {9, 3}, {16, 4}, {32, 2}};
     bool ran[256] = {false};
     assert_in_range(flat_n_methods, 1, 256);
-    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) run_world((struct rig_config){.n = worlds[w]}, any, ran);
-    for (size_t w = 0; w < TUTTI_ARRAY_LEN(domains); w++) {
-        struct rig_config config = {.n = domains[w][0], .domains = domains[w][1], .cyclic = w % 2};
-        run_world(config, by_domains, ran);
-    }
+    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) run_world((struct rig_config){.n = worlds[w]}, ran);
     for (size_t i = 0; i < flat_n_methods; i++)
         if (!ran[i]) fail_msg("%s by %s never ran", tutti_kind_name(flat_methods[i]->kind), flat_methods[i]->name);
 }

@@ -174,7 +174,6 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
                                           .me = me,
                                           .crowded = c->crowded,
                                           .n_cpus = c->crowded ? 2 : c->n,
-                                          .domains = {c->domains, c->domains ? c->n / c->domains : 0, c->cyclic},
                                           .reproducible = c->reproducible,
                                           .staging_bytes = 2 * room,
                                           .method = c->method ? c->method : "",

@@ -16,8 +16,6 @@ struct rig_config {
         addresses; /* one address space, as threads; else only memory of the heap can be mapped, as between processes */
     bool crowded, reproducible;
     bool sleepy;        /* who waits always goes to sleep */
-    uint32_t domains;   /* groups of equally many ranks that flat takes for sockets; 0: none */
-    bool cyclic;        /* rank r in domain r % domains */
     size_t chunk;       /* bytes of a slot of staging */
     const char *method; /* option flat */
     uint64_t seed;

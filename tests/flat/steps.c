@@ -32,10 +32,6 @@ WRAP(flat_fold_all,
      (const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
       const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes),
      (op, dst, n_dst, n_past, sources, n, at, bytes))
-WRAP(flat_fold_part,
-     (const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n, size_t at,
-      size_t bytes),
-     (op, dst, sources, n, at, bytes))
 WRAP(flat_lines_put, (struct flat_op * op, uint32_t level, const unsigned char *data, size_t bytes),
      (op, level, data, bytes))
 WRAP(flat_lines_part,

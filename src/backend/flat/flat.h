@@ -168,19 +168,6 @@ static inline bool flat_is_root(const struct flat_op *op)
     return flat_root(op) == op->lane->me;
 }
 
-/* ---- domains: ranks that share a cache or a socket. The i-th of its domain after this rank, itself first; and the
- * rank of domain k that has this one's place there ---- */
-static inline uint32_t flat_mate(const struct flat_lane *lane, uint32_t i)
-{
-    return tutti_domain_slot(&lane->domains, lane->domain, (lane->index + i) % lane->domains.size);
-}
-static inline uint32_t flat_twin(const struct flat_lane *lane, uint32_t k)
-{
-    return tutti_domain_slot(&lane->domains, k, lane->index);
-}
-/* Whether mapped buffers should go by domains. */
-bool flat_domains_pay(const struct flat_lane *lane, const struct tutti_backend_call *call);
-
 /* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
 static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
 {
@@ -267,9 +254,6 @@ void flat_divide(const struct flat_op *op, void *data, size_t bytes);
  * the caches. */
 void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
                    const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes);
-/* dst = sources[0][at..] op sources[1][at..] ..., not divided: others fold it further. */
-void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
-                    size_t at, size_t bytes);
 /* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
 size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
 
@@ -338,8 +322,6 @@ bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes);
 double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_domains(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_domains_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
 double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,

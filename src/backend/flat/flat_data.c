@@ -50,15 +50,6 @@ static void fold_block(const struct flat_op *op, unsigned char *out, const unsig
     for (uint32_t i = 2; i < n; i++) flat_fold(op, out, out, sources[i] + at, bytes);
 }
 
-void flat_fold_part(const struct flat_op *op, unsigned char *dst, const unsigned char *const *sources, uint32_t n,
-                    size_t at, size_t bytes)
-{
-    for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
-        size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
-        fold_block(op, dst + done, sources, n, at + done, some);
-    }
-}
-
 /* Whether the first destination can hold the intermediate results: it is written before the last sources are read. */
 static bool holds(const unsigned char *dst, const unsigned char *const *sources, uint32_t n, size_t at)
 {

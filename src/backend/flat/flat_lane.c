@@ -127,17 +127,14 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
     return TUTTI_OK;
 }
 
-/* To ways that know no domains, peers are as far away as they are on average. */
-static void domains_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+/* Peers are as far away as they are on average. */
+static void machine_copy(struct flat_lane *lane, const struct tutti_backend_config *config)
 {
+    const struct tutti_domains *domains = &config->domains;
     struct tutti_machine *m = &lane->machine;
     *m = *config->machine;
-    lane->domains = config->domains;
-    lane->near_gbs = m->pull_gbs;
-    if (lane->domains.n < 2) return;
-    lane->domain = tutti_domain_of(&lane->domains, lane->me);
-    lane->index = tutti_domain_index(&lane->domains, lane->me);
-    float near = (float)(lane->domains.size - 1), far = (float)(lane->n - lane->domains.size);
+    if (domains->n < 2) return;
+    float near = (float)(domains->size - 1), far = (float)(lane->n - domains->size);
     m->pull_gbs = (near + far) / (near / m->pull_gbs + far / m->far_gbs);
 }
 
@@ -157,7 +154,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
     lane->n_cpus = config->n_cpus;
     lane->crowded = config->crowded, lane->reproducible = config->reproducible;
-    domains_open(lane, config);
+    machine_copy(lane, config);
     snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);
     flat_factor(lane->n, &lane->n_factors, lane->factors);
     TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);

@@ -48,7 +48,6 @@ struct flat_flag {
 };
 enum flat_flag_name {
     FLAT_FOLDED, /* rounds whose slice this rank has reduced; they count through the lane, like all below */
-    FLAT_PASSED, /* rounds handed over between domains */
     FLAT_READ,   /* rounds of which this rank has read all it wants */
     FLAT_MET,    /* barriers: one flag a level */
     FLAT_N_FLAGS = FLAT_MET + FLAT_LEVELS
@@ -113,18 +112,15 @@ struct flat_lane {
     size_t own_bytes;
     size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
     uint32_t n_cpus;
-    struct tutti_domains domains; /* n 0: there is but one */
-    uint32_t domain, index;       /* where this rank is in them */
     bool crowded, reproducible;
     bool fences;                  /* publishers fence, since sleepers can not (membarrier) */
     bool attach;                  /* cross-memory copies are allowed, as far as is known, */
     bool attach_all;              /* and between all ranks */
     bool addresses;               /* one address space */
     char forced[16];              /* name of a method, "": chosen */
-    struct tutti_machine machine; /* pull_gbs: of a peer anywhere; inside a domain: */
-    float near_gbs;
-    int32_t *pids; /* by slot, for cross-memory copies */
-    int pagemap;   /* of this process; below 0: none */
+    struct tutti_machine machine; /* pull_gbs: of peers as far away as they are on average */
+    int32_t *pids;                /* by slot, for cross-memory copies */
+    int pagemap;                  /* of this process; below 0: none */
     struct flat_pages pages[FLAT_PAGES];
 
     uint32_t n_factors; /* butterflies: the factors of n */

@@ -22,22 +22,16 @@
     X(line_all_reduce)                                                                                                 \
     X(line_barrier)                                                                                                    \
     X(stage_all_reduce)                                                                                                \
-    X(domains_all_reduce)                                                                                              \
-    X(domains_mapped_all_reduce)                                                                                       \
     X(mapped_all_reduce)                                                                                               \
     X(attach_all_reduce)                                                                                               \
     X(attach_staged_all_reduce)                                                                                        \
     X(line_all_gather)                                                                                                 \
     X(stage_all_gather)                                                                                                \
-    X(domains_all_gather)                                                                                              \
-    X(domains_mapped_all_gather)                                                                                       \
     X(push_all_gather)                                                                                                 \
     X(pull_all_gather)                                                                                                 \
     X(attach_all_gather)                                                                                               \
     X(line_reduce_scatter)                                                                                             \
     X(stage_reduce_scatter)                                                                                            \
-    X(domains_reduce_scatter)                                                                                          \
-    X(domains_mapped_reduce_scatter)                                                                                   \
     X(mapped_reduce_scatter)                                                                                           \
     X(attach_reduce_scatter)                                                                                           \
     X(line_all_to_all)                                                                                                 \

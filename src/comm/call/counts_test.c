@@ -138,8 +138,7 @@ static void reuse(struct rank *rank)
 static void tables_are_the_callers(void **state)
 {
     (void)state;
-    struct tutti_option options[] = {{"domains", "2"}};
-    struct ranks_config config = {.n = 4, .options = options, .n_options = 1, .timeout_ns = UINT64_C(10000000000)};
+    struct ranks_config config = {.n = 4, .timeout_ns = UINT64_C(10000000000)};
     assert_int_equal(ranks_run(&config, reuse), 0);
 }
 

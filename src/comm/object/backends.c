@@ -59,10 +59,7 @@ static size_t staging_left(const struct tutti_comm *comm)
 /* The fewest: what crosses between packages is dearest. */
 static struct tutti_domains domains_of(const struct tutti_comm *comm, const uint32_t *members, uint32_t n)
 {
-    uint32_t wanted = (uint32_t)comm->context->config.number[TUTTI_OPT_domains];
-    struct tutti_domains none = {.n = 0}, fewest = none;
-    if (wanted > 0) /* such groups only as the host might have */
-        return wanted == 1 || n % wanted || n == wanted ? none : (struct tutti_domains){wanted, n / wanted, false};
+    struct tutti_domains fewest = {.n = 0};
     for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++) {
         struct tutti_domains domains = tutti_topo_domains(comm->family->world.places, members, n, level);
         if (domains.n > 1 && (fewest.n == 0 || domains.n < fewest.n)) fewest = domains;
