@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define FILE_LINE_MAX 4096
-#define SECRET_MAX 4096
 
 static const struct tutti_option_info option_table[TUTTI_N_OPTIONS] = {
 #define TUTTI_OPTION_ROW(section, name, type, def, min, max, agreed, help)                                             \
@@ -298,7 +297,7 @@ static enum tutti_status apply_call(struct tutti_config *config, const struct tu
 /* The secret of secret_file becomes the option secret, unless a later source gave one. */
 static enum tutti_status apply_secret_file(struct tutti_config *config)
 {
-    char secret[SECRET_MAX + 2];
+    char secret[TUTTI_SECRET_MAX + 2];
     const char *path = config->text[TUTTI_OPT_secret_file];
     struct place place = {config->origin[TUTTI_OPT_secret_file], path, 1};
     struct stat info;
@@ -312,8 +311,9 @@ static enum tutti_status apply_secret_file(struct tutti_config *config)
     fclose(f);
     while (n > 0 && (secret[n - 1] == '\n' || secret[n - 1] == '\r')) n--;
     secret[n] = '\0';
-    if (n == 0 || n > SECRET_MAX || strlen(secret) != n)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "the secret file %s must hold a text of 1 to %d bytes", path, SECRET_MAX);
+    if (n == 0 || n > TUTTI_SECRET_MAX || strlen(secret) != n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "the secret file %s must hold a text of 1 to %d bytes", path,
+                          TUTTI_SECRET_MAX);
     if (open_to_others) tutti_log(TUTTI_LOG_WARN, "secret file %s is open to other users: chmod 600 %s", path, path);
     enum tutti_status status = value_set(config, TUTTI_OPT_secret, secret, &place);
     explicit_bzero(secret, sizeof secret);

@@ -10,6 +10,8 @@
 
 #include <tutti/comm.h>
 
+#define TUTTI_SECRET_MAX 4096 /* bytes of the job's secret */
+
 /* X(section, name, type, default, minimum, maximum, agreed, help)
  * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text.
  * agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */

@@ -4,7 +4,7 @@
 
 #include "control/acts_test.h"
 #include "process.h"
-#include "served_test.h"
+#include "served.h"
 
 #include <dirent.h>
 

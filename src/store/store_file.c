@@ -129,13 +129,15 @@ static enum tutti_status value_read(const struct file_store *store, const char *
 static enum tutti_status value_wait(const struct file_store *store, const char *key, uint64_t deadline_ns, uint8_t *out,
                                     size_t *bytes)
 {
+    const uint64_t start_ns = tutti_now_ns();
     uint64_t pause = LOOK_MIN_NS;
     for (;;) {
         enum tutti_status status = value_read(store, key, out, bytes);
         if (status != TUTTI_AGAIN) return status;
         uint64_t now = tutti_now_ns();
         if (now >= deadline_ns)
-            return tutti_fail(TUTTI_ERR_TIMEOUT, "key %.100s did not appear in the store %s", key, store->path);
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "key %.100s did not appear in the store %s: timed out after %llu ms",
+                              key, store->path, (unsigned long long)((now - start_ns) / TUTTI_NS_PER_MS));
         tutti_sleep_ns(pause < deadline_ns - now ? pause : deadline_ns - now);
         pause = pause * 2 < LOOK_MAX_NS ? pause * 2 : LOOK_MAX_NS;
     }

@@ -4,55 +4,15 @@
 
 #include "store/store_server.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* ---- answers ---- */
 
-/* Sends what it can, keeps the rest. */
-static void client_send(struct tutti_store_server *s, struct tutti_store_client *c,
-                        const struct tutti_store_frame *answer)
-{
-    size_t n, sent = 0;
-    if (c->doomed) return;
-    if (tutti_store_frame_encode(&c->session, answer, s->frame, &n) < 0) {
-        c->doomed = true;
-        return;
-    }
-    ssize_t k = send(c->fd, s->frame, n, MSG_NOSIGNAL);
-    if (k >= 0)
-        sent = (size_t)k;
-    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-        c->doomed = true;
-    if (c->doomed || sent == n) return;
-    c->out = tutti_alloc(n - sent);
-    if (!c->out) {
-        c->doomed = true;
-        return;
-    }
-    memcpy(c->out, s->frame + sent, n - sent);
-    c->n_out = n - sent;
-    c->sent = 0;
-}
-
 static void answer_number(struct tutti_store_server *s, struct tutti_store_client *c, int64_t number)
 {
-    client_send(s, c, &(struct tutti_store_frame){.type = TUTTI_STORE_ANSWER, .number = number});
-}
-
-/* The thread's record. */
-void tutti_store_client_error(struct tutti_store_server *s, struct tutti_store_client *c)
-{
-    const struct tutti_error *error = tutti_last_error();
-    client_send(s, c,
-                &(struct tutti_store_frame){.type = TUTTI_STORE_ERROR,
-                                            .number = error->status,
-                                            .value = (const uint8_t *)error->text,
-                                            .value_bytes = (uint32_t)strlen(error->text)});
+    tutti_store_client_send(s, c, &(struct tutti_store_frame){.type = TUTTI_STORE_ANSWER, .number = number});
 }
 
 static void answer_entry(struct tutti_store_server *s, struct tutti_store_client *c, uint8_t type,
@@ -60,7 +20,7 @@ static void answer_entry(struct tutti_store_server *s, struct tutti_store_client
 {
     struct tutti_store_frame answer = {.type = TUTTI_STORE_ANSWER};
     if (type == TUTTI_STORE_GET) answer.value = entry->value, answer.value_bytes = entry->value_bytes;
-    client_send(s, c, &answer);
+    tutti_store_client_send(s, c, &answer);
 }
 
 /* ---- requests ---- */
@@ -98,6 +58,7 @@ static enum tutti_status serve_wait(struct tutti_store_server *s, struct tutti_s
     TUTTI_TRY(tutti_store_table_get(&s->table, f->key, f->key_bytes, &entry));
     tutti_store_waiter_add(entry, &c->waiter);
     c->wait_type = f->type;
+    c->wait_ns = (uint64_t)f->number;
     c->until_ns = tutti_deadline_ns((uint64_t)f->number);
     tutti_store_server_look_by(s, c->until_ns);
     return TUTTI_OK;
@@ -161,7 +122,7 @@ static enum tutti_status serve_hello(struct tutti_store_server *s, struct tutti_
     memcpy(c->session.nonces[0], f->value, TUTTI_STORE_NONCE_BYTES);
     TUTTI_TRY(tutti_random_bytes(nonce, TUTTI_STORE_NONCE_BYTES));
     c->state = TUTTI_CLIENT_GREETED;
-    client_send(
+    tutti_store_client_send(
         s, c,
         &(struct tutti_store_frame){.type = TUTTI_STORE_HELLO, .value = nonce, .value_bytes = TUTTI_STORE_NONCE_BYTES});
     return TUTTI_OK;
@@ -179,19 +140,6 @@ static enum tutti_status frame_serve(struct tutti_store_server *s, struct tutti_
     enum tutti_status status = request_table[f->type].serve(s, c, f);
     if (status < 0) tutti_store_client_error(s, c);
     return TUTTI_OK;
-}
-
-void tutti_store_client_refuse(struct tutti_store_server *s, struct tutti_store_client *c)
-{
-    char host[64] = "?", port[16] = "?";
-    struct sockaddr_storage address;
-    socklen_t n = sizeof address;
-    if (getpeername(c->fd, (struct sockaddr *)&address, &n) == 0)
-        getnameinfo((struct sockaddr *)&address, n, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV);
-    tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
-    tutti_store_client_error(s, c);
-    c->doomed = true;
 }
 
 /* Whole frames in c->in, until one must wait. */

@@ -25,38 +25,6 @@
 
 /* ---- clients ---- */
 
-void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns)
-{
-    if (ns < s->next_look_ns) s->next_look_ns = ns;
-}
-
-static void client_close(struct tutti_store_server *s, struct tutti_store_client *c)
-{
-    tutti_store_waiter_remove(&s->table, &c->waiter);
-    if (c->previous)
-        c->previous->next = c->next;
-    else
-        s->clients = c->next;
-    if (c->next) c->next->previous = c->previous;
-    epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL); /* a forked child may keep the descriptor alive */
-    close(c->fd);
-    tutti_free(c->in);
-    tutti_free(c->out);
-    tutti_free(c);
-}
-
-/* A parked client is only watched for its end, one with an unsent answer for room. */
-void tutti_store_client_watch(struct tutti_store_server *s, struct tutti_store_client *c)
-{
-    uint32_t events = c->n_out ? EPOLLOUT : c->waiter.entry ? EPOLLRDHUP : EPOLLIN;
-    struct epoll_event event = {.events = events, .data.ptr = c};
-    if (c->doomed || events == c->events) return;
-    if (epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) == 0)
-        c->events = events;
-    else
-        c->doomed = true;
-}
-
 static void client_accept(struct tutti_store_server *s)
 {
     int on = 1, fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -92,37 +60,9 @@ static void client_accept(struct tutti_store_server *s)
 
 /* ---- events ---- */
 
-static void client_flush(struct tutti_store_client *c)
-{
-    ssize_t k = send(c->fd, c->out + c->sent, c->n_out - c->sent, MSG_NOSIGNAL);
-    if (k >= 0)
-        c->sent += (size_t)k;
-    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-        c->doomed = true;
-    if (c->sent < c->n_out) return;
-    tutti_free(c->out);
-    c->out = NULL;
-    c->n_out = c->sent = 0;
-}
-
-/* Room for the whole of the frame that has begun. Only who is trusted gets more than a little. */
-static bool client_room(struct tutti_store_client *c)
-{
-    if (c->n_in < c->max_in) return true;
-    uint8_t *wider = c->state == TUTTI_CLIENT_TRUSTED && c->max_in < TUTTI_STORE_FRAME_MAX
-                         ? tutti_alloc(TUTTI_STORE_FRAME_MAX)
-                         : NULL;
-    if (!wider) return false;
-    memcpy(wider, c->in, c->n_in);
-    tutti_free(c->in);
-    c->in = wider;
-    c->max_in = TUTTI_STORE_FRAME_MAX;
-    return true;
-}
-
 static void client_read(struct tutti_store_server *s, struct tutti_store_client *c)
 {
-    if (!client_room(c)) {
+    if (!tutti_store_client_room(c)) {
         tutti_fail(TUTTI_ERR_PROTOCOL, "a frame that is too long for a connection that has not proved itself");
         tutti_store_client_refuse(s, c);
         return;
@@ -140,7 +80,7 @@ static void client_serve(struct tutti_store_server *s, struct tutti_store_client
 {
     if (c->doomed) return;
     if (c->n_out && (events & EPOLLOUT)) {
-        client_flush(c);
+        tutti_store_client_flush(c);
         if (!c->n_out) tutti_store_client_frames(s, c);
     } else if (c->waiter.entry && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
         c->doomed = true; /* who is gone does not wait any more */
@@ -161,8 +101,9 @@ static void clients_look(struct tutti_store_server *s, uint64_t now)
         if (c->until_ns > now) {
             tutti_store_server_look_by(s, c->until_ns);
         } else if (c->waiter.entry) {
-            tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear in time", (int)c->waiter.entry->key_bytes,
-                       c->waiter.entry->key);
+            tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear: timed out after %llu ms",
+                       (int)c->waiter.entry->key_bytes, c->waiter.entry->key,
+                       (unsigned long long)(c->wait_ns / TUTTI_NS_PER_MS));
             tutti_store_waiter_remove(&s->table, &c->waiter);
             c->until_ns = TUTTI_NEVER;
             tutti_store_client_error(s, c);
@@ -192,7 +133,7 @@ static void *server_thread(void *arg)
         clients_look(s, tutti_now_ns());
         for (struct tutti_store_client *c = s->clients, *next; c; c = next) {
             next = c->next;
-            if (c->doomed) client_close(s, c);
+            if (c->doomed) tutti_store_client_close(s, c);
         }
     }
 }
@@ -252,7 +193,7 @@ static enum tutti_status server_start(struct tutti_store_server *s)
 /* Whatever of it is there; the thread is not. */
 static void server_free(struct tutti_store_server *s)
 {
-    while (s->clients) client_close(s, s->clients);
+    while (s->clients) tutti_store_client_close(s, s->clients);
     tutti_store_table_fini(&s->table);
     if (s->stop_fd >= 0) close(s->stop_fd);
     if (s->epoll_fd >= 0) close(s->epoll_fd);

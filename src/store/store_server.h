@@ -2,8 +2,8 @@
 #ifndef TUTTI_STORE_STORE_SERVER_H
 #define TUTTI_STORE_STORE_SERVER_H
 
-/* The two halves of the TCP store's server: events and connections (store_server.c), requests and answers
- * (store_requests.c). */
+/* The TCP store's server: its thread and its events (store_server.c), requests (store_requests.c), and a connection's
+ * buffers (store_client.c). Each uses only those after it. */
 
 #include "store/store_table.h"
 
@@ -17,6 +17,7 @@ struct tutti_store_client {
     enum tutti_client_state state;
     uint32_t events;   /* asked of epoll */
     uint64_t until_ns; /* to be trusted, or when a wait ends; TUTTI_NEVER */
+    uint64_t wait_ns;  /* how long it waits */
     uint8_t wait_type; /* GET or WAIT */
     bool doomed;       /* closed at the end of the round of events */
     struct tutti_store_session session;
@@ -36,15 +37,25 @@ struct tutti_store_server {
     uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* of the answer that is being made */
 };
 
-/* store_requests.c: serves the whole frames in c->in, until one must wait or the client is doomed. */
-void tutti_store_client_frames(struct tutti_store_server *s, struct tutti_store_client *c);
+/* ---- store_client.c ---- */
+/* Asks epoll for what the client's state needs: a parked one is only watched for its end, one with an unsent answer for
+ * room. */
+void tutti_store_client_watch(struct tutti_store_server *s, struct tutti_store_client *c);
+/* Some client's time may be up then. */
+void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns);
+/* Room for the whole of the frame that has begun. Only who is trusted gets more than a little. */
+bool tutti_store_client_room(struct tutti_store_client *c);
+/* Sends what it can, keeps the rest; flush sends what was kept. */
+void tutti_store_client_send(struct tutti_store_server *s, struct tutti_store_client *c,
+                             const struct tutti_store_frame *answer);
+void tutti_store_client_flush(struct tutti_store_client *c);
 /* Answers with the thread's record. */
 void tutti_store_client_error(struct tutti_store_server *s, struct tutti_store_client *c);
 /* Says why, with the thread's record, to the log and to the client, and dooms it. */
 void tutti_store_client_refuse(struct tutti_store_server *s, struct tutti_store_client *c);
-/* store_server.c: asks epoll for what the client's state needs. */
-void tutti_store_client_watch(struct tutti_store_server *s, struct tutti_store_client *c);
-/* Some client's time may be up then. */
-void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns);
+void tutti_store_client_close(struct tutti_store_server *s, struct tutti_store_client *c);
+
+/* store_requests.c: serves the whole frames in c->in, until one must wait or the client is doomed. */
+void tutti_store_client_frames(struct tutti_store_server *s, struct tutti_store_client *c);
 
 #endif

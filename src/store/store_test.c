@@ -3,7 +3,7 @@
 /* Both stores: every call, many clients at once, deadlines, addresses, secrets, damaged files. */
 
 #include "store_test.h"
-#include "control/served_test.h"
+#include "served.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -22,6 +22,7 @@ static void check_values(const struct tutti_store *s)
     bool existed = true;
     assert_int_equal(ops->get(s->self, "absent", value, sizeof value, &n, in(0)), TUTTI_ERR_TIMEOUT);
     assert_non_null(strstr(tutti_last_error()->text, "absent"));
+    assert_non_null(strstr(tutti_last_error()->text, "timed out after 0 ms"));
     assert_int_equal(n, 99);
     assert_int_equal(ops->remove(s->self, "absent", &existed), TUTTI_OK);
     assert_false(existed);
@@ -37,7 +38,8 @@ static void check_values(const struct tutti_store *s)
     assert_int_equal(ops->wait(s->self, "a", in(0)), TUTTI_OK);
     assert_int_equal(ops->remove(s->self, "a", &existed), TUTTI_OK);
     assert_true(existed);
-    assert_int_equal(ops->wait(s->self, "a", in(0)), TUTTI_ERR_TIMEOUT);
+    assert_int_equal(ops->wait(s->self, "a", in(20)), TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error()->text, "timed out after "));
     assert_int_equal(ops->remove(s->self, "a", NULL), TUTTI_OK);
     assert_int_equal(ops->set(s->self, "empty", NULL, 0), TUTTI_OK);
     assert_int_equal(ops->get(s->self, "empty", NULL, 0, &n, in(0)), TUTTI_OK);
@@ -305,13 +307,16 @@ static void test_late_server(void **state)
     uint64_t start = tutti_now_ns();
     assert_int_equal(tutti_store_open(address, NULL, in(150), &s), TUTTI_ERR_TIMEOUT);
     assert_true(tutti_now_ns() - start >= 150 * TUTTI_NS_PER_MS);
+    assert_non_null(strstr(tutti_last_error()->text, "timed out after 1"));
     server = (struct tutti_store_server *)(uintptr_t)port;
     assert_int_equal(pthread_create(&thread, NULL, late_server, &server), 0);
     assert_int_equal(tutti_store_open(address, NULL, in(10000), &s), TUTTI_OK);
     pthread_join(thread, NULL);
     assert_non_null(server);
-    tutti_store_close(&s);
     tutti_store_server_close(server);
+    assert_int_equal(s.ops->set(s.self, "a", "b", 1), TUTTI_ERR_SYSTEM);
+    assert_non_null(strstr(tutti_last_error()->text, "connection closed by peer"));
+    tutti_store_close(&s);
     close(held);
 }
 

@@ -4,13 +4,10 @@
 #include "comm/device/device.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define SECRET_MAX 1024
 
 /* What a creation needs after the call has returned. */
 struct creation {
@@ -18,43 +15,20 @@ struct creation {
     struct tutti_store store;
     bool has_store;
     char name[TUTTI_STORE_KEY_MAX + 1];
-    char secret[SECRET_MAX];
+    char secret[TUTTI_SECRET_MAX + 1];
     bool has_secret;
     char job[128];
     uint64_t deadline_ns;
 };
 
-static enum tutti_status secret_from_file(const char *path, char out[SECRET_MAX])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: secret_file %s can not be opened", path);
-    ssize_t n = read(fd, out, SECRET_MAX);
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    if (n < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "comm_create: secret_file %s can not be read", path);
-    if (n == SECRET_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: secret_file %s is longer than %d bytes", path,
-                          SECRET_MAX - 1);
-    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r')) n--;
-    out[n] = '\0';
-    if (n == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: secret_file %s is empty", path);
-    return TUTTI_OK;
-}
-
 static enum tutti_status creation_secret(struct creation *creation, const struct tutti_config *config,
                                          const char *given)
 {
     const char *secret = given ? given : config->text[TUTTI_OPT_secret];
-    const char *file = config->text[TUTTI_OPT_secret_file];
-    if (secret && secret[0]) {
-        if (strlen(secret) >= SECRET_MAX)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the secret is longer than %d bytes", SECRET_MAX - 1);
-        memcpy(creation->secret, secret, strlen(secret) + 1);
-    } else if (file && file[0]) {
-        TUTTI_TRY(secret_from_file(file, creation->secret));
-    }
-    creation->has_secret = creation->secret[0] != '\0';
+    if (strlen(secret) > TUTTI_SECRET_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the secret is longer than %d bytes", TUTTI_SECRET_MAX);
+    memcpy(creation->secret, secret, strlen(secret) + 1);
+    creation->has_secret = secret[0] != '\0';
     return TUTTI_OK;
 }
 

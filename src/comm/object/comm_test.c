@@ -4,10 +4,14 @@
 #include "ranks.h"
 #include "test.h"
 
+#include "base/base.h"
+
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 static uint64_t now_ns(void)
 {
@@ -304,12 +308,41 @@ static void wrong_creations(void **state)
     tutti_context_destroy(context);
 }
 
+/* Whoever reads the secret file, the limit is the same: a long secret of a file makes a communicator. */
+static void long_secret_of_a_file(void **state)
+{
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    struct tutti_context *context = NULL;
+    struct tutti_comm *comm = NULL;
+    char path[] = "/tmp/tutti-secret-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    if (!tutti_hmac_available()) skip(); /* built without OpenSSL */
+    assert_true(fd >= 0);
+    for (int i = 0; i < 3000; i++) assert_int_equal(write(fd, "s", 1), 1);
+    close(fd);
+    const struct tutti_option option = {"secret_file", path};
+    if (tutti_context_create(&option, 1, &context) != TUTTI_OK) fail_msg("%s", tutti_last_error()->text);
+    config.rank = 0, config.n_ranks = 1;
+    if (tutti_comm_create(context, &config, &comm) != TUTTI_OK) fail_msg("%s", tutti_last_error()->text);
+    tutti_comm_destroy(comm);
+    tutti_context_destroy(context);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_its_facts),     cmocka_unit_test(nonblocking),     cmocka_unit_test(creation_ended),
-        cmocka_unit_test(abort_from_a_thread), cmocka_unit_test(peer_leaves),     cmocka_unit_test(flushes),
-        cmocka_unit_test(context_goes_first),  cmocka_unit_test(private_context), cmocka_unit_test(wrong_creations),
+        cmocka_unit_test(long_secret_of_a_file),
+        cmocka_unit_test(tells_its_facts),
+        cmocka_unit_test(nonblocking),
+        cmocka_unit_test(creation_ended),
+        cmocka_unit_test(abort_from_a_thread),
+        cmocka_unit_test(peer_leaves),
+        cmocka_unit_test(flushes),
+        cmocka_unit_test(context_goes_first),
+        cmocka_unit_test(private_context),
+        cmocka_unit_test(wrong_creations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_CONTROL_SERVED_TEST_H
-#define TUTTI_CONTROL_SERVED_TEST_H
+#ifndef TUTTI_TESTS_SERVED_H
+#define TUTTI_TESTS_SERVED_H
 
 /* A store's server in a process of its own, for tests that fork: a child of a process with threads may find locks taken
  * for ever, those of AddressSanitizer's allocator for one. */
