@@ -17,6 +17,7 @@ from typing import Callable
 from .launch import MPI_ENVIRONMENT
 
 HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "harness"
 ROOT = HERE.parent.parent
 HARNESS = ("collectives", "control", "cases")
 C_FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O3", "-g", "-fPIC"]
@@ -77,18 +78,18 @@ class Kit:
 
     def harness(self, *more: str) -> list[str]:
         """The objects that all programs share."""
-        headers, objects = [HERE / "collectives.h"], []
+        headers, objects = [SOURCES / "collectives.h"], []
         for name in (*HARNESS, *more):
-            source = HERE / f"{name}.c"
+            source = SOURCES / f"{name}.c"
             command = ["cc", *C_FLAGS, "-c", str(source)]
             objects.append(self.build(f"harness/{name}.o", [source, *headers], command, "a C compiler is needed"))
         return [str(o) for o in objects]
 
     def link(self, output: str, source: str, compiler: list[str], libraries: list[str], missing: str) -> Path:
-        path, objects = HERE / source, self.harness("main")
+        path, objects = SOURCES / source, self.harness("main")
         flags = CPP_FLAGS if source.endswith(".cpp") else C_FLAGS
-        command = [compiler[0], *flags, *compiler[1:], f"-I{HERE}", str(path), *objects, *libraries]
-        return self.build(output, [path, HERE / "collectives.h", *map(Path, objects)], command, missing)
+        command = [compiler[0], *flags, *compiler[1:], f"-I{SOURCES}", f"-I{ROOT}", str(path), *objects, *libraries]
+        return self.build(output, [path, SOURCES / "collectives.h", *map(Path, objects)], command, missing)
 
 
 def first_error(text: str) -> str:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer that does not communicate at all, whose calls are wrong in ways that the harness has to see. */
 
-#include "collectives.h"
+#include "bench/peers/harness/collectives.h"
 
 #include <pthread.h>
 #include <stdio.h>

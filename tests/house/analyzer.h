@@ -5,7 +5,7 @@
 /* Included before every file of src/ and tools/ that clang-tidy reads: the analyzer looks at one file at a time and can
  * not know that tutti_fail returns its first argument, so it would follow paths on which a failure is a success. */
 
-#include "../../src/base/base.h"
+#include "base/base.h"
 
 #define tutti_fail(status, ...) ((void)tutti_fail((status), __VA_ARGS__), (status))
 #define tutti_fail_errno(status, ...) ((void)tutti_fail_errno((status), __VA_ARGS__), (status))

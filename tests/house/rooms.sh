@@ -65,7 +65,7 @@ FNR == 1 {
     else if (name ~ /^tutti\//) next
     else if (top in sees_public) {
         if (other != "") refuse((top == "bindings" ? "a binding" : "a program in " top) " may use only <tutti/...>, not \"" name "\"")
-        else if (quoted && !exists(here "/" name) && !exists(top "/torch/csrc/" name)) refuse("\"" name "\" is not in " here)
+        else if (quoted && !exists(here "/" name) && !exists(top "/torch/csrc/" name) && !(is_test && exists("tests/" name))) refuse("\"" name "\" is not in " here)
         else if (top == "bindings" && name ~ /^(cuda|hip|sycl|level_zero|c10\/(cuda|hip|xpu)|ATen\/(cuda|hip|xpu))[\/_]/)
             refuse("<" name "> is of one kind of device: use c10, which knows them all")
     }
