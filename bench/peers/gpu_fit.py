@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From how long each method takes to the constants from which the back end cuda predicts it (backend/cuda_speed.h), and
+"""From how long each method takes to the constants from which the back end cuda predicts it (cuda_speed.h), and
 their file, which the library finds by the device's name and the number of ranks."""
 
 from __future__ import annotations

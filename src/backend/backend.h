@@ -25,6 +25,7 @@ struct tutti_backend {
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
+    struct watch *watch;          /* of back ends of devices (watch/watch.h), NULL: there were none */
     int pagemap;                  /* 1 + descriptor of this process's page map, 0: not open */
 };
 /* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */
@@ -35,13 +36,13 @@ struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
     struct tutti_control *control; /* of the same members */
-    const uint32_t *members;      /* slot -> member of the transport; borrowed */
-    uint32_t n, me;               /* slots, the own one */
-    bool crowded;                 /* ranks of this host outnumber its CPUs; equal on all */
-    uint32_t n_cpus;              /* that they may use together; equal on all */
-    struct tutti_domains domains; /* that the slots form; n 0: one; equal on all */
-    bool reproducible;            /* reductions fold in rank order, from left to right */
-    size_t staging_bytes;         /* at most so much memory of this rank for staging */
+    const uint32_t *members;       /* slot -> member of the transport; borrowed */
+    uint32_t n, me;                /* slots, the own one */
+    bool crowded;                  /* ranks of this host outnumber its CPUs; equal on all */
+    uint32_t n_cpus;               /* that they may use together; equal on all */
+    struct tutti_domains domains;  /* that the slots form; n 0: one; equal on all */
+    bool reproducible;             /* reductions fold in rank order, from left to right */
+    size_t staging_bytes;          /* at most so much memory of this rank for staging */
     const char *method; /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
     const struct tutti_machine *machine; /* measured constants, equal on all; copied */
 };

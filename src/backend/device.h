@@ -19,6 +19,7 @@ struct tutti_device_backend;
 
 #define TUTTI_DEVICE_CARD_BYTES 384
 struct tutti_device_config {
+    struct tutti_backend_host *host;
     struct tutti_gpu *gpu; /* the caller's, open for longer than the back end */
     struct tutti_transport *transport;
     struct tutti_control *control; /* of the same members */
@@ -109,7 +110,7 @@ enum tutti_status tutti_device_method_check(const char *method);
 
 /* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
  * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */
-void tutti_device_sweep(struct tutti_transport *transport);
+void tutti_device_sweep(struct tutti_backend_host *host);
 
 /* The one list: X(name). A back end defines `const struct tutti_device_backend_ops tutti_device_NAME`. The first is the
  * one whose loss is reported: the others need not be there. */

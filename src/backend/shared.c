@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that members share: see shared.h. */
+/* See shared.h. */
 #include "backend/shared.h"
 
 #include <string.h>
@@ -35,4 +35,27 @@ void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, 
         tutti_unmap(memory, bytes);
     else
         (void)t->ops->heap_free(t, memory);
+}
+
+/* ---- messages ---- */
+
+const struct tutti_device_message *tutti_message_next(const struct tutti_device_message *messages, size_t n,
+                                                      uint32_t peer, bool send, size_t *at)
+{
+    while (*at < n) {
+        const struct tutti_device_message *m = &messages[(*at)++];
+        if (m->peer == peer && m->send == send) return m;
+    }
+    return NULL;
+}
+
+enum tutti_status tutti_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
+                                 struct tutti_own *own)
+{
+    const struct tutti_device_message *s = own->sent = tutti_message_next(messages, n, me, true, &own->at[0]);
+    const struct tutti_device_message *r = own->received = tutti_message_next(messages, n, me, false, &own->at[1]);
+    if (!s && !r) return TUTTI_AGAIN;
+    if (s && r && s->bytes == r->bytes) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,
+                      r ? r->bytes : 0);
 }

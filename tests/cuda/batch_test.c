@@ -8,7 +8,7 @@
 #include "group_calls.h"
 #include "reference.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "device/cpu/reduce.h"
 
 #include <string.h>
@@ -20,11 +20,11 @@ static uint64_t below(uint64_t n)
     return n > 0 ? drawn % n : 0;
 }
 
-static void make_place(uint32_t n, uint32_t me, struct cuda_place *place)
+static void make_site(uint32_t n, uint32_t me, struct cuda_site *site)
 {
-    *place = (struct cuda_place){.n = n, .me = me, .speed = cuda_speed_known("", n)};
-    memset(place->has, true, sizeof place->has);
-    assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, 64, &place->layout, &place->bounce_bytes));
+    *site = (struct cuda_site){.n = n, .me = me, .speed = cuda_speed_known("", n)};
+    memset(site->has, true, sizeof site->has);
+    assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, 64, &site->layout, &site->bounce_bytes));
 }
 
 static struct tutti_backend_call call_of(enum tutti_kind kind, enum tutti_dtype dtype, enum tutti_op op, size_t count)
@@ -41,10 +41,10 @@ static struct tutti_backend_call call_of(enum tutti_kind kind, enum tutti_dtype 
 
 static size_t run_of(const struct tutti_backend_call *calls, size_t n, const char *wanted)
 {
-    struct cuda_place place;
+    struct cuda_site site;
     struct cuda_run run;
-    make_place(2, 0, &place);
-    cuda_run_plan(&place, calls, n, wanted, &run);
+    make_site(2, 0, &site);
+    cuda_run_plan(&site, calls, n, wanted, &run);
     assert_true(run.n >= 1 && run.n <= n);
     return run.n;
 }
@@ -86,10 +86,10 @@ static void what_differs(void **state)
     assert_int_equal(run_of(same, 3, "batch"), 3);
 }
 
-static double alone(const struct cuda_place *place, const struct tutti_backend_call *call)
+static double alone(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     double ns;
-    assert_non_null(cuda_choose(place, call, "", &ns));
+    assert_non_null(cuda_choose(site, call, "", &ns));
     return ns;
 }
 
@@ -100,19 +100,19 @@ static void no_slower(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2000; i++) {
         struct tutti_backend_call calls[N];
-        struct cuda_place place;
+        struct cuda_site site;
         struct cuda_run run;
         double ns = 0;
         const enum tutti_kind kind = (enum tutti_kind)below(TUTTI_N_KINDS);
         if (kind == TUTTI_BARRIER) continue;
-        make_place((uint32_t)(2 + below(15)), 0, &place);
+        make_site((uint32_t)(2 + below(15)), 0, &site);
         const uint64_t most = UINT64_C(1) << below(24);
         for (size_t k = 0; k < N; k++) calls[k] = call_of(kind, TUTTI_BFLOAT16, TUTTI_SUM, 1 + below(most));
-        cuda_run_plan(&place, calls, N, "", &run);
+        cuda_run_plan(&site, calls, N, "", &run);
         if (run.n == 1) continue;
-        for (size_t k = 0; k < run.n; k++) ns += alone(&place, &calls[k]);
-        assert_true(run.method->cost_ns(&place, &run.whole) <= ns);
-        assert_true(run.method->fits(&place, &run.whole));
+        for (size_t k = 0; k < run.n; k++) ns += alone(&site, &calls[k]);
+        assert_true(run.method->cost_ns(&site, &run.whole) <= ns);
+        assert_true(run.method->fits(&site, &run.whole));
     }
 }
 
@@ -125,7 +125,7 @@ struct unit {
     unsigned char own[UNIT];
 };
 struct side { /* a rank's */
-    struct cuda_place place;
+    struct cuda_site site;
     struct tutti_backend_call calls[64];
     unsigned char *memory;
     struct cuda_batch batch;
@@ -225,9 +225,8 @@ static void launch(uint32_t me, size_t n_calls)
 {
     struct side *side = &sides[me];
     side->first += side->n;
-    side->n = side->first < n_calls
-                  ? cuda_run_independent(&side->place, &side->calls[side->first], n_calls - side->first)
-                  : 0;
+    side->n =
+        side->first < n_calls ? cuda_run_independent(&side->site, &side->calls[side->first], n_calls - side->first) : 0;
     side->batch.begin = side->batch.end;
     for (size_t i = 0; i < side->n; i++) side->batch.end += units_of(&side->calls[side->first + i]);
 }
@@ -254,7 +253,7 @@ static void run_batch(uint32_t n, size_t n_calls)
     for (uint32_t r = 0; r < n; r++) {
         struct side *side = &sides[r];
         memset(side->units, 0, sizeof side->units);
-        cuda_run_fill(&side->place, side->calls, n_calls, &side->batch);
+        cuda_run_fill(&side->site, side->calls, n_calls, &side->batch);
         assert_true(side->batch.first[CUDA_SEGMENTS] <= MOST_UNITS);
         side->batch.begin = side->batch.end = 0;
         side->first = side->n = 0;
@@ -283,13 +282,13 @@ static size_t try_plan(struct group_plan *plan)
 {
     const uint32_t n = plan->shape.ranks;
     size_t n_fused = 0;
-    for (uint32_t r = 0; r < n; r++) make_place(n, r, &sides[r].place), sides[r].memory = plan->memory[r];
+    for (uint32_t r = 0; r < n; r++) make_site(n, r, &sides[r].site), sides[r].memory = plan->memory[r];
     for (size_t at = 0, most; at < plan->n; at += most) {
         struct cuda_run run;
         most = plan->n - at;
         for (uint32_t r = 0; r < n; r++) {
             bind_calls(plan, at, r);
-            cuda_run_plan(&sides[r].place, sides[r].calls, plan->n - at, "batch", &run);
+            cuda_run_plan(&sides[r].site, sides[r].calls, plan->n - at, "batch", &run);
             if (r > 0) assert_int_equal(run.n, most);
             most = run.n;
         }

@@ -5,7 +5,7 @@
 #include "cuda/rig.h"
 #include "reference.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -92,13 +92,13 @@ static void open_trial(struct trial *t, const struct rig *rig)
     assert_true(group_plan_draw(&t->plan, &shape, t->of_plan));
     group_plan_fill(&t->plan, t->of_plan);
     for (uint32_t r = 0; r < rig->n; r++) {
-        const struct cuda_place place = {.n = rig->n, .me = r};
+        const struct cuda_site site = {.n = rig->n, .me = r};
         struct cuda_batch *b = &t->batch[r];
         t->device[r] = rig_alloc(rig, r, t->plan.bytes);
         rig_copy(rig, r, t->device[r], t->plan.memory[r], t->plan.bytes);
         for (size_t i = 0; i < t->plan.n; i++)
             group_call_bind(&t->plan.calls[i], &t->plan, r, t->device[r], &t->calls[r][i]);
-        cuda_run_fill(&place, t->calls[r], t->plan.n, b);
+        cuda_run_fill(&site, t->calls[r], t->plan.n, b);
         b->call = rig_call(rig, r);
         b->call.op = t->plan.calls[0].op;
         b->call.divisor = t->calls[r][0].bind.divide ? t->calls[r][0].bind.divisor : 0;

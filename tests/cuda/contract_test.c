@@ -7,7 +7,7 @@
 #include "../contract/contract.h"
 #include "gpu_ranks.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "backend/nccl/nccl.h"
 #include "comm/device/device_host.h"
 
@@ -62,7 +62,7 @@ static void check_ways(const struct suite *suite, struct rank *rank, size_t coun
     if (strcmp(suite->gpu, "cuda") == 0)
         RANK_CHECK(rank, atomic_load(&device->through->enqueued) == 0);
     else
-        RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->n_enqueued) > count / 3);
+        RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->watched.n_enqueued) > count / 3);
 }
 
 static void run_suite(struct rank *rank)

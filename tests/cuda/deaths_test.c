@@ -5,7 +5,7 @@
 
 #include "failures_test.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "comm/device/device.h"
 
 #include <pthread.h>

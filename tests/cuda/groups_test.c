@@ -8,7 +8,7 @@
 #include "gpu_ranks.h"
 #include "group_calls.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>
@@ -248,7 +248,7 @@ static uint32_t exchanges(struct gpu_rank *g)
     const struct cuda_backend *b = (const void *)g->rank->comm->device->backends[0];
     uint64_t called = 0;
     if (tutti_gpu_stream_sync(g->gpu, g->stream) < 0 ||
-        tutti_gpu_copy_now(g->gpu, &called, b->scratch + b->place.layout.called, sizeof called) < 0)
+        tutti_gpu_copy_now(g->gpu, &called, b->scratch + b->site.layout.called, sizeof called) < 0)
         rank_fail(g->rank, __FILE__, __LINE__, "%s", tutti_last_error()->text);
     return (uint32_t)called;
 }

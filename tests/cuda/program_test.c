@@ -4,7 +4,7 @@
 #include "cuda/rig.h"
 
 #include "algo/algo.h"
-#include "backend/cuda/cuda_program.h"
+#include "backend/cuda/plan/cuda_program.h"
 #include "base/base.h"
 #include "verify/verify.h"
 

@@ -8,7 +8,7 @@
 #include "gpu_ranks.h"
 
 #include "algo/algo.h"
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "comm/device/device_host.h"
 
 #include <stdatomic.h>

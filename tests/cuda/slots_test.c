@@ -6,7 +6,7 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "base/base.h"
 #include "comm/device/device.h"
 
@@ -114,7 +114,7 @@ static enum tutti_status enqueue(const struct scene *s, const struct one *one)
 static void make(struct scene *s, const struct one *one)
 {
     const struct cuda_step *step = &s->backend->step;
-    const uint32_t half = cuda_phase_bytes(&s->backend->place.layout);
+    const uint32_t half = cuda_phase_bytes(&s->backend->site.layout);
     GPU_CHECK_OK(&s->g, enqueue(s, one));
     RANK_CHECK(s->g.rank, step->protocol == kinds[one->kind].protocol);
     RANK_CHECK(s->g.rank, (step->exchange.units * step->threads * 16 > half) == (one->kind != ALL_REDUCE));
@@ -170,7 +170,7 @@ static void run(struct rank *rank)
     const uint32_t rounds = gpu_ranks_stand_in() ? 2 : 50;
     if (!gpu_rank_open(rank, &s.g)) return;
     s.backend = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
-    const struct cuda_layout *layout = &s.backend->place.layout;
+    const struct cuda_layout *layout = &s.backend->site.layout;
     s.most = (size_t)layout->n_blocks * layout->sentinel_bytes / 4;
     s.host = rank_alloc(rank, s.n * s.most * 4);
     for (uint32_t k = 0; k < ROW; k++) {

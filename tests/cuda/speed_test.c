@@ -6,9 +6,9 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda/cuda.h"
-#include "comm/object/comm.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "comm/device/device.h"
+#include "comm/object/comm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,9 +69,9 @@ static void first_counts(struct rank *rank)
     const struct tutti_comm_device *device = rank->comm->device;
     RANK_CHECK(rank, device && device->n == 1 && device->backends[0]->ops == &tutti_device_cuda);
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)device->backends[0];
-    RANK_CHECK(rank, b->place.speed->tiles_ns == 1 && b->place.speed->blocks == BLOCKS);
-    RANK_CHECK(rank, b->place.speed->lines_ns == cuda_speed_known("", N)->lines_ns);
-    RANK_CHECK(rank, b->place.layout.n_blocks <= BLOCKS);
+    RANK_CHECK(rank, b->site.speed->tiles_ns == 1 && b->site.speed->blocks == BLOCKS);
+    RANK_CHECK(rank, b->site.speed->lines_ns == cuda_speed_known("", N)->lines_ns);
+    RANK_CHECK(rank, b->site.layout.n_blocks <= BLOCKS);
     sums_then_close(&g);
 }
 
@@ -92,7 +92,7 @@ static void few(struct rank *rank)
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
-    RANK_CHECK(rank, b->place.layout.n_blocks <= most && b->place.layout.n_blocks * 2 > most);
+    RANK_CHECK(rank, b->site.layout.n_blocks <= most && b->site.layout.n_blocks * 2 > most);
     sums_then_close(&g);
 }
 

@@ -7,7 +7,7 @@
 
 #include "gpu_ranks.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>
@@ -93,7 +93,7 @@ static bool is_as_wanted(const struct rank *rank, const struct scene *scene)
     if (device->n == 0 || strcmp(device->backends[0]->ops->name, "cuda") != 0) return false;
     const struct cuda_backend *backend = (const struct cuda_backend *)device->backends[0];
     const uint32_t sharing = ((uint32_t)rank->n + scene->n_devices - 1) / scene->n_devices; /* the fullest */
-    return backend->alone == (sharing == 1) && backend->place.layout.n_blocks * sharing <= backend->gpu->n_sms;
+    return backend->alone == (sharing == 1) && backend->site.layout.n_blocks * sharing <= backend->gpu->n_sms;
 }
 
 static void meet(struct rank *rank)

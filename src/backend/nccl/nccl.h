@@ -6,10 +6,12 @@
  * back ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve
  * all calls; members find one another through memory of the host that all map, where they also log what they called.
  *
- * nccl_library.c: finding it. nccl_boards.c: that memory. nccl_open.c: opening, its communicator, closing. nccl_call.c:
- * calls and messages, and their order on streams. nccl_kinds.c: what each kind becomes. nccl_watch.c: failures. */
+ * Begin with nccl_call.c: calls and messages, and their order on streams. nccl_kinds.c: what each kind becomes.
+ * nccl_library.c: finding the library. nccl_open.c: opening and closing. nccl_comm.c, nccl_ending.c: its communicator,
+ * and the end of that. nccl_watch.c: what this back end tells the watch. */
 
-#include "backend/cuda/cuda.h"
+#include "backend/watch/watch.h"
+#include "device/cuda/gpu.h"
 
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
 #define NCCL_NEEDED 21800
@@ -87,16 +89,15 @@ bool nccl_shares(const struct nccl_library *library);
 /* ---- an instance ---- */
 /* What a member shows the others, in memory that they map. */
 struct nccl_board {
-    _Atomic uint32_t refs;  /* members that may still read it */
+    struct watch_log log;   /* first */
     _Atomic uint32_t ready; /* slot 0's: the id is there */
     _Atomic uint32_t made;  /* the member has the communicator */
     struct nccl_id id;
-    struct cuda_log log;
 };
 struct nccl_ending; /* of a communicator (nccl_open.c) */
 /* A call in flight: events around it, so that its time counts from when its turn came. A mark serves another
  * call when the watch has seen its own over: who is so far ahead waits for that. Events are made at first use. */
-#define NCCL_MARKS CUDA_LOG_ENTRIES /* the log has what is in flight */
+#define NCCL_MARKS WATCH_LOG_ENTRIES /* the log has what is in flight */
 struct nccl_mark {
     void *begun, *over;
     _Atomic uint64_t launch, timeout_ns; /* launch: of the call's items in the log, */
@@ -104,59 +105,53 @@ struct nccl_mark {
 };
 struct nccl_backend {
     struct tutti_device_backend base;
+    struct watched watched;
     const struct nccl_library *library;
     struct tutti_gpu *gpu; /* the caller's */
-    struct tutti_transport *transport;
-    struct tutti_control *control;
-    struct tutti_team *team;
-    uint32_t members[CUDA_MAX_RANKS]; /* of the transport */
-    uint32_t n, me;
-    uint32_t blocks; /* of a launch, at most; 0: NCCL's choice */
-    struct nccl_board *boards[CUDA_MAX_RANKS];
-    bool addresses; /* boards are addresses of this process */
+    uint32_t blocks;       /* of a launch, at most; 0: NCCL's choice */
 
     /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
     pthread_mutex_t lock;
     void *comm;                           /* NULL: not made yet, or aborted; atomic */
     _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
     _Atomic bool stopped;
-    bool connected, alone;      /* alone: all have, or nobody will */
     _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
-    /* calls; all under the communicator's turn */
+    /* calls; all under the communicator's turn. Of those enqueued the last one's mark is n_enqueued - 1; fewer than
+     * NCCL_MARKS are not over. */
     struct nccl_mark marks[NCCL_MARKS];
-    _Atomic uint64_t n_enqueued; /* eager calls; the last one's mark is n_enqueued - 1 */
-    _Atomic uint64_t n_over;     /* those that the watch has seen to be over: fewer than NCCL_MARKS are not */
-    void *stream;                /* of the last one */
-    uint64_t capture;            /* the last call was captured in it, at node */
+    void *stream;     /* of the last one */
+    uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;
-    _Atomic bool captured; /* graphs hold calls: any may be in flight at any time */
 
-    /* the watch */
-    pthread_t threads[2];
-    bool watched;
-    _Atomic uint32_t ends;
-    _Atomic uint64_t turn_ns;         /* when the turn of the first that is not over came, 0: not yet */
-    uint64_t gone_ns[CUDA_MAX_RANKS]; /* since when, */
-    _Atomic uint64_t error_ns;        /* 0: not */
+    /* for the watch */
+    _Atomic uint64_t turn_ns;  /* when the turn of the first that is not over came, 0: not yet */
+    _Atomic uint64_t error_ns; /* since when NCCL has one, 0: it has none */
 };
 static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)
 {
     return (struct nccl_backend *)(uintptr_t)backend; /* its first member */
 }
+static inline struct nccl_backend *nccl_watching(const struct watched *w)
+{
+    return (struct nccl_backend *)(uintptr_t)((const char *)w - offsetof(struct nccl_backend, watched));
+}
+static inline struct nccl_board *nccl_board(const struct nccl_backend *b, uint32_t r)
+{
+    return (struct nccl_board *)(void *)b->watched.logs[r];
+}
+static inline struct nccl_board *nccl_own(const struct nccl_backend *b)
+{
+    return nccl_board(b, b->watched.me);
+}
 
 /* Whether this member has the communicator, or had it. */
 static inline bool nccl_made(const struct nccl_backend *b)
 {
-    return atomic_load(&b->boards[b->me]->made);
+    return atomic_load(&nccl_own(b)->made);
 }
 
-/* nccl_boards.c */
-enum tutti_status nccl_board_open(struct nccl_backend *b, uint64_t *where);
-void nccl_boards_close(struct nccl_backend *b);
-void nccl_boards_sweep(struct tutti_transport *transport, bool closes); /* gives back what nobody reads any more */
-
-/* nccl_open.c */
+/* ---- nccl_comm.c ---- */
 /* Makes the communicator, at the first call. Fails the team when it can not. */
 enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns);
 /* Around what may wait for peers within NCCL; the watch ends it at the deadline. NULL: it was aborted. */
@@ -164,10 +159,20 @@ void *nccl_enter(struct nccl_backend *b);
 /* OK for success, else a record with the team's failure, or NCCL's words of its own. */
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
+/* The thread's record as the end of the team; give_up also waits for what is on the device. */
+enum tutti_status nccl_fail(struct nccl_backend *b, const char *what, uint64_t seq);
+enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
+
+/* ---- nccl_ending.c ---- */
+enum tutti_status nccl_ending_start(struct nccl_backend *b); /* before there is a communicator */
+void nccl_ending_leave(struct nccl_backend *b);              /* when it has been ended, or there is none */
+/* Ends it; alone: nobody is left to wait for, and all is well. Then waits, for so long at most. */
+void nccl_end_begin(struct nccl_backend *b, bool alone);
+void nccl_end_wait(struct nccl_backend *b, uint64_t most_ns);
 /* Ends what waits on the device: begun, before that is told, and waited for, some two seconds at most in all. What NCCL
  * waits for beyond that, graphs that hold calls, is left to a thread. */
 void nccl_stop_begin(struct nccl_backend *b);
-void nccl_stop(struct tutti_device_backend *backend);
+void nccl_stop(struct nccl_backend *b);
 /* After a stop: a call is within NCCL that was not ended, since its communicator was not there yet. */
 bool nccl_is_left(const struct nccl_backend *b);
 
@@ -176,8 +181,6 @@ enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struc
                                void *stream);
 enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
                                 size_t n, void *stream, uint64_t timeout_ns);
-/* The thread's record as the end of the team. */
-enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
 
 /* nccl_kinds.c: whether NCCL has it among n ranks, with the meaning that tutti gives it; and what it has for it. */
 bool nccl_can(const struct tutti_backend_call *call, uint32_t n);
@@ -187,12 +190,7 @@ double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_cal
 int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream,
              const char **name);
 
-/* nccl_watch.c */
-struct cuda_log_pair nccl_pair(const struct nccl_backend *b, uint32_t peer);
-/* tutti_thread_start, with a record. */
-enum tutti_status nccl_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
-enum tutti_life nccl_life(const struct nccl_backend *b, uint32_t peer, struct tutti_board *call); /* cuda_log_life */
-enum tutti_status nccl_watch_start(struct nccl_backend *b);
-void nccl_watch_end(struct nccl_backend *b);
+/* ---- nccl_watch.c ---- */
+extern const struct watch_source nccl_source;
 
 #endif

@@ -4,9 +4,7 @@
  * run them in one order. The first ones wait: for the communicator, and for connections that NCCL makes. */
 
 #include "backend/nccl/nccl.h"
-
-#include <inttypes.h>
-#include <stdio.h>
+#include "backend/shared.h"
 
 #define NAP_NS (UINT64_C(100) * 1000)
 
@@ -20,12 +18,12 @@ static struct nccl_mark *mark_of(struct nccl_backend *b, uint64_t i)
 static enum tutti_status state_check(const struct nccl_backend *b)
 {
     struct tutti_error error;
-    return tutti_team_state(b->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+    return tutti_team_state(b->watched.team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
 }
 
 static bool is_full(const struct nccl_backend *b)
 {
-    return atomic_load(&b->n_enqueued) - atomic_load(&b->n_over) >= NCCL_MARKS - 1;
+    return atomic_load(&b->watched.n_enqueued) - atomic_load(&b->watched.n_over) >= NCCL_MARKS - 1;
 }
 
 /* Until one more can be in flight. Time counts while the first one has its turn. */
@@ -33,14 +31,14 @@ static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
 {
     uint64_t before = 0, until = 0;
     while (is_full(b)) {
-        const uint64_t over = atomic_load(&b->n_over);
+        const uint64_t over = atomic_load(&b->watched.n_over);
         const bool waits = until == 0 || over != before || !atomic_load(&b->turn_ns);
         if (waits) before = over, until = tutti_deadline_ns(timeout_ns);
         TUTTI_TRY(state_check(b));
         if (tutti_now_ns() >= until)
             return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while none of %d calls in flight ended",
                               NCCL_MARKS - 1);
-        tutti_futex_wake(&b->ends, TUTTI_ARRAY_LEN(b->threads)); /* the watch looks at once */
+        watch_hurry(&b->watched); /* it asks at once */
         tutti_sleep_ns(NAP_NS);
     }
     return TUTTI_OK;
@@ -55,21 +53,21 @@ static enum tutti_status mark_open(struct nccl_backend *b, struct nccl_mark *mar
 static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
                                      uint64_t *capture)
 {
-    const uint64_t i = atomic_load(&b->n_enqueued);
+    const uint64_t i = atomic_load(&b->watched.n_enqueued);
     struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
     if (!*capture) TUTTI_TRY(mark_wait(b, timeout_ns));
-    atomic_store(&mark->launch, seq ? seq : cuda_log_round(&b->boards[b->me]->log));
+    atomic_store(&mark->launch, seq ? seq : watch_log_round(&nccl_own(b)->log));
     atomic_store(&mark->timeout_ns, timeout_ns);
     if (*capture) {
         if (!nccl_made(b))
             return tutti_fail(TUTTI_ERR_ARGUMENT,
                               "the first call by nccl on a communicator can not be captured: make one before");
-        const bool chained = *capture == b->capture && !cuda_one_stream(stream, b->capture_stream);
+        const bool chained = *capture == b->capture && !tutti_gpu_one_stream(stream, b->capture_stream);
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
     TUTTI_TRY(mark_open(b, mark));
-    if (i > 0 && !cuda_one_stream(stream, b->stream))
+    if (i > 0 && !tutti_gpu_one_stream(stream, b->stream))
         TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
     return tutti_gpu_event_record(b->gpu, mark->begun, stream);
 }
@@ -80,34 +78,16 @@ static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_
         TUTTI_TRY(tutti_gpu_capture_mark(b->gpu, stream, &b->node));
         b->capture = capture;
         b->capture_stream = stream;
-        atomic_store(&b->captured, true);
+        if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
         return TUTTI_OK;
     }
-    struct nccl_mark *mark = mark_of(b, atomic_load(&b->n_enqueued));
-    atomic_store(&mark->items, atomic_load(&b->boards[b->me]->log.n_items));
+    struct nccl_mark *mark = mark_of(b, atomic_load(&b->watched.n_enqueued));
+    atomic_store(&mark->items, atomic_load(&nccl_own(b)->log.n_items));
     TUTTI_TRY(tutti_gpu_event_record(b->gpu, mark->over, stream));
     b->stream = stream;
-    atomic_fetch_add(&b->n_enqueued, 1);
+    atomic_fetch_add(&b->watched.n_enqueued, 1);
+    watch_wake(&b->watched);
     return TUTTI_OK;
-}
-
-/* ---- failures ---- */
-
-enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq)
-{
-    const struct tutti_error error = *tutti_last_error();
-    struct tutti_error told;
-    if (tutti_team_state(b->team, &told) < 0) return tutti_fail_record(&told); /* of which this may be the echo */
-    char number[24] = "";
-    if (seq) snprintf(number, sizeof number, " #%" PRIu64, seq); /* messages have none */
-    tutti_error_set(&told, error.status, "%s%s failed on rank %u: %.300s", what, number, b->me, error.text);
-    told.peer = -1;
-    told.step = TUTTI_NO_STEP;
-    told.seq = seq;
-    nccl_stop_begin(b);
-    tutti_team_fail(b->team, &told, true);
-    nccl_stop(&b->base);
-    return tutti_fail_record(&told);
 }
 
 /* ---- what is enqueued: a collective, or messages ---- */
@@ -137,12 +117,12 @@ static int messages_run(const struct nccl_backend *b, void *comm, const struct i
 
 static void item_log(struct nccl_backend *b, const struct item *item, uint64_t timeout_ns)
 {
-    struct cuda_log *log = &b->boards[b->me]->log;
-    const uint64_t launch = cuda_log_round(log);
-    if (item->call) cuda_log_post(log, item->call, 0, timeout_ns);
+    struct watch_log *log = &nccl_own(b)->log;
+    const uint64_t launch = watch_log_round(log);
+    if (item->call) watch_log_post(log, item->call, 0, timeout_ns);
     for (size_t i = 0; i < item->n; i++) {
         const struct tutti_device_message *m = &item->messages[i];
-        cuda_log_message(log, launch, m->peer, m->send, m->bytes, timeout_ns);
+        watch_log_message(log, launch, m->peer, m->send, m->bytes, timeout_ns);
     }
 }
 
@@ -168,8 +148,8 @@ static size_t blocks_bytes(const struct nccl_backend *b, const struct tutti_back
 {
     const struct tutti_bind *bind = &call->bind;
     size_t elements = 0;
-    for (uint32_t q = 0; q < b->n; q++)
-        if (all || q == b->me) elements += bind->counts ? bind->counts[q] : bind->count;
+    for (uint32_t q = 0; q < b->watched.n; q++)
+        if (all || q == b->watched.me) elements += bind->counts ? bind->counts[q] : bind->count;
     return elements * tutti_dtype_bytes(call->info.dtype);
 }
 
@@ -230,7 +210,7 @@ static enum tutti_status item_enter(struct nccl_backend *b, const struct item *i
     TUTTI_TRY(state_check(b));
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
     const enum tutti_status status =
-        item_enqueue(b, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(b->team));
+        item_enqueue(b, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(b->watched.team));
     tutti_gpu_leave(&scope);
     return status;
 }
@@ -246,9 +226,9 @@ enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struc
  * there is. */
 static enum tutti_status own_check(const struct nccl_backend *b, const struct item *item)
 {
-    struct cuda_own own = {.at = {0}};
+    struct tutti_own own = {.at = {0}};
     enum tutti_status status;
-    while ((status = cuda_own_next(item->messages, item->n, b->me, &own)) == TUTTI_OK) {
+    while ((status = tutti_own_next(item->messages, item->n, b->watched.me, &own)) == TUTTI_OK) {
     }
     return status == TUTTI_AGAIN ? TUTTI_OK : status;
 }

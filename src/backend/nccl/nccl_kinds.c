@@ -181,16 +181,15 @@ static int all_to_all(const struct work *w)
 static const struct {
     int (*run)(const struct work *w);
     const char *name;
-    enum { ONCE, TWO_SHARDS, ALL_OTHERS } passes; /* of what is called, how much passes one link */
 } kinds[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {all_reduce, "ncclAllReduce", TWO_SHARDS},
-    [TUTTI_REDUCE] = {reduce, "ncclReduce", ONCE},
-    [TUTTI_BROADCAST] = {broadcast, "ncclBroadcast", ONCE},
-    [TUTTI_ALL_GATHER] = {all_gather, "ncclAllGather", ALL_OTHERS},
-    [TUTTI_REDUCE_SCATTER] = {reduce_scatter, "ncclReduceScatter", ALL_OTHERS},
-    [TUTTI_GATHER] = {gather, "ncclSend and ncclRecv of gather", ALL_OTHERS},
-    [TUTTI_SCATTER] = {scatter, "ncclSend and ncclRecv of scatter", ALL_OTHERS},
-    [TUTTI_ALL_TO_ALL] = {all_to_all, "ncclSend and ncclRecv of all_to_all", ALL_OTHERS},
+    [TUTTI_ALL_REDUCE] = {all_reduce, "ncclAllReduce"},
+    [TUTTI_REDUCE] = {reduce, "ncclReduce"},
+    [TUTTI_BROADCAST] = {broadcast, "ncclBroadcast"},
+    [TUTTI_ALL_GATHER] = {all_gather, "ncclAllGather"},
+    [TUTTI_REDUCE_SCATTER] = {reduce_scatter, "ncclReduceScatter"},
+    [TUTTI_GATHER] = {gather, "ncclSend and ncclRecv of gather"},
+    [TUTTI_SCATTER] = {scatter, "ncclSend and ncclRecv of scatter"},
+    [TUTTI_ALL_TO_ALL] = {all_to_all, "ncclSend and ncclRecv of all_to_all"},
 };
 
 /* ---- what is asked ---- */
@@ -211,8 +210,11 @@ double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_cal
     const struct tutti_call_info *info = &call->info;
     if (call->bind.v) return UNEQUAL_NS;
     const double bytes = (double)info->count * (double)tutti_dtype_bytes(info->dtype);
-    const double times[] = {[ONCE] = 1, [TWO_SHARDS] = 2 * (b->n - 1.) / b->n, [ALL_OTHERS] = b->n - 1.};
-    return LATENCY_NS + bytes * times[kinds[info->kind].passes] / BYTES_A_NS;
+    /* Of what is called so much passes one link: a block for each other rank; of all_reduce a shard for each, twice. */
+    const double others = b->watched.n - 1., times = tutti_kinds[info->kind].block_a_slot ? others
+                                                     : info->kind == TUTTI_ALL_REDUCE     ? 2 * others / b->watched.n
+                                                                                          : 1;
+    return LATENCY_NS + bytes * times / BYTES_A_NS;
 }
 
 /* ---- running ---- */
@@ -250,15 +252,15 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
         .bind = &call->bind,
         .comm = comm,
         .stream = stream,
-        .n = b->n,
-        .me = b->me,
+        .n = b->watched.n,
+        .me = b->watched.me,
         .root = info->root < 0 ? 0 : (uint32_t)info->root,
         .element = element,
         .in = call->bind.input,
         .out = call->bind.output,
         .type = types[info->dtype].type,
         /* Alone all are the same; see nccl_can. */
-        .op = !reduces ? 0 : ops[b->n == 1 ? TUTTI_SUM : info->op],
+        .op = !reduces ? 0 : ops[b->watched.n == 1 ? TUTTI_SUM : info->op],
         .scale = types[info->dtype].elements,
         .bytes = call->bind.count * element,
     };

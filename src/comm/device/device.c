@@ -127,6 +127,7 @@ static enum tutti_status open_backend(struct opening *opening, uint32_t b)
     if (!opening->way->own || (opening->way->only && strcmp(opening->way->only, ops->name) != 0))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "option gpu is %s", opening->way->name);
     struct tutti_device_config config = {
+        .host = &comm->family->backends,
         .gpu = opening->device->gpu,
         .transport = comm->family->world.transport,
         .control = comm->family->world.control,

@@ -112,6 +112,11 @@ enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *poin
 bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16]);
 
 /* ---- streams and events: the driver's handles as void pointers; stream NULL is the legacy default stream ---- */
+/* Whether two handles are one stream: the default stream of a thread (2) is another one in each thread. */
+static inline bool tutti_gpu_one_stream(const void *a, const void *b)
+{
+    return a == b && (uintptr_t)a != 2;
+}
 enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out); /* does not wait for the default stream */
 void tutti_gpu_stream_destroy(struct tutti_gpu *gpu, void *stream);
 enum tutti_status tutti_gpu_event_create(struct tutti_gpu *gpu, void **out); /* without time */

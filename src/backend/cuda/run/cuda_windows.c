@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Windows: memory of users that peers have mapped, all at the same offsets, which kernels and copy engines reach. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
 
 #include <string.h>
 
@@ -22,7 +22,7 @@ static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const stru
 
 static void unmap(struct cuda_backend *b, struct cuda_window *window)
 {
-    for (uint32_t q = 0; q < b->n; q++)
+    for (uint32_t q = 0; q < b->site.n; q++)
         if (window->imports[q]) tutti_gpu_unimport(b->gpu, window->imports[q]);
 }
 
@@ -49,15 +49,15 @@ static enum tutti_status block_id(struct cuda_backend *b, const void *own, uint6
 enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
                                   size_t stride, void *own, size_t bytes, void **peers)
 {
-    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_backend *b = cuda_of(backend);
     struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
     enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
     if (status >= 0) status = block_id(b, own, &window.block);
-    window.peers[b->me] = own;
-    for (uint32_t q = 0; q < b->n && status >= 0; q++) {
+    window.peers[b->site.me] = own;
+    for (uint32_t q = 0; q < b->site.n && status >= 0; q++) {
         struct tutti_device_window_card card;
         memcpy(&card, (const char *)cards + q * stride, sizeof(card));
-        if (q != b->me) status = map_peer(b, q, &card, &window);
+        if (q != b->site.me) status = map_peer(b, q, &card, &window);
         window.id = tutti_hash64(&card, sizeof(card), window.id);
         /* What all have is what calls may use. */
         if (card.bytes < window.bytes) window.bytes = card.bytes;
@@ -68,13 +68,13 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
     if (status >= 0) b->windows[b->n_windows++] = window;
     pthread_mutex_unlock(&b->lock);
     if (status < 0) unmap(b, &window);
-    for (uint32_t q = 0; q < b->n && status >= 0; q++) peers[q] = window.peers[q];
+    for (uint32_t q = 0; q < b->site.n && status >= 0; q++) peers[q] = window.peers[q];
     return status;
 }
 
 void cuda_window_remove(struct tutti_device_backend *backend, void *own)
 {
-    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_backend *b = cuda_of(backend);
     pthread_mutex_lock(&b->lock);
     for (uint32_t i = 0; i < b->n_windows; i++) {
         if (b->windows[i].base != own) continue;
@@ -95,45 +95,33 @@ static size_t output_bytes(const struct cuda_backend *b, const struct tutti_back
 {
     const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
     bool whole = kind->block_a_slot && call->info.kind != TUTTI_REDUCE_SCATTER && call->info.kind != TUTTI_SCATTER;
-    return cuda_call_bytes(call) * (whole ? b->n : 1);
-}
-
-bool cuda_call_in_place(const struct cuda_place *place, const struct tutti_backend_call *call)
-{
-    const uintptr_t in = (uintptr_t)call->bind.input, out = (uintptr_t)call->bind.output;
-    if (call->info.kind != TUTTI_REDUCE_SCATTER) return in == out;
-    return out >= in && out - in < place->n * cuda_call_bytes(call);
-}
-
-char *cuda_place_there(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t peer, size_t at)
-{
-    return place->peers[peer] + ((char *)call->bind.output - place->own) + at;
+    return cuda_call_bytes(call) * (whole ? b->site.n : 1);
 }
 
 /* What peers have mapped is what was there, whatever is at the address now. */
-enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_place *place)
+enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_site *site)
 {
     uint64_t block;
-    TUTTI_TRY(tutti_gpu_block_id(b->gpu, place->own, &block));
-    if (block == place->block) return TUTTI_OK;
+    TUTTI_TRY(tutti_gpu_block_id(b->gpu, site->own, &block));
+    if (block == site->block) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_ARGUMENT, "the output lies in a window whose memory was freed: destroy a window first");
 }
 
-void cuda_window_place(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *place)
+void cuda_window_site(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_site *site)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&b->lock;
     char *out = call->bind.output;
-    place->own = NULL;
+    site->own = NULL;
     if (b->n_windows == 0 || !out || call->bind.v) return;
     size_t bytes = output_bytes(b, call);
     pthread_mutex_lock(lock);
-    for (uint32_t i = 0; i < b->n_windows && !place->own; i++) {
+    for (uint32_t i = 0; i < b->n_windows && !site->own; i++) {
         const struct cuda_window *w = &b->windows[i];
         if (out < w->base || (size_t)(out - w->base) >= w->bytes || bytes > w->bytes - (size_t)(out - w->base))
             continue;
-        place->own = w->base, place->block = w->block;
-        place->where = tutti_mix64(w->id + (uint64_t)(out - w->base));
-        memcpy(place->peers, w->peers, sizeof(place->peers));
+        site->own = w->base, site->block = w->block;
+        site->where = tutti_mix64(w->id + (uint64_t)(out - w->base));
+        memcpy(site->peers, w->peers, sizeof(site->peers));
     }
     pthread_mutex_unlock(lock);
 }

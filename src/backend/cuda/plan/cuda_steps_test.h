@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 #include "reference.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static inline uint64_t below(uint64_t n)
 /* ---- ranks ---- */
 
 struct rank {
-    struct cuda_place place;
+    struct cuda_site site;
     struct tutti_backend_call call;
     struct cuda_step step;
     bool more;
@@ -85,7 +85,7 @@ static inline void check_overlap(const struct trial *t, uint32_t me)
 static inline void check_grid(const struct trial *t, uint32_t me)
 {
     const struct cuda_step *s = &ranks[me].step, *first = &ranks[0].step;
-    const struct cuda_layout *l = &ranks[me].place.layout;
+    const struct cuda_layout *l = &ranks[me].site.layout;
     const struct cuda_exchange *x = &s->exchange;
     size_t longest = s->protocol == CUDA_SENTINEL2 ? x->send[0].bytes : 0;
     if (s->blocks > l->n_blocks) complain(t, "more blocks than rings are for", me);
@@ -257,7 +257,7 @@ static inline const char *sent_straight(const struct trial *t, uint32_t p, uint3
 static inline void check_direct_grid(const struct trial *t, uint32_t p)
 {
     const struct cuda_step *s = &ranks[p].step, *first = &ranks[0].step;
-    if (s->blocks != first->blocks || s->threads != CUDA_DIRECT_THREADS || s->blocks > ranks[p].place.layout.n_blocks)
+    if (s->blocks != first->blocks || s->threads != CUDA_DIRECT_THREADS || s->blocks > ranks[p].site.layout.n_blocks)
         complain(t, "grids differ", p);
     if (s->direct.piece_bytes != first->direct.piece_bytes) complain(t, "pieces differ", p);
     if (s->direct.piece_bytes % 512 || s->direct.piece_bytes > CUDA_PIECE) complain(t, "no such pieces", p);
@@ -336,11 +336,11 @@ static inline bool by_itself(const struct trial *t, struct rank *r)
         fold_later(t, r);
         return true;
     case CUDA_MEET:
-        if (s->lane == 1) fold_later(t, r); /* it comes after them */
+        if (s->stream == CUDA_OWN) fold_later(t, r); /* it comes after them */
         return false;
     case CUDA_LAUNCH:
         if (s->protocol != CUDA_FOLD) return false;
-        if (s->lane == 1 && t->late && r->n_later < TUTTI_ARRAY_LEN(r->later))
+        if (s->stream == CUDA_OWN && t->late && r->n_later < TUTTI_ARRAY_LEN(r->later))
             r->later[r->n_later++] = *s;
         else
             fold_now(t, s);
@@ -357,7 +357,7 @@ static inline void run(const struct trial *t, const struct cuda_method *method)
         for (uint32_t k = 0; k < t->n; k++) {
             struct rank *r = &ranks[(first + k) % t->n];
             do {
-                r->more = method->step(&r->place, &r->call, r->next++, &r->step);
+                r->more = method->step(&r->site, &r->call, r->next++, &r->step);
             } while (r->more && by_itself(t, r));
             n_more += r->more;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The one table of methods and the choice among them: the cheapest, or the one that is forced where it fits. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,46 +30,46 @@ static bool serves(const struct tutti_backend_call *call)
     return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within && call->info.op < TUTTI_N_OPS;
 }
 
-const struct cuda_method *cuda_choose(const struct cuda_place *place, const struct tutti_backend_call *call,
+const struct cuda_method *cuda_choose(const struct cuda_site *site, const struct tutti_backend_call *call,
                                       const char *wanted, double *ns)
 {
     const struct cuda_method *best = NULL;
     double least = HUGE_VAL;
     for (size_t i = 0; i < cuda_n_methods && serves(call); i++) {
         const struct cuda_method *m = cuda_methods[i];
-        if (!m->fits(place, call)) continue;
+        if (!m->fits(site, call)) continue;
         bool forced = wanted[0] && strcmp(m->name, wanted) == 0;
-        double cost = forced ? 0 : m->cost_ns(place, call);
+        double cost = forced ? 0 : m->cost_ns(site, call);
         if (best && cost >= least) continue;
         best = m, least = cost;
     }
-    if (ns) *ns = best && least == 0 ? best->cost_ns(place, call) : least;
+    if (ns) *ns = best && least == 0 ? best->cost_ns(site, call) : least;
     return best;
 }
 
 /* A block takes an SM; copies take none. */
-static uint32_t sms_of(const struct cuda_method *method, const struct cuda_place *place,
+static uint32_t sms_of(const struct cuda_method *method, const struct cuda_site *site,
                        const struct tutti_backend_call *call)
 {
     struct cuda_step step = {.act = CUDA_LAUNCH};
     uint32_t most = 0;
-    for (uint32_t i = 0; method->step(place, call, i, &step); i++) {
+    for (uint32_t i = 0; method->step(site, call, i, &step); i++) {
         const uint32_t blocks = step.act == CUDA_LAUNCH ? step.blocks : step.act == CUDA_MEET;
         if (blocks > most) most = blocks;
     }
     return most;
 }
 
-size_t cuda_candidates(const struct cuda_place *place, const struct tutti_backend_call *call, const char *wanted,
+size_t cuda_candidates(const struct cuda_site *site, const struct tutti_backend_call *call, const char *wanted,
                        struct tutti_backend_candidate *out, size_t capacity)
 {
-    const struct cuda_method *chosen = cuda_choose(place, call, wanted, NULL);
+    const struct cuda_method *chosen = cuda_choose(site, call, wanted, NULL);
     size_t n = 0;
     for (size_t i = 0; i < cuda_n_methods && n < capacity && chosen; i++) {
         const struct cuda_method *m = cuda_methods[i];
-        if (!m->fits(place, call)) continue;
+        if (!m->fits(site, call)) continue;
         out[n++] =
-            (struct tutti_backend_candidate){m->name, m->cost_ns(place, call), m == chosen, sms_of(m, place, call)};
+            (struct tutti_backend_candidate){m->name, m->cost_ns(site, call), m == chosen, sms_of(m, site, call)};
     }
     return n;
 }

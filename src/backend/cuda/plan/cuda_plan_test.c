@@ -182,15 +182,15 @@ static void prepare(const struct trial *t)
         if (reduces(t) && t->op == TUTTI_AVG)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
-        r->place = (struct cuda_place){.n = t->n,
+        r->site = (struct cuda_site){.n = t->n,
                                        .me = me,
                                        .speed = cuda_speed_known("", t->n),
                                        .bounce_bytes = BOUNCE,
                                        .bounce = (char *)r->bounce};
-        memset(r->place.has, true, sizeof(r->place.has));
-        assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->place.layout, &bounce));
-        if (t->windows) r->place.own = (char *)r->out;
-        for (uint32_t q = 0; q < t->n; q++) r->place.peers[q] = (char *)ranks[q].out;
+        memset(r->site.has, true, sizeof(r->site.has));
+        assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->site.layout, &bounce));
+        if (t->windows) r->site.own = (char *)r->out;
+        for (uint32_t q = 0; q < t->n; q++) r->site.peers[q] = (char *)ranks[q].out;
         tables_fill(t, me);
     }
     for (uint32_t me = 0; me < t->n; me++) bind_buffers(t, me), fill_input(t, me);
@@ -224,11 +224,11 @@ static void try_all(const struct trial *t)
         const struct cuda_method *method = cuda_methods[m];
         uint32_t n_fit = 0;
         method_name = method->name;
-        for (uint32_t r = 0; r < t->n; r++) n_fit += method->fits(&ranks[r].place, &ranks[r].call);
+        for (uint32_t r = 0; r < t->n; r++) n_fit += method->fits(&ranks[r].site, &ranks[r].call);
         if (n_fit == 0) continue;
         if (n_fit < t->n) complain(t, "ranks disagree on whether it fits", 0);
         for (uint32_t r = 1; r < t->n; r++)
-            if (method->cost_ns(&ranks[r].place, &ranks[r].call) != method->cost_ns(&ranks[0].place, &ranks[0].call))
+            if (method->cost_ns(&ranks[r].site, &ranks[r].call) != method->cost_ns(&ranks[0].site, &ranks[0].call))
                 complain(t, "ranks disagree on what it costs", r);
         run(t, method);
         for (uint32_t me = 0; me < t->n; me++) compare(t, me);

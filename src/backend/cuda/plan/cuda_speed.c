@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is known of GPUs. A new one gets a row: bench/gpu_scale.sh measures it and writes the file whose values stand
  * here. */
-#include "backend/cuda/cuda_speed.h"
+#include "backend/cuda/plan/cuda_speed.h"
 #include "backend/device.h"
 
 #include <limits.h>

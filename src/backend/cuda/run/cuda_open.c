@@ -2,8 +2,7 @@
 /* Opening: scratch memory of the size that may be taken, a card that says how to reach it, and, once all cards are
  * there, one layout for all and the peers' scratch as this device maps it. Between threads of a process by address,
  * between processes by handle. */
-#include "backend/cuda/cuda.h"
-#include "backend/shared.h"
+#include "backend/cuda/run/cuda_backend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +38,7 @@ static void process_draw(void)
 static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
-    uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct cuda_log),
+    uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct watch_log),
                         sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
@@ -52,7 +51,7 @@ static void *find_kernel(struct cuda_backend *b, const char *protocol, const cha
     for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
         char name[64];
         snprintf(name, sizeof(name), "%s_%s_%u", protocol, reducer, most);
-        void *kernel = most < b->n ? NULL : tutti_gpu_kernel(b->gpu, name);
+        void *kernel = most < b->site.n ? NULL : tutti_gpu_kernel(b->gpu, name);
         if (kernel) return kernel;
     }
     return NULL;
@@ -76,35 +75,15 @@ static void find_kernels(struct cuda_backend *b)
             snprintf(sum, sizeof(sum), "%s_sum", name);
             b->kernels[p][r].any = find_kernel(b, protocols[p], name);
             b->kernels[p][r].sum = find_kernel(b, protocols[p], sum);
-            b->place.has[p][r] = b->kernels[p][r].any != NULL;
+            b->site.has[p][r] = b->kernels[p][r].any != NULL;
         }
     }
     b->meet = tutti_gpu_kernel(b->gpu, "meet");
     b->messages = tutti_gpu_kernel(b->gpu, "messages_16");
-    if (!b->meet) memset(b->place.has[CUDA_FOLD], 0, sizeof(b->place.has[CUDA_FOLD]));
+    if (!b->meet) memset(b->site.has[CUDA_FOLD], 0, sizeof(b->site.has[CUDA_FOLD]));
 }
 
 /* ---- open ---- */
-
-static enum tutti_status refuse(const struct tutti_device_config *config)
-{
-    uint32_t needed = TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP;
-    if (config->n > CUDA_MAX_RANKS)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda serves up to %d ranks, not %u", CUDA_MAX_RANKS, config->n);
-    if (config->n > 1 && !(config->transport->caps & needed))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda needs memory of the host that all ranks map, which %s has not",
-                          config->transport->name);
-    return TUTTI_OK;
-}
-
-static enum tutti_status open_log(struct cuda_backend *b, struct card *card)
-{
-    void *log;
-    b->addresses = b->n == 1 || (b->transport->caps & TUTTI_CAP_ADDRESSES);
-    TUTTI_TRY(tutti_shared_open(b->transport, b->addresses, sizeof(struct cuda_log), "log", &log, &card->log));
-    b->logs[b->me] = log;
-    return TUTTI_OK;
-}
 
 static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_device_config *config,
                                      struct card *card)
@@ -112,18 +91,18 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
     TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
-    b->scratch = b->bases[b->me] = memory;
+    b->scratch = b->bases[b->site.me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, CUDA_PROGRAM_BYTES, &memory)); /* now: later it could wait for a kernel */
     b->programs.memory = memory;
-    if (b->n > 1 && !(b->transport->caps & TUTTI_CAP_ADDRESSES)) {
+    if (b->site.n > 1 && !(b->watched.transport->caps & TUTTI_CAP_ADDRESSES)) {
         TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
     }
     card->scratch = (uint64_t)(uintptr_t)b->scratch;
     card->scratch_bytes = b->scratch_bytes;
-    return open_log(b, card);
+    return TUTTI_OK;
 }
 
 static enum tutti_status open_streams(struct cuda_backend *b)
@@ -131,34 +110,31 @@ static enum tutti_status open_streams(struct cuda_backend *b)
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->event));
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->forked));
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->joined));
-    TUTTI_TRY(tutti_gpu_stream_create(b->gpu, &b->lanes[0]));
-    return tutti_gpu_stream_create(b->gpu, &b->lanes[1]);
+    TUTTI_TRY(tutti_gpu_stream_create(b->gpu, &b->own_streams[0]));
+    return tutti_gpu_stream_create(b->gpu, &b->own_streams[1]);
 }
 
 static enum tutti_status cuda_open(const struct tutti_device_config *config, void *out_card,
                                    struct tutti_device_backend **out)
 {
-    TUTTI_TRY(refuse(config));
     pthread_once(&process_once, process_draw);
-    cuda_sweep(config->transport, false);
     struct cuda_backend *b = tutti_alloc(sizeof(*b));
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status;
     b->base.ops = &tutti_device_cuda;
-    b->transport = config->transport;
-    b->lives = config->control;
-    b->team = config->team;
-    b->n = b->place.n = config->n, b->me = b->place.me = config->me;
+    b->watched.source = &cuda_source;
     pthread_mutex_init(&b->lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
-    memcpy(b->members, config->members, b->n * sizeof(*b->members));
     struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
+    TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "cuda", sizeof(struct watch_log), &card.log),
+                   err_free);
+    b->site.n = config->n, b->site.me = config->me;
     TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
-    TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->n, &b->speed), err_free);
+    TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->site.n, &b->speed), err_free);
     if (config->blocks)
         b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
     card.speed = b->speed;
-    b->place.speed = &b->speed;
+    b->site.speed = &b->speed;
     card.n_sms = b->gpu->n_sms, card.capability = b->gpu->capability;
     card.gpu = (uint64_t)(uintptr_t)b->gpu;
     memcpy(card.uuid, b->gpu->uuid, sizeof(card.uuid));
@@ -192,16 +168,16 @@ static void read_card(const void *cards, size_t stride, uint32_t r, struct card 
 static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
 {
     struct card mine, card, other;
-    read_card(cards, stride, b->me, &mine);
+    read_card(cards, stride, b->site.me, &mine);
     read_card(cards, stride, 0, &card);
     b->speed = card.speed;
     *out = (struct agreed){SIZE_MAX, cuda_blocks_for((uint32_t)b->speed.blocks, 1), false};
-    for (uint32_t r = 0; r < b->n; r++) {
+    for (uint32_t r = 0; r < b->site.n; r++) {
         uint32_t sharing = 0;
         read_card(cards, stride, r, &card);
         if (card.version != CARD_VERSION || card.build != mine.build)
             return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u runs another build of cuda's kernels", r);
-        for (uint32_t q = 0; q < b->n; q++) {
+        for (uint32_t q = 0; q < b->site.n; q++) {
             read_card(cards, stride, q, &other);
             sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
         }
@@ -215,14 +191,14 @@ static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t
 
 static enum tutti_status lay_out(struct cuda_backend *b, const struct agreed *agreed)
 {
-    struct cuda_place *place = &b->place;
+    struct cuda_site *site = &b->site;
     b->alone = !agreed->shared;
-    if (!cuda_layout(b->n, agreed->budget, agreed->n_blocks, &place->layout, &place->bounce_bytes))
+    if (!cuda_layout(b->site.n, agreed->budget, agreed->n_blocks, &site->layout, &site->bounce_bytes))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "%zu bytes of scratch memory and %u blocks of a GPU are not enough for cuda among %u ranks",
-                          agreed->budget, agreed->n_blocks, b->n);
-    const struct cuda_layout *l = &place->layout;
-    place->bounce = b->scratch + l->bytes;
+                          agreed->budget, agreed->n_blocks, b->site.n);
+    const struct cuda_layout *l = &site->layout;
+    site->bounce = b->scratch + l->bytes;
     /* Peers write here once all members have told one another that they have connected. */
     TUTTI_TRY(tutti_gpu_set(b->gpu, b->scratch, 0xff, l->lines));
     return tutti_gpu_set(b->gpu, b->scratch + l->lines, 0, l->bytes - l->lines);
@@ -245,15 +221,7 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
     return tutti_fail(status == TUTTI_ERR_MEMORY ? status : TUTTI_ERR_UNSUPPORTED,
-                      "rank %u can not reach the GPU of rank %u: %.300s", b->me, r, why.text);
-}
-
-/* All of them first: closing says there that this rank has no more to do with the peer. */
-static enum tutti_status map_log(struct cuda_backend *b, uint32_t r, const struct card *card)
-{
-    if (r == b->me) return TUTTI_OK;
-    b->logs[r] = tutti_shared_map(b->transport, b->addresses, b->members[r], card->log, sizeof(struct cuda_log));
-    return b->logs[r] ? TUTTI_OK : tutti_fail(TUTTI_ERR_SYSTEM, "the log of rank %u can not be mapped", r);
+                      "rank %u can not reach the GPU of rank %u: %.300s", b->site.me, r, why.text);
 }
 
 /* What is the same in all calls. */
@@ -262,8 +230,8 @@ static void prefill(struct cuda_backend *b)
     struct cuda_call *call = &b->step.exchange.call;
     memcpy(call->base, b->bases, sizeof(call->base));
     call->control = b->control;
-    call->layout = b->place.layout;
-    call->n = b->n, call->me = b->me;
+    call->layout = b->site.layout;
+    call->n = b->site.n, call->me = b->site.me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
     b->lists.call = b->step.direct.call = b->plan.call = *call;
 }
@@ -273,23 +241,23 @@ static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, 
     struct agreed agreed;
     struct card card;
     TUTTI_TRY(agree(b, cards, stride, &agreed)); /* on all or on none */
-    b->cards_seen = true;
-    for (uint32_t r = 0; r < b->n; r++) {
+    b->watched.seen = true;
+    for (uint32_t r = 0; r < b->site.n; r++) {
         read_card(cards, stride, r, &card);
-        TUTTI_TRY(map_log(b, r, &card));
+        TUTTI_TRY(watch_member_map(&b->watched, r, card.log));
     }
     TUTTI_TRY(lay_out(b, &agreed));
-    for (uint32_t r = 0; r < b->n; r++) {
+    for (uint32_t r = 0; r < b->site.n; r++) {
         read_card(cards, stride, r, &card);
-        if (r != b->me) TUTTI_TRY(reach(b, r, &card));
+        if (r != b->site.me) TUTTI_TRY(reach(b, r, &card));
     }
     prefill(b);
-    return cuda_watch_add(b);
+    return watch_add(&b->watched);
 }
 
 static enum tutti_status cuda_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
 {
-    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_backend *b = cuda_of(backend);
     enum tutti_status status = connect_all(b, cards, stride);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
@@ -299,59 +267,64 @@ static enum tutti_status cuda_connect(struct tutti_device_backend *backend, cons
 
 /* ---- the rest ---- */
 
-/* Where the call's plan is made: with the windows that hold its output. */
-static void place_for(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_place *out)
+/* Where the call's plan is made: with the window that holds its output. */
+static void site_for(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_site *out)
 {
-    *out = b->place;
-    cuda_window_place(b, call, out);
+    *out = b->site;
+    cuda_window_site(b, call, out);
 }
 
 static double cuda_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
 {
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
-    struct cuda_place place;
+    const struct cuda_backend *b = cuda_of(backend);
+    struct cuda_site site;
     double ns;
     if (call->bind.schedule) return cuda_schedule_score((struct cuda_backend *)(uintptr_t)backend, call);
-    place_for(b, call, &place);
-    const struct cuda_method *chosen = cuda_choose(&place, call, call->method ? call->method : b->forced, &ns);
+    site_for(b, call, &site);
+    const struct cuda_method *chosen = cuda_choose(&site, call, call->method ? call->method : b->forced, &ns);
     /* A call says what it wants, while the option asks for it where it can be had. */
-    bool other = call->method && b->n > 1 && chosen && strcmp(chosen->name, call->method) != 0;
+    bool other = call->method && b->site.n > 1 && chosen && strcmp(chosen->name, call->method) != 0;
     return chosen && !other ? ns : HUGE_VAL;
 }
 
 static void *cuda_last_event(struct tutti_device_backend *backend)
 {
-    struct cuda_backend *b = (struct cuda_backend *)backend;
-    return atomic_load(&b->n_enqueued) ? b->event : NULL;
+    struct cuda_backend *b = cuda_of(backend);
+    return atomic_load(&b->watched.n_enqueued) ? b->event : NULL;
 }
 
 static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
 {
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    const struct cuda_backend *b = cuda_of(backend);
     return b->scratch_bytes;
 }
 
 static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
 {
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
+    const struct cuda_backend *b = cuda_of(backend);
     uint32_t n_handles = 0;
-    for (uint32_t r = 0; r < b->n; r++) n_handles += b->imports[r] != NULL;
-    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle", b->place.layout.n_blocks,
-             b->n - 1 - n_handles, n_handles);
+    for (uint32_t r = 0; r < b->site.n; r++) n_handles += b->imports[r] != NULL;
+    snprintf(out, capacity, "%u blocks, %u peers by address and %u by handle", b->site.layout.n_blocks,
+             b->site.n - 1 - n_handles, n_handles);
 }
 
 static size_t cuda_ways(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
                         struct tutti_backend_candidate *out, size_t capacity)
 {
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)backend;
-    struct cuda_place place;
-    place_for(b, call, &place);
-    return cuda_candidates(&place, call, b->forced, out, capacity);
+    const struct cuda_backend *b = cuda_of(backend);
+    struct cuda_site site;
+    site_for(b, call, &site);
+    return cuda_candidates(&site, call, b->forced, out, capacity);
+}
+
+static void stop(struct tutti_device_backend *backend)
+{
+    cuda_stop(cuda_of(backend));
 }
 
 static bool cuda_failed(struct tutti_device_backend *backend)
 {
-    return __atomic_load_n(&((struct cuda_backend *)backend)->control->stop, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&(cuda_of(backend))->control->stop, __ATOMIC_RELAXED) != 0;
 }
 
 const struct tutti_device_backend_ops tutti_device_cuda = {
@@ -368,7 +341,7 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .batch = cuda_batch,
     .window_add = cuda_window_add,
     .window_remove = cuda_window_remove,
-    .stop = cuda_stop,
+    .stop = stop,
     .last_event = cuda_last_event,
     .scratch_used = cuda_scratch_used,
     .describe = cuda_describe,

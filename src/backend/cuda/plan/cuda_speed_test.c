@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is known of GPUs: which row or file stands for a device, and that the choice of methods follows it. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 #include "test.h"
+
+#include "backend/device.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -108,16 +110,16 @@ static void the_choice_follows(void **state)
 {
     (void)state;
     struct cuda_speed speed = *cuda_speed_known("", 2);
-    struct cuda_place place = {.n = 2, .speed = &speed};
+    struct cuda_site site = {.n = 2, .speed = &speed};
     struct tutti_backend_call call = {.bind = {.dtype = TUTTI_FLOAT32, .count = 16384},
                                       .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM}};
-    memset(place.has, true, sizeof(place.has));
-    assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, 128, &place.layout, &place.bounce_bytes));
-    assert_string_equal(cuda_choose(&place, &call, "", NULL)->name, "sentinel");
+    memset(site.has, true, sizeof(site.has));
+    assert_true(cuda_layout(2, CUDA_SCRATCH_DEFAULT, 128, &site.layout, &site.bounce_bytes));
+    assert_string_equal(cuda_choose(&site, &call, "", NULL)->name, "sentinel");
     speed.sentinel_ns = 1e6f;
-    assert_string_equal(cuda_choose(&place, &call, "", NULL)->name, "lines");
+    assert_string_equal(cuda_choose(&site, &call, "", NULL)->name, "lines");
     speed.lines_ns = 1e6f;
-    assert_string_equal(cuda_choose(&place, &call, "", NULL)->name, "tiles");
+    assert_string_equal(cuda_choose(&site, &call, "", NULL)->name, "tiles");
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sealed schedules as programs of devices: steps with the hazards as kernels ask for them, the channels as lists, and
  * what a call's buffers and sizes make of them. */
-#include "backend/cuda/cuda_program.h"
+#include "backend/cuda/plan/cuda_program.h"
 
 #include "engine/bind/bind.h"
 
@@ -25,8 +25,8 @@ static uint64_t reversed(uint64_t bits)
     return out;
 }
 
-/* lane: of its channel; UINT32_MAX for local steps. */
-static void add(struct making *m, struct cuda_plan_step step, uint32_t lane)
+/* channel: of its channel; UINT32_MAX for local steps. */
+static void add(struct making *m, struct cuda_plan_step step, uint32_t channel)
 {
     if (m->n == CUDA_PLAN_STEPS) {
         m->full = true;
@@ -34,10 +34,10 @@ static void add(struct making *m, struct cuda_plan_step step, uint32_t lane)
     }
     step.next = CUDA_PLAN_NONE;
     m->program->steps[m->n] = step;
-    if (lane != UINT32_MAX) {
-        uint16_t before = m->last[lane];
-        *(before == CUDA_PLAN_NONE ? &m->program->first[lane] : &m->program->steps[before].next) = (uint16_t)m->n;
-        m->last[lane] = (uint16_t)m->n;
+    if (channel != UINT32_MAX) {
+        uint16_t before = m->last[channel];
+        *(before == CUDA_PLAN_NONE ? &m->program->first[channel] : &m->program->steps[before].next) = (uint16_t)m->n;
+        m->last[channel] = (uint16_t)m->n;
     }
     m->n++;
 }
@@ -213,16 +213,16 @@ static uint64_t units_of(uint64_t bytes)
 }
 
 /* A slice a block, of a tile at least, unless private memory does not suffice: then shorter ones, one after another. */
-static enum tutti_status cut_chunks(const struct cuda_program_facts *facts, const struct cuda_program_place *place,
+static enum tutti_status cut_chunks(const struct cuda_program_facts *facts, const struct cuda_program_place *site,
                                     uint64_t chunk_bytes, struct cut *out)
 {
     uint64_t tiles = (chunk_bytes + CUDA_LEAST_TILE - 1) / CUDA_LEAST_TILE;
-    uint64_t room = place->own_bytes / CUDA_PLAN_UNIT, wanted = facts->n_private;
-    uint32_t blocks = tiles < place->layout.n_blocks ? (uint32_t)tiles : place->layout.n_blocks;
+    uint64_t room = site->own_bytes / CUDA_PLAN_UNIT, wanted = facts->n_private;
+    uint32_t blocks = tiles < site->layout.n_blocks ? (uint32_t)tiles : site->layout.n_blocks;
     if (wanted > room)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "the schedule has %u chunks of its own, and %zu bytes are there for them", facts->n_private,
-                          place->own_bytes);
+                          site->own_bytes);
     if (blocks == 0) blocks = 1;
     while (blocks > 1 && wanted * blocks > room) blocks /= 2;
     uint64_t units = units_of((chunk_bytes + blocks - 1) / blocks);
@@ -241,7 +241,7 @@ static void bind_blocks(const struct tutti_layout *l, struct cuda_plan *out)
     }
 }
 
-enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, const struct cuda_program_place *place,
+enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, const struct cuda_program_place *site,
                                     const struct tutti_bind *bind, struct cuda_plan *out, uint32_t *blocks)
 {
     size_t tables[TUTTI_LAYOUT_TABLES * CUDA_MAX_RANKS];
@@ -251,7 +251,7 @@ enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, cons
     TUTTI_TRY(tutti_layout_init(&l, bind, 0, &need));
     bool known = !(bind->v || bind->counts) || l.kind == TUTTI_ALL_GATHER || l.kind == TUTTI_REDUCE_SCATTER;
     uint64_t chunk_bytes = l.largest * l.element;
-    TUTTI_TRY(cut_chunks(facts, place, known ? chunk_bytes : SLICE_UNKNOWN * place->layout.n_blocks, &cut));
+    TUTTI_TRY(cut_chunks(facts, site, known ? chunk_bytes : SLICE_UNKNOWN * site->layout.n_blocks, &cut));
     if (need.n_tables > 0) tutti_layout_tables(&l, bind, tables);
     bind_blocks(&l, out);
     out->program = facts->program;
@@ -263,7 +263,7 @@ enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, cons
     out->n_slices = (chunk_bytes + cut.slice_bytes - 1) / cut.slice_bytes;
     out->stride = cut.blocks;
     out->largest = l.largest;
-    out->own = place->own;
+    out->own = site->own;
     out->own_bytes = facts->n_private * cut.slice_bytes;
     out->own_data = facts->own_data, out->own_kept = facts->own_kept;
     *blocks = out->n_slices < cut.blocks ? (uint32_t)out->n_slices : cut.blocks;

@@ -43,7 +43,7 @@ struct cuda_program_place {
 };
 /* Binds the program to a call's buffers: all of the parameter but `call`; *blocks is the launch's grid, 0: there is
  * nothing to do. UNSUPPORTED: it needs more private memory than there is. */
-enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, const struct cuda_program_place *place,
+enum tutti_status cuda_program_bind(const struct cuda_program_facts *facts, const struct cuda_program_place *site,
                                     const struct tutti_bind *bind, struct cuda_plan *out, uint32_t *blocks);
 
 #endif

@@ -6,7 +6,9 @@
  *
  * Rounds are never torn: of ranks that have their messages in one group each, those of the first round that is not over
  * are under way on both ends, wherever either has cut. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/run/cuda_backend.h"
+
+#include "backend/shared.h"
 
 #include <string.h>
 
@@ -30,34 +32,12 @@ struct launch {
     unsigned char last[2 * CUDA_MAX_RANKS]; /* of a list */
 };
 
-/* The next message of a kind to or from a peer, from *at on; NULL: there is none. */
-static const struct tutti_device_message *next_of(const struct tutti_device_message *messages, size_t n, uint32_t peer,
-                                                  bool send, size_t *at)
-{
-    while (*at < n) {
-        const struct tutti_device_message *m = &messages[(*at)++];
-        if (m->peer == peer && m->send == send) return m;
-    }
-    return NULL;
-}
-
-enum tutti_status cuda_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
-                                struct cuda_own *own)
-{
-    const struct tutti_device_message *s = own->sent = next_of(messages, n, me, true, &own->at[0]);
-    const struct tutti_device_message *r = own->received = next_of(messages, n, me, false, &own->at[1]);
-    if (!s && !r) return TUTTI_AGAIN;
-    if (s && r && s->bytes == r->bytes) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,
-                      r ? r->bytes : 0);
-}
-
 static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_device_message *messages, size_t n,
                                   void *stream)
 {
-    struct cuda_own own = {.at = {0}};
+    struct tutti_own own = {.at = {0}};
     enum tutti_status status;
-    while ((status = cuda_own_next(messages, n, b->me, &own)) == TUTTI_OK) {
+    while ((status = tutti_own_next(messages, n, b->site.me, &own)) == TUTTI_OK) {
         const struct tutti_device_message *s = own.sent, *r = own.received;
         if (s->buffer != r->buffer) TUTTI_TRY(tutti_gpu_copy(b->gpu, r->buffer, s->buffer, s->bytes, stream));
     }
@@ -70,11 +50,11 @@ static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_dev
 static bool take_round(const struct cuda_backend *b, struct rest *rest, struct round *out)
 {
     out->n = 0;
-    for (uint32_t i = 0; i < 2 * b->n; i++) {
+    for (uint32_t i = 0; i < 2 * b->site.n; i++) {
         const uint32_t q = i / 2;
         const bool sends = i % 2;
-        if (q == b->me) continue;
-        const struct tutti_device_message *m = next_of(rest->messages, rest->n, q, sends, &rest->at[sends][q]);
+        if (q == b->site.me) continue;
+        const struct tutti_device_message *m = tutti_message_next(rest->messages, rest->n, q, sends, &rest->at[sends][q]);
         if (m) out->messages[out->n++] = m;
     }
     return out->n > 0;
@@ -104,11 +84,11 @@ static bool goes_along(const struct launch *launch, const struct round *round)
 static void add_round(struct cuda_backend *b, struct launch *launch, const struct round *round)
 {
     struct cuda_lists *lists = &b->lists;
-    const struct cuda_layout *layout = &b->place.layout;
+    const struct cuda_layout *layout = &b->site.layout;
     for (uint32_t i = 0; i < round->n; i++) {
         const struct tutti_device_message *m = round->messages[i];
         const uint32_t list = m->send ? m->peer : CUDA_MAX_RANKS + m->peer;
-        cuda_log_message(b->logs[b->me], launch->seq, m->peer, m->send, m->bytes, b->timeout_ns);
+        watch_log_message(cuda_log(b), launch->seq, m->peer, m->send, m->bytes, b->timeout_ns);
         if (m->bytes == 0) continue;
         const uint32_t part = ++launch->n, blocks = cuda_tile_blocks(m->bytes, layout->tile_bytes, layout->n_blocks);
         if (blocks > launch->blocks) launch->blocks = blocks;
@@ -132,7 +112,7 @@ static enum tutti_status run_round(struct cuda_backend *b, const struct launch *
         const struct tutti_device_message *m = launch->messages[i];
         (m->send ? x->send : x->recv)[m->peer] = b->lists.parts[i];
     }
-    cuda_step_tiles(&b->place, &b->step);
+    cuda_step_tiles(&b->site, &b->step);
     return cuda_step_run(b, &call, stream);
 }
 
@@ -142,7 +122,7 @@ static enum tutti_status run_rounds(struct cuda_backend *b, const struct launch 
         .kernel = b->messages, .stream = stream, .blocks = launch->blocks, .threads = CUDA_TILE_THREADS};
     if (launch->blocks == 0) return TUTTI_OK;
     b->lists.call.seq = launch->seq;
-    b->lists.call.timeout_ns = b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
+    b->lists.call.timeout_ns = cuda_timeout_ns(b);
     return tutti_gpu_launch(b->gpu, &how, &b->lists);
 }
 
@@ -154,7 +134,7 @@ static enum tutti_status enqueue_all(struct cuda_backend *b, struct rest *rest, 
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
     TUTTI_TRY(copy_own(b, rest->messages, rest->n, stream));
     for (bool more = take_round(b, rest, &round); more;) {
-        struct launch launch = {.seq = cuda_log_round(b->logs[b->me])};
+        struct launch launch = {.seq = watch_log_round(cuda_log(b))};
         const bool along = goes_along(&launch, &round);
         bool several = false;
         memset(b->lists.first, 0, sizeof(b->lists.first));
@@ -173,13 +153,13 @@ static enum tutti_status enqueue_all(struct cuda_backend *b, struct rest *rest, 
 enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
                                 size_t n, void *stream, uint64_t timeout_ns)
 {
-    struct cuda_backend *b = (struct cuda_backend *)backend;
+    struct cuda_backend *b = cuda_of(backend);
     struct rest rest = {.messages = messages, .n = n};
     struct tutti_gpu_scope scope;
     TUTTI_TRY(cuda_state(b));
-    if (b->n > 1 && !(b->place.has[CUDA_TILES][CUDA_MOVE] && b->messages))
+    if (b->site.n > 1 && !(b->site.has[CUDA_TILES][CUDA_MOVE] && b->messages))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda was built without kernels that move");
-    b->timeout_ns = timeout_ns ? timeout_ns : tutti_team_timeout(b->team);
+    b->timeout_ns = timeout_ns ? timeout_ns : tutti_team_timeout(b->watched.team);
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
     enum tutti_status status = enqueue_all(b, &rest, stream);
     tutti_gpu_leave(&scope);

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 enum { MOST_REGIONS = 24 };
 

@@ -7,7 +7,7 @@
  *
  * all_reduce folds shards by tiles, as tiles2 does, and what is folded goes to all at once: that a tile has come from
  * everybody says that everybody has begun, and has no more use for what is written there. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 #define MOST_BLOCKS 64   /* of moves: more store hardly faster, and take SMs from others, */
 #define CHAIN_BLOCKS 128 /* but where all go to one rank */
@@ -42,70 +42,70 @@ static void end_with(struct cuda_direct_grid grid, struct cuda_step *out)
     out->threads = CUDA_DIRECT_THREADS;
 }
 
-static uint32_t blocks_of(const struct cuda_place *place, uint32_t most)
+static uint32_t blocks_of(const struct cuda_site *site, uint32_t most)
 {
-    return place->layout.n_blocks < most ? place->layout.n_blocks : most;
+    return site->layout.n_blocks < most ? site->layout.n_blocks : most;
 }
 
 /* longest: of all parts of all ranks. */
-static bool end(const struct cuda_place *place, size_t longest, struct cuda_step *out)
+static bool end(const struct cuda_site *site, size_t longest, struct cuda_step *out)
 {
-    end_with(cuda_direct_grid_of(longest, blocks_of(place, MOST_BLOCKS)), out);
+    end_with(cuda_direct_grid_of(longest, blocks_of(site, MOST_BLOCKS)), out);
     return true;
 }
 
-static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+static bool all_gather(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.input);
     out->direct.alike = 1;
-    for (uint32_t q = 0; q < place->n; q++)
-        send(out, q, (struct cuda_part){0, bytes}, cuda_place_there(place, call, q, place->me * bytes));
-    return end(place, bytes, out);
+    for (uint32_t q = 0; q < site->n; q++)
+        send(out, q, (struct cuda_part){0, bytes}, cuda_site_there(site, call, q, site->me * bytes));
+    return end(site, bytes, out);
 }
 
-static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+static bool all_to_all(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
 {
     const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.input);
-    for (uint32_t q = 0; q < place->n; q++)
-        send(out, q, (struct cuda_part){q * bytes, bytes}, cuda_place_there(place, call, q, place->me * bytes));
-    return end(place, bytes, out);
+    for (uint32_t q = 0; q < site->n; q++)
+        send(out, q, (struct cuda_part){q * bytes, bytes}, cuda_site_there(site, call, q, site->me * bytes));
+    return end(site, bytes, out);
 }
 
 /* ---- broadcast ---- */
 
 /* The part of their rate at which links carry outputs that do not begin at multiples of 16, which are stored to in
  * smaller pieces. All ranks know where all of them are. */
-static double aligned(const struct cuda_place *place, const struct tutti_backend_call *call)
+static double aligned(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     const bool whole = call->info.kind == TUTTI_ALL_REDUCE || call->info.kind == TUTTI_BROADCAST;
     uintptr_t places = 16 | (whole ? 0 : cuda_call_bytes(call));
-    for (uint32_t q = 0; q < place->n; q++) places |= (uintptr_t)cuda_place_there(place, call, q, 0);
+    for (uint32_t q = 0; q < site->n; q++) places |= (uintptr_t)cuda_site_there(site, call, q, 0);
     return (double)(places & (0 - places)) / 16;
 }
 
-static double chain_ns(const struct cuda_place *place, const struct tutti_backend_call *call)
+static double chain_ns(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
-    const struct cuda_speed *s = place->speed;
-    const double gbs = s->chain_gbs * aligned(place, call);
-    return s->direct_ns + (place->n - 2) * (double)s->hop_ns + (double)cuda_call_bytes(call) / gbs;
+    const struct cuda_speed *s = site->speed;
+    const double gbs = s->chain_gbs * aligned(site, call);
+    return s->direct_ns + (site->n - 2) * (double)s->hop_ns + (double)cuda_call_bytes(call) / gbs;
 }
 
-static struct cuda_direct_grid chain_grid(const struct cuda_place *place, size_t bytes)
+static struct cuda_direct_grid chain_grid(const struct cuda_site *site, size_t bytes)
 {
-    const uint32_t blocks = blocks_of(place, CHAIN_BLOCKS), at_once = blocks * (CUDA_DIRECT_THREADS / 32);
+    const uint32_t blocks = blocks_of(site, CHAIN_BLOCKS), at_once = blocks * (CUDA_DIRECT_THREADS / 32);
     struct cuda_direct_grid grid = cuda_direct_grid_of(bytes, blocks);
     uint32_t most = CUDA_PIECE;
     while (most > LEAST_PIECE && at_once * most > MOST_AT_ONCE) most /= 2;
-    if (place->n > 2 && grid.piece_bytes > most) grid = (struct cuda_direct_grid){most, blocks};
+    if (site->n > 2 && grid.piece_bytes > most) grid = (struct cuda_direct_grid){most, blocks};
     return grid; /* all warps have something of what is longer */
 }
 
 /* The last rank sends nothing, so nobody tells it what has come before the end. */
-static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+static bool broadcast(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const uint32_t n = place->n, me = place->me, hop = (me + n - (uint32_t)call->info.root) % n;
+    const uint32_t n = site->n, me = site->me, hop = (me + n - (uint32_t)call->info.root) % n;
     const size_t bytes = cuda_call_bytes(call);
     begin(out, call->bind.output);
     out->direct.alike = 1;
@@ -113,64 +113,64 @@ static bool broadcast(const struct cuda_place *place, const struct tutti_backend
         const uint32_t next = (me + 1) % n;
         out->direct.relays = hop > 0 ? 1 + (me + n - 1) % n : 0;
         out->direct.relayed = hop + 2 < n;
-        send(out, next, (struct cuda_part){0, bytes}, cuda_place_there(place, call, next, 0));
+        send(out, next, (struct cuda_part){0, bytes}, cuda_site_there(site, call, next, 0));
     }
-    end_with(chain_grid(place, bytes), out);
+    end_with(chain_grid(site, bytes), out);
     return true;
 }
 
 /* ---- all_reduce ---- */
 
-static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, struct cuda_step *out)
+static bool all_reduce(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    const size_t bytes = cuda_call_bytes(call), mine = cuda_shard(bytes, place->n, place->me).at;
-    cuda_step_fold_shards(place, call, 0, bytes, (char *)call->bind.output + mine, out);
+    const size_t bytes = cuda_call_bytes(call), mine = cuda_shard(bytes, site->n, site->me).at;
+    cuda_step_fold_shards(site, call, 0, bytes, (char *)call->bind.output + mine, out);
     out->exchange.spreads = 1;
-    for (uint32_t q = 0; q < place->n; q++) out->exchange.spread[q] = cuda_place_there(place, call, q, mine);
+    for (uint32_t q = 0; q < site->n; q++) out->exchange.spread[q] = cuda_site_there(site, call, q, mine);
     return true;
 }
 
 /* Windows lie at the same places modulo 16: all ranks see all of them. */
-static bool are_aligned(const struct cuda_place *place)
+static bool are_aligned(const struct cuda_site *site)
 {
-    for (uint32_t q = 0; q < place->n; q++)
-        if (((uintptr_t)place->peers[q] ^ (uintptr_t)place->own) % 16) return false;
+    for (uint32_t q = 0; q < site->n; q++)
+        if (((uintptr_t)site->peers[q] ^ (uintptr_t)site->own) % 16) return false;
     return true;
 }
 
 /* ---- the method ---- */
 
-typedef bool (*one_step)(const struct cuda_place *, const struct tutti_backend_call *, struct cuda_step *);
+typedef bool (*one_step)(const struct cuda_site *, const struct tutti_backend_call *, struct cuda_step *);
 static const one_step step_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
                                                 [TUTTI_ALL_TO_ALL] = all_to_all,
                                                 [TUTTI_BROADCAST] = broadcast,
                                                 [TUTTI_ALL_REDUCE] = all_reduce};
 
-static bool fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+static bool fits(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     const enum tutti_kind kind = call->info.kind;
-    if (place->n < 2 || !place->own || call->bind.v || !step_of[kind]) return false;
-    if (kind == TUTTI_ALL_REDUCE) return cuda_has(place, call, CUDA_TILES) && are_aligned(place);
-    return place->has[CUDA_DIRECT][TUTTI_N_DTYPES] &&
+    if (site->n < 2 || !site->own || call->bind.v || !step_of[kind]) return false;
+    if (kind == TUTTI_ALL_REDUCE) return cuda_has(site, call, CUDA_TILES) && are_aligned(site);
+    return site->has[CUDA_DIRECT][TUTTI_N_DTYPES] &&
            (kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output);
 }
 
-static bool step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                  struct cuda_step *out)
 {
-    return i == 0 && step_of[call->info.kind](place, call, out);
+    return i == 0 && step_of[call->info.kind](site, call, out);
 }
 
-static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+static double cost(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
-    const struct cuda_speed *s = place->speed;
-    const double bytes = (double)cuda_call_bytes(call), others = place->n - 1,
-                 gbs = s->direct_gbs * aligned(place, call);
+    const struct cuda_speed *s = site->speed;
+    const double bytes = (double)cuda_call_bytes(call), others = site->n - 1,
+                 gbs = s->direct_gbs * aligned(site, call);
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE: /* what goes by tiles has links that what is spread leaves free */
-        return s->tiles_ns + 2 * others * bytes / place->n / gbs;
+        return s->tiles_ns + 2 * others * bytes / site->n / gbs;
     case TUTTI_BROADCAST:
-        return chain_ns(place, call);
+        return chain_ns(site, call);
     default:
         return s->direct_ns + others * bytes / gbs;
     }

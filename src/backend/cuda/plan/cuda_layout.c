@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where things are in scratch memory. A ring belongs to one (other rank, block), so the rings of many ranks have to be
  * smaller: of a list of ring sizes the first is taken that the budget allows, with half the blocks if none does. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 #define ALIGN ((uint64_t)256)
 #define TILE_BYTES (2 * CUDA_LEAST_TILE)

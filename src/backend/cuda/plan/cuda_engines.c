@@ -14,123 +14,122 @@
  *
  * Between two, reduce_scatter does without scratch as well: the one contribution that comes lands in the output, and is
  * folded there. It comes in chunks, each half of what is left, so that little is folded behind the last. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/plan/cuda_plan.h"
 
 #define HALVES 2
 #define MOST_CHUNKS 6
 #define OWN_BLOCKS 32                 /* of 18 GB/s on H200: half as much again as its links */
 #define LAST_CHUNK ((size_t)16 << 20) /* or less, unless there were more chunks: 12 us of folding */
 
-enum lane { MAIN, OWN };
 
-static bool act(struct cuda_step *out, enum cuda_act what, enum lane lane)
+static bool act(struct cuda_step *out, enum cuda_act what, enum cuda_stream stream)
 {
     out->act = what;
-    out->lane = lane;
+    out->stream = stream;
     return true;
 }
 
 static bool meet(struct cuda_step *out)
 {
-    return act(out, CUDA_MEET, MAIN);
+    return act(out, CUDA_MEET, CUDA_CALLERS);
 }
 
 static bool copy(struct cuda_step *out, char *dst, const char *src, size_t bytes)
 {
-    act(out, CUDA_COPY, MAIN);
+    act(out, CUDA_COPY, CUDA_CALLERS);
     out->dst = dst, out->src = src;
     out->bytes = dst == src ? 0 : bytes;
     return true;
 }
 
 /* An exchange with nobody, by as few blocks as keep up with what goes to peers: it may take as long. */
-static bool keep(const struct cuda_place *place, struct cuda_step *out, char *dst, const char *src, size_t bytes)
+static bool keep(const struct cuda_site *site, struct cuda_step *out, char *dst, const char *src, size_t bytes)
 {
     cuda_step_begin(out, CUDA_TILES, src, dst);
-    if (dst != src) out->exchange.send[place->me] = out->exchange.recv[place->me] = (struct cuda_part){0, bytes};
-    cuda_step_tiles(place, out);
+    if (dst != src) out->exchange.send[site->me] = out->exchange.recv[site->me] = (struct cuda_part){0, bytes};
+    cuda_step_tiles(site, out);
     if (out->blocks > OWN_BLOCKS) out->blocks = OWN_BLOCKS;
-    out->lane = OWN;
+    out->stream = CUDA_OWN;
     return true;
 }
 
-static uint32_t peer_of(const struct cuda_place *place, uint32_t k)
+static uint32_t peer_of(const struct cuda_site *site, uint32_t k)
 {
-    return (place->me + k) % place->n;
+    return (site->me + k) % site->n;
 }
 
 /* ---- moves ---- */
 
 /* Around the copies to peers 1 to n - 1, which are steps 3 and later: `own` is what stays, beside. */
-static bool around(const struct cuda_place *place, uint32_t i, char *dst, const char *src, size_t bytes,
+static bool around(const struct cuda_site *site, uint32_t i, char *dst, const char *src, size_t bytes,
                    struct cuda_step *own)
 {
-    if (i == 0) return act(own, CUDA_FORK, MAIN);
-    if (i == 1) return keep(place, own, dst, src, bytes);
-    if (i == place->n + 2) return act(own, CUDA_JOIN, MAIN);
-    return (i == 2 || i == place->n + 3) && meet(own);
+    if (i == 0) return act(own, CUDA_FORK, CUDA_CALLERS);
+    if (i == 1) return keep(site, own, dst, src, bytes);
+    if (i == site->n + 2) return act(own, CUDA_JOIN, CUDA_CALLERS);
+    return (i == 2 || i == site->n + 3) && meet(own);
 }
 
-static bool all_gather(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool all_gather(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
-    if (i < 3 || i > place->n + 1)
-        return around(place, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
-    return copy(out, cuda_place_there(place, call, peer_of(place, i - 2), at), call->bind.input, bytes);
+    size_t bytes = cuda_call_bytes(call), at = site->me * bytes;
+    if (i < 3 || i > site->n + 1)
+        return around(site, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
+    return copy(out, cuda_site_there(site, call, peer_of(site, i - 2), at), call->bind.input, bytes);
 }
 
-static bool all_to_all(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool all_to_all(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    size_t bytes = cuda_call_bytes(call), at = place->me * bytes;
+    size_t bytes = cuda_call_bytes(call), at = site->me * bytes;
     const char *in = call->bind.input;
-    if (i < 3 || i > place->n + 1) return around(place, i, (char *)call->bind.output + at, in + at, bytes, out);
-    uint32_t to = peer_of(place, i - 2);
-    return copy(out, cuda_place_there(place, call, to, at), in + to * bytes, bytes);
+    if (i < 3 || i > site->n + 1) return around(site, i, (char *)call->bind.output + at, in + at, bytes, out);
+    uint32_t to = peer_of(site, i - 2);
+    return copy(out, cuda_site_there(site, call, to, at), in + to * bytes, bytes);
 }
 
 /* Shards from the root, then each from its owner to the others. */
-static bool broadcast(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool broadcast(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                       struct cuda_step *out)
 {
-    uint32_t root = (uint32_t)call->info.root, to = peer_of(place, i % place->n);
-    struct cuda_part whole = {0, cuda_call_bytes(call)}, part = place->n == 2 ? whole : (struct cuda_part){0, 0};
-    if (i % place->n == 0 && i <= 2 * place->n) return (place->n > 2 || i < 4) && meet(out);
-    if (i > 2 * place->n || (place->n == 2 && i > 2)) return false;
-    if (place->n > 2 && i < place->n && place->me == root) part = cuda_shard(whole.bytes, place->n, to);
-    if (place->n > 2 && i > place->n && to != root) part = cuda_shard(whole.bytes, place->n, place->me);
-    if (place->n == 2 && place->me != root) part.bytes = 0;
-    return copy(out, cuda_place_there(place, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+    uint32_t root = (uint32_t)call->info.root, to = peer_of(site, i % site->n);
+    struct cuda_part whole = {0, cuda_call_bytes(call)}, part = site->n == 2 ? whole : (struct cuda_part){0, 0};
+    if (i % site->n == 0 && i <= 2 * site->n) return (site->n > 2 || i < 4) && meet(out);
+    if (i > 2 * site->n || (site->n == 2 && i > 2)) return false;
+    if (site->n > 2 && i < site->n && site->me == root) part = cuda_shard(whole.bytes, site->n, to);
+    if (site->n > 2 && i > site->n && to != root) part = cuda_shard(whole.bytes, site->n, site->me);
+    if (site->n == 2 && site->me != root) part.bytes = 0;
+    return copy(out, cuda_site_there(site, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
 }
 
 /* ---- all_reduce ---- */
 
-static struct cuda_part half_of(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t shard,
+static struct cuda_part half_of(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t shard,
                                 uint32_t half)
 {
-    struct cuda_part whole = cuda_shard(cuda_call_bytes(call), place->n, shard),
+    struct cuda_part whole = cuda_shard(cuda_call_bytes(call), site->n, shard),
                      part = cuda_shard(whole.bytes, HALVES, half);
     return (struct cuda_part){whole.at + part.at, part.bytes};
 }
 
-static bool collect(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+static bool collect(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
                     struct cuda_step *out)
 {
-    struct cuda_part part = half_of(place, call, to, half);
-    return copy(out, cuda_place_there(place, call, to, half_of(place, call, place->me, half).at),
+    struct cuda_part part = half_of(site, call, to, half);
+    return copy(out, cuda_site_there(site, call, to, half_of(site, call, site->me, half).at),
                 (const char *)call->bind.input + part.at, part.bytes);
 }
 
-static bool spread(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
+static bool spread(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t half, uint32_t to,
                    struct cuda_step *out)
 {
-    struct cuda_part mine = half_of(place, call, place->me, half);
-    return copy(out, cuda_place_there(place, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
+    struct cuda_part mine = half_of(site, call, site->me, half);
+    return copy(out, cuda_site_there(site, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
 }
 
 /* Of what the caller says in `from`, on the own stream. */
-static void fold(const struct cuda_place *place, const struct tutti_backend_call *call, char *to, size_t bytes,
+static void fold(const struct cuda_site *site, const struct tutti_backend_call *call, char *to, size_t bytes,
                  struct cuda_step *out)
 {
     cuda_step_begin(out, CUDA_FOLD, call->bind.input, to);
@@ -138,19 +137,19 @@ static void fold(const struct cuda_place *place, const struct tutti_backend_call
     out->divisor = call->bind.divide ? call->bind.divisor : 0;
     out->exchange.result_bytes = bytes;
     out->threads = 512;
-    out->blocks = place->layout.n_blocks;
-    out->lane = OWN;
+    out->blocks = site->layout.n_blocks;
+    out->stream = CUDA_OWN;
 }
 
-static bool fold_half(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t half,
+static bool fold_half(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t half,
                       struct cuda_step *out)
 {
     const char *in = call->bind.input;
     char *to = call->bind.output;
-    struct cuda_part mine = half_of(place, call, place->me, half);
-    fold(place, call, to + mine.at, mine.bytes, out);
-    for (uint32_t q = 0; q < place->n; q++)
-        out->from[q] = (q == place->me ? in : to) + half_of(place, call, q, half).at;
+    struct cuda_part mine = half_of(site, call, site->me, half);
+    fold(site, call, to + mine.at, mine.bytes, out);
+    for (uint32_t q = 0; q < site->n; q++)
+        out->from[q] = (q == site->me ? in : to) + half_of(site, call, q, half).at;
     return true;
 }
 
@@ -168,21 +167,21 @@ static const struct stage {
     {JOINS, 1},   {SPREADS, 1},     {MEETING, 2},                    /* all is there */
 };
 
-static bool all_reduce(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool all_reduce(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
     for (size_t k = 0; k < TUTTI_ARRAY_LEN(stages); k++) {
         enum deed deed = stages[k].deed;
-        uint32_t half = stages[k].half, times = deed == COLLECTS || deed == SPREADS ? place->n - 1 : 1;
+        uint32_t half = stages[k].half, times = deed == COLLECTS || deed == SPREADS ? site->n - 1 : 1;
         if (i >= times) {
             i -= times;
             continue;
         }
-        if (deed == COLLECTS) return collect(place, call, half, peer_of(place, i + 1), out);
-        if (deed == SPREADS) return spread(place, call, half, peer_of(place, i + 1), out);
-        if (deed == FOLDS) return fold_half(place, call, half, out);
-        if (deed == FORKS || deed == JOINS) return act(out, deed == FORKS ? CUDA_FORK : CUDA_JOIN, MAIN);
-        return act(out, CUDA_MEET, deed == MEETING ? MAIN : OWN);
+        if (deed == COLLECTS) return collect(site, call, half, peer_of(site, i + 1), out);
+        if (deed == SPREADS) return spread(site, call, half, peer_of(site, i + 1), out);
+        if (deed == FOLDS) return fold_half(site, call, half, out);
+        if (deed == FORKS || deed == JOINS) return act(out, deed == FORKS ? CUDA_FORK : CUDA_JOIN, CUDA_CALLERS);
+        return act(out, CUDA_MEET, deed == MEETING ? CUDA_CALLERS : CUDA_OWN);
     }
     return false;
 }
@@ -203,55 +202,55 @@ static struct cuda_part chunk(const struct tutti_backend_call *call, uint32_t k)
     return (struct cuda_part){bytes - left, left - behind};
 }
 
-static bool send_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
+static bool send_chunk(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t k,
                        struct cuda_step *out)
 {
-    uint32_t to = 1 - place->me;
+    uint32_t to = 1 - site->me;
     struct cuda_part part = chunk(call, k);
-    return copy(out, cuda_place_there(place, call, to, part.at),
+    return copy(out, cuda_site_there(site, call, to, part.at),
                 (const char *)call->bind.input + to * cuda_call_bytes(call) + part.at, part.bytes);
 }
 
-static bool fold_chunk(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t k,
-                       enum lane lane, struct cuda_step *out)
+static bool fold_chunk(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t k,
+                       enum cuda_stream stream, struct cuda_step *out)
 {
     struct cuda_part part = chunk(call, k);
     char *to = (char *)call->bind.output + part.at;
-    fold(place, call, to, part.bytes, out);
-    out->from[place->me] = (const char *)call->bind.input + place->me * cuda_call_bytes(call) + part.at;
-    out->from[1 - place->me] = to;
-    out->lane = lane;
+    fold(site, call, to, part.bytes, out);
+    out->from[site->me] = (const char *)call->bind.input + site->me * cuda_call_bytes(call) + part.at;
+    out->from[1 - site->me] = to;
+    out->stream = stream;
     return true;
 }
 
 /* A meeting and the first copy; then, while chunk k is copied, chunk k - 1 has come and is folded; a meeting and the
  * last fold. */
-static bool reduce_scatter(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool reduce_scatter(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                            struct cuda_step *out)
 {
     static const enum deed round[] = {FORKS, OWN_MEETING, FOLDS, COLLECTS, JOINS};
     const uint32_t each = TUTTI_ARRAY_LEN(round), n = chunks_of(call), k = 1 + (i - 2) / each,
                    last = 2 + (n - 1) * each;
-    if (i == 1) return send_chunk(place, call, 0, out);
+    if (i == 1) return send_chunk(site, call, 0, out);
     if (i == 0 || i == last) return meet(out);
-    if (i > last) return i == last + 1 && fold_chunk(place, call, n - 1, MAIN, out);
+    if (i > last) return i == last + 1 && fold_chunk(site, call, n - 1, CUDA_CALLERS, out);
     switch (round[(i - 2) % each]) {
     case OWN_MEETING:
-        return act(out, CUDA_MEET, OWN);
+        return act(out, CUDA_MEET, CUDA_OWN);
     case FOLDS:
-        return fold_chunk(place, call, k - 1, OWN, out);
+        return fold_chunk(site, call, k - 1, CUDA_OWN, out);
     case COLLECTS:
-        return send_chunk(place, call, k, out);
+        return send_chunk(site, call, k, out);
     case FORKS:
-        return act(out, CUDA_FORK, MAIN);
+        return act(out, CUDA_FORK, CUDA_CALLERS);
     default:
-        return act(out, CUDA_JOIN, MAIN);
+        return act(out, CUDA_JOIN, CUDA_CALLERS);
     }
 }
 
 /* ---- the method ---- */
 
-typedef bool (*steps)(const struct cuda_place *, const struct tutti_backend_call *, uint32_t, struct cuda_step *);
+typedef bool (*steps)(const struct cuda_site *, const struct tutti_backend_call *, uint32_t, struct cuda_step *);
 static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
                                               [TUTTI_ALL_TO_ALL] = all_to_all,
                                               [TUTTI_BROADCAST] = broadcast,
@@ -259,34 +258,34 @@ static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
                                               [TUTTI_ALL_REDUCE] = all_reduce};
 
 /* Whether buffers are one is told apart by all alike: in place on one rank is in place on all, as windows have it. */
-static bool fits(const struct cuda_place *place, const struct tutti_backend_call *call)
+static bool fits(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     enum tutti_kind kind = call->info.kind;
-    bool in_place = cuda_call_in_place(place, call);
-    if (kind == TUTTI_REDUCE_SCATTER && place->n > 2) return false;
-    if (place->n < 2 || !place->own || call->bind.v || !steps_of[kind]) return false;
+    bool in_place = cuda_call_in_place(site, call);
+    if (kind == TUTTI_REDUCE_SCATTER && site->n > 2) return false;
+    if (site->n < 2 || !site->own || call->bind.v || !steps_of[kind]) return false;
     if (kind == TUTTI_BROADCAST) return true;
     if (kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL)
-        return place->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
-    return !in_place && !call->bind.scale && place->has[CUDA_FOLD][call->info.dtype] &&
-           cuda_call_bytes(call) % ((size_t)place->n * CUDA_SHARD_UNIT) == 0;
+        return site->has[CUDA_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
+    return !in_place && !call->bind.scale && site->has[CUDA_FOLD][call->info.dtype] &&
+           cuda_call_bytes(call) % ((size_t)site->n * CUDA_SHARD_UNIT) == 0;
 }
 
-static bool step(const struct cuda_place *place, const struct tutti_backend_call *call, uint32_t i,
+static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                  struct cuda_step *out)
 {
-    return steps_of[call->info.kind](place, call, i, out);
+    return steps_of[call->info.kind](site, call, i, out);
 }
 
-static double cost(const struct cuda_place *place, const struct tutti_backend_call *call)
+static double cost(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
-    const struct cuda_speed *s = place->speed;
-    double others = place->n - 1, bytes = (double)cuda_call_bytes(call), shard = bytes / place->n;
+    const struct cuda_speed *s = site->speed;
+    double others = site->n - 1, bytes = (double)cuda_call_bytes(call), shard = bytes / site->n;
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE:
         return 2 * HALVES * others * s->engine_ns + 3 * s->meet_ns + 2 * others * shard / s->engine_gbs;
     case TUTTI_BROADCAST:
-        if (place->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
+        if (site->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
         return 2 * others * (s->engine_ns + shard / s->engine_gbs) + 3 * s->meet_ns;
     case TUTTI_REDUCE_SCATTER:
         return (double)chunks_of(call) * s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;

@@ -5,14 +5,14 @@
 
 #include "test.h"
 
-#include "backend/cuda/cuda.h"
+#include "backend/watch/watch_log.h"
 
 #include <pthread.h>
 #include <string.h>
 
-static struct cuda_log logs[2];
+static struct watch_log logs[2];
 
-static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
+static void post(struct watch_log *log, uint64_t seq, uint64_t count)
 {
     const struct tutti_backend_call call = {.info = {.kind = TUTTI_ALL_REDUCE,
                                                      .dtype = TUTTI_FLOAT32,
@@ -21,7 +21,7 @@ static void post(struct cuda_log *log, uint64_t seq, uint64_t count)
                                                      .count = count,
                                                      .signature = tutti_mix64(count + 1)},
                                             .seq = seq};
-    cuda_log_post(log, &call, 0, 1000 + seq);
+    watch_log_post(log, &call, 0, 1000 + seq);
 }
 
 static void agree(void **state)
@@ -29,13 +29,13 @@ static void agree(void **state)
     struct tutti_board mine, theirs;
     (void)state;
     memset(logs, 0, sizeof(logs));
-    assert_false(cuda_log_last(&logs[0], &mine));
-    for (uint64_t i = 1; i < 5 * CUDA_LOG_ENTRIES; i++) {
+    assert_false(watch_log_last(&logs[0], &mine));
+    for (uint64_t i = 1; i < 5 * WATCH_LOG_ENTRIES; i++) {
         post(&logs[i & 1], (i + 1) / 2, (i + 1) / 2 % 7);
-        assert_false(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+        assert_false(watch_log_differ(&logs[0], &logs[1], &mine, &theirs));
     }
-    assert_true(cuda_log_last(&logs[0], &mine));
-    assert_int_equal(mine.seq, 5 * CUDA_LOG_ENTRIES / 2 - 1);
+    assert_true(watch_log_last(&logs[0], &mine));
+    assert_int_equal(mine.seq, 5 * WATCH_LOG_ENTRIES / 2 - 1);
     assert_int_equal(mine.kind, TUTTI_ALL_REDUCE);
 }
 
@@ -46,9 +46,9 @@ static void differ(void **state)
     memset(logs, 0, sizeof(logs));
     for (uint64_t i = 1; i <= 20; i++) post(&logs[0], i, i == 17 ? 99 : 5);
     for (uint64_t i = 1; i <= 16; i++) post(&logs[1], i, 5);
-    assert_false(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    assert_false(watch_log_differ(&logs[0], &logs[1], &mine, &theirs));
     for (uint64_t i = 17; i <= 40; i++) post(&logs[1], i, 5);
-    assert_true(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    assert_true(watch_log_differ(&logs[0], &logs[1], &mine, &theirs));
     assert_int_equal(mine.seq, 17);
     assert_int_equal(mine.count, 99);
     assert_int_equal(theirs.seq, 17);
@@ -64,7 +64,7 @@ static void numbers_differ(void **state)
     memset(logs, 0, sizeof(logs));
     post(&logs[0], 1, 5), post(&logs[1], 1, 5);
     post(&logs[0], 2, 5), post(&logs[1], 3, 5);
-    assert_true(cuda_log_differ(&logs[0], &logs[1], &mine, &theirs));
+    assert_true(watch_log_differ(&logs[0], &logs[1], &mine, &theirs));
     assert_int_equal(mine.seq, 2);
     assert_int_equal(theirs.seq, 3);
 }
@@ -75,16 +75,16 @@ static void far_ahead(void **state)
     struct tutti_board mine, theirs;
     (void)state;
     memset(logs, 0, sizeof(logs));
-    for (uint64_t i = 1; i <= 3 * CUDA_LOG_ENTRIES; i++) post(&logs[0], i, 5);
-    for (uint64_t i = 1; i <= 3 * CUDA_LOG_ENTRIES; i++) {
-        post(&logs[1], i, i == 2 * CUDA_LOG_ENTRIES + 50 ? 6 : 5);
-        bool seen = cuda_log_differ(&logs[0], &logs[1], &mine, &theirs);
-        assert_int_equal(seen, i >= 2 * CUDA_LOG_ENTRIES + 50);
-        if (seen) assert_int_equal(theirs.seq, 2 * CUDA_LOG_ENTRIES + 50);
+    for (uint64_t i = 1; i <= 3 * WATCH_LOG_ENTRIES; i++) post(&logs[0], i, 5);
+    for (uint64_t i = 1; i <= 3 * WATCH_LOG_ENTRIES; i++) {
+        post(&logs[1], i, i == 2 * WATCH_LOG_ENTRIES + 50 ? 6 : 5);
+        bool seen = watch_log_differ(&logs[0], &logs[1], &mine, &theirs);
+        assert_int_equal(seen, i >= 2 * WATCH_LOG_ENTRIES + 50);
+        if (seen) assert_int_equal(theirs.seq, 2 * WATCH_LOG_ENTRIES + 50);
     }
-    assert_false(cuda_log_find(&logs[0], 2 * CUDA_LOG_ENTRIES, &mine));
-    assert_true(cuda_log_find(&logs[0], 2 * CUDA_LOG_ENTRIES + 2, &mine));
-    assert_int_equal(mine.seq, 2 * CUDA_LOG_ENTRIES + 2);
+    assert_false(watch_log_find(&logs[0], 2 * WATCH_LOG_ENTRIES, &mine));
+    assert_true(watch_log_find(&logs[0], 2 * WATCH_LOG_ENTRIES + 2, &mine));
+    assert_int_equal(mine.seq, 2 * WATCH_LOG_ENTRIES + 2);
 }
 
 /* The first call that the other has not made, while it is remembered; and its deadline. */
@@ -93,29 +93,29 @@ static void ahead(void **state)
     struct tutti_board call;
     (void)state;
     memset(logs, 0, sizeof(logs));
-    assert_false(cuda_log_ahead(&logs[0], &logs[1], &call));
+    assert_false(watch_log_ahead(&logs[0], &logs[1], &call));
     for (uint64_t i = 1; i <= 20; i++) post(&logs[0], 2 * i, i);
     for (uint64_t i = 1; i <= 7; i++) post(&logs[1], 2 * i, i);
-    assert_true(cuda_log_ahead(&logs[0], &logs[1], &call));
+    assert_true(watch_log_ahead(&logs[0], &logs[1], &call));
     assert_int_equal(call.seq, 16);
     assert_int_equal(call.count, 8);
-    assert_false(cuda_log_ahead(&logs[1], &logs[0], &call));
-    assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 1016);
-    assert_int_equal(cuda_log_timeout(&logs[0], 17, 5), 5);
-    for (uint64_t i = 21; i <= CUDA_LOG_ENTRIES + 8; i++) post(&logs[0], 2 * i, i);
-    assert_false(cuda_log_ahead(&logs[0], &logs[1], &call));
-    assert_int_equal(cuda_log_timeout(&logs[0], 16, 5), 5);
+    assert_false(watch_log_ahead(&logs[1], &logs[0], &call));
+    assert_int_equal(watch_log_timeout(&logs[0], 16, 5), 1016);
+    assert_int_equal(watch_log_timeout(&logs[0], 17, 5), 5);
+    for (uint64_t i = 21; i <= WATCH_LOG_ENTRIES + 8; i++) post(&logs[0], 2 * i, i);
+    assert_false(watch_log_ahead(&logs[0], &logs[1], &call));
+    assert_int_equal(watch_log_timeout(&logs[0], 16, 5), 5);
 }
 
 /* ---- what waits for a peer: logs[0] is this rank's, logs[1] the peer's ---- */
 
-static const struct cuda_log_pair pair = {&logs[0], &logs[1], 0, 1};
+static const struct watch_pair pair = {&logs[0], &logs[1], 0, 1};
 
 /* A message from one to the other, as either of them has it. */
 static uint64_t message(uint32_t rank, bool sends, size_t bytes)
 {
-    const uint64_t launch = cuda_log_round(&logs[rank]);
-    cuda_log_message(&logs[rank], launch, 1 - rank, sends, bytes, 77);
+    const uint64_t launch = watch_log_round(&logs[rank]);
+    watch_log_message(&logs[rank], launch, 1 - rank, sends, bytes, 77);
     return launch;
 }
 
@@ -124,24 +124,24 @@ static void parts(void **state)
 {
     (void)state;
     memset(logs, 0, sizeof(logs));
-    assert_true(cuda_log_done(&pair));
+    assert_true(watch_log_done(&pair));
     post(&logs[0], 1, 5);
     const uint64_t launch = message(0, true, 8);
-    assert_false(cuda_log_made(&pair, 1));
-    assert_false(cuda_log_made(&pair, launch));
+    assert_false(watch_log_made(&pair, 1));
+    assert_false(watch_log_made(&pair, launch));
     logs[1].over = 1;
-    assert_false(cuda_log_done(&pair));
+    assert_false(watch_log_done(&pair));
     logs[1].over = 0;
     message(1, false, 8);
-    assert_true(cuda_log_made(&pair, launch));
-    assert_false(cuda_log_made(&pair, 1));
+    assert_true(watch_log_made(&pair, launch));
+    assert_false(watch_log_made(&pair, 1));
     post(&logs[1], 1, 5);
-    assert_true(cuda_log_made(&pair, 1));
-    assert_false(cuda_log_done(&pair));
+    assert_true(watch_log_made(&pair, 1));
+    assert_false(watch_log_done(&pair));
     logs[1].over = 1;
-    assert_false(cuda_log_done(&pair));
+    assert_false(watch_log_done(&pair));
     logs[1].items_over = 2;
-    assert_true(cuda_log_done(&pair));
+    assert_true(watch_log_done(&pair));
 }
 
 /* Sizes are compared as far as both have come, and once they differ, ever after. */
@@ -152,18 +152,18 @@ static void sizes(void **state)
     memset(logs, 0, sizeof(logs));
     for (size_t i = 1; i <= 5; i++) {
         message(0, true, i);
-        assert_false(cuda_log_letters(&pair, &n));
+        assert_false(watch_log_letters(&pair, &n));
         message(1, false, i);
-        assert_false(cuda_log_letters(&pair, &n));
+        assert_false(watch_log_letters(&pair, &n));
     }
     message(1, true, 8);
     message(0, false, 9);
-    assert_true(cuda_log_letters(&pair, &n));
+    assert_true(watch_log_letters(&pair, &n));
     assert_int_equal(n, 1);
     message(1, true, 8), message(1, true, 8);
-    assert_false(cuda_log_letters(&pair, &n));
+    assert_false(watch_log_letters(&pair, &n));
     message(0, false, 8), message(0, false, 8);
-    assert_true(cuda_log_letters(&pair, &n));
+    assert_true(watch_log_letters(&pair, &n));
     assert_int_equal(n, 3);
 }
 
@@ -176,13 +176,13 @@ static void half_written(void **state)
     for (uint64_t i = 1; i <= 4; i++) {
         message(0, true, i);
         atomic_store(&logs[0].sent[1].n, i - 1);
-        assert_false(cuda_log_letters(&pair, &n));
+        assert_false(watch_log_letters(&pair, &n));
         atomic_store(&logs[0].sent[1].n, i);
         message(1, false, i);
         atomic_store(&logs[1].received[0].n, i - 1);
-        assert_false(cuda_log_letters(&pair, &n));
+        assert_false(watch_log_letters(&pair, &n));
         atomic_store(&logs[1].received[0].n, i);
-        assert_false(cuda_log_letters(&pair, &n));
+        assert_false(watch_log_letters(&pair, &n));
     }
 }
 
@@ -204,7 +204,7 @@ static void meanwhile(void **state)
     memset(logs, 0, sizeof(logs));
     atomic_store(&over, false);
     assert_int_equal(pthread_create(&thread, NULL, play, NULL), 0);
-    while (!atomic_load(&over)) seen += cuda_log_letters(&pair, &n);
+    while (!atomic_load(&over)) seen += watch_log_letters(&pair, &n);
     pthread_join(thread, NULL);
     assert_int_equal(seen, 0);
 }
@@ -212,7 +212,7 @@ static void meanwhile(void **state)
 static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
 {
     struct tutti_board board;
-    assert_true(cuda_log_awaits(&pair, died, &board));
+    assert_true(watch_log_awaits(&pair, died, &board));
     assert_int_equal(board.kind, kind);
     assert_int_equal(board.seq, seq);
     assert_int_equal(board.count, count);
@@ -221,7 +221,7 @@ static void check_waits(bool died, int kind, uint64_t seq, uint64_t count)
 
 static void to_another(size_t n)
 {
-    for (size_t i = 0; i < n; i++) cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77);
+    for (size_t i = 0; i < n; i++) watch_log_message(&logs[0], watch_log_round(&logs[0]), 2, true, 9, 77);
 }
 
 /* Who has left has done what it has made, whatever came between. */
@@ -231,22 +231,22 @@ static void left(void **state)
     (void)state;
     memset(logs, 0, sizeof(logs));
     post(&logs[0], 1, 5), post(&logs[1], 1, 5);
-    assert_false(cuda_log_awaits(&pair, false, &board));
+    assert_false(watch_log_awaits(&pair, false, &board));
     message(0, false, 40);
     check_waits(false, TUTTI_TOLD_RECV, 0, 40);
     message(1, true, 40);
-    assert_false(cuda_log_awaits(&pair, false, &board));
+    assert_false(watch_log_awaits(&pair, false, &board));
     post(&logs[0], 2, 6);
     message(0, true, 8);
     check_waits(false, TUTTI_ALL_REDUCE, 2, 6);
     post(&logs[1], 2, 6);
     check_waits(false, TUTTI_TOLD_SEND, 0, 8);
-    cuda_log_message(&logs[0], cuda_log_round(&logs[0]), 2, true, 9, 77); /* to another one */
+    watch_log_message(&logs[0], watch_log_round(&logs[0]), 2, true, 9, 77); /* to another one */
     atomic_store(&logs[0].items_over, 4); /* the message was over without the peer's call, as rings hold it */
-    assert_false(cuda_log_awaits(&pair, false, &board));
-    assert_true(cuda_log_behind(&pair));
-    to_another(CUDA_LOG_ITEMS);
-    assert_true(cuda_log_awaits(&pair, false, &board)); /* what it was is forgotten */
+    assert_false(watch_log_awaits(&pair, false, &board));
+    assert_true(watch_log_behind(&pair));
+    to_another(WATCH_LOG_ITEMS);
+    assert_true(watch_log_awaits(&pair, false, &board)); /* what it was is forgotten */
     assert_int_equal(board.peer, -1);
 }
 
@@ -257,14 +257,14 @@ static void left_behind(void **state)
     (void)state;
     memset(logs, 0, sizeof(logs));
     post(&logs[0], 1, 5), post(&logs[1], 1, 5);
-    to_another(CUDA_LOG_ITEMS);
-    assert_false(cuda_log_awaits(&pair, false, &board));
+    to_another(WATCH_LOG_ITEMS);
+    assert_false(watch_log_awaits(&pair, false, &board));
     post(&logs[0], 12, 6); /* those before were on memory of the host */
     message(0, true, 8);
     check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
-    to_another(CUDA_LOG_ITEMS - 2);
+    to_another(WATCH_LOG_ITEMS - 2);
     check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
-    to_another(CUDA_LOG_ITEMS);
+    to_another(WATCH_LOG_ITEMS);
     check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
     check_waits(true, TUTTI_ALL_REDUCE, 12, 6);
     message(0, true, 8);
@@ -273,12 +273,12 @@ static void left_behind(void **state)
     atomic_store(&logs[0].over, 12); /* without the peer's call */
     check_waits(false, TUTTI_TOLD_SEND, 0, 8);
     atomic_store(&logs[0].over, 0);
-    for (uint64_t i = 14; i < 14 + 2 * CUDA_LOG_ENTRIES; i++) post(&logs[0], i, i);
+    for (uint64_t i = 14; i < 14 + 2 * WATCH_LOG_ENTRIES; i++) post(&logs[0], i, i);
     check_waits(false, TUTTI_N_KINDS, 12, 0);
     atomic_store(&logs[0].over, 20);
     check_waits(true, TUTTI_N_KINDS, 21, 0);
-    atomic_store(&logs[0].over, 14 + CUDA_LOG_ENTRIES);
-    check_waits(false, TUTTI_ALL_REDUCE, 15 + CUDA_LOG_ENTRIES, 15 + CUDA_LOG_ENTRIES);
+    atomic_store(&logs[0].over, 14 + WATCH_LOG_ENTRIES);
+    check_waits(false, TUTTI_ALL_REDUCE, 15 + WATCH_LOG_ENTRIES, 15 + WATCH_LOG_ENTRIES);
 }
 
 /* Who has died may have done what it has made, or not. */
@@ -306,27 +306,27 @@ static void launched(void **state)
     (void)state;
     memset(logs, 0, sizeof(logs));
     post(&logs[0], 1, 5);
-    const uint64_t first = message(0, false, 7), round = cuda_log_round(&logs[0]);
-    cuda_log_message(&logs[0], round, 1, false, 40, 78);
-    cuda_log_message(&logs[0], round, 1, true, 8, 78);
-    cuda_log_message(&logs[0], round, 2, true, 9, 78);
+    const uint64_t first = message(0, false, 7), round = watch_log_round(&logs[0]);
+    watch_log_message(&logs[0], round, 1, false, 40, 78);
+    watch_log_message(&logs[0], round, 1, true, 8, 78);
+    watch_log_message(&logs[0], round, 2, true, 9, 78);
     message(0, true, 6);
     message(1, true, 7);
-    cuda_log_launched(&pair, round, &board);
+    watch_log_launched(&pair, round, &board);
     assert_int_equal(board.kind, TUTTI_TOLD_RECV);
     assert_int_equal(board.count, 40);
     message(1, true, 40);
-    cuda_log_launched(&pair, round, &board);
+    watch_log_launched(&pair, round, &board);
     assert_int_equal(board.kind, TUTTI_TOLD_SEND);
     assert_int_equal(board.count, 8);
     message(1, false, 8);
-    cuda_log_launched(&pair, round, &board);
+    watch_log_launched(&pair, round, &board);
     assert_int_equal(board.kind, TUTTI_TOLD_RECV);
-    cuda_log_launched(&pair, 1, &board);
+    watch_log_launched(&pair, 1, &board);
     assert_int_equal(board.seq, 1);
-    assert_int_equal(cuda_log_timeout(&logs[0], first, 5), 77);
-    assert_int_equal(cuda_log_timeout(&logs[0], round, 5), 78);
-    assert_int_equal(cuda_log_timeout(&logs[0], 1, 5), 1001);
+    assert_int_equal(watch_log_timeout(&logs[0], first, 5), 77);
+    assert_int_equal(watch_log_timeout(&logs[0], round, 5), 78);
+    assert_int_equal(watch_log_timeout(&logs[0], 1, 5), 1001);
 }
 
 int main(void)

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_CUDA_PLAN_CUDA_PLAN_H
+#define TUTTI_BACKEND_CUDA_PLAN_CUDA_PLAN_H
+
+/* What a call becomes on GPUs: a pure function of the call and of what all members agree on. A *method*, chosen from a
+ * table, gives the call's *steps* one by one; a step is a kernel's exchange, a copy or a meeting
+ * (device/cuda/kernels/exchange.h). Nothing here touches a device: pointers are computed with, never read.
+ *
+ * Begin with cuda_methods.c: the table and the choice. cuda_forms.c: what calls are as exchanges. cuda_slots.c,
+ * cuda_tiles.c, cuda_direct.c, cuda_engines.c: methods. cuda_groups.c: groups of calls. cuda_speed.c: what was
+ * measured, on which the choice rests. cuda_layout.c: scratch memory. cuda_program.c: schedules that calls name. */
+
+#include "backend/backend.h"
+#include "backend/cuda/plan/cuda_speed.h"
+#include "device/cuda/kernels/exchange.h"
+
+/* ---- scratch (cuda_layout.c) ---- */
+#define CUDA_SCRATCH_DEFAULT ((size_t)64 << 20)
+#define CUDA_LEAST_BLOCKS 4 /* of a launch */
+/* The largest layout of at most `budget` bytes; `bounce` bytes of private memory come after layout.bytes. False: the
+ * budget does not suffice. Pure, so that all members have one layout. */
+bool cuda_layout(uint32_t n, size_t budget, uint32_t n_blocks, struct cuda_layout *out, size_t *bounce);
+/* How many blocks a launch of a rank may have: kernels of a collective wait for one another, so those of all ranks on a
+ * GPU have to be there at once. */
+uint32_t cuda_blocks_for(uint32_t n_sms, uint32_t ranks_on_gpu);
+
+/* ---- steps ---- */
+enum cuda_protocol {
+    CUDA_LINES,
+    CUDA_SENTINEL,
+    CUDA_SENTINEL2,
+    CUDA_BATCH_LINES,
+    CUDA_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
+    CUDA_TILES,
+    CUDA_DIRECT,
+    CUDA_FOLD,
+    CUDA_PLAN,
+    CUDA_N_PROTOCOLS
+};
+enum cuda_stream { CUDA_CALLERS, CUDA_OWN }; /* FORK and JOIN tie the own one to the caller's */
+enum cuda_act { CUDA_LAUNCH, CUDA_COPY, CUDA_MEET, CUDA_FORK, CUDA_JOIN };
+
+/* What a step does. Exchanges are filled but for `call`; so is `direct` in its steps, and the exchange is not;
+ * sentinel2 has in, out, result_bytes (of the whole) and send[0].bytes (of a shard); folds have `from` and out and
+ * result_bytes; batches are in the instance's struct cuda_batch, but for `call` and units. */
+struct cuda_step {
+    enum cuda_act act;
+    enum cuda_protocol protocol;
+    bool folds;       /* else it moves */
+    bool scales;      /* the factor of premul_sum is applied here */
+    uint32_t divisor; /* 0: none */
+    uint32_t blocks;  /* 0: nothing to be done by this rank */
+    uint32_t threads;
+    enum cuda_stream stream;
+    char *dst; /* copies */
+    const char *src;
+    size_t bytes;
+    const char *from[CUDA_MAX_RANKS];
+    struct cuda_exchange exchange;
+    struct cuda_direct direct;
+};
+
+/* Where a plan is made: all but what is of this rank's memory is equal on all members. */
+struct cuda_site {
+    uint32_t n, me;
+    const struct cuda_speed *speed;
+    struct cuda_layout layout;
+    bool has[CUDA_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
+    size_t bounce_bytes;
+    char *bounce;
+    char *own;                   /* windows: the base of the own one that holds the call's output, NULL: none does */
+    uint64_t block;              /* and the identity of its memory when it was made */
+    uint64_t where;              /* which one, and at which offset: equal on all members, or they differ */
+    char *peers[CUDA_MAX_RANKS]; /* and where the others' are mapped */
+};
+
+struct cuda_method {
+    const char *name;
+    bool in_windows; /* fits only what is in a window on all ranks */
+    bool (*fits)(const struct cuda_site *site, const struct tutti_backend_call *call);
+    double (*cost_ns)(const struct cuda_site *site, const struct tutti_backend_call *call);
+    /* The i-th step; false: there are no more. */
+    bool (*step)(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
+                 struct cuda_step *out);
+};
+extern const struct cuda_method cuda_alone, cuda_lines, cuda_sentinel, cuda_sentinel2, cuda_sentinels, cuda_tiles,
+    cuda_tiles2, cuda_relay, cuda_direct, cuda_engines;
+
+/* ---- what calls are (cuda_forms.c) ---- */
+/* Bytes of as many elements as the call counts. */
+size_t cuda_call_bytes(const struct tutti_backend_call *call);
+/* Whether it adds up, to divide or scale besides: some types have faster kernels for that. */
+bool cuda_sums(const struct tutti_backend_call *call);
+/* Bytes of a block, the largest of the blocks of v forms that all members know; 0 where they do not (gather_v,
+ * scatter_v, all_to_all_v: *known is false). */
+size_t cuda_block_bytes(const struct cuda_site *site, const struct tutti_backend_call *call, bool *known);
+/* The k-th of n parts of so many bytes, all but the last ones equal, multiples of CUDA_SHARD_UNIT. */
+#define CUDA_SHARD_UNIT 128
+struct cuda_part cuda_shard(size_t bytes, uint32_t n, uint32_t k);
+/* The part for q, and the part from q, as the call's kind and tables have them. */
+struct cuda_part cuda_sent_to(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t q);
+struct cuda_part cuda_received_from(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t q);
+/* What a busiest rank sends or receives: a block for each other one, whatever the kind. */
+double cuda_pushed_bytes(const struct cuda_site *site, const struct tutti_backend_call *call);
+/* Begins a step: an exchange between these buffers, of no parts. */
+void cuda_step_begin(struct cuda_step *step, enum cuda_protocol protocol, const void *in, void *out);
+/* The step folds, and scales and divides as the call says. */
+void cuda_step_fold(const struct tutti_backend_call *call, struct cuda_step *step);
+/* The call as one exchange. */
+void cuda_step_form(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                    struct cuda_step *step);
+/* Ends a step of lines or sentinels, whose longest part is so long, in slots of block_bytes. False: it is too long.
+ * step NULL: only asks. */
+bool cuda_step_grid(const struct cuda_site *site, size_t bytes, uint32_t block_bytes, struct cuda_step *step);
+/* Whether there is a kernel for the call's type, or to move. */
+bool cuda_has(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol);
+/* Who sends to whom, and whether each has a block of its own. */
+void cuda_batch_form(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_batch *out);
+/* Ends a step: blocks and threads that its parts ask for. */
+void cuda_step_tiles(const struct cuda_site *site, struct cuda_step *step);
+/* Whether it is in place, of a reduction of blocks wherever in the input the output lies: equal on all members, as
+ * windows have it. */
+bool cuda_call_in_place(const struct cuda_site *site, const struct tutti_backend_call *call);
+/* Where a peer has the byte of the call's output that is `at` in mine. The call is in a window. */
+char *cuda_site_there(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t peer, size_t at);
+
+/* ---- all_reduce in two exchanges (cuda_tiles.c) ---- */
+/* A step in which each rank folds, by tiles, its own shard of [at, +bytes), which goes to `to` on this rank. */
+void cuda_step_fold_shards(const struct cuda_site *site, const struct tutti_backend_call *call, size_t at, size_t bytes,
+                           char *to, struct cuda_step *out);
+/* By tiles: shards are folded, then spread. */
+bool cuda_two_shots_step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
+                         struct cuda_step *out);
+
+/* ---- the choice (cuda_methods.c) ---- */
+extern const struct cuda_method *const cuda_methods[];
+extern const size_t cuda_n_methods;
+/* All that can do it, and which of them would be chosen. wanted: as below. */
+size_t cuda_candidates(const struct cuda_site *site, const struct tutti_backend_call *call, const char *wanted,
+                       struct tutti_backend_candidate *out, size_t capacity);
+/* NULL: it can not be done here. wanted: "" or the name of the one to be used where it can. */
+const struct cuda_method *cuda_choose(const struct cuda_site *site, const struct tutti_backend_call *call,
+                                      const char *wanted, double *ns);
+
+/* ---- groups (cuda_groups.c) ---- */
+/* The first calls of several as one exchange. */
+struct cuda_run {
+    size_t n;                         /* calls; 1: the first one alone */
+    const struct cuda_method *method; /* by which all are one call */
+    enum cuda_protocol protocol;
+    struct tutti_backend_call whole; /* that call; its buffers are the first one's */
+};
+/* How many of the first of n calls to fuse: as long as that is predicted to take no longer than one by one (wanted
+ * "batch": as long as it can be done). Pure over what is equal on all members. */
+void cuda_run_plan(const struct cuda_site *site, const struct tutti_backend_call *calls, size_t n, const char *wanted,
+                   struct cuda_run *out);
+/* Units of these calls' segments, from the first one's beginning to the end of the last. */
+size_t cuda_run_units(const struct tutti_backend_call *calls, size_t n);
+/* The segments of n calls that were planned as one run, in their order. */
+void cuda_run_fill(const struct cuda_site *site, const struct tutti_backend_call *calls, size_t n,
+                   struct cuda_batch *out);
+/* How many of the first of n planned calls may run at once on this rank: none but the first uses a result of another,
+ * or writes what another one uses, and all have one factor. */
+size_t cuda_run_independent(const struct cuda_site *site, const struct tutti_backend_call *calls, size_t n);
+
+#endif

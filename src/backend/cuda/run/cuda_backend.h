@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_BACKEND_CUDA_RUN_CUDA_BACKEND_H
+#define TUTTI_BACKEND_CUDA_RUN_CUDA_BACKEND_H
+
+/* The back end `cuda`: collectives of NVIDIA GPUs of one host, as few launches of few kernels. What a call becomes is
+ * decided in cuda/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
+ * that peers map, order on streams, windows, and what the watch (backend/watch) has to know.
+ *
+ * Begin with cuda_enqueue.c: a call. cuda_order.c: the order of calls on streams, and calls that fail half way.
+ * cuda_launch.c: steps. cuda_batch.c: groups of calls. cuda_messages.c: point-to-point. cuda_schedule.c: schedules that
+ * calls name. cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance.
+ * cuda_watch.c: what this back end tells the watch. */
+
+#include "backend/cuda/plan/cuda_plan.h"
+#include "backend/cuda/plan/cuda_program.h"
+#include "backend/watch/watch.h"
+#include "device/cuda/gpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { CUDA_REDUCERS = TUTTI_N_DTYPES + 1, CUDA_MOVE = TUTTI_N_DTYPES };
+struct cuda_window {
+    char *base;
+    uint64_t id;        /* of what all brought: equal on all ranks */
+    uint64_t block;     /* identity of the own memory */
+    size_t part, bytes; /* of this rank; that all ranks have */
+    char *peers[CUDA_MAX_RANKS];
+    void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
+};
+#define CUDA_WINDOWS 64
+struct cuda_choice { /* what was chosen */
+    uint64_t by;
+    const struct cuda_method *method;
+};
+#define CUDA_CHOICES 64
+
+struct cuda_backend {
+    struct tutti_device_backend base;
+    struct watched watched;
+    struct tutti_gpu *gpu; /* a reference of its own: scratch may outlive the communicator */
+    char forced[16];
+
+    char *scratch;
+    size_t scratch_bytes;
+    unsigned char offer[TUTTI_GPU_HANDLE_BYTES]; /* of the scratch, until all have connected */
+    struct cuda_control *control;
+    char *bases[CUDA_MAX_RANKS];
+    void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
+    struct cuda_site site;
+    struct cuda_speed speed; /* the first member's */
+    bool alone;              /* no GPU serves two members */
+    struct {                 /* the fast one, else the general one */
+        void *any, *sum;
+    } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
+    void *meet, *messages; /* messages_16 */
+
+    /* calls; all under the communicator's turn. Parameters of kernels, whose calls are filled as far as all calls have
+     * them in common. */
+    struct cuda_choice choices[CUDA_CHOICES];
+    struct cuda_step step;
+    struct cuda_two_shot two_shot;
+    struct cuda_batch batch;
+    struct cuda_fold fold;
+    struct cuda_meeting meeting;
+    struct cuda_lists lists;
+    struct cuda_plan plan;
+    void *event, *stream; /* event: after the last eager call, on stream */
+    uint64_t posted_seq;
+    uint64_t capture; /* the last call was captured in it, at node */
+    void *capture_stream, *node;
+    void *own_streams[2];               /* of calls made at once, of those that are captured */
+    void *own_stream, *forked, *joined; /* the call's, and events that tie it to the caller's */
+    pthread_mutex_t lock;               /* of windows and programs: calls are scored on any thread */
+    struct cuda_window windows[CUDA_WINDOWS];
+    uint32_t n_windows;
+    struct cuda_programs programs;
+
+    /* for the watch */
+    _Atomic uint64_t timeout_ns; /* of the last call */
+    _Atomic uint64_t last_seq;   /* the number of the last eager call, */
+    _Atomic uint64_t last_items; /* and how many items the log had then */
+    _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */
+};
+static inline struct cuda_backend *cuda_of(const struct tutti_device_backend *backend)
+{
+    return (struct cuda_backend *)(uintptr_t)backend; /* its first member */
+}
+static inline struct watch_log *cuda_log(const struct cuda_backend *b)
+{
+    return watch_own_log(&b->watched);
+}
+/* As kernels have it. */
+static inline uint64_t cuda_timeout_ns(const struct cuda_backend *b)
+{
+    return b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
+}
+
+/* ---- cuda_order.c ---- */
+/* Between them: the order of streams, whatever is enqueued. */
+enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_t *capture);
+enum tutti_status cuda_order_end(struct cuda_backend *b, void *stream, uint64_t capture);
+/* One stream goes on when the other has come here. */
+enum tutti_status cuda_tie(struct cuda_backend *b, void *before, void *after, void *event);
+/* Stops all that waits on the device. Any thread. */
+void cuda_stop(struct cuda_backend *b);
+/* Part of a call could not be enqueued, for the reason in the thread's record, and the others wait for the rest. */
+enum tutti_status cuda_give_up(struct cuda_backend *b, const char *what, uint64_t seq);
+/* The same, where something may have been enqueued since cuda_order_begin: closing waits for that, too. */
+enum tutti_status cuda_give_up_half(struct cuda_backend *b, const char *what, uint64_t seq, void *stream,
+                                    uint64_t capture);
+/* OK, or why nothing can be enqueued any more. */
+enum tutti_status cuda_state(struct cuda_backend *b);
+
+/* ---- cuda_launch.c ---- */
+/* Enqueues b->step of the call. */
+enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
+
+/* ---- cuda_enqueue.c, cuda_messages.c, cuda_batch.c ---- */
+enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream);
+enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
+                                size_t n, void *stream, uint64_t timeout_ns);
+enum tutti_status cuda_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls, size_t n,
+                             void *stream);
+
+/* ---- cuda_schedule.c: calls whose schedule is named (bind.schedule) ---- */
+double cuda_schedule_score(struct cuda_backend *b, const struct tutti_backend_call *call); /* HUGE_VAL: it can not */
+enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
+
+/* ---- cuda_windows.c ---- */
+enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
+                                  size_t stride, void *own, size_t bytes, void **peers);
+void cuda_window_remove(struct tutti_device_backend *backend, void *own);
+/* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
+enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_site *site);
+/* Says in which window the call's output lies. */
+void cuda_window_site(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_site *site);
+void cuda_windows_close(struct cuda_backend *b);
+
+/* ---- cuda_close.c ---- */
+void cuda_connected(struct tutti_device_backend *backend);
+void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns);
+void cuda_discard(struct cuda_backend *b); /* which nobody else knows of yet */
+
+/* ---- cuda_watch.c ---- */
+extern const struct watch_source cuda_source;
+
+#endif

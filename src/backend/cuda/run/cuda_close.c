@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Closing. Peers' kernels may write to this rank's scratch after its own calls are over (tiles given back, counts), and
+ * have it mapped: so it is given back when all of them have closed their side, or are gone (watch_member_close). What
+ * still runs on this device when its time is up is left alone, with all that it may touch. */
+#include "backend/cuda/run/cuda_backend.h"
+
+#define STOP_NS (2 * TUTTI_NS_PER_S) /* that kernels which are stopped may take to leave */
+#define NAP_NS (UINT64_C(100) * 1000)
+
+/* A device that failed as a whole runs nothing any more. */
+static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
+{
+    if (atomic_load(&b->watched.n_enqueued) == 0) return true;
+    for (;;) {
+        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING) return true;
+        if (tutti_now_ns() >= until_ns) return false;
+        tutti_sleep_ns(NAP_NS);
+    }
+}
+
+/* Whether and where graphs are being replayed nobody knows but the device as a whole, which does not say while
+ * something is captured (false). The watch stops them in time. */
+static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
+{
+    if (!atomic_load(&b->watched.captured)) return true;
+    atomic_store(&b->stop_ns, until_ns ? until_ns : 1);
+    return tutti_gpu_sync(b->gpu) >= 0;
+}
+
+/* ---- closing ---- */
+
+void cuda_connected(struct tutti_device_backend *backend)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    tutti_gpu_unexport(b->offer);
+    b->watched.agreed = true;
+}
+
+static void release_scratch(struct tutti_gpu *gpu, void *scratch)
+{
+    if (scratch) tutti_gpu_free(gpu, scratch);
+    tutti_gpu_close(gpu);
+}
+
+static void free_streams(struct cuda_backend *b)
+{
+    tutti_gpu_stream_destroy(b->gpu, b->own_streams[0]);
+    tutti_gpu_stream_destroy(b->gpu, b->own_streams[1]);
+    tutti_gpu_event_destroy(b->gpu, b->joined);
+    tutti_gpu_event_destroy(b->gpu, b->forked);
+    tutti_gpu_event_destroy(b->gpu, b->event);
+    if (b->control) tutti_gpu_free_host(b->gpu, b->control);
+    if (b->programs.memory) tutti_gpu_free_host(b->gpu, b->programs.memory);
+}
+
+/* Of the device's things there may be some, or none. */
+static void leave(struct cuda_backend *b)
+{
+    const struct watch_remains nothing = {0}, remains = {release_scratch, b->gpu, b->scratch};
+    tutti_gpu_unexport(b->offer);
+    cuda_windows_close(b);
+    for (uint32_t q = 0; q < b->site.n; q++)
+        if (b->imports[q]) tutti_gpu_unimport(b->gpu, b->imports[q]);
+    if (b->gpu) free_streams(b);
+    watch_member_close(&b->watched, b->gpu ? remains : nothing);
+    pthread_mutex_destroy(&b->lock);
+    tutti_free(b);
+}
+
+void cuda_discard(struct cuda_backend *b)
+{
+    b->watched.agreed = true;
+    leave(b);
+}
+
+void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    bool over = wait_over(b, deadline_ns);
+    tutti_gpu_unexport(b->offer);
+    if (!over) cuda_stop(b);
+    over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
+    over = over && wait_replays(b, deadline_ns);
+    watch_remove(&b->watched);
+    atomic_store(&cuda_log(b)->closed, 1);
+    if (over) {
+        if (!b->watched.seen && b->scratch) { /* no peer has mapped it; but one may know where the log is */
+            tutti_gpu_free(b->gpu, b->scratch);
+            b->scratch = NULL;
+        }
+        leave(b);
+        return;
+    }
+    tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device may not have ended; their memory stays taken", b->site.me);
+    pthread_mutex_destroy(&b->lock);
+    tutti_free(b);
+}

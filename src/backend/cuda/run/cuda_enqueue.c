@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls: the chosen method's steps, enqueued one by one. Nothing is allocated, nothing waits. */
+#include "backend/cuda/run/cuda_backend.h"
+
+#include <string.h>
+
+/* *half: it failed, and not at its first step. */
+static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_method *method,
+                                   const struct cuda_site *site, const struct tutti_backend_call *call, void *stream,
+                                   bool *half)
+{
+    for (uint32_t i = 0; method->step(site, call, i, &b->step); i++) {
+        *half = i > 0;
+        TUTTI_TRY(cuda_step_run(b, call, stream));
+    }
+    return TUTTI_OK;
+}
+
+/* What ranks have to agree on beyond the call: a method for windows, which of them, where in it. */
+static uint64_t where_by(const struct cuda_method *method, const struct cuda_site *site)
+{
+    return method && method->in_windows ? tutti_hash64(method->name, strlen(method->name), site->where) : 0;
+}
+
+/* method NULL: by the schedule that the call names. */
+static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_method *method,
+                                    const struct cuda_site *site, const struct tutti_backend_call *call, void *stream)
+{
+    uint64_t capture;
+    bool half = false;
+    TUTTI_TRY(cuda_order_begin(b, stream, &capture));
+    enum tutti_status status =
+        method ? run_steps(b, method, site, call, stream, &half) : cuda_schedule_run(b, call, stream);
+    if (status < 0)
+        return half ? cuda_give_up_half(b, tutti_kind_name(call->info.kind), call->seq, stream, capture) : status;
+    watch_log_post(cuda_log(b), call, where_by(method, site), b->timeout_ns);
+    b->posted_seq = call->seq;
+    status = cuda_order_end(b, stream, capture);
+    return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
+}
+
+/* What methods are chosen by: the signature, and what windows add to it, of which places count by where they are within
+ * 16 bytes. */
+static uint64_t choice_of(const struct cuda_site *site, const struct tutti_backend_call *call)
+{
+    uintptr_t places = 0, apart = 0;
+    if (!site->own) return call->info.signature;
+    for (uint32_t q = 0; q < site->n; q++) {
+        places |= (uintptr_t)cuda_site_there(site, call, q, 0);
+        apart |= (uintptr_t)site->peers[q] ^ (uintptr_t)site->own;
+    }
+    const uint64_t in_place = cuda_call_in_place(site, call);
+    return tutti_mix64(call->info.signature ^ (1 | in_place << 1 | (places & 15) << 2 | (apart & 15) << 6));
+}
+
+/* Once for each of those; but v forms hide more. */
+static const struct cuda_method *choose(struct cuda_backend *b, const struct cuda_site *site,
+                                        const struct tutti_backend_call *call)
+{
+    if (call->method || call->bind.v) return cuda_choose(site, call, call->method ? call->method : b->forced, NULL);
+    const uint64_t by = choice_of(site, call);
+    struct cuda_choice *known = &b->choices[by % CUDA_CHOICES];
+    if (!known->method || known->by != by) *known = (struct cuda_choice){by, cuda_choose(site, call, b->forced, NULL)};
+    return known->method;
+}
+
+enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+                               void *stream)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    struct cuda_site site = b->site;
+    struct tutti_gpu_scope scope;
+    TUTTI_TRY(cuda_state(b));
+    cuda_window_site(b, call, &site);
+    const struct cuda_method *method = call->bind.schedule ? NULL : choose(b, &site, call);
+    if (!method && !call->bind.schedule)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
+                          tutti_dtype_name(call->info.dtype));
+    b->timeout_ns = call->info.timeout_ns ? call->info.timeout_ns : tutti_team_timeout(b->watched.team);
+    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    const bool stale = method && method->in_windows && cuda_window_check(b, &site) < 0;
+    const enum tutti_status status = stale ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq)
+                                           : enqueue_in(b, method, &site, call, stream);
+    tutti_gpu_leave(&scope);
+    return status;
+}
