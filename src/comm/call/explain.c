@@ -2,7 +2,7 @@
 /* The ways in which a call could go: those of the back end and the engine's algorithms, with the times that are
  * predicted, and which of them is chosen. */
 #include "comm/call/explain.h"
-#include "comm/device/device.h"
+#include "comm/call/call.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static size_t backend_ways(const struct tutti_request *request, struct tutti_way
     for (size_t i = 0; i < n; i++) {
         snprintf(out[i].name, sizeof out[i].name, "%s:%s", backend->ops->name, found[i].method);
         out[i].ns = found[i].ns;
-        out[i].chosen = request->on_backend && found[i].chosen;
+        out[i].chosen = request->route.via == TUTTI_VIA_BACKEND && found[i].chosen;
         out[i].n_sms = 0;
     }
     return n;
@@ -41,7 +41,7 @@ static size_t ways_of_device(const struct tutti_request *request, struct tutti_d
         const char *method = found[i].method;
         snprintf(out[i].name, sizeof out[i].name, "%s%s%s", ops->name, method ? ":" : "", method ? method : "");
         out[i].ns = found[i].ns;
-        out[i].chosen = backend == request->device && found[i].chosen;
+        out[i].chosen = backend == request->route.device && found[i].chosen;
         out[i].n_sms = ops->candidates ? (int32_t)found[i].n_sms : -1;
     }
     return n;
@@ -67,8 +67,7 @@ static size_t engine_ways(const struct tutti_request *request, struct tutti_way 
         const uint32_t radix = found[i].shape.radix;
         snprintf(out[i].name, sizeof out[i].name, radix ? "%s:%u" : "%s", name, radix);
         out[i].ns = found[i].ns;
-        out[i].chosen =
-            !request->on_backend && request->algorithm == found[i].algorithm && request->shape.radix == radix;
+        out[i].chosen = request->route.algorithm == found[i].algorithm && request->route.shape.radix == radix;
         out[i].n_sms = 0;
     }
     return n;
@@ -79,11 +78,10 @@ enum tutti_status tutti_explain(const struct tutti_request *request, struct tutt
     struct tutti_request asked = *request;
     TUTTI_TRY(tutti_request_options(&asked, NULL));
     TUTTI_TRY(tutti_request_check(&asked));
-    TUTTI_TRY(tutti_request_route(&asked));
-    TUTTI_TRY(tutti_request_choose(&asked));
-    if (asked.route == TUTTI_ROUTE_THROUGH)
+    TUTTI_TRY(tutti_route(&asked, &asked.route));
+    if (asked.route.via == TUTTI_VIA_HOST)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s goes through the host: there is nothing to choose", asked.name);
-    if (asked.route == TUTTI_ROUTE_DEVICE) {
+    if (asked.route.via == TUTTI_VIA_DEVICE) {
         *n = device_ways(&asked, out, capacity);
         return TUTTI_OK;
     }

@@ -4,7 +4,7 @@
 
 /* How a call could be carried out, for `tutti bench --explain`. */
 
-#include "comm/object/comm.h"
+#include "comm/request/request.h"
 
 #define TUTTI_MAX_WAYS 24
 struct tutti_way {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: a thread's calls between start and end, collected as requests. The outermost end prepares all of them, then
  * starts all of them without waiting in between, so that no order inside the group can deadlock. */
-#include "comm/device/device.h"
+#include "comm/call/call.h"
 
 #include <string.h>
 
@@ -11,13 +11,6 @@ static _Thread_local struct group {
     struct tutti_request *requests;
     size_t n, capacity;
 } group;
-
-_Atomic uint32_t tutti_collecting;
-
-bool tutti_group_active(void)
-{
-    return group.depth > 0;
-}
 
 void tutti_group_spoil(void)
 {
@@ -42,7 +35,6 @@ enum tutti_status tutti_group_add(const struct tutti_request *request)
     struct tutti_request *copy = &group.requests[group.n];
     *copy = *request;
     copy->tables = NULL;
-    copy->grouped = true;
     TUTTI_TRY(tutti_request_own(copy));
     group.n++;
     return TUTTI_OK;
@@ -50,10 +42,10 @@ enum tutti_status tutti_group_add(const struct tutti_request *request)
 
 enum tutti_status tutti_group_start(void)
 {
-    if (tutti_record_active())
+    if (tutti_collects() == TUTTI_COLLECTS_RECORD)
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "group_start can not be called while a persistent collective is recorded");
-    if (group.depth++ == 0) tutti_collecting++;
+    if (group.depth++ == 0) tutti_collect(TUTTI_COLLECTS_GROUP);
     return TUTTI_OK;
 }
 
@@ -63,7 +55,7 @@ enum tutti_status tutti_group_start(void)
 static enum tutti_status prepare(struct tutti_request *request, bool followed, const struct tutti_request *before)
 {
     TUTTI_TRY(tutti_request_prepare(request));
-    if (request->route == TUTTI_ROUTE_HOST) return TUTTI_OK;
+    if (!tutti_request_enqueues(request)) return TUTTI_OK;
     if (followed) TUTTI_TRY(tutti_device_may_follow(request));
     return before ? tutti_device_may_join(before, request) : TUTTI_OK;
 }
@@ -126,7 +118,7 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
         tutti_error_set(&told, why.status, "a group on rank %d was started in part only: %.300s",
                         (int)request->comm->rank, why.text);
         tutti_team_fail(request->comm->team, &told, true);
-        if (i > n_started) tutti_request_release(request);
+        if (i >= n_started) tutti_request_release(request);
     }
     finish_all(works, n_started);
     return tutti_fail_record(&why);
@@ -136,7 +128,7 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
 static enum tutti_status enqueue_run(struct group *ended, size_t *i, bool waits, struct tutti_work **works)
 {
     size_t end = *i, n_started = 0;
-    while (end < ended->n && ended->requests[end].route != TUTTI_ROUTE_HOST) end++;
+    while (end < ended->n && tutti_request_enqueues(&ended->requests[end])) end++;
     enum tutti_status status = tutti_device_start(&ended->requests[*i], end - *i, !waits, &works[*i], &n_started);
     *i += n_started;
     return status;
@@ -149,11 +141,13 @@ static enum tutti_status start_all(struct group *ended, bool waits, struct tutti
     for (size_t i = 0; i < ended->n;) {
         struct tutti_request *request = &ended->requests[i];
         bool helper = helpers || (request->work && !request->options.attended);
-        if (request->route != TUTTI_ROUTE_HOST) {
+        if (tutti_request_enqueues(request)) {
             if (enqueue_run(ended, &i, waits, works) < 0) return give_up_all(ended, works, i);
             continue;
         }
-        if (tutti_request_start(request, helper, &works[i]) < 0) return give_up_all(ended, works, i);
+        enum tutti_status status = tutti_device_before(request);
+        if (status >= 0) status = tutti_request_start(request, helper, &works[i]);
+        if (status < 0) return give_up_all(ended, works, i);
         i++;
     }
     for (size_t i = 0; i < ended->n; i++) {
@@ -205,7 +199,7 @@ enum tutti_status tutti_group_end(struct tutti_work **work)
     }
     struct group ended = group;
     group = (struct group){.depth = 0};
-    tutti_collecting--;
+    tutti_collect(TUTTI_COLLECTS_NOTHING);
     enum tutti_status status = TUTTI_OK;
     if (ended.error.status < 0)
         status = tutti_fail_record(&ended.error);

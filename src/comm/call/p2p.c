@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Point-to-point calls: requests like the collectives, matched by the engine. */
-#include "comm/object/comm.h"
+#include "comm/call/call.h"
 
 enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest, int32_t tag,
                              struct tutti_comm *comm, const struct tutti_call_options *options,

@@ -12,7 +12,7 @@
  * 0 on all: device memory goes through the host, and meets host memory of other ranks in the same calls. */
 
 #include "backend/device.h"
-#include "comm/object/comm.h"
+#include "comm/request/request.h"
 
 #define TUTTI_DEVICE_COUNT(name) +1
 enum { TUTTI_MAX_DEVICE_BACKENDS = 0 TUTTI_DEVICE_BACKENDS(TUTTI_DEVICE_COUNT) };
@@ -68,36 +68,25 @@ bool tutti_device_has_failed(const struct tutti_comm_device *device);
 /* Where a device has reported a failure: returns when the team knows it. */
 void tutti_comm_hear_device(struct tutti_comm *comm);
 
-/* ---- which way calls go (device_call.c) ---- */
-enum tutti_route {
-    TUTTI_ROUTE_HOST,    /* no device memory: as ever */
-    TUTTI_ROUTE_DEVICE,  /* a device back end enqueues it */
-    TUTTI_ROUTE_THROUGH, /* through the host */
-};
-/* Where the request's significant buffers are, after its checks. ARGUMENT: mixed, or of another device. */
-enum tutti_status tutti_request_route(struct tutti_request *request);
-/* Of a request of route DEVICE: request->device, or route THROUGH where no back end takes it. ARGUMENT, UNSUPPORTED. */
-enum tutti_status tutti_request_choose_device(struct tutti_request *request);
+/* ---- choosing and starting (device_start.c) ---- */
 /* NULL: none can. The turn is held; call->method is NULL. */
 struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
-
-/* ---- starting (device_start.c) ---- */
 /* Gives the call its number and enqueues it. The turn is held. */
 enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
                                        struct tutti_backend_call *call, void *stream);
 /* Into the order in which all members enqueue what a group holds. */
 void tutti_device_order(struct tutti_request *requests, size_t n);
-/* Enqueues prepared requests of routes DEVICE and THROUGH, neighbours that may run together as one. works[i], NULL
+/* Enqueues prepared requests of routes DEVICE and HOST, neighbours that may run together as one. works[i], NULL
  * before: of requests that want one; wanted: also such that all of them are covered. After a failure *n_started of them
  * are enqueued. */
 enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
                                      size_t *n_started);
 /* ARGUMENT in a capture. */
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
-/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and THROUGH. ARGUMENT: they run together
+/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and HOST. ARGUMENT: they run together
  * and are on two streams, not both of one capture or of none; the driver would draw the other one into the capture. */
 enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
-/* Before a request of route HOST starts, without the turn: waits for what must come first. */
+/* Before a request on host memory starts, without the turn: waits for what must come first. */
 enum tutti_status tutti_device_before(const struct tutti_request *request);
 void tutti_device_free_events(struct tutti_comm_device *device);
 

@@ -195,7 +195,7 @@ void tutti_through_close(struct tutti_through *through)
         asker_end(through);
     }
     struct tutti_comm *own = atomic_exchange(&through->own, NULL);
-    if (own) tutti_comm_destroy(own);
+    if (own && tutti_comm_empty(own)) tutti_comm_free(own);
     if (!over) { /* streams may still come to it, and copy */
         tutti_log(TUTTI_LOG_WARN,
                   "a stream has not come past calls of a communicator that is gone: memory is left to it");
@@ -236,11 +236,12 @@ static enum tutti_status fill(struct tutti_through *through, struct tutti_passag
         request->work = NULL;
         request->tables = NULL;
         request->staged = true;
-        request->route = TUTTI_ROUTE_HOST;
         if (!request->options.timeout_ns) request->options.timeout_ns = through->comm->timeout_ns;
         tutti_twin_put(request, passage->room ? passage->room->at + at : NULL);
         at += (tutti_twin_bytes(&requests[i]) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
         enum tutti_status status = tutti_request_own(request);
+        request->route = (struct tutti_route){.via = TUTTI_VIA_ENGINE};
+        if (status >= 0) status = tutti_route_host(request, &request->route);
         if (status >= 0) status = tutti_request_prepare(request);
         if (status < 0) return status;
     }

@@ -4,6 +4,7 @@
  * is an event. */
 #include "comm/device/device.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,21 @@ static enum tutti_status follow_others(const struct tutti_comm_device *device,
     return TUTTI_OK;
 }
 
+struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
+{
+    struct tutti_comm_device *device = comm->device;
+    struct tutti_device_choice *choice = &device->choices[call->info.signature % TUTTI_DEVICE_CHOICES];
+    struct tutti_device_backend *best = NULL;
+    double least = HUGE_VAL;
+    if (choice->signature == call->info.signature && choice->backend) return choice->backend;
+    for (uint32_t b = 0; b < device->n; b++) {
+        double ns = device->backends[b]->ops->score(device->backends[b], call);
+        if (ns < least) best = device->backends[b], least = ns;
+    }
+    *choice = (struct tutti_device_choice){call->info.signature, best};
+    return best;
+}
+
 enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
                                        struct tutti_backend_call *call, void *stream)
 {
@@ -123,9 +139,10 @@ enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_dev
 static enum tutti_status enqueue_one(struct tutti_request *request)
 {
     struct tutti_backend_call call;
-    if (request->algorithm) TUTTI_TRY(tutti_request_seal(request));
+    if (request->route.algorithm) TUTTI_TRY(tutti_request_seal(request));
     tutti_request_call(request, &call);
-    enum tutti_status status = tutti_device_enqueue(request->comm, request->device, &call, request->options.stream);
+    enum tutti_status status =
+        tutti_device_enqueue(request->comm, request->route.device, &call, request->options.stream);
     tutti_request_release(request);
     return status;
 }
@@ -142,8 +159,8 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
         calls[i].seq = tutti_team_next(comm->team) + i;
     }
     void *stream = requests->options.stream;
-    enum tutti_status status = follow_others(comm->device, requests->device, stream);
-    if (status >= 0) status = requests->device->ops->batch(requests->device, calls, n, stream);
+    enum tutti_status status = follow_others(comm->device, requests->route.device, stream);
+    if (status >= 0) status = requests->route.device->ops->batch(requests->route.device, calls, n, stream);
     for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
     if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
     tutti_free(calls);
@@ -153,16 +170,11 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
 /* Calls that name schedules are enqueued one by one. */
 static enum tutti_status enqueue_collectives(struct tutti_request *requests, size_t n)
 {
-    bool together = n > 1 && requests->device->ops->batch;
-    for (size_t i = 0; i < n; i++) together = together && !requests[i].algorithm;
+    bool together = n > 1 && requests->route.device->ops->batch;
+    for (size_t i = 0; i < n; i++) together = together && !requests[i].route.algorithm;
     if (together) return enqueue_batch(requests, n);
     for (size_t i = 0; i < n; i++) TUTTI_TRY(enqueue_one(&requests[i]));
     return TUTTI_OK;
-}
-
-static uint64_t timeout_of(const struct tutti_request *request)
-{
-    return request->options.timeout_ns ? request->options.timeout_ns : atomic_load(&request->comm->timeout_ns);
 }
 
 /* One or two for each request. */
@@ -195,15 +207,15 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
     struct tutti_device_message few[8], *messages = few;
     struct tutti_error failure;
     size_t n_messages = 0;
-    uint64_t timeout_ns = timeout_of(requests);
+    uint64_t timeout_ns = tutti_request_timeout(requests);
     if (tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     if (2 * n > TUTTI_ARRAY_LEN(few)) messages = tutti_alloc_array(2 * n, sizeof(*messages));
     if (!messages) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for %zu messages", (int)comm->rank, n);
     for (size_t i = 0; i < n; i++) {
         n_messages += messages_of(&requests[i], &messages[n_messages]);
-        if (timeout_of(&requests[i]) < timeout_ns) timeout_ns = timeout_of(&requests[i]);
+        if (tutti_request_timeout(&requests[i]) < timeout_ns) timeout_ns = tutti_request_timeout(&requests[i]);
     }
-    struct tutti_device_backend *backend = requests->device;
+    struct tutti_device_backend *backend = requests->route.device;
     void *stream = requests->options.stream;
     enum tutti_status status = follow_others(comm->device, backend, stream);
     if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
@@ -223,7 +235,7 @@ static bool is_message(const struct tutti_request *request)
 /* Whether it waits for calls of the same communicator alone that wait on devices, so that it may come before others. */
 static bool is_devices(const struct tutti_request *request)
 {
-    return request->route != TUTTI_ROUTE_HOST && request->comm->device->n > 0;
+    return tutti_request_enqueues(request) && request->comm->device->n > 0;
 }
 
 /* What devices do first, in an order that all members can agree on, since streams wait in the order in which calls are
@@ -242,7 +254,7 @@ void tutti_device_order(struct tutti_request *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++) requests[i].place = i;
     for (size_t i = 0; i < n; i++) {
-        if (requests[i].route == TUTTI_ROUTE_HOST) continue;
+        if (!tutti_request_enqueues(&requests[i])) continue;
         qsort(requests, n, sizeof(*requests), compare);
         return;
     }
@@ -251,9 +263,9 @@ void tutti_device_order(struct tutti_request *requests, size_t n)
 /* Whether two neighbours are of one part. */
 static bool is_together(const struct tutti_request *a, const struct tutti_request *b)
 {
-    if (a->comm != b->comm || a->route != b->route) return false;
-    if (a->route == TUTTI_ROUTE_THROUGH) return true;
-    return a->device == b->device && is_message(a) == is_message(b) &&
+    if (a->comm != b->comm || a->route.via != b->route.via) return false;
+    if (a->route.via == TUTTI_VIA_HOST) return true;
+    return a->route.device == b->route.device && is_message(a) == is_message(b) &&
            (is_message(a) || a->options.stream == b->options.stream);
 }
 
@@ -307,7 +319,7 @@ static enum tutti_status part_enqueue(struct tutti_request *requests, size_t n)
 {
     struct tutti_comm *comm = requests->comm;
     tutti_comm_turn_take(comm);
-    enum tutti_status status = requests->route == TUTTI_ROUTE_THROUGH
+    enum tutti_status status = requests->route.via == TUTTI_VIA_HOST
                                    ? tutti_through_enqueue(comm->device->through, requests, n)
                                : is_message(requests) ? enqueue_messages(requests, n)
                                                       : enqueue_collectives(requests, n);
@@ -381,7 +393,7 @@ enum tutti_status tutti_device_may_follow(const struct tutti_request *request)
 static enum tutti_status await_device(const struct tutti_request *request)
 {
     struct tutti_comm *comm = request->comm;
-    uint64_t timeout = timeout_of(request);
+    uint64_t timeout = tutti_request_timeout(request);
     struct tutti_error error;
     if (tutti_comm_wait_device(comm, tutti_deadline_ns(timeout))) {
         tutti_comm_hear_device(comm);
@@ -398,8 +410,8 @@ static enum tutti_status await_device(const struct tutti_request *request)
 enum tutti_status tutti_device_before(const struct tutti_request *request)
 {
     const struct tutti_comm_device *device = request->comm->device;
-    if (!device || request->staged || request->route != TUTTI_ROUTE_HOST) return TUTTI_OK;
+    if (!device || request->staged || tutti_request_enqueues(request)) return TUTTI_OK;
     if (device->n == 0 && device->through) TUTTI_TRY(tutti_through_settle(device->through));
-    bool barrier = request->type == TUTTI_REQUEST_COLLECTIVE && request->kind == TUTTI_BARRIER && !request->internal;
+    bool barrier = request->type == TUTTI_REQUEST_COLLECTIVE && request->kind == TUTTI_BARRIER;
     return barrier ? await_device(request) : TUTTI_OK;
 }

@@ -40,11 +40,13 @@ static struct rows rows_of_collective(const struct tutti_request *request)
 {
     struct tutti_call_side send = tutti_request_side(request, true), recv = tutti_request_side(request, false);
     struct rows rows = {.send = row_of_side(&send, request->count), .recv = row_of_side(&recv, request->count)};
-    bool root = request->kind == TUTTI_BROADCAST && request->root == request->comm->rank;
+    bool one = tutti_kind_info(request->kind)->in_place == TUTTI_ONE_BUFFER;
+    bool sends = one && send.n_blocks > 0;
 
+    if (one) rows.send.n_blocks = 0; /* it is recv's, which is what the root sends */
     rows.send.in = true;
-    rows.recv.in = root; /* its buffer is what is sent */
-    rows.recv.out = !root;
+    rows.recv.in = sends;
+    rows.recv.out = !sends;
     return rows;
 }
 
@@ -131,5 +133,7 @@ void tutti_twin_put(struct tutti_request *request, char *twin)
     struct rows rows = rows_of(request);
     request->send = row_bytes(&rows.send) > 0 ? twin : NULL;
     request->recv = row_bytes(&rows.recv) > 0 ? twin + recv_begin(&rows) : NULL;
+    if (request->type == TUTTI_REQUEST_COLLECTIVE && tutti_kind_info(request->kind)->in_place == TUTTI_ONE_BUFFER)
+        request->send = request->recv;
     request->displs = request->in_displs = NULL;
 }

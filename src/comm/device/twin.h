@@ -6,7 +6,7 @@
  * sent first, so that a call on twins has no displacements and is never in place. What lies between the blocks of the
  * user's buffers is not touched. Pure functions over requests that were checked. */
 
-#include "comm/object/comm.h"
+#include "comm/request/request.h"
 
 enum tutti_twin_way {
     TUTTI_TWIN_IN, /* from the device, before the call */

@@ -29,7 +29,7 @@ static struct tutti_window_part own_part(struct tutti_comm *comm, void *base, si
         return part;
     }
     part.memory = TUTTI_WINDOW_HOST;
-    if (!base || !tutti_mem_holds(comm->family, base, bytes)) part.status = TUTTI_ERR_ARGUMENT;
+    if (!base || !tutti_block_holds(comm->family, base, bytes)) part.status = TUTTI_ERR_ARGUMENT;
     /* Alone, there is nobody to map it. */
     else if (comm->size > 1 && !locate(transport, base, bytes, &part.offset))
         part.status = TUTTI_ERR_UNSUPPORTED;
@@ -160,7 +160,8 @@ enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_
 {
     TUTTI_TRY(tutti_call_alone("window_create"));
     TUTTI_TRY(tutti_comm_enter(comm, "window_create"));
-    enum tutti_status status = window_create(comm, base, bytes, out);
+    enum tutti_status status = tutti_through_settle(comm->device ? comm->device->through : NULL);
+    if (status >= 0) status = window_create(comm, base, bytes, out);
     tutti_comm_leave(comm);
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The back ends of a communicator: opened by all members together when it is made. The one of all its ranks is asked
  * for each call, and, for calls that block, driven on the caller's thread past the engine until it would have to wait
- * for long; those of groups carry out the calls of hierarchical schedules. */
-#include "comm/device/device.h"
+ * for long (request/hurry.c); those of groups carry out the calls of hierarchical schedules. */
+#include "comm/object/comm.h"
 
 #include <math.h>
 #include <string.h>
@@ -249,102 +249,4 @@ void tutti_comm_close_backend(struct tutti_comm *comm)
 {
     close_one(comm, &comm->backend);
     while (comm->lanes.n > 0) close_one(comm, &comm->lane_backends[--comm->lanes.n]);
-}
-
-/* ---- turns: the order of the calls ---- */
-
-void tutti_comm_turn_take(struct tutti_comm *comm)
-{
-    while (!tutti_comm_turn_try(comm)) tutti_sleep_ns(UINT64_C(1000)); /* held for no longer than a call begins */
-}
-
-/* ---- calls ---- */
-
-bool tutti_names_backend(const char *algorithm, const char *name, const char **method)
-{
-    size_t n = strlen(name);
-    if (!algorithm || strncmp(algorithm, name, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
-    *method = algorithm[n] ? algorithm + n + 1 : NULL;
-    return true;
-}
-
-void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call)
-{
-    call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
-    call->commutative = !request->user.function || request->user.commutes;
-    call->method = NULL;
-    call->seq = 0;
-    call->stride = 0;
-    call->within = false;
-    const char *name = request->device ? request->device->ops->name : FLAT_NAME;
-    tutti_names_backend(request->options.algorithm, name, &call->method);
-    memcpy(call->factor, request->factor, sizeof(call->factor));
-    tutti_request_bind(request, &call->bind);
-    tutti_request_info(request, &call->info);
-    call->bind.schedule = request->schedule; /* of calls on devices that name one */
-}
-
-enum tutti_status tutti_request_choose_backend(struct tutti_request *request)
-{
-    struct tutti_comm *comm = request->comm;
-    const char *wanted = request->options.algorithm, *method = NULL;
-    bool named = tutti_names_backend(wanted, FLAT_NAME, &method);
-    bool overrides = comm->facts.overrides && comm->facts.overrides[0];
-
-    if (named && !comm->backend)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
-    if (!comm->backend || (wanted && !named)) return TUTTI_OK;
-    if (!wanted && !request->internal && overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_OK;
-    struct tutti_backend_call call;
-    tutti_request_call(request, &call);
-    request->on_backend = comm->backend->ops->score(comm->backend, &call) < HUGE_VAL;
-    if (named && !request->on_backend)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" can not run this call", wanted);
-    return TUTTI_OK;
-}
-
-static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend_op *op, bool helper,
-                                   struct tutti_work **work)
-{
-    return tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
-}
-
-enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
-                                      struct tutti_work **work)
-{
-    enum tutti_advance got = TUTTI_RUN_BLOCKED;
-
-    op->call.seq = tutti_team_next(comm->team);
-    TUTTI_TRY(comm->backend->ops->begin(comm->backend, op));
-    if (hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
-        got = comm->backend->ops->hurry(op, comm->team);
-    *work = NULL;
-    if (got == TUTTI_RUN_DONE)
-        tutti_team_count(comm->team);
-    else
-        TUTTI_TRY(hand_over(comm, op, helper, work));
-    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
-    return TUTTI_OK;
-}
-
-enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work)
-{
-    op->call.seq = tutti_team_next(comm->team);
-    comm->backend->ops->resume(comm->backend, op);
-    TUTTI_TRY(hand_over(comm, op, false, work));
-    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
-    return TUTTI_OK;
-}
-
-enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
-                                              struct tutti_work **work)
-{
-    union tutti_backend_room room;
-    struct tutti_comm *comm = request->comm;
-
-    tutti_request_call(request, &room.op.call);
-    tutti_comm_turn_take(comm);
-    enum tutti_status status = tutti_backend_start(comm, &room.op, hurry, helper, work);
-    tutti_comm_turn_give(comm);
-    return status;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The communicator as an object: allocation, its team, entering and leaving it, attachments, what it tells of itself.
  */
-#include "comm/device/device.h"
+#include "comm/object/comm.h"
 
-#include <string.h>
+#define NAP_FIRST_NS (20 * UINT64_C(1000))
+#define NAP_LONGEST_NS TUTTI_NS_PER_MS
 
 enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out)
 {
@@ -25,7 +26,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];
     comm->facts.eager_bytes = context->config.number[TUTTI_OPT_eager];
     comm->attached.next = comm->attached.previous = &comm->attached;
-    comm->repeat.plain.kind = TUTTI_N_KINDS; /* none */
+    comm->repeat.plain.args.kind = TUTTI_N_KINDS; /* none */
     pthread_mutex_init(&comm->lock, NULL);
     atomic_init(&comm->phase, TUTTI_COMM_CREATING);
     tutti_context_enlist(context, comm);
@@ -33,16 +34,13 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     return TUTTI_OK;
 }
 
-void tutti_comm_discard(struct tutti_comm *comm)
+void tutti_comm_free(struct tutti_comm *comm)
 {
-    if (comm->team) tutti_comm_close_device(comm, tutti_now_ns()); /* one that was never used */
+    struct tutti_context *context = comm->context;
     if (comm->team) tutti_team_destroy(comm->team);
-    tutti_comm_free_device(comm);
-    tutti_comm_close_backend(comm);
     if (comm->family) tutti_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);
     tutti_free(comm->members);
-    struct tutti_context *context = comm->context;
     tutti_context_delist(context, comm);
     tutti_free(comm);
 }
@@ -90,14 +88,14 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t
     enum tutti_status status = tutti_levels_derive(&parent->facts.shape, slots, n, &comm->facts.shape);
     if (status >= 0) status = tutti_comm_open_team(comm);
     if (status < 0) {
-        tutti_comm_discard(comm);
+        tutti_comm_free(comm);
         return status;
     }
     *out = comm;
     return TUTTI_OK;
 }
 
-/* ---- entering and leaving ---- */
+/* ---- entering, leaving, and turns ---- */
 
 static enum tutti_status refuse(struct tutti_comm *comm, const char *call)
 {
@@ -127,6 +125,11 @@ enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call)
 void tutti_comm_leave(struct tutti_comm *comm)
 {
     atomic_fetch_sub(&comm->users, 1);
+}
+
+void tutti_comm_turn_take(struct tutti_comm *comm)
+{
+    while (!tutti_comm_turn_try(comm)) tutti_sleep_ns(UINT64_C(1000)); /* held for no longer than a call begins */
 }
 
 /* ---- attachments ---- */
@@ -192,6 +195,16 @@ void tutti_comm_detach_all(struct tutti_comm *comm)
     }
     comm->attached.next = comm->attached.previous = &comm->attached;
     pthread_mutex_unlock(&comm->lock);
+}
+
+bool tutti_comm_empty(struct tutti_comm *comm)
+{
+    if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return false;
+    tutti_comm_detach_all(comm);
+    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn);
+         nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
+        tutti_sleep_ns(nap);
+    return true;
 }
 
 /* ---- what it tells ---- */

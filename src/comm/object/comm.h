@@ -2,14 +2,17 @@
 #ifndef TUTTI_COMM_OBJECT_COMM_H
 #define TUTTI_COMM_OBJECT_COMM_H
 
-/* What the files of this folder share: contexts, worlds, communicators and the one path of every call. Lifetimes: a
- * communicator holds its world and its context; the last communicator of a family closes the world; a context's struct
- * outlives its last communicator, so that handles stay valid until they are destroyed. */
+/* Contexts, worlds and communicators as objects: what each holds, who keeps it, entering and leaving it, and what its
+ * members agree on. This room knows neither calls (request, call) nor how communicators are made and end (life). Begin
+ * with struct tutti_comm. Lifetimes: a communicator holds its world and its context; the last communicator of a family
+ * closes the world; a context's struct outlives its last communicator, so that handles stay valid until they are
+ * destroyed. Threads: every function may be called by any thread, except where a comment says who holds what. */
 
 #include "backend/backend.h"
 #include "base/config.h"
 #include "control/bootstrap.h"
 #include "device/cpu/cpu.h"
+#include "device/cuda/gpu.h"
 #include "engine/engine.h"
 #include "model/choose.h"
 
@@ -40,13 +43,15 @@ struct tutti_context {
 void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm);
 /* Takes the communicator off the list and drops its reference; the last one frees. */
 void tutti_context_delist(struct tutti_context *context, struct tutti_comm *comm);
-/* A copy of a user's operation; false if op is not one. */
+/* A copy of a user's operation; false if op is not one (ops.c). */
 bool tutti_context_find_op(struct tutti_context *context, enum tutti_op op, struct tutti_user_op *out);
+/* Ends engine and cache: no communicator of it is in use any more. */
+void tutti_context_close(struct tutti_context *context);
 /* Drops the user's reference alone: the context goes with its last communicator. */
 void tutti_context_release(struct tutti_context *context);
 
 /* ---- worlds (world.c): one bootstrap, shared by the communicators that come from one another ---- */
-struct tutti_mem_block; /* memory given out by tutti_mem_alloc (mem.c) */
+struct tutti_block; /* memory given out by tutti_mem_alloc (block.c) */
 struct tutti_family {
     struct tutti_world world;
     struct tutti_engine *engine;
@@ -56,15 +61,24 @@ struct tutti_family {
     _Atomic uint32_t n_agreed;   /* how many shrinks began */
     struct tutti_backend_host backends;
     pthread_mutex_t lock;
-    struct tutti_mem_block *blocks;
+    struct tutti_block *blocks;
 };
 enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,
                                     struct tutti_family **out);
 struct tutti_family *tutti_family_hold(struct tutti_family *family);
 void tutti_family_drop(struct tutti_family *family);
-void tutti_mem_drop_all(struct tutti_family *family);
 
-/* ---- communicators (comm_create.c) ---- */
+/* ---- blocks of memory that a family has given out (block.c) ---- */
+/* Takes `bytes` of the device that gpu is, or of the host's memory where it is NULL. */
+enum tutti_status tutti_block_take(struct tutti_family *family, const struct tutti_gpu *gpu, enum tutti_gpu_share share,
+                                   size_t bytes, void **out);
+/* AGAIN: no block begins there. */
+enum tutti_status tutti_block_give(struct tutti_family *family, const void *pointer);
+/* Whether the range lies in one block. */
+bool tutti_block_holds(struct tutti_family *family, const void *pointer, size_t bytes);
+void tutti_block_give_all(struct tutti_family *family);
+
+/* ---- communicators (comm.c) ---- */
 enum tutti_comm_phase { TUTTI_COMM_CREATING, TUTTI_COMM_READY, TUTTI_COMM_FAILED, TUTTI_COMM_SHUT };
 
 /* Things that refer to a communicator and may outlive it: they are told when it goes. */
@@ -75,13 +89,10 @@ struct tutti_attached {
     void (*gone)(struct tutti_attached *attached); /* may be NULL; told, under lock, before comm becomes NULL */
 };
 
-/* ---- the short way (quick.c) ---- */
-struct tutti_range {
-    uintptr_t at;
-    size_t bytes;
-};
-/* A blocking call without options. The last fields are there once its arguments were found right. */
-struct tutti_plain {
+/* ---- what a communicator remembers of the short way (call/short.c) ---- */
+/* The arguments of a collective of equal blocks. A call with one buffer passes it as both; what a kind does not have
+ * is 0. */
+struct tutti_args {
     enum tutti_kind kind;
     enum tutti_dtype dtype;
     enum tutti_op op;
@@ -89,6 +100,14 @@ struct tutti_plain {
     size_t count;
     const void *send;
     void *recv;
+};
+struct tutti_range {
+    uintptr_t at;
+    size_t bytes;
+};
+/* A call whose arguments were found right, and what they come to here. */
+struct tutti_plain {
+    struct tutti_args args;
     size_t bytes; /* of a block */
     struct tutti_range in, out;
 };
@@ -140,14 +159,18 @@ struct tutti_comm {
 
 /* Allocates and enlists a communicator without a team, in phase CREATING. */
 enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out);
-/* Gives back one that was never handed out. */
-void tutti_comm_discard(struct tutti_comm *comm);
+/* From now on nobody can enter: the phase is SHUT, what is attached is told, and those who are inside have left. False:
+ * so it was before. */
+bool tutti_comm_empty(struct tutti_comm *comm);
+/* Frees one that has no device and no back end any more, with its team and its family. */
+void tutti_comm_free(struct tutti_comm *comm);
 /* The team of a communicator whose family, members, id, epoch and facts are set. */
 enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
 /* Collective, after all members have their teams: the back end that all can open, if there is one, and those that all
  * of a group can open, for the calls of hierarchical schedules (backends.c). */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
 void tutti_comm_close_backend(struct tutti_comm *comm);
+
 /* Who starts a collective takes the turn: so all numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
 {
@@ -170,8 +193,6 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t
  * is for the sentence. */
 enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call);
 void tutti_comm_leave(struct tutti_comm *comm);
-/* Ends team, world and attachments (comm_abort.c); the handle stays. error: what later calls are told. */
-void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error);
 
 void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached);
 void tutti_comm_detach(struct tutti_attached *attached);
@@ -183,76 +204,21 @@ enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, con
 enum tutti_status tutti_levels_derive(const struct tutti_shape *parent, const uint32_t *slots, uint32_t n,
                                       struct tutti_shape *child);
 
-/* ---- calls ---- */
-enum tutti_request_type { TUTTI_REQUEST_COLLECTIVE, TUTTI_REQUEST_SEND, TUTTI_REQUEST_RECV, TUTTI_REQUEST_SENDRECV };
-
-/* One call of the user, as data: filled by the public wrappers (coll.c, p2p.c), checked (check.c), then started at
- * once, collected by a group or recorded. */
-struct tutti_request {
-    enum tutti_request_type type;
-    const char *name; /* "all_gather_v", static */
-    struct tutti_comm *comm;
-    enum tutti_kind kind;
-    bool v;
-    const void *send;
-    void *recv;
-    size_t count;                        /* of a block; gather_v, scatter_v: the own one; send: what is sent */
-    size_t recv_count;                   /* p2p: capacity */
-    const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
-    const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
-    enum tutti_dtype dtype;
-    int op; /* enum tutti_op or a handle; -1: none */
-    int32_t root;
-    int32_t dest, send_tag, source, recv_tag; /* p2p */
-    struct tutti_message *message;
-    struct tutti_call_options options;
-    uint8_t factor[16]; /* premul_sum: read at the call */
-    struct tutti_work **work;
-    bool grouped;  /* of a group: its number follows from those before it */
-    bool internal; /* the library's own: the algorithm's overrides do not apply */
-    bool staged;   /* its buffers are host memory that stands for a device's: device memory is looked for no more */
-    int route;     /* enum tutti_route (device.h), after the checks */
-    size_t place;  /* in its group */
-    struct tutti_device_backend *device; /* route DEVICE: who enqueues it */
-    /* Filled by tutti_request_choose, checked requests only. */
-    const struct tutti_algorithm *algorithm;
-    struct tutti_shape shape;
-    struct tutti_user_op user;
-    bool on_backend; /* else algorithm and shape are filled */
-    /* Filled by tutti_request_prepare. */
-    const struct tutti_schedule *schedule;
-    size_t *tables; /* a copy that the request owns: of groups and persistent calls */
+/* ---- what all members agree on (agree.c): by the engine alone, whatever carries out the communicator's calls ---- */
+/* Gathers one record of each rank; all NULL (out of memory) or any other failure to take part is told to the others. */
+enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, const void *mine, size_t bytes,
+                                     void *all, uint64_t *sequence);
+/* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
+enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
+/* The same before a communicator is used: between begin and end it has a team of its own, so that its calls count from
+ * 1 afterwards. salt: what it is about. */
+struct tutti_apart {
+    struct tutti_team *team;
+    uint64_t timeout_ns;
 };
+enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out);
+void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart);
 
-/* One side of a collective at this rank: a pointer and where its blocks are. */
-struct tutti_call_side {
-    const char *name;
-    const char *base;
-    size_t n_blocks, block_bytes, element; /* equal blocks; with counts only n_blocks and element; 0: nothing */
-    const size_t *counts, *displs;
-    const char *counts_name, *displs_name;
-    size_t bytes; /* from base to the end of the last block */
-    size_t total; /* elements in all */
-};
-/* What this rank passes on one side; block_bytes and what follows from it are the checks' to fill. */
-struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
-/* All argument checks (check.c); the sentences name argument, rank and collective. */
-enum tutti_status tutti_request_check(struct tutti_request *request);
-/* "all_reduce on rank 3: ..." */
-enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
-                                     ...) TUTTI_PRINTF(3, 4);
-/* What follows a checked request, in this order (request.c). */
-enum tutti_status tutti_request_choose(struct tutti_request *request);
-enum tutti_status tutti_request_prepare(struct tutti_request *request);
-enum tutti_status tutti_request_seal(struct tutti_request *request); /* the schedule of what was chosen */
-/* *work is always written on success. helper: nobody waits at once. Takes over the prepared schedule. */
-enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
-void tutti_request_release(struct tutti_request *request); /* prepared but not started */
-void tutti_request_question(const struct tutti_request *request, struct tutti_question *out);
-/* The parts that both ways need: where things are, and what the call is. */
-void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind);
-void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
-void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call);
 /* Of all that must be equal on all ranks. ordered: the operation does not commute. */
 static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,
                                   uint64_t purpose)
@@ -262,74 +228,15 @@ static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bo
     uint64_t rest = schedule | purpose ? tutti_mix64(schedule + 3 * purpose) : 0;
     return tutti_mix64(call ^ tutti_mix64(info->count + rest));
 }
-/* Whether a call's option names this back end: "flat", or "flat:METHOD", of which *method is what follows, else NULL.
- */
-bool tutti_names_backend(const char *algorithm, const char *name, const char **method);
-/* Whether the communicator's back end carries it out. ARGUMENT when the call asks for what can not be (backends.c). */
-enum tutti_status tutti_request_choose_backend(struct tutti_request *request);
-/* hurry: the caller waits, so it may be carried out at once, past the engine: then *work is NULL. */
-enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work);
-enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
-                                      struct tutti_work **work); /* the turn is held */
-enum tutti_status tutti_request_start_backend(struct tutti_request *request, bool hurry, bool helper,
-                                              struct tutti_work **work);
-/* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
- * wait for the rest; the n parts that were started are waited for. Keeps the thread's error record. */
-void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
-/* Replaces the borrowed tables by a copy, so that the request outlives the call. */
-enum tutti_status tutti_request_own(struct tutti_request *request);
-void tutti_request_disown(struct tutti_request *request);
 
-/* The public wrappers end here: enter, check, then dispatch (submit.c). */
-enum tutti_status tutti_request_submit(struct tutti_request *request, const struct tutti_call_options *options);
-/* Runs a checked request, or hands it to the group or recording of this thread. */
-enum tutti_status tutti_request_dispatch(struct tutti_request *request);
-/* The same past groups and recording, blocking: collectives that the library itself needs. */
-enum tutti_status tutti_request_run(struct tutti_request *request, uint64_t *sequence);
-/* The call's options into the request; ARGUMENT when they are not a tutti_call_options. */
-enum tutti_status tutti_request_options(struct tutti_request *request, const struct tutti_call_options *options);
-
-/* Collective creations (agree.c). Gathers one record of each rank; all NULL (out of memory) or any other failure to
- * take part is told to the others. */
-enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, const void *mine, size_t bytes,
-                                     void *all, uint64_t *sequence);
-/* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
-enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
-/* The same before a communicator is used (apart.c): in between, its calls run on a team of their own. salt: what it is
- * about. */
-struct tutti_apart {
-    struct tutti_backend *backend;
-    struct tutti_team *team;
-    uint64_t timeout_ns;
-};
-enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out);
-void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart);
-/* Whether the range lies in one block of tutti_mem_alloc (mem.c). */
-bool tutti_mem_holds(struct tutti_family *family, const void *pointer, size_t bytes);
-
-/* The caller waits, now or at once, and its options ask for nothing. */
-static inline bool tutti_is_plain(const struct tutti_call_options *options, struct tutti_work **work)
-{
-    if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
-    return !options || (options->size == sizeof(*options) && !options->algorithm);
-}
-/* The short way of a plain blocking collective, without a request: no options, no group, nothing unusual (quick.c).
- * On devices, where works and sentences are made elsewhere, timeouts and tags are not unusual.
- * AGAIN: not for this call; nothing was done.
- * out: NULL to block, else the work of an attended call, which may be complete already. */
-enum tutti_status tutti_quick(enum tutti_kind kind, const void *send, void *recv, size_t count, enum tutti_dtype dtype,
-                              enum tutti_op op, int32_t root, struct tutti_comm *comm,
-                              const struct tutti_call_options *options, struct tutti_work **out);
-
-/* Threads of this process that collect calls (group.c) or record one (persistent.c) now: 0 spares a look at which. */
-extern _Atomic uint32_t tutti_collecting;
-bool tutti_group_active(void);
-enum tutti_status tutti_group_add(const struct tutti_request *request);
-void tutti_group_spoil(void); /* a call inside the group failed */
-bool tutti_record_active(void);
-enum tutti_status tutti_record_add(const struct tutti_request *request);
-void tutti_record_spoil(void);
-/* ARGUMENT for calls that can not be collected or recorded. */
+/* ---- what a thread does with calls instead of starting them (collect.c) ---- */
+enum tutti_collecting { TUTTI_COLLECTS_NOTHING, TUTTI_COLLECTS_GROUP, TUTTI_COLLECTS_RECORD };
+enum tutti_collecting tutti_collects(void);
+void tutti_collect(enum tutti_collecting what);
+/* How many threads of this process collect something: while it is 0, which is nearly always, no thread needs to look
+ * at its own variable, which costs a call in a shared library. */
+extern _Atomic uint32_t tutti_n_collecting;
+/* ARGUMENT for calls that can not be collected. */
 enum tutti_status tutti_call_alone(const char *call);
 
 #endif

@@ -1,65 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: one rank's library state. The struct lives as long as the user's handle or any communicator of it, so that
  * communicators left behind by tutti_context_destroy can still be destroyed. */
-#include "algo/algo.h"
-#include "comm/device/device.h"
+#include "comm/object/comm.h"
 
-#define SCHEDULES_CACHED 256
-
-static enum tutti_status engine_open(struct tutti_context *context)
-{
-    const uint64_t *number = context->config.number;
-    struct tutti_engine_config config = {
-        .slice_bytes = (size_t)number[TUTTI_OPT_slice],
-        .eager_bytes = (size_t)number[TUTTI_OPT_eager],
-        .zero_copy_bytes = (size_t)number[TUTTI_OPT_zero_copy],
-        .spin_ns = number[TUTTI_OPT_spin],
-        .compare_after_ns = number[TUTTI_OPT_compare_after],
-        .simd = context->config.text[TUTTI_OPT_simd],
-    };
-    return tutti_engine_create(&config, &context->engine);
-}
-
-/* Row 0 does not know the transports; a wrong name is refused here all the same, before any rank waits for it. */
-static enum tutti_status transport_check(const char *name)
-{
-    const char *known;
-    bool spans;
-    return tutti_transport_choose(name, false, &known, &spans);
-}
-
-enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)
-{
-    if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: out is NULL");
-    if (n && !options) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: options is NULL but n is %zu", n);
-    struct tutti_context *context = tutti_alloc(sizeof(*context));
-    if (!context) return tutti_fail(TUTTI_ERR_MEMORY, "context_create: out of memory");
-    enum tutti_status status;
-    tutti_algorithms_init();
-    TUTTI_TRY_GOTO(status, tutti_config_init(&context->config, options, n), err_free);
-    TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
-    TUTTI_TRY_GOTO(status, tutti_backend_method_check(context->config.text[TUTTI_OPT_flat]), err_config);
-    TUTTI_TRY_GOTO(status, tutti_device_option_check(&context->config), err_config);
-    TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
-    TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
-    TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
-    TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
-    context->kernels = tutti_kernels_find(context->config.text[TUTTI_OPT_simd]);
-    pthread_mutex_init(&context->lock, NULL);
-    context->refs = 1;
-    context->held = true;
-    *out = context;
-    return TUTTI_OK;
-err_cache:
-    tutti_cache_destroy(context->cache);
-err_config:
-    tutti_config_fini(&context->config);
-err_free:
-    tutti_free(context);
-    return status;
-}
-
-static void context_close(struct tutti_context *context)
+void tutti_context_close(struct tutti_context *context)
 {
     tutti_engine_destroy(context->engine);
     tutti_cache_destroy(context->cache);
@@ -73,7 +17,7 @@ static void context_close(struct tutti_context *context)
 
 static void context_free(struct tutti_context *context)
 {
-    if (context->engine) context_close(context);
+    if (context->engine) tutti_context_close(context);
     pthread_mutex_destroy(&context->lock);
     tutti_free(context);
 }
@@ -90,19 +34,6 @@ void tutti_context_release(struct tutti_context *context)
 {
     context->held = false;
     context_drop(context);
-}
-
-void tutti_context_destroy(struct tutti_context *context)
-{
-    if (!context) return;
-    struct tutti_error error;
-    tutti_error_set(&error, TUTTI_ERR_ABORTED, "the context of this communicator was destroyed");
-    for (struct tutti_comm *comm = context->comms; comm; comm = comm->next) {
-        tutti_comm_abort(comm, "its context was destroyed");
-        tutti_comm_shut(comm, &error);
-    }
-    context_close(context);
-    if (context->held) tutti_context_release(context); /* a private one is its communicators' */
 }
 
 void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm)

@@ -42,7 +42,7 @@ void tutti_family_drop(struct tutti_family *family)
     if (atomic_fetch_sub(&family->refs, 1) != 1) return;
     tutti_backend_sweep(&family->backends, true);
     tutti_device_sweep(&family->backends);
-    tutti_mem_drop_all(family);
+    tutti_block_give_all(family);
     tutti_engine_detach(family->engine, family->world.transport);
     tutti_world_close(&family->world);
     pthread_mutex_destroy(&family->lock);

@@ -58,11 +58,12 @@ enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_ca
                                   struct bench_cell *cell)
 {
     struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
-    bool broadcast = strcmp(c->op->name, "broadcast") == 0;
+    bool broadcast = strcmp(c->op->name, "broadcast") == 0; /* it has one buffer */
+    void *buffer = c->rank == c->root ? b->send : b->recv;
     struct tutti_request request = {.name = c->op->name,
                                     .comm = comm,
-                                    .send = broadcast ? NULL : b->send,
-                                    .recv = broadcast && c->rank == c->root ? b->send : b->recv,
+                                    .send = broadcast ? buffer : b->send,
+                                    .recv = broadcast ? buffer : b->recv,
                                     .count = c->count,
                                     .dtype = c->dtype,
                                     .op = (int)c->reduction,

@@ -2,12 +2,12 @@
 /* Creation of a family's first communicator: who am I, where do we meet, then the world, then the team. The same steps
  * run on the caller's thread or, non-blocking, on one of their own. */
 #include "comm/device/device.h"
+#include "comm/life/life.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What a creation needs after the call has returned. */
 struct creation {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_COMM_OBJECT_SURVIVORS_H
-#define TUTTI_COMM_OBJECT_SURVIVORS_H
+#ifndef TUTTI_COMM_LIFE_SURVIVORS_H
+#define TUTTI_COMM_LIFE_SURVIVORS_H
 
 /* Agreement on who survived, through boards that stay readable after their writers died. */
 

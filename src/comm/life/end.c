@@ -2,12 +2,12 @@
 /* How a communicator ends: its state, abort, flush, destruction, and the shutting down that a context's end does to it.
  */
 #include "comm/device/device.h"
+#include "comm/life/life.h"
 
 #include <stdio.h>
 
 #define NAP_FIRST_NS (20 * UINT64_C(1000))
 #define WHERE_MAX 256
-#define NAP_LONGEST_NS TUTTI_NS_PER_MS
 
 enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error)
 {
@@ -98,11 +98,14 @@ enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
     return idle ? TUTTI_OK : TUTTI_PENDING;
 }
 
-static void wait_for_users(struct tutti_comm *comm)
+/* Device and back ends go with the team: works say how they ended, then nothing is called any more. */
+static void close_all(struct tutti_comm *comm, uint64_t deadline_ns)
 {
-    for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn);
-         nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
-        tutti_sleep_ns(nap);
+    if (comm->team) tutti_comm_close_device(comm, deadline_ns);
+    if (comm->team) tutti_team_destroy(comm->team);
+    comm->team = NULL;
+    tutti_comm_free_device(comm);
+    tutti_comm_close_backend(comm);
 }
 
 void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
@@ -113,16 +116,16 @@ void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)
         comm->has_thread = false;
     }
     record(comm, error);
-    if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return;
-    tutti_comm_detach_all(comm);
-    wait_for_users(comm);
-    if (comm->team) tutti_comm_close_device(comm, tutti_deadline_ns(atomic_load(&comm->timeout_ns)));
-    if (comm->team) tutti_team_destroy(comm->team);
-    comm->team = NULL;
-    tutti_comm_free_device(comm);
-    tutti_comm_close_backend(comm);
+    if (!tutti_comm_empty(comm)) return;
+    close_all(comm, tutti_deadline_ns(atomic_load(&comm->timeout_ns)));
     if (comm->family) tutti_family_drop(comm->family);
     comm->family = NULL;
+}
+
+void tutti_comm_discard(struct tutti_comm *comm)
+{
+    close_all(comm, tutti_now_ns()); /* it was never used */
+    tutti_comm_free(comm);
 }
 
 void tutti_comm_destroy(struct tutti_comm *comm)
@@ -131,5 +134,5 @@ void tutti_comm_destroy(struct tutti_comm *comm)
     struct tutti_error error;
     tutti_error_set(&error, TUTTI_ERR_ARGUMENT, "the communicator was destroyed");
     tutti_comm_shut(comm, &error);
-    tutti_comm_discard(comm);
+    tutti_comm_free(comm);
 }

@@ -2,7 +2,8 @@
 /* Shrink: the survivors of a communicator agree on who they are and make a new one over the same world, one epoch on.
  * The old one stays as it is; its late messages carry another identity. */
 #include "comm/device/device.h"
-#include "comm/object/survivors.h"
+#include "comm/life/life.h"
+#include "comm/life/survivors.h"
 
 static enum tutti_status check_list(const struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude)
 {

@@ -3,7 +3,7 @@
  * die. The lowest rank of its own set decides once all of them propose what it proposes; a decision stands on its board
  * even if it dies then, so whoever takes over either finds it or knows that there is none. Life is told by
  * control without mistakes (a dead process writes no more), which is what makes this so short. */
-#include "comm/object/survivors.h"
+#include "comm/life/survivors.h"
 
 #include <stdio.h>
 #include <string.h>

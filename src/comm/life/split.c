@@ -2,6 +2,7 @@
 /* Split and duplicate: one all_gather of {colour, key}, a local sort, one verdict. All groups of a call are made at
  * once, at O(log n) messages a rank. */
 #include "comm/device/device.h"
+#include "comm/life/life.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,7 +120,8 @@ static enum tutti_status split_call(struct tutti_comm *comm, const char *name, i
 {
     TUTTI_TRY(tutti_call_alone(name));
     TUTTI_TRY(tutti_comm_enter(comm, name));
-    enum tutti_status status = split(comm, name, colour, key, out);
+    enum tutti_status status = tutti_through_settle(comm->device ? comm->device->through : NULL);
+    if (status >= 0) status = split(comm, name, colour, key, out);
     tutti_comm_leave(comm);
     return status;
 }

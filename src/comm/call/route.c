@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which way a call goes: by where its significant buffers are, what the communicator has, and what back ends can. All
- * but where the buffers are is equal on all members, so that they go one way together. */
+/* Which way a call goes: first by where its buffers are, then by what can carry it out there. */
 #include "algo/algo.h"
-#include "comm/device/device.h"
+#include "comm/call/call.h"
 
 #include <math.h>
-#include <string.h>
 
 #define REFUSE(...) tutti_request_fail(request, TUTTI_ERR_ARGUMENT, __VA_ARGS__)
 
@@ -68,9 +66,15 @@ static enum tutti_status refuse_mixed(const struct tutti_request *request, const
                   there->name, (int)there->device, here->name);
 }
 
+/* What device memory of the communicator's means: its back ends' calls, if there are some, else through the host. */
+static enum tutti_via via_device(const struct tutti_comm_device *device)
+{
+    return device->n > 0 ? TUTTI_VIA_DEVICE : TUTTI_VIA_HOST;
+}
+
 /* A call without a byte of this rank. Where all ranks have the same counts it is so on all, and goes where no buffer is
  * needed to tell; else where its pointers are, if it has any. */
-static enum tutti_route route_of_empty(const struct tutti_request *request, const struct buffer *buffers, uint32_t n)
+static enum tutti_via via_of_empty(const struct tutti_request *request, const struct buffer *buffers, uint32_t n)
 {
     const struct tutti_comm_device *device = request->comm->device;
     bool told = false, here = false;
@@ -79,20 +83,20 @@ static enum tutti_route route_of_empty(const struct tutti_request *request, cons
         told = true;
         here |= device && device->gpu && tutti_gpu_of(buffers[i].pointer) == device->ordinal;
     }
-    if (!device || !device->gpu || n == 0) return TUTTI_ROUTE_HOST;
+    if (!device || !device->gpu || n == 0) return TUTTI_VIA_ENGINE;
     bool uneven = request->v || request->type != TUTTI_REQUEST_COLLECTIVE;
-    if (device->n > 0 && (!uneven || !told)) return TUTTI_ROUTE_DEVICE;
-    if (!here) return TUTTI_ROUTE_HOST;
-    return device->n > 0 ? TUTTI_ROUTE_DEVICE : TUTTI_ROUTE_THROUGH;
+    if (device->n > 0 && (!uneven || !told)) return TUTTI_VIA_DEVICE;
+    return here ? via_device(device) : TUTTI_VIA_ENGINE;
 }
 
-enum tutti_status tutti_request_route(struct tutti_request *request)
+/* ENGINE, DEVICE or HOST, for what is on the host's memory, on the device's, and on it where no back end serves. */
+static enum tutti_status via_of_memory(const struct tutti_request *request, enum tutti_via *out)
 {
     const struct tutti_comm_device *device = request->comm->device;
     struct buffer buffers[2] = {{NULL, NULL, true, -1}, {NULL, NULL, true, -1}};
     const struct buffer *first = NULL;
-    request->route = TUTTI_ROUTE_HOST;
-    if (request->staged || request->internal || !(device || request->comm->guarded)) return TUTTI_OK;
+    *out = TUTTI_VIA_ENGINE;
+    if (!device && !request->comm->guarded) return TUTTI_OK;
     uint32_t n = buffers_of(request, buffers);
     for (uint32_t i = 0; i < n; i++) {
         struct buffer *buffer = &buffers[i];
@@ -105,110 +109,91 @@ enum tutti_status tutti_request_route(struct tutti_request *request)
         if (buffers[i].device >= 0 && (!device || buffers[i].device != device->ordinal))
             return refuse_foreign(request, &buffers[i]);
     if (!first)
-        request->route = (int)route_of_empty(request, buffers, n);
+        *out = via_of_empty(request, buffers, n);
     else if (first->device >= 0)
-        request->route = device->n > 0 ? TUTTI_ROUTE_DEVICE : TUTTI_ROUTE_THROUGH;
+        *out = via_device(device);
     return TUTTI_OK;
 }
 
-/* ---- which back end ---- */
-
-struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
-{
-    struct tutti_comm_device *device = comm->device;
-    struct tutti_device_choice *choice = &device->choices[call->info.signature % TUTTI_DEVICE_CHOICES];
-    struct tutti_device_backend *best = NULL;
-    double least = HUGE_VAL;
-    if (choice->signature == call->info.signature && choice->backend) return choice->backend;
-    for (uint32_t b = 0; b < device->n; b++) {
-        double ns = device->backends[b]->ops->score(device->backends[b], call);
-        if (ns < least) best = device->backends[b], least = ns;
-    }
-    *choice = (struct tutti_device_choice){call->info.signature, best};
-    return best;
-}
+/* ---- which back end of devices ---- */
 
 /* By the schedule that the call or the option `algorithm` names; where no device runs it nothing is chosen. */
-static enum tutti_status choose_schedule(struct tutti_request *request)
+static enum tutti_status choose_schedule(const struct tutti_request *request, struct tutti_route *out)
 {
-    const struct tutti_comm *comm = request->comm;
-    struct tutti_question question;
+    const struct tutti_comm_device *device = request->comm->device;
+    struct tutti_request asked = *request;
     struct tutti_backend_call call;
-    tutti_request_question(request, &question);
-    if (tutti_choose(&comm->facts, &question, &request->algorithm, &request->shape) < 0) {
-        struct tutti_error why = *tutti_last_error();
-        return tutti_request_fail(request, why.status, "%s", why.text);
-    }
-    request->shape.slot = (uint32_t)comm->rank;
-    request->shape.root = tutti_kind_info(request->kind)->rooted ? (uint32_t)request->root : 0;
-    for (uint32_t b = 0; b < comm->device->n && !request->device; b++) {
-        struct tutti_device_backend *backend = comm->device->backends[b];
+    TUTTI_TRY(tutti_route_algorithm(request, out));
+    asked.route = *out;
+    for (uint32_t b = 0; b < device->n && !out->device; b++) {
+        struct tutti_device_backend *backend = device->backends[b];
         if (!backend->ops->schedules) continue;
-        TUTTI_TRY(tutti_request_seal(request));
-        tutti_request_call(request, &call);
-        if (backend->ops->score(backend, &call) < HUGE_VAL) request->device = backend;
-        tutti_request_release(request);
+        TUTTI_TRY(tutti_request_seal(&asked));
+        tutti_request_call(&asked, &call);
+        if (backend->ops->score(backend, &call) < HUGE_VAL) out->device = backend;
+        tutti_request_release(&asked);
     }
-    if (!request->device) request->algorithm = NULL;
+    if (!out->device) out->algorithm = NULL;
     return TUTTI_OK;
 }
 
 /* Messages have no score: the first back end carries them out, or the one that is named. */
-static enum tutti_status choose_named(struct tutti_request *request)
+static enum tutti_status choose_named(const struct tutti_request *request, struct tutti_route *out)
 {
     const struct tutti_comm_device *device = request->comm->device;
-    const char *wanted = request->options.algorithm;
+    const char *wanted = request->options.algorithm, *method = NULL;
     struct tutti_backend_call call;
-    const char *method = NULL;
-    struct tutti_device_backend *named = NULL;
-    for (uint32_t b = 0; b < device->n && !named; b++)
-        if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) named = device->backends[b];
-    if (!named && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL)) {
-        TUTTI_TRY(choose_schedule(request));
-        if (!request->device) request->route = TUTTI_ROUTE_THROUGH;
-        return TUTTI_OK;
-    }
-    if (!named)
+    for (uint32_t b = 0; b < device->n && !out->device; b++)
+        if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) out->device = device->backends[b];
+    if (!out->device && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL))
+        return choose_schedule(request, out);
+    if (!out->device)
         return REFUSE(
             "algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open, "
             "or, for a collective, one of `tutti sched list`",
             wanted);
-    request->device = named;
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     tutti_request_call(request, &call);
     call.method = method;
-    if (named->ops->score(named, &call) < HUGE_VAL) return TUTTI_OK;
+    if (out->device->ops->score(out->device, &call) < HUGE_VAL) return TUTTI_OK;
     return REFUSE("algorithm \"%s\" can not run this call", wanted);
 }
 
-enum tutti_status tutti_request_choose_device(struct tutti_request *request)
+/* Leaves the device NULL where no back end takes the call. */
+static enum tutti_status choose_device(const struct tutti_request *request, struct tutti_route *out)
 {
     struct tutti_comm *comm = request->comm;
     struct tutti_backend_call call;
-    if (request->route != TUTTI_ROUTE_DEVICE) return TUTTI_OK;
-    request->device = NULL; /* what a recorded call was once given */
-    request->algorithm = NULL;
-    if (request->type != TUTTI_REQUEST_SEND && request->source == TUTTI_ANY_SOURCE &&
-        request->type != TUTTI_REQUEST_COLLECTIVE)
+    bool collective = request->type == TUTTI_REQUEST_COLLECTIVE;
+    if (!collective && request->type != TUTTI_REQUEST_SEND && request->source == TUTTI_ANY_SOURCE)
         return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED,
                                   "source is TUTTI_ANY_SOURCE: on device memory it must be a rank");
-    if (request->user.function) {
-        request->route = TUTTI_ROUTE_THROUGH;
+    if (request->user.function) return TUTTI_OK;
+    if (request->options.algorithm) return choose_named(request, out);
+    if (!collective) {
+        out->device = comm->device->backends[0];
         return TUTTI_OK;
     }
-    if (request->options.algorithm) return choose_named(request);
-    if (request->type != TUTTI_REQUEST_COLLECTIVE) {
-        request->device = comm->device->backends[0];
-        return TUTTI_OK;
-    }
-    if (comm->facts.overrides && tutti_overridden(&comm->facts, request->kind)) {
-        TUTTI_TRY(choose_schedule(request));
-        if (request->device) return TUTTI_OK;
-    }
+    bool overrides = comm->facts.overrides && tutti_overridden(&comm->facts, request->kind);
+    if (overrides) TUTTI_TRY(choose_schedule(request, out));
+    if (out->device) return TUTTI_OK;
     tutti_request_call(request, &call);
     tutti_comm_turn_take(comm); /* the choices are its */
-    request->device = tutti_device_choose(comm, &call);
+    out->device = tutti_device_choose(comm, &call);
     tutti_comm_turn_give(comm);
-    if (!request->device) request->route = TUTTI_ROUTE_THROUGH;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_route *out)
+{
+    struct tutti_route route = {.via = TUTTI_VIA_ENGINE};
+    TUTTI_TRY(via_of_memory(request, &route.via));
+    if (route.via == TUTTI_VIA_DEVICE) {
+        TUTTI_TRY(choose_device(request, &route));
+        if (!route.device) route.via = TUTTI_VIA_HOST;
+    } else if (route.via == TUTTI_VIA_ENGINE) {
+        TUTTI_TRY(tutti_route_host(request, &route));
+    }
+    *out = route;
     return TUTTI_OK;
 }

@@ -1,43 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Argument checks of every call, driven by a table of what each kind reads and writes. Nothing is started before all of
- * them pass; each sentence names the argument, the rank and the collective. */
-#include "comm/object/comm.h"
+/* Argument checks of every call, driven by the table of kinds. Nothing is started before all of them pass; each
+ * sentence names the argument, the rank and the collective. */
+#include "comm/request/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum extent { NOTHING, BLOCK, ALL_BLOCKS };
-enum in_place {
-    NEVER,
-    SAME,         /* send == recv */
-    SEND_IN_RECV, /* send == recv + own block */
-    RECV_IN_SEND, /* recv == send + own block */
-};
-static const struct layout {
-    enum extent send, recv;
-    bool send_at_root, recv_at_root; /* significant there only */
-    enum in_place in_place;
-} layouts[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {BLOCK, BLOCK, false, false, SAME},
-    [TUTTI_REDUCE] = {BLOCK, BLOCK, false, true, SAME},
-    [TUTTI_BROADCAST] = {NOTHING, BLOCK, false, false, NEVER},
-    [TUTTI_ALL_GATHER] = {BLOCK, ALL_BLOCKS, false, false, SEND_IN_RECV},
-    [TUTTI_GATHER] = {BLOCK, ALL_BLOCKS, false, true, SEND_IN_RECV},
-    [TUTTI_SCATTER] = {ALL_BLOCKS, BLOCK, true, false, RECV_IN_SEND},
-    [TUTTI_REDUCE_SCATTER] = {ALL_BLOCKS, BLOCK, false, false, RECV_IN_SEND},
-    [TUTTI_ALL_TO_ALL] = {ALL_BLOCKS, ALL_BLOCKS, false, false, SAME},
-    [TUTTI_BARRIER] = {NOTHING, NOTHING, false, false, NEVER},
-    [TUTTI_SCAN] = {BLOCK, BLOCK, false, false, SAME},
-    [TUTTI_EXSCAN] = {BLOCK, BLOCK, false, false, SAME},
-};
-
 /* The number that the call would have had; 0 when that is not known. */
 static uint64_t number_due(const struct tutti_request *request)
 {
-    if (!request->comm || request->type != TUTTI_REQUEST_COLLECTIVE || request->grouped) return 0;
-    if (tutti_group_active() || tutti_record_active()) return 0;
+    if (!request->comm || request->type != TUTTI_REQUEST_COLLECTIVE || request->collected) return 0;
     return tutti_comm_sequence(request->comm) + 1;
 }
 
@@ -179,16 +153,23 @@ static size_t own_start(const struct tutti_call_side *side, size_t slot)
     return block_start(side, slot, packed);
 }
 
-static enum tutti_status check_overlap(const struct tutti_request *request, enum in_place rule,
-                                       const struct tutti_call_side *send, const struct tutti_call_side *recv)
+static enum tutti_status check_overlap(const struct tutti_request *request, const struct tutti_call_side *send,
+                                       const struct tutti_call_side *recv)
 {
+    static const char *const ways[] = {
+        [TUTTI_NEVER_IN_PLACE] = ", which is not defined here",
+        [TUTTI_SAME_BUFFER] = " (send == recv)",
+        [TUTTI_ONE_BUFFER] = "",
+        [TUTTI_SEND_IN_RECV] = " (send == the own block of recv)",
+        [TUTTI_RECV_IN_SEND] = " (recv == the own block of send)",
+    };
+    enum tutti_in_place rule = tutti_kind_info(request->kind)->in_place;
+    if (request->v && rule == TUTTI_SAME_BUFFER) rule = TUTTI_NEVER_IN_PLACE;
     if (apart(send->base, send->bytes, recv->base, recv->bytes)) return TUTTI_OK;
     size_t slot = (size_t)request->comm->rank;
-    bool ok = false;
-    if (rule == SAME) ok = send->base == recv->base;
-    if (rule == SEND_IN_RECV) ok = send->base == recv->base + own_start(recv, slot);
-    if (rule == RECV_IN_SEND) ok = recv->base == send->base + own_start(send, slot);
-    if (ok) return TUTTI_OK;
+    if ((rule == TUTTI_SAME_BUFFER || rule == TUTTI_ONE_BUFFER) && send->base == recv->base) return TUTTI_OK;
+    if (rule == TUTTI_SEND_IN_RECV && send->base == recv->base + own_start(recv, slot)) return TUTTI_OK;
+    if (rule == TUTTI_RECV_IN_SEND && recv->base == send->base + own_start(send, slot)) return TUTTI_OK;
     bool touched = false;
     size_t packed = 0;
     for (size_t b = 0; b < send->n_blocks && !touched; b++) {
@@ -197,59 +178,45 @@ static enum tutti_status check_overlap(const struct tutti_request *request, enum
         packed += n;
     }
     if (!touched) return TUTTI_OK;
-    return REFUSE("send and recv overlap, and are not in place%s",
-                  rule == SAME           ? " (send == recv)"
-                  : rule == SEND_IN_RECV ? " (send == the own block of recv)"
-                  : rule == RECV_IN_SEND ? " (recv == the own block of send)"
-                                         : ", which is not defined here");
+    return REFUSE("send and recv overlap, and are not in place%s", ways[rule]);
 }
 
-/* The one block that both tables of a call describe. */
-static enum tutti_status check_own_count(const struct tutti_request *request)
+/* The tables that the v form needs here, and the one block that two of its arguments describe. */
+static enum tutti_status check_tables(struct tutti_request *request)
 {
+    enum tutti_tables tables = tutti_kind_info(request->kind)->tables;
+    bool both = tables == TUTTI_TABLE_EACH_SIDE;
     size_t slot = (size_t)request->comm->rank;
-    bool root = request->root == request->comm->rank;
-    if (request->kind == TUTTI_ALL_TO_ALL && request->in_counts[slot] != request->counts[slot])
-        return REFUSE("send_counts[%zu] is %zu but recv_counts[%zu], of the same block, is %zu", slot,
-                      request->in_counts[slot], slot, request->counts[slot]);
-    bool own = request->kind == TUTTI_GATHER || request->kind == TUTTI_SCATTER;
-    if (own && root && request->counts[slot] != request->count)
-        return REFUSE("count is %zu but counts[%zu], of the same block, is %zu", request->count, slot,
-                      request->counts[slot]);
-    return TUTTI_OK;
-}
-
-static enum tutti_status check_tables_given(const struct tutti_request *request)
-{
-    bool at_root = request->kind == TUTTI_GATHER || request->kind == TUTTI_SCATTER;
-    bool both = request->kind == TUTTI_ALL_TO_ALL;
-    if (!request->v || (at_root && request->root != request->comm->rank)) return TUTTI_OK;
+    if (!request->v || (tables == TUTTI_TABLE_AT_ROOT && request->root != request->comm->rank)) return TUTTI_OK;
     if (!request->counts) return REFUSE("%s is NULL", both ? "recv_counts" : "counts");
     if (both && !request->in_counts) return REFUSE("send_counts is NULL");
-    return check_own_count(request);
+    size_t own = request->counts[slot];
+    if (both && request->in_counts[slot] != own)
+        return REFUSE("send_counts[%zu] is %zu but recv_counts[%zu], of the same block, is %zu", slot,
+                      request->in_counts[slot], slot, own);
+    if (tables == TUTTI_TABLE_AT_ROOT && request->count != own)
+        return REFUSE("count is %zu but counts[%zu], of the same block, is %zu", request->count, slot, own);
+    if (tables == TUTTI_SHARED_TABLE) request->count = own; /* the table counts it */
+    return TUTTI_OK;
 }
 
 struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending)
 {
-    const struct layout *layout = &layouts[request->kind];
-    enum extent extent = sending ? layout->send : layout->recv;
-    bool here = request->root == request->comm->rank;
-    if ((sending ? layout->send_at_root : layout->recv_at_root) && !here) extent = NOTHING;
-    if (!sending && request->kind == TUTTI_EXSCAN && request->comm->rank == 0) extent = NOTHING;
+    const struct tutti_kind_info *kind = tutti_kind_info(request->kind);
+    const struct tutti_kind_side what = sending ? kind->send : kind->recv;
+    uint32_t rank = (uint32_t)request->comm->rank, size = (uint32_t)request->comm->size;
     struct tutti_call_side side = {
-        .name = request->kind == TUTTI_BROADCAST ? "buffer"
-                : sending                        ? "send"
-                                                 : "recv",
+        .name = kind->in_place == TUTTI_ONE_BUFFER ? "buffer"
+                : sending                          ? "send"
+                                                   : "recv",
         .base = sending ? request->send : request->recv,
-        .n_blocks = extent == NOTHING ? 0
-                    : extent == BLOCK ? 1
-                                      : (size_t)request->comm->size,
+        .n_blocks = tutti_side_blocks(what, rank, (uint32_t)request->root, size),
         .element = tutti_dtype_bytes(request->dtype),
         .counts_name = "counts",
         .displs_name = "displs",
     };
-    if (extent != ALL_BLOCKS || !request->v) return side;
-    bool both = request->kind == TUTTI_ALL_TO_ALL;
+    if (!request->v || what.blocks != TUTTI_ALL_BLOCKS || side.n_blocks == 0) return side;
+    bool both = kind->tables == TUTTI_TABLE_EACH_SIDE;
     side.counts = both && sending ? request->in_counts : request->counts;
     side.displs = both && sending ? request->in_displs : request->displs;
     if (both) side.counts_name = sending ? "send_counts" : "recv_counts";
@@ -257,24 +224,14 @@ struct tutti_call_side tutti_request_side(const struct tutti_request *request, b
     return side;
 }
 
-/* all_gather_v and reduce_scatter_v: the own block is counted by the shared table. */
-static void own_block_from_table(struct tutti_request *request)
-{
-    if (request->v && (request->kind == TUTTI_ALL_GATHER || request->kind == TUTTI_REDUCE_SCATTER))
-        request->count = request->counts[request->comm->rank];
-}
-
 static enum tutti_status check_collective(struct tutti_request *request)
 {
-    TUTTI_TRY(check_tables_given(request));
-    own_block_from_table(request);
+    TUTTI_TRY(check_tables(request));
     struct tutti_call_side send = tutti_request_side(request, true), recv = tutti_request_side(request, false);
     TUTTI_TRY(check_side(request, &send));
     TUTTI_TRY(check_side(request, &recv));
     TUTTI_TRY(check_disjoint(request, &recv));
-    enum in_place rule = layouts[request->kind].in_place;
-    if (request->v && request->kind == TUTTI_ALL_TO_ALL) rule = NEVER;
-    return check_overlap(request, rule, &send, &recv);
+    return check_overlap(request, &send, &recv);
 }
 
 static enum tutti_status check_op(struct tutti_request *request)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_CALL_CALL_H
+#define TUTTI_COMM_CALL_CALL_H
+
+/* Public calls: from the wrappers (coll.c, p2p.c) to whoever carries them out. This room may use all others of comm but
+ * life. Most calls take the short way (short.c), without a request; the others are submitted (submit.c): they are
+ * checked, get their route (route.c), and one switch carries the route out. Groups (group.c) and persistent collectives
+ * (record.c, persistent.c) keep requests for later. Begin with coll.c, then submit.c. */
+
+#include "comm/device/device.h"
+#include "comm/request/request.h"
+
+/* The short way of a collective that is plain: no algorithm named, nobody else waits, no group, nothing unusual in its
+ * arguments (short.c). On devices, where works and sentences are made elsewhere, timeouts and labels are not unusual.
+ * AGAIN: not for this call, which goes the long way; nothing was done. That way also makes the sentences.
+ * out: NULL to block, else the work of an attended call, which may be complete already. */
+enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *args,
+                              const struct tutti_call_options *options, struct tutti_work **out);
+
+/* Which way a checked request goes, by where its buffers are, what the communicator has, and what back ends can. All
+ * but where the buffers are is equal on all members, so that they go one way together. ARGUMENT: buffers of several
+ * kinds, or of another device, or the call asks for what can not be. UNSUPPORTED. */
+enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_route *out);
+
+/* The public wrappers end here: enter, check, then dispatch (submit.c). */
+enum tutti_status tutti_request_submit(struct tutti_request *request, const struct tutti_call_options *options);
+/* Gives a checked request its route, then carries it out, or hands it to the group or recording of this thread. */
+enum tutti_status tutti_request_dispatch(struct tutti_request *request);
+
+/* ---- groups (group.c) and recordings (record.c) of this thread ---- */
+enum tutti_status tutti_group_add(const struct tutti_request *request);
+void tutti_group_spoil(void); /* a call inside the group failed */
+enum tutti_status tutti_record_add(const struct tutti_request *request);
+void tutti_record_spoil(void);
+/* Ends the recording: what was recorded, which is the caller's to disown; or why there is nothing. */
+enum tutti_status tutti_record_take(struct tutti_request *out);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_LIFE_LIFE_H
+#define TUTTI_COMM_LIFE_LIFE_H
+
+/* How communicators and contexts are made and how they end: created (create.c), split and duplicated (split.c), made of
+ * survivors (shrink.c), aborted, flushed and destroyed (end.c). This room is above all others of comm but the calls,
+ * which it does not need: it may use objects, devices and memory. Begin with create.c. */
+
+#include "comm/object/comm.h"
+
+/* Ends team, world and attachments; the handle stays. error: what later calls are told. */
+void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error);
+/* Gives back one that was never handed out. */
+void tutti_comm_discard(struct tutti_comm *comm);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls of the communicator's back end: on the caller's thread for as long as that is worth while, then by the engine.
+ */
+#include "comm/request/request.h"
+
+#include <string.h>
+
+bool tutti_names_backend(const char *algorithm, const char *name, const char **method)
+{
+    size_t n = strlen(name);
+    if (!algorithm || strncmp(algorithm, name, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
+    *method = algorithm[n] ? algorithm + n + 1 : NULL;
+    return true;
+}
+
+static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend_op *op, bool helper,
+                                   struct tutti_work **work)
+{
+    return tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
+}
+
+enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+                                      struct tutti_work **work)
+{
+    enum tutti_advance got = TUTTI_RUN_BLOCKED;
+
+    op->call.seq = tutti_team_next(comm->team);
+    TUTTI_TRY(comm->backend->ops->begin(comm->backend, op));
+    if (hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
+        got = comm->backend->ops->hurry(op, comm->team);
+    *work = NULL;
+    if (got == TUTTI_RUN_DONE)
+        tutti_team_count(comm->team);
+    else
+        TUTTI_TRY(hand_over(comm, op, helper, work));
+    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work)
+{
+    op->call.seq = tutti_team_next(comm->team);
+    comm->backend->ops->resume(comm->backend, op);
+    TUTTI_TRY(hand_over(comm, op, false, work));
+    atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
+    return TUTTI_OK;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_REQUEST_REQUEST_H
+#define TUTTI_COMM_REQUEST_REQUEST_H
+
+/* A request is one call of the user as data. The public wrappers (call/coll.c, call/p2p.c) fill it, check.c checks it,
+ * it gets its route, and then it is started, at once or by a group. This room knows requests on host memory, from their
+ * checks to their start; those on devices are carried out by the rooms above (device, call). Begin with struct
+ * tutti_request, then read request.c.
+ *
+ * Order of the functions: _options, _check, a route (tutti_route of call, or tutti_route_host here), _prepare, _start.
+ * Threads: a request belongs to one thread. Ownership: buffers and tables are the caller's, borrowed until the call is
+ * complete; who keeps a request longer than the call lasts owns a copy of its tables (_own, _disown). */
+
+#include "comm/object/comm.h"
+
+struct tutti_device_backend;
+
+/* Which way a request goes. */
+enum tutti_via {
+    TUTTI_VIA_SHORT,   /* past the engine, without a request (call/short.c) */
+    TUTTI_VIA_BACKEND, /* the communicator's back end carries it out, on host memory */
+    TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
+    TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
+    TUTTI_VIA_HOST,    /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
+};
+struct tutti_route {
+    enum tutti_via via;
+    struct tutti_device_backend *device;     /* DEVICE: who enqueues it */
+    const struct tutti_algorithm *algorithm; /* ENGINE, collectives; DEVICE: NULL, or one that the call names */
+    struct tutti_shape shape;                /* of the algorithm */
+};
+
+enum tutti_request_type { TUTTI_REQUEST_COLLECTIVE, TUTTI_REQUEST_SEND, TUTTI_REQUEST_RECV, TUTTI_REQUEST_SENDRECV };
+
+struct tutti_request {
+    enum tutti_request_type type;
+    const char *name; /* "all_gather_v", static */
+    struct tutti_comm *comm;
+    enum tutti_kind kind;
+    bool v;
+    const void *send; /* a call with one buffer passes it as both */
+    void *recv;
+    size_t count;                        /* of a block; gather_v, scatter_v: the own one; send: what is sent */
+    size_t recv_count;                   /* letters: capacity */
+    const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
+    const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
+    enum tutti_dtype dtype;
+    int op; /* enum tutti_op or a handle; -1: none */
+    int32_t root;
+    int32_t dest, send_tag, source, recv_tag; /* letters */
+    struct tutti_message *message;
+    struct tutti_call_options options;
+    uint8_t factor[16]; /* premul_sum: read at the call */
+    struct tutti_work **work;
+    bool collected; /* by a group or a recording: its number is not known yet */
+    bool staged;    /* its buffers are host memory that stands for a device's: device memory is looked for no more */
+    size_t place;   /* in its group */
+    /* Filled by the checks. */
+    struct tutti_user_op user;
+    /* Filled when it gets its route. */
+    struct tutti_route route;
+    /* Filled by tutti_request_prepare. */
+    const struct tutti_schedule *schedule;
+    size_t *tables; /* a copy that the request owns: of groups and persistent calls */
+};
+/* Whether it is enqueued on a stream, not started on the host. */
+static inline bool tutti_request_enqueues(const struct tutti_request *request)
+{
+    return request->route.via >= TUTTI_VIA_DEVICE;
+}
+
+/* ---- checks (check.c); the sentences name argument, rank and collective ---- */
+/* "all_reduce on rank 3: ..." */
+enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
+                                     ...) TUTTI_PRINTF(3, 4);
+/* The call's options into the request; ARGUMENT when they are not a tutti_call_options. */
+enum tutti_status tutti_request_options(struct tutti_request *request, const struct tutti_call_options *options);
+/* All arguments. */
+enum tutti_status tutti_request_check(struct tutti_request *request);
+
+/* One side of a collective at this rank: a pointer and where its blocks are. */
+struct tutti_call_side {
+    const char *name;
+    const char *base;
+    size_t n_blocks, block_bytes, element; /* equal blocks; with counts only n_blocks and element; 0: nothing */
+    const size_t *counts, *displs;
+    const char *counts_name, *displs_name;
+    size_t bytes; /* from base to the end of the last block */
+    size_t total; /* elements in all */
+};
+/* What this rank passes on one side; block_bytes and what follows from it are the checks' to fill. */
+struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
+
+/* ---- what a checked request is, for who carries it out (request.c) ---- */
+void tutti_request_question(const struct tutti_request *request, struct tutti_question *out);
+void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind); /* where things are */
+void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
+void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call); /* both */
+uint64_t tutti_request_timeout(const struct tutti_request *request);
+/* Replaces the borrowed tables by a copy, so that the request outlives the call. */
+enum tutti_status tutti_request_own(struct tutti_request *request);
+void tutti_request_disown(struct tutti_request *request);
+
+/* ---- on host memory (start.c) ---- */
+/* The route of a request on host memory: its back end, or the engine with an algorithm. ARGUMENT when the call asks for
+ * what can not be. */
+enum tutti_status tutti_route_host(const struct tutti_request *request, struct tutti_route *out);
+/* The algorithm and shape that the call, the options or the model choose. */
+enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out);
+/* Takes the schedule that the route needs, if it needs one. */
+enum tutti_status tutti_request_prepare(struct tutti_request *request);
+enum tutti_status tutti_request_seal(struct tutti_request *request);
+/* Gives back a schedule that was not started; once more does nothing. */
+void tutti_request_release(struct tutti_request *request);
+/* Starts a prepared request of a route on host memory. *work is always written on success. helper: nobody waits at
+ * once. The schedule is taken over, whatever comes of it. */
+enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
+/* The same for a caller who waits now, route BACKEND: the call is carried out on this thread if that is soon done, and
+ * then *work is NULL. */
+enum tutti_status tutti_request_start_hurried(struct tutti_request *request, struct tutti_work **work);
+/* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
+ * wait for the rest; the n parts that were started are waited for. Keeps the thread's error record. */
+void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
+
+/* ---- the communicator's back end (hurry.c). The turn is held ---- */
+/* Whether a call's option names this back end: "flat", or "flat:METHOD", of which *method is what follows, else NULL.
+ */
+bool tutti_names_backend(const char *algorithm, const char *name, const char **method);
+/* hurry: the caller waits, so run the call inline if possible; then *work is NULL. */
+enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+                                      struct tutti_work **work);
+/* Goes on with a tiny call that was begun: the engine drives the rest. */
+enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work);
+
+#endif
