@@ -47,7 +47,9 @@ void tutti_log_write(enum tutti_log_level level, const char *file, int line, con
     TUTTI_PRINTF(4, 5);
 /* The rank that this thread's lines show; -1: what the launcher's variables say. */
 void tutti_log_set_rank(int32_t rank);
-/* Sets level and file of the process, NULL: leave as it is. ARGUMENT, SYSTEM. */
+int tutti_log_level(const char *text);              /* -1: text is no level */
+enum tutti_status tutti_log_open(const char *path); /* from now on lines go there; SYSTEM: errno says why */
+/* Sets level and file of the process, NULL: leave as it is. ARGUMENT, SYSTEM (log_configure.c). */
 enum tutti_status tutti_log_configure(const char *level, const char *file);
 #define tutti_log(level, ...)                                                                                          \
     do {                                                                                                               \

@@ -29,8 +29,7 @@ static char file_open[PATH_MAX]; /* the pattern that log_fd was opened from; und
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-/* -1 when text is no level. */
-static int level_parse(const char *text)
+int tutti_log_level(const char *text)
 {
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(level_names); i++)
         if (strcasecmp(text, level_names[i]) == 0) return (int)i;
@@ -80,7 +79,7 @@ static bool path_expand(const char *pattern, char *out, size_t capacity)
 }
 
 /* The old descriptor stays open: another thread may be writing to it. Files change once, if ever. */
-static enum tutti_status file_set(const char *pattern)
+enum tutti_status tutti_log_open(const char *pattern)
 {
     char path[PATH_MAX];
     enum tutti_status status = TUTTI_OK;
@@ -102,23 +101,12 @@ static enum tutti_status file_set(const char *pattern)
     return status;
 }
 
-enum tutti_status tutti_log_configure(const char *level, const char *file)
-{
-    int threshold = level ? level_parse(level) : -1;
-    if (level && threshold < 0)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "log level \"%s\": write error, warn, info, debug or trace", level);
-    if (file && file[0] && file_set(file) < 0)
-        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "log file \"%s\" can not be opened", file);
-    if (level) atomic_store(&tutti_log_threshold, threshold);
-    return TUTTI_OK;
-}
-
 /* A wrong value is not an error here (tutti_config_init says it): the default holds. */
 static void threshold_read(void)
 {
     const char *level = getenv("TUTTI_LOG"), *file = getenv("TUTTI_LOG_FILE");
-    int threshold = level ? level_parse(level) : -1, unread = THRESHOLD_UNREAD;
-    if (file && file[0]) file_set(file);
+    int threshold = level ? tutti_log_level(level) : -1, unread = THRESHOLD_UNREAD;
+    if (file && file[0]) tutti_log_open(file);
     atomic_compare_exchange_strong(&tutti_log_threshold, &unread, threshold < 0 ? TUTTI_LOG_WARN : threshold);
 }
 

@@ -78,6 +78,7 @@ object() { # name, text
 object a 'int b(void); int a(void) { return b(); } int d(void) { return 0; }'
 object b 'int c(void); int b(void) { return c(); }'
 object c 'int c(void) { return 0; }'
+for name in a b c; do echo "  \"command\": \"cc -o tutti_x.dir/$name.c.o -c $name.c\""; done >"$work/build/compile_commands.json"
 expect pass "3 files" sh "$here/circles.sh" "$work/build"
 object c 'int d(void); int c(void) { return d(); }'
 expect fail "in a circle: b.c" sh "$here/circles.sh" "$work/build"

@@ -16,7 +16,8 @@
  * What is lost. A slice's calls do not pass those of older slices that still wait for messages. Messages do, so while
  * one slice is on the lane, those before it travel; and where a slice has many calls (one a part), they overlap. */
 
-#include "engine/flight/call.h"
+#include "engine/flight/flight.h"
+#include "engine/report/report.h"
 
 enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
                                        void *arg)
@@ -25,19 +26,14 @@ enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tut
 
     if (!calling) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lanes of a communicator");
     for (uint32_t l = 0; l < lanes->n; l++) calling[l].group = lanes->lanes[l];
-    tutti_owner_enter(team->engine);
+    tutti_owner_enter(team->engine->owner);
     team->lanes = calling, team->n_lanes = lanes->n;
     team->call_begin = begin, team->call_arg = arg;
-    tutti_owner_leave(team->engine);
+    tutti_owner_leave(team->engine->owner);
     return TUTTI_OK;
 }
 
 /* ---- what a call is ---- */
-
-static const struct tutti_call *call_of(const struct tutti_calling *calling)
-{
-    return &calling->slice->flight->bind.schedule->calls[calling->call];
-}
 
 static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_call *call)
 {
@@ -187,31 +183,6 @@ bool tutti_team_call(struct tutti_team *team)
         while ((team->lanes[l].slice || begin(team, l, &moved)) && advance(team, l, &moved)) {
         }
     return moved;
-}
-
-/* ---- what others ask ---- */
-
-bool tutti_team_is_calling(const struct tutti_team *team)
-{
-    for (uint32_t l = 0; l < team->n_lanes; l++)
-        if (team->lanes[l].slice) return true;
-    return false;
-}
-
-int32_t tutti_calling_awaits(const struct tutti_calling *calling)
-{
-    const struct tutti_runner *runner = (const struct tutti_runner *)(const void *)calling->room;
-
-    if (!calling->slice || !calling->blocked) return -1;
-    return (int32_t)(calling->group.base + runner->ops->awaits(runner) * calling->group.stride);
-}
-
-const struct tutti_calling *tutti_calling_find(const struct tutti_team *team, const struct tutti_slice *slice,
-                                               uint32_t step)
-{
-    for (uint32_t l = 0; l < team->n_lanes; l++)
-        if (team->lanes[l].slice == slice && call_of(&team->lanes[l])->step == step) return &team->lanes[l];
-    return NULL;
 }
 
 void tutti_team_cancel_calls(struct tutti_team *team)

@@ -4,7 +4,7 @@
  * slices, in and out of place, with and without credit to spare, copied and offered. Data is random by seed and known
  * to all ranks as a function of (rank, block, index). */
 
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
 
 static uint64_t seed;
 

@@ -3,7 +3,8 @@
 /* Arrivals: identity -> slice -> step. What a receive waits for goes straight into place; an eager message that came
  * early is held; what was there before is dropped. Signatures are compared at each arrival that belongs to a call. */
 
-#include "engine/core.h"
+#include "engine/flight/flight.h"
+#include "engine/report/report.h"
 
 #include <string.h>
 
@@ -18,7 +19,7 @@ static unsigned char *hold_at(const struct tutti_team *team, uint32_t peer, uint
     return team->hold + ((size_t)peer * TUTTI_CREDITS + i) * team->hold_stride;
 }
 
-struct tutti_slice *tutti_slice_find(struct tutti_team *team, uint64_t seq, uint32_t index)
+static struct tutti_slice *slice_find(struct tutti_team *team, uint64_t seq, uint32_t index)
 {
     for (uint32_t i = 0; i < team->n_active; i++)
         if (team->order[i]->flight->work.seq == seq && team->order[i]->index == index)
@@ -32,22 +33,16 @@ static size_t step_bytes(const struct tutti_slice *slice, const struct tutti_ste
     return tutti_layout_bytes(&slice->flight->layout, &place, slice->index);
 }
 
-static bool is_message(const struct tutti_step *step, bool sending, uint32_t peer)
-{
-    bool send = step->op == TUTTI_STEP_SEND;
-    bool recv = step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-    return step->peer == peer && (sending ? send : recv);
-}
-
 /* The step of the fifo-th message to or from a peer, from the window on; TUTTI_NO_STEP: before it, thus complete. */
 static uint32_t step_find(const struct tutti_slice *slice, bool sending, uint32_t peer, uint32_t fifo)
 {
     const struct tutti_schedule *schedule = slice->flight->bind.schedule;
 
     for (uint32_t i = slice->base; i < schedule->n_steps; i++) {
-        if (!is_message(&schedule->steps[i], sending, peer)) continue;
-        if (schedule->steps[i].fifo == fifo) return i;
-        if (schedule->steps[i].fifo > fifo) break;
+        const struct tutti_step *step = &schedule->steps[i];
+        if (step->peer != peer || !tutti_step_is_message(step) || (step->op == TUTTI_STEP_SEND) != sending) continue;
+        if (step->fifo == fifo) return i;
+        if (step->fifo > fifo) break;
     }
     return TUTTI_NO_STEP;
 }
@@ -161,7 +156,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
     struct tutti_flight *flight = NULL;
 
     if (packet->seq > team->started) return EARLY;
-    *out = tutti_slice_find(team, packet->seq, packet->slice);
+    *out = slice_find(team, packet->seq, packet->slice);
     flight = *out ? (*out)->flight : tutti_flight_find(team, packet->seq);
     if (!flight) return LATE;
     if (!is_same_call(flight, packet->signature)) {
@@ -274,12 +269,12 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
     }
 }
 
-static void data(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+void tutti_flights_data(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
     (packet->flags & TUTTI_PACKET_EAGER ? eager : granted)(team, peer, packet, payload);
 }
 
-static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+void tutti_flights_grant(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
     struct tutti_channel *channel = &team->channels[peer];
     struct tutti_slice *slice = NULL;
@@ -317,16 +312,9 @@ static void grant(struct tutti_team *team, uint32_t peer, const struct tutti_pac
     if (slice) slice->dirty = true;
 }
 
-static void credit(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+void tutti_flights_read(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
-    (void)payload;
-    tutti_letters_credit(&team->channels[peer], packet);
-    team->retry = true;
-}
-
-static void read_done(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
-{
-    struct tutti_slice *slice = tutti_slice_find(team, packet->seq, packet->slice);
+    struct tutti_slice *slice = slice_find(team, packet->seq, packet->slice);
     uint32_t index = slice ? step_find(slice, true, peer, packet->fifo) : TUTTI_NO_STEP;
 
     (void)payload;
@@ -334,53 +322,4 @@ static void read_done(struct tutti_team *team, uint32_t peer, const struct tutti
         tutti_slice_complete(slice, index);
     else
         team->engine->stats.duplicates_dropped++;
-}
-
-typedef void (*packet_handler)(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
-                               const void *payload);
-static const packet_handler handlers[] = {
-    [TUTTI_PACKET_DATA] = data,
-    [TUTTI_PACKET_GRANT] = grant,
-    [TUTTI_PACKET_CREDIT] = credit,
-    [TUTTI_PACKET_READ] = read_done,
-    [TUTTI_PACKET_P2P] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_GRANT] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_DATA] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_READ] = tutti_letters_deliver,
-};
-
-void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
-{
-    struct tutti_channel *channel = &team->channels[peer];
-    /* Cumulative, so that a lost, doubled or late packet does no harm. */
-    uint8_t more = (uint8_t)(packet->credits - channel->returned);
-
-    if (more > 0 && more <= (uint8_t)(channel->sent - channel->returned)) {
-        channel->returned = packet->credits;
-        team->retry = true;
-    }
-    if (packet->type < TUTTI_ARRAY_LEN(handlers) && handlers[packet->type])
-        handlers[packet->type](team, peer, packet, payload);
-    else
-        break_protocol(team, peer, NULL, "a packet of an unknown type");
-}
-
-void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_arrival *arrival)
-{
-    const struct tutti_packet *packet = &arrival->packet;
-    struct tutti_team *team = tutti_team_find(port, packet->comm, packet->epoch);
-
-    engine->stats.packets_received++;
-    if (!team) {
-        tutti_stray_keep(engine, port, packet, arrival->payload);
-        return;
-    }
-    if (team->failed) return;
-    uint32_t peer = packet->source < port->transport->n ? team->slots[packet->source] : TUTTI_NO_SLOT;
-    if (peer == TUTTI_NO_SLOT) {
-        tutti_log(TUTTI_LOG_WARN, "member %u is not of communicator %" PRIx64 ": its packet is dropped", packet->source,
-                  team->id);
-        return;
-    }
-    tutti_team_deliver(team, peer, packet, arrival->payload);
 }

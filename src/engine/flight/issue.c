@@ -5,7 +5,8 @@
  * is in place. Messages of one slice leave for a peer in program order, and are granted in program order: what the
  * checker proves with one credit then holds for the oldest slice, which always has one. */
 
-#include "engine/core.h"
+#include "engine/flight/flight.h"
+#include "engine/report/report.h"
 
 #include <string.h>
 
@@ -31,34 +32,6 @@ static bool is_blocked(const struct blocked *b, uint32_t peer)
     for (uint32_t i = 0; i < b->n; i++)
         if (b->peers[i] == peer) return true;
     return false;
-}
-
-bool tutti_step_ready(const struct tutti_slice *slice, uint32_t k)
-{
-    if (k == 0) return true;
-    uint64_t wait = slice->flight->bind.schedule->steps[slice->base + k].wait;
-    return (wait & ~(slice->done >> (64 - k) | ~UINT64_C(0) << k)) == 0;
-}
-
-enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans)
-{
-    struct tutti_transport *t = team->port->transport;
-    struct tutti_channel *channel = &team->channels[peer];
-
-    packet->version = TUTTI_WIRE_VERSION;
-    packet->comm = team->id;
-    packet->epoch = team->epoch;
-    packet->credits = channel->consumed;
-    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans);
-    if (status == TUTTI_OK) {
-        channel->told = channel->consumed;
-        team->engine->stats.packets_sent++;
-        team->engine->stats.bytes_sent += packet->bytes;
-    } else if (status == TUTTI_AGAIN) {
-        team->again = true;
-    }
-    return status;
 }
 
 /* A send that failed for good. */
@@ -293,16 +266,6 @@ static bool acknowledge(struct tutti_team *team, struct tutti_slice *slice)
         tutti_slice_complete(slice, index);
     }
     return true;
-}
-
-void tutti_slice_complete(struct tutti_slice *slice, uint32_t step)
-{
-    uint64_t bit = tutti_slice_bit(step - slice->base);
-
-    slice->done |= bit;
-    slice->busy &= ~bit;
-    slice->ack &= ~bit;
-    slice->dirty = true;
 }
 
 /* Moves the window past what is complete. */

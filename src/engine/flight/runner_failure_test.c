@@ -3,9 +3,9 @@
 /* When things go wrong in a runner: every rank returns in time, with one sentence that names rank, collective and
  * number, after the back end has cancelled what was in flight. */
 
-#include "engine/core.h"
-#include "engine/flight/runner_fake.h"
-#include "engine/test_death.h"
+#include "engine/flight/runner_fake_test.h"
+#include "engine/pass/death_test.h"
+#include "engine/team/team.h"
 
 #define MS TUTTI_NS_PER_MS
 #define COMPARE_LATE_NS (20 * TUTTI_NS_PER_S)

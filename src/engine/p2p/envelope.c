@@ -3,7 +3,7 @@
 /* Envelopes that nobody asked for yet: a table that was reserved with the team, a share for each peer, and a few slots
  * for small payloads. A message keeps its place among those of its sender even if a transport disorders them. */
 
-#include "engine/core.h"
+#include "engine/p2p/p2p.h"
 
 #include <string.h>
 
@@ -129,11 +129,11 @@ void tutti_envelope_drop(struct tutti_team *team, struct tutti_envelope *envelop
 
 enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out)
 {
-    struct tutti_engine *engine = team->engine;
+    struct tutti_owner *owner = team->engine->owner;
     enum tutti_status status = TUTTI_AGAIN;
 
-    tutti_owner_enter(engine);
-    tutti_engine_progress(engine);
+    tutti_owner_enter(owner);
+    tutti_owner_pass(owner);
     if (team->failed) {
         status = tutti_fail_record(&team->error);
     } else {
@@ -143,6 +143,6 @@ enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, in
             status = TUTTI_OK;
         }
     }
-    tutti_owner_leave(engine);
+    tutti_owner_leave(owner);
     return status;
 }

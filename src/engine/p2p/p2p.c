@@ -4,8 +4,9 @@
  * envelope while the receiver has a slot for it; else the envelope goes alone, and the receiver asks for the payload
  * once a receive has matched. Envelopes leave for a peer in order, so a message never overtakes another. */
 
+#include "engine/p2p/p2p.h"
 #include "device/cpu/copy.h"
-#include "engine/core.h"
+#include "engine/report/report.h"
 
 #include <string.h>
 
@@ -26,7 +27,7 @@ static void letter_end(struct tutti_team *team, struct tutti_letter **at, const 
 
     *at = letter->next;
     if (!letter->next) *(send ? &team->sends_end : &team->recvs_end) = at;
-    tutti_work_complete(&letter->work, error);
+    tutti_team_complete(&letter->work, error);
 }
 
 static struct tutti_letter **letter_find(struct tutti_letter **at, enum tutti_letter_state state, uint32_t peer,
@@ -408,7 +409,7 @@ static enum tutti_status letter_start(struct tutti_team *team, enum tutti_work_t
                                       const struct tutti_letter *given, uint64_t timeout_ns, bool helper,
                                       struct tutti_work **work)
 {
-    struct tutti_letter *letter = tutti_work_new(team->engine, type);
+    struct tutti_letter *letter = tutti_work_new(team->engine->works, type);
 
     if (!letter) return tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory", type == TUTTI_WORK_SEND ? "send" : "recv");
     letter->next = NULL;
@@ -423,7 +424,7 @@ static enum tutti_status letter_start(struct tutti_team *team, enum tutti_work_t
     letter->message = given->message;
     letter->work.team = team;
     letter->work.timeout_ns = timeout_ns ? timeout_ns : team->timeout_ns;
-    enum tutti_status status = tutti_work_submit(&letter->work, helper);
+    enum tutti_status status = tutti_team_submit(&letter->work, helper);
     if (status < 0) {
         tutti_work_drop(&letter->work);
         return status;

@@ -3,7 +3,7 @@
 /* Point-to-point matching: order, tags, wildcards, truncation, to oneself, probe; small and large, copied and offered;
  * more unmatched messages than there are slots for payloads. */
 
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
 
 static void send_now(struct rig_rank *rank, const void *data, size_t bytes, uint32_t dest, int32_t tag)
 {

@@ -3,65 +3,24 @@
 /* Sentences for failures that are found here. They say who called what, who waits for whom, and where the chain of
  * waiting ranks ends: all from the boards, which every rank can read without the other's help. */
 
-#include "engine/core.h"
-#include "engine/flight/call.h"
+#include "engine/report/report.h"
 
 #include <string.h>
 
 #define NAMED 6 /* ranks that a list names one by one */
 
-/* The signature is that of the published call. */
-static void overlay(struct tutti_team *team, uint32_t peer, struct tutti_board *board)
-{
-    uint64_t seq = board->seq;
-
-    if (!team->overlay) return;
-    team->overlay(team->overlay_arg, peer, board);
-    if (board->seq != seq) board->signature = 0;
-}
-
-bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
-{
-    struct tutti_control *control = team->port->control;
-    uint32_t board = (uint32_t)(team->id % TUTTI_BOARD_SLOTS);
-
-    if (control->ops->peek(control, team->members[peer], board, out) != TUTTI_OK) return false;
-    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return false;
-    overlay(team, peer, out);
-    return true;
-}
-
-enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer)
-{
-    struct tutti_transport *t = team->port->transport;
-    struct tutti_control *control = team->port->control;
-    uint32_t member = team->members[peer];
-    enum tutti_life life = control->ops->life(control, member);
-
-    if (life == TUTTI_LIFE_DEAD) t->ops->cut(t, member);
-    return life;
-}
-
-const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
-{
-    for (uint32_t i = 0; i < team->n_active; i++)
-        if (team->order[i]->flight == flight) return team->order[i];
-    return NULL;
-}
-
-int32_t tutti_slice_awaits(const struct tutti_slice *slice)
-{
-    if (slice->flight->runner) return tutti_runner_awaits(slice->flight);
-    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
-    if (step->op == TUTTI_STEP_CALL) {
-        const struct tutti_calling *calling = tutti_calling_find(slice->flight->work.team, slice, slice->base);
-        return calling ? tutti_calling_awaits(calling) : -1;
-    }
-    bool message = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-    return message ? (int32_t)step->peer : -1;
-}
-
 /* ---- different calls ---- */
+
+void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_error *error = tutti_last_error();
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say_flight(flight, call, sizeof(call));
+    tutti_say(text, sizeof(text), "%s failed on rank %u: %s", call, team->slot, error->text);
+    tutti_team_break(team, error->status < 0 ? error->status : TUTTI_ERR_INTERNAL, error->peer, flight, TUTTI_NO_STEP,
+                     text);
+}
 
 void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
                            uint64_t call)
@@ -272,11 +231,11 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
 {
     char call[TUTTI_CALL_TEXT];
 
-    tutti_owner_enter(team->engine);
+    tutti_owner_enter(team->engine->owner);
     const struct tutti_flight *flight = team->n_active > 0 ? team->order[0]->flight : team->pending;
     const struct tutti_letter *letter = team->recvs ? team->recvs : team->sends;
     struct tutti_board board = team->board;
-    overlay(team, team->slot, &board);
+    tutti_team_complete_board(team, team->slot, &board);
     uint64_t counted = atomic_load_explicit(&team->seq, memory_order_relaxed);
     uint64_t seq = board.seq > counted ? board.seq : counted;
     bool past = board.seq > team->board.seq && board.completed < board.seq; /* in a call, past the engine */
@@ -290,6 +249,6 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
         snprintf(out, capacity, "in %s", call);
     else
         say_last(team, &board, seq, out, capacity);
-    tutti_owner_leave(team->engine);
+    tutti_owner_leave(team->engine->owner);
     return seq;
 }

@@ -2,12 +2,9 @@
 
 /* What a call is, as text. The board of a rank carries the same fields, so that its call reads alike on all others. */
 
-#include "engine/core.h"
+#include "engine/report/report.h"
 
 #include <string.h>
-
-#define NO_OP 255
-#define USER_OP 254
 
 void tutti_say(char *out, size_t capacity, const char *format, ...)
 {
@@ -20,33 +17,6 @@ void tutti_say(char *out, size_t capacity, const char *format, ...)
     va_end(args);
 }
 
-void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight)
-{
-    const struct tutti_call_info *info = &flight->info;
-
-    board->seq = flight->work.seq;
-    board->signature = info->signature;
-    board->count = flight->bind.v ? info->count | TUTTI_COUNT_UNEQUAL : info->count;
-    board->step = 0, board->n_steps = flight->bind.schedule ? flight->bind.schedule->n_steps : 0;
-    board->peer = -1;
-    board->root = info->root;
-    board->kind = (uint8_t)info->kind;
-    board->dtype = (uint8_t)info->dtype;
-    board->op = info->op < 0 ? NO_OP : info->op < TUTTI_N_OPS ? (uint8_t)info->op : USER_OP;
-}
-
-uint64_t tutti_call_pack(const struct tutti_board *b)
-{
-    return tutti_call_word(b->kind, b->dtype, b->op, b->root);
-}
-
-void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *b)
-{
-    b->kind = (uint8_t)call, b->dtype = (uint8_t)(call >> 8), b->op = (uint8_t)(call >> 16);
-    b->root = (int32_t)(uint32_t)(call >> 32);
-    b->count = count;
-}
-
 /* "float32, 1024 elements, sum, root 0"; empty for a barrier. */
 static void say_arguments(const struct tutti_board *b, char *out, size_t capacity)
 {
@@ -57,9 +27,9 @@ static void say_arguments(const struct tutti_board *b, char *out, size_t capacit
         tutti_say(out, capacity, "unequal blocks");
     else
         tutti_say(out, capacity, "%" PRIu64 " element%s", b->count, b->count == 1 ? "" : "s");
-    if (b->op == USER_OP)
+    if (b->op == TUTTI_BOARD_USER_OP)
         tutti_say(out, capacity, ", user operation");
-    else if (b->op != NO_OP)
+    else if (b->op != TUTTI_BOARD_NO_OP)
         tutti_say(out, capacity, ", %s", tutti_op_name((enum tutti_op)b->op));
     if (b->root >= 0) tutti_say(out, capacity, ", root %d", b->root);
 }

@@ -3,14 +3,9 @@
 /* Sentences for calls that were made past the engine, on devices: what has become of them is found by those who look
  * after them, and told as the engine tells of its own. */
 
-#include "engine/core.h"
+#include "engine/report/report.h"
 
 #include <string.h>
-
-uint64_t tutti_team_timeout(const struct tutti_team *team)
-{
-    return team->timeout_ns;
-}
 
 static void say_call(const struct tutti_team *team, const struct tutti_board *call, char *out, size_t capacity)
 {
@@ -83,16 +78,6 @@ void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board
              "%s: rank %u called it on device memory, rank %u did not: buffers are device memory on all ranks or none",
              what, team->slot, peer);
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
-}
-
-uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer)
-{
-    struct tutti_control *control = team->port->control;
-    struct tutti_board board;
-    enum tutti_status status =
-        control->ops->peek(control, team->members[peer], (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &board);
-
-    return status == TUTTI_OK && board.comm == team->id && board.state == TUTTI_BOARD_IN_USE ? board.seq : 0;
 }
 
 void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n)

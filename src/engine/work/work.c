@@ -1,129 +1,63 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Work: the handle of a call. It comes from a pool, is shared by the handle's owner and the engine, and goes back when
- * both let go. A joined work only holds its children: it is complete when they are. */
+/* Work: the handle of a call, from its submission to its end. A joined work only holds its children: it is complete
+ * when they are. */
 
-#include "engine/core.h"
-#include "engine/work/follow.h"
+#include "engine/work/work.h"
 
-#include <string.h>
-
-struct join {
-    struct tutti_work work; /* first */
-    struct tutti_work **children;
-    size_t n;
-};
-static const size_t work_bytes[TUTTI_N_WORK_TYPES] = {
-    [TUTTI_WORK_FLIGHT] = sizeof(struct tutti_flight),
-    [TUTTI_WORK_RUNNER] = sizeof(struct tutti_flight) + TUTTI_RUNNER_BYTES,
-    [TUTTI_WORK_SEND] = sizeof(struct tutti_letter),
-    [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
-    [TUTTI_WORK_FOLLOWED] = sizeof(struct tutti_followed),
-    [TUTTI_WORK_JOIN] = sizeof(struct join),
-};
-
-void *tutti_work_new(struct tutti_engine *engine, enum tutti_work_type type)
+enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *number, bool helper)
 {
-    pthread_mutex_lock(&engine->lock);
-    struct tutti_work *work = engine->pool[type];
-    if (work) engine->pool[type] = work->next;
-    pthread_mutex_unlock(&engine->lock);
-    if (!work && !(work = tutti_alloc(work_bytes[type]))) return NULL;
-    work->engine = engine;
-    work->team = NULL;
-    work->next = NULL;
-    work->type = type;
-    work->start_ns = tutti_now_ns();
-    work->end_ns = work->seq = 0;
-    work->tag = NULL;
-    work->home = NULL;
-    atomic_store_explicit(&work->hooks, NULL, memory_order_relaxed);
-    work->error.status = TUTTI_OK;
-    atomic_store_explicit(&work->done, 0, memory_order_relaxed);
-    atomic_store_explicit(&work->waiting, 0, memory_order_relaxed);
-    atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
-    atomic_fetch_add(&engine->refs, 1);
-    return work;
-}
-
-static void join_release(struct join *join)
-{
-    for (size_t i = 0; i < join->n; i++) tutti_work_drop(join->children[i]);
-    tutti_free(join->children);
-    join->children = NULL, join->n = 0;
-}
-
-void tutti_work_drop(struct tutti_work *work)
-{
-    struct tutti_engine *engine = work->engine;
-
-    if (atomic_fetch_sub(&work->refs, 1) != 1) return;
-    if (work->type == TUTTI_WORK_JOIN) join_release((struct join *)work);
-    pthread_mutex_lock(&engine->lock);
-    work->next = engine->pool[work->type];
-    engine->pool[work->type] = work;
-    pthread_mutex_unlock(&engine->lock);
-    tutti_engine_unref(engine);
-}
-
-enum tutti_status tutti_work_submit(struct tutti_work *work, bool helper)
-{
-    struct tutti_engine *engine = work->engine;
-    struct tutti_team *team = work->team;
-
-    if (team->failed) return tutti_fail_record(&team->error);
-    work->home = team;
-    if (helper) TUTTI_TRY(tutti_helper_start(engine));
+    struct tutti_works *works = work->works;
+    struct tutti_owner *owner = &works->owner;
     uint64_t timeout = work->timeout_ns;
+
+    work->home = work->team;
+    if (helper) TUTTI_TRY(tutti_helper_start(owner));
     work->deadline_ns = work->start_ns + timeout < timeout ? TUTTI_NEVER : work->start_ns + timeout;
     atomic_fetch_add(&work->refs, 1);
-    atomic_fetch_add(&engine->n_inflight, 1);
-    atomic_fetch_add(&team->n_open, 1);
-    pthread_mutex_lock(&engine->lock);
-    if (tutti_work_flies(work->type)) work->seq = tutti_team_number(team);
-    *engine->submitted_end = work;
-    engine->submitted_end = &work->next;
-    atomic_store(&engine->has_submitted, true);
-    pthread_mutex_unlock(&engine->lock);
-    tutti_owner_kick(engine);
+    atomic_fetch_add(&owner->n_inflight, 1);
+    tutti_works_lock(works);
+    if (number) {
+        work->seq = atomic_load_explicit(number, memory_order_relaxed) + 1;
+        atomic_store_explicit(number, work->seq, memory_order_relaxed);
+    }
+    *works->submitted_end = work;
+    works->submitted_end = &work->next;
+    atomic_store(&works->has_submitted, true);
+    tutti_works_unlock(works);
+    tutti_owner_kick(owner);
     /* A caller that does not wait at once still gets its first messages out. */
-    if (helper && tutti_owner_try(engine)) {
-        tutti_engine_progress(engine);
-        tutti_owner_leave(engine);
+    if (helper && tutti_owner_try(owner)) {
+        tutti_owner_pass(owner);
+        tutti_owner_leave(owner);
     }
     return TUTTI_OK;
 }
 
-static void wake_waiters(struct tutti_work *work)
+struct tutti_work *tutti_works_take(struct tutti_works *works)
 {
-    struct tutti_engine *engine = work->engine;
-
-    if (atomic_load(&work->waiting) == 0) return;
-    pthread_mutex_lock(&engine->lock);
-    for (struct tutti_waiter *w = engine->waiters; w; w = w->next) {
-        if (w->work != work) continue;
-        atomic_store(&w->word, 1);
-        tutti_futex_wake(&w->word, 1);
-    }
-    pthread_mutex_unlock(&engine->lock);
+    if (!atomic_load(&works->has_submitted)) return NULL;
+    tutti_works_lock(works);
+    struct tutti_work *first = works->submitted;
+    works->submitted = NULL;
+    works->submitted_end = &works->submitted;
+    atomic_store(&works->has_submitted, false);
+    tutti_works_unlock(works);
+    return first;
 }
 
 void tutti_work_complete(struct tutti_work *work, const struct tutti_error *error)
 {
-    struct tutti_engine *engine = work->engine;
-    struct tutti_team *team = work->team;
+    struct tutti_owner *owner = &work->works->owner;
 
     if (error) work->error = *error;
     work->end_ns = tutti_now_ns();
     work->team = NULL;
-    tutti_team_work_end(team);
-    engine->stats.calls_completed++;
     atomic_store(&work->done, 1);
-    wake_waiters(work);
+    tutti_owner_wake(owner, work);
     if (atomic_load(&work->hooks)) tutti_work_due(work);
     tutti_work_drop(work);
-    atomic_fetch_sub(&engine->n_inflight, 1);
-    atomic_fetch_sub(&team->n_open, 1);
+    atomic_fetch_sub(&owner->n_inflight, 1);
 }
 
 /* ---- joined works ---- */
@@ -133,14 +67,14 @@ static enum tutti_status leave_to_helper(struct tutti_work *part, void *arg)
 {
     (void)arg;
     if (atomic_load(&part->done)) return TUTTI_OK;
-    if (tutti_helper_start(part->engine) == TUTTI_OK) tutti_owner_hand_over(part->engine);
+    if (tutti_helper_start(&part->works->owner) == TUTTI_OK) tutti_owner_hand_over(&part->works->owner);
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
-                                  struct tutti_work **out)
+enum tutti_status tutti_works_join(struct tutti_works *works, struct tutti_work **children, size_t n,
+                                   struct tutti_work **out)
 {
-    struct join *join = tutti_work_new(engine, TUTTI_WORK_JOIN);
+    struct tutti_join *join = tutti_work_new(works, TUTTI_WORK_JOIN);
 
     if (!join) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory to join %zu calls", n);
     join->n = 0;
@@ -150,8 +84,8 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
         return tutti_fail(TUTTI_ERR_MEMORY, "out of memory to join %zu calls", n);
     }
     for (size_t i = 0; i < n; i++) {
-        /* Who waits for one engine's calls makes no progress on another's. */
-        if (children[i]->engine != engine) leave_to_helper(children[i], NULL);
+        /* Who waits for one works's calls makes no progress on another's. */
+        if (children[i]->works != works) leave_to_helper(children[i], NULL);
         join->children[i] = children[i];
     }
     join->n = n;
@@ -160,14 +94,15 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns, struct tutti_work **out)
+enum tutti_status tutti_works_past(struct tutti_works *works, const void *home, uint64_t seq, uint64_t start_ns,
+                                   struct tutti_work **out)
 {
-    struct join *join = tutti_work_new(team->engine, TUTTI_WORK_JOIN);
+    struct tutti_join *join = tutti_work_new(works, TUTTI_WORK_JOIN);
 
     if (!join) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the handle of a complete call");
     join->children = NULL, join->n = 0;
     join->work.seq = seq;
-    join->work.home = team;
+    join->work.home = home;
     join->work.end_ns = join->work.start_ns;
     join->work.start_ns = start_ns;
     atomic_store(&join->work.done, 1);
@@ -175,20 +110,10 @@ enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_work_parts(struct tutti_work *work,
-                                   enum tutti_status (*visit)(struct tutti_work *part, void *arg), void *arg)
-{
-    struct join *join = (struct join *)work;
-
-    if (work->type != TUTTI_WORK_JOIN || join->n == 0) return visit(work, arg);
-    for (size_t i = 0; i < join->n; i++) TUTTI_TRY(tutti_work_parts(join->children[i], visit, arg));
-    return TUTTI_OK;
-}
-
 static bool is_done(const struct tutti_work *work)
 {
     if (work->type != TUTTI_WORK_JOIN) return atomic_load(&work->done) != 0;
-    const struct join *join = (const struct join *)work;
+    const struct tutti_join *join = (const struct tutti_join *)work;
     for (size_t i = 0; i < join->n; i++)
         if (!is_done(join->children[i])) return false;
     return true;
@@ -198,7 +123,7 @@ static bool is_done(const struct tutti_work *work)
 static const struct tutti_error *error_of(const struct tutti_work *work)
 {
     if (work->type != TUTTI_WORK_JOIN) return &work->error;
-    const struct join *join = (const struct join *)work;
+    const struct tutti_join *join = (const struct tutti_join *)work;
     for (size_t i = 0; i < join->n; i++) {
         const struct tutti_error *error = error_of(join->children[i]);
         if (error->status < 0) return error;
@@ -220,12 +145,12 @@ static bool ready(const void *work)
 static bool wait_until(struct tutti_work *work, uint64_t until_ns)
 {
     if (work->type == TUTTI_WORK_JOIN) {
-        struct join *join = (struct join *)work;
+        struct tutti_join *join = (struct tutti_join *)work;
         for (size_t i = 0; i < join->n; i++)
             if (!wait_until(join->children[i], until_ns)) return false;
         return true;
     }
-    if (!ready(work)) tutti_engine_wait(work->engine, ready, work, work, until_ns);
+    if (!ready(work)) tutti_owner_wait(&work->works->owner, ready, work, work, until_ns);
     return ready(work);
 }
 
@@ -233,7 +158,7 @@ static uint64_t first_start(const struct tutti_work *work)
 {
     uint64_t first = TUTTI_NEVER;
     if (work->type != TUTTI_WORK_JOIN) return work->start_ns;
-    const struct join *join = (const struct join *)work;
+    const struct tutti_join *join = (const struct tutti_join *)work;
     for (size_t i = 0; i < join->n; i++) {
         uint64_t start = first_start(join->children[i]);
         if (start < first) first = start;
@@ -245,7 +170,7 @@ static uint64_t last_end(const struct tutti_work *work)
 {
     uint64_t last = 0;
     if (work->type != TUTTI_WORK_JOIN) return work->end_ns;
-    const struct join *join = (const struct join *)work;
+    const struct tutti_join *join = (const struct tutti_join *)work;
     for (size_t i = 0; i < join->n; i++) {
         uint64_t end = last_end(join->children[i]);
         if (end > last) last = end;
@@ -257,15 +182,13 @@ static uint64_t last_end(const struct tutti_work *work)
 
 enum tutti_status tutti_work_test(struct tutti_work *work)
 {
-    struct tutti_engine *engine;
-
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_test: work is NULL");
     if (is_done(work)) return result_of(work);
-    engine = work->engine;
+    struct tutti_owner *owner = &work->works->owner;
     /* Whoever owns works already. */
-    if (tutti_owner_try(engine)) {
-        tutti_engine_progress(engine);
-        tutti_owner_leave(engine);
+    if (tutti_owner_try(owner)) {
+        tutti_owner_pass(owner);
+        tutti_owner_leave(owner);
     }
     return is_done(work) ? result_of(work) : TUTTI_PENDING;
 }
@@ -274,9 +197,9 @@ enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
 {
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
     if (is_done(work)) return result_of(work);
-    tutti_helper_learn(work->engine, first_start(work));
+    tutti_helper_learn(&work->works->owner, first_start(work));
     bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_deadline_ns(timeout_ns));
-    tutti_helper_waited(work->engine, complete ? last_end(work) : tutti_now_ns());
+    tutti_helper_waited(&work->works->owner, complete ? last_end(work) : tutti_now_ns());
     return complete ? result_of(work) : TUTTI_PENDING;
 }
 

@@ -3,8 +3,9 @@
 /* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
  * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
 
-#include "engine/core.h"
-#include "engine/flight/call.h"
+#include "engine/flight/flight.h"
+#include "engine/pass/pass.h"
+#include "engine/report/report.h"
 
 /* A peer that is gone may have sent before: what it sent arrives first, within the grace, or however long it takes to
  * read all that has come; but a death is told within a second. */
@@ -18,11 +19,6 @@
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
 #define STAGGER_SLOTS 16
-
-void tutti_engine_watch_by(struct tutti_engine *engine, uint64_t when_ns)
-{
-    if (when_ns < engine->next_watch_ns) engine->next_watch_ns = when_ns;
-}
 
 /* ---- deadlines ---- */
 
@@ -139,7 +135,7 @@ static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice
 
     for (uint32_t k = 0; k < left && k < TUTTI_WINDOW; k++) {
         const struct tutti_step *step = &schedule->steps[slice->base + k];
-        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if (!tutti_step_is_message(step)) continue;
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
         if (!is_gone(team, step->peer, now, &life)) continue;
         report_lost(team, slice->flight, step->peer, life, slice->base + k);
@@ -210,7 +206,7 @@ static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uin
 
     for (uint32_t k = 0; slice && k < TUTTI_WINDOW && slice->base + k < schedule->n_steps; k++) {
         const struct tutti_step *step = &schedule->steps[slice->base + k];
-        if (step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_RECV && step->op != TUTTI_STEP_RECV_REDUCE) continue;
+        if (!tutti_step_is_message(step)) continue;
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
         if (step->op != TUTTI_STEP_SEND && (slice->busy & tutti_slice_bit(k)))
             tutti_recv_ask(team, slice, slice->base + k);

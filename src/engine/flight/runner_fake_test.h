@@ -5,7 +5,7 @@
 /* The smallest back end, for tests: every rank posts a number, and waits for those of all others, whose sum is the
  * result. Ranks are threads, or processes that share the lane. It notes whatever the engine must not do. */
 
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
 
 #define FAKE_RANKS 8
 #define FAKE_CALLS 512

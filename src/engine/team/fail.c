@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* A team's first failure ends it. Whoever decides one raises it and then takes what control gives back: of
- * several ranks that decide at once one is heard by all, so all end with one sentence. */
+ * several ranks that decide at once one is heard by all, so all end with one sentence. Here the team is only marked;
+ * the pass ends its works. */
 
-#include "engine/core.h"
-#include "engine/work/follow.h"
+#include "engine/team/team.h"
 
 #include <string.h>
 
-static void apply_failure(struct tutti_team *team, const struct tutti_failure *failure)
+/* What is followed is stopped at once: all teams that fail are stopped before the pass looks at any of them, since the
+ * driver may keep who asks of one waiting for another. */
+void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
 {
-    struct tutti_error error = failure->error;
-
-    error.collective = tutti_flight_name(team, error.seq);
-    if (failure->comm == 0)
-        error.peer = failure->culprit < team->port->transport->n ? (int32_t)team->slots[failure->culprit] : -1;
-    tutti_team_apply(team, &error);
+    if (team->failed) return;
+    team->error = *error;
+    atomic_store(&team->failed, true);
+    team->engine->failing = true;
+    if (team->followed) team->followed->ops->stop(team->followed->arg);
 }
 
 static bool concerns(const struct tutti_team *team, const struct tutti_failure *failure)
@@ -24,17 +25,14 @@ static bool concerns(const struct tutti_team *team, const struct tutti_failure *
     return failure->culprit < team->port->transport->n && team->slots[failure->culprit] != TUTTI_NO_SLOT;
 }
 
-/* All are stopped before any is looked at: the driver may keep who asks of one waiting for another. */
-static void each_concerned(struct tutti_port *port, const struct tutti_failure *failure, bool applies)
+static void apply_failure(struct tutti_team *team, const struct tutti_failure *failure)
 {
-    for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
-        for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next) {
-            if (team->failed || !concerns(team, failure)) continue;
-            if (applies)
-                apply_failure(team, failure);
-            else
-                tutti_follow_stop(team);
-        }
+    struct tutti_error error = failure->error;
+
+    if (!concerns(team, failure)) return;
+    error.collective = tutti_flight_name(team, error.seq);
+    if (failure->comm == 0) error.peer = (int32_t)team->slots[failure->culprit];
+    tutti_team_apply(team, &error);
 }
 
 bool tutti_port_failures(struct tutti_port *port)
@@ -46,8 +44,9 @@ bool tutti_port_failures(struct tutti_port *port)
         any = true;
         if (port->transport->ops->failed) port->transport->ops->failed(port->transport, failure.error.text);
         if (failure.error.status >= 0) continue; /* nonsense */
-        each_concerned(port, &failure, false);
-        each_concerned(port, &failure, true);
+        for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
+            for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
+                apply_failure(team, &failure);
     }
     return any;
 }
@@ -77,24 +76,30 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
     error.seq = flight ? flight->work.seq : 0;
     error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
     raise_failure(team, &error);
-    if (!team->failed) tutti_team_apply(team, &error);
+    tutti_team_apply(team, &error);
     if (strcmp(team->error.text, error.text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", error.text);
 }
 
 void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell)
 {
-    tutti_owner_enter(team->engine);
+    struct tutti_owner *owner = team->engine->owner;
+
+    tutti_owner_enter(owner);
     if (tell && !team->failed) raise_failure(team, error);
-    if (!team->failed) tutti_team_apply(team, error);
-    tutti_owner_leave(team->engine);
+    tutti_team_apply(team, error);
+    if (team->engine->failing) tutti_owner_pass(owner);
+    tutti_owner_leave(owner);
 }
 
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error)
 {
+    struct tutti_owner *owner = team->engine->owner;
+
     /* A rank that waits for nothing has not listened for a while. */
-    if (!team->failed && tutti_owner_try(team->engine)) {
+    if (!team->failed && tutti_owner_try(owner)) {
         tutti_port_failures(team->port);
-        tutti_owner_leave(team->engine);
+        if (team->engine->failing) tutti_owner_pass(owner);
+        tutti_owner_leave(owner);
     }
     if (!team->failed) return TUTTI_OK;
     if (error) *error = team->error;

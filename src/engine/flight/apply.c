@@ -4,7 +4,7 @@
  * ever needs staging. First touch makes reductions three-operand: the old value may be the user's input. */
 
 #include "device/cpu/copy.h"
-#include "engine/core.h"
+#include "engine/flight/flight.h"
 
 #include <string.h>
 

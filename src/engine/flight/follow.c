@@ -4,7 +4,7 @@
  * place in the order of the calls and no deadline: whoever carries them out sees to those. Of a team they are over one
  * after another, so only the oldest is looked at, ever less often. */
 
-#include "engine/work/follow.h"
+#include "engine/flight/flight.h"
 
 /* A look costs about a microsecond. */
 #define LOOK_FIRST_NS UINT64_C(5000)
@@ -15,7 +15,7 @@
 enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutti_followed_ops *ops, void *arg,
                                       uint64_t seq, const char *tag, struct tutti_work **work)
 {
-    struct tutti_followed *followed = tutti_work_new(team->engine, TUTTI_WORK_FOLLOWED);
+    struct tutti_followed *followed = tutti_work_new(team->engine->works, TUTTI_WORK_FOLLOWED);
 
     if (!followed) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the work of a call");
     followed->next = NULL;
@@ -25,7 +25,7 @@ enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutt
     followed->work.seq = seq;
     followed->work.tag = tag;
     followed->work.timeout_ns = TUTTI_NEVER;
-    enum tutti_status status = tutti_work_submit(&followed->work, false);
+    enum tutti_status status = tutti_team_submit(&followed->work, false);
     if (status < 0) {
         tutti_work_drop(&followed->work);
         return status;
@@ -50,7 +50,7 @@ static void followed_end(struct tutti_team *team, const struct tutti_error *erro
     team->followed = followed->next;
     if (!followed->next) team->followed_end = &team->followed;
     followed->ops->end(followed->arg);
-    tutti_work_complete(&followed->work, error);
+    tutti_team_complete(&followed->work, error);
 }
 
 void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed)
@@ -81,17 +81,12 @@ bool tutti_follow_run(struct tutti_team *team)
     return any;
 }
 
-void tutti_follow_stop(struct tutti_team *team)
-{
-    if (team->followed) team->followed->ops->stop(team->followed->arg);
-}
-
 /* Whoever borrowed buffers has them back when this returns, unless the device hangs. */
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error)
 {
     uint64_t deadline = tutti_deadline_ns(STOP_NS);
 
-    tutti_follow_stop(team);
+    if (team->followed) team->followed->ops->stop(team->followed->arg);
     while (team->followed) {
         enum tutti_status status = team->followed->ops->look(team->followed->arg);
         if (status == TUTTI_PENDING && tutti_now_ns() < deadline)

@@ -3,8 +3,8 @@
 /* Followed works: over one after another, beside the calls of the team and in nobody's way, waited for, tested, told
  * of, left alone, and ended by a failure of their own or of the team. */
 
-#include "engine/core.h"
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
+#include "engine/team/team.h"
 
 #define MS TUTTI_NS_PER_MS
 

@@ -1,30 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Teams: what the engine knows of a communicator, from creation to destruction, and the one pass over its work. The
+/* The life of a team, from creation to destruction. The
  * memory that grows with the number of members is mapped lazily, so a rank pays for the peers that it talks to. */
 
-#include "engine/core.h"
+#include "engine/pass/pass.h"
 
 #include <string.h>
 
 #define SHARE_MOST 1024 /* envelopes of one peer that may wait for a receive */
 #define SHARE_LEAST 64
 #define ENVELOPES 65536 /* of all peers together, but for SHARE_LEAST */
-
-static uint32_t bucket_of(uint64_t id, uint32_t epoch)
-{
-    return (uint32_t)(tutti_mix64(id ^ epoch) % TUTTI_TEAM_BUCKETS);
-}
-
-struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_t epoch)
-{
-    struct tutti_team *team = port->buckets[bucket_of(id, epoch)];
-
-    while (team && (team->id != id || team->epoch != epoch)) team = team->hash_next;
-    return team;
-}
-
-/* ---- creation and destruction ---- */
 
 static enum tutti_status tables_create(struct tutti_team *team, const struct tutti_team_config *config)
 {
@@ -79,27 +64,38 @@ static struct tutti_port *port_find(struct tutti_engine *engine, const struct tu
     return port;
 }
 
-static void strays_deliver(struct tutti_team *team);
+/* What came before the team. */
+static void strays_deliver(struct tutti_team *team)
+{
+    const struct tutti_stray *stray;
+
+    while (!team->failed && (stray = tutti_stray_take(team))) {
+        uint32_t source = stray->packet.source;
+        uint32_t peer = source < team->port->transport->n ? team->slots[source] : TUTTI_NO_SLOT;
+        if (peer != TUTTI_NO_SLOT) tutti_team_deliver(team, peer, &stray->packet, stray->payload);
+    }
+}
 
 static enum tutti_status team_enter(struct tutti_team *team, const struct tutti_team_config *config)
 {
     struct tutti_engine *engine = team->engine;
     enum tutti_status status = TUTTI_OK;
 
-    tutti_owner_enter(engine);
+    tutti_owner_enter(engine->owner);
     team->port = port_find(engine, config->transport);
     if (!team->port) {
         status = tutti_fail(TUTTI_ERR_INTERNAL, "a communicator over a transport that is not attached");
     } else if (tutti_team_find(team->port, team->id, team->epoch)) {
         status = tutti_fail(TUTTI_ERR_INTERNAL, "communicator %" PRIx64 " exists already", team->id);
     } else {
-        struct tutti_team **bucket = &team->port->buckets[bucket_of(team->id, team->epoch)];
+        struct tutti_team **bucket = tutti_team_bucket(team->port, team->id, team->epoch);
         team->hash_next = *bucket;
         *bucket = team;
         tutti_team_publish(team);
         strays_deliver(team);
+        if (engine->failing) tutti_owner_pass(engine->owner);
     }
-    tutti_owner_leave(engine);
+    tutti_owner_leave(engine->owner);
     return status;
 }
 
@@ -131,121 +127,20 @@ err_team:
     return status;
 }
 
-static bool team_idle(const void *arg)
-{
-    return atomic_load(&((const struct tutti_team *)arg)->n_open) == 0;
-}
-
-bool tutti_team_wait(struct tutti_team *team, uint64_t until_ns)
-{
-    tutti_engine_wait(team->engine, team_idle, team, NULL, until_ns);
-    return team_idle(team);
-}
-
 void tutti_team_destroy(struct tutti_team *team)
 {
     struct tutti_engine *engine = team->engine;
 
     tutti_team_wait(team, TUTTI_NEVER);
-    tutti_notifier_drain(engine, team);
-    tutti_owner_enter(engine);
-    struct tutti_team **at = &team->port->buckets[bucket_of(team->id, team->epoch)];
+    tutti_notifier_drain(engine->works, team);
+    tutti_owner_enter(engine->owner);
+    tutti_team_rest(team);
+    struct tutti_team **at = tutti_team_bucket(team->port, team->id, team->epoch);
     while (*at != team) at = &(*at)->hash_next;
     *at = team->hash_next;
     engine->gone[engine->n_gone++ % TUTTI_ARRAY_LEN(engine->gone)] = tutti_mix64(team->id) ^ team->epoch;
     team->board.state = TUTTI_BOARD_LEFT;
     tutti_team_publish(team);
-    tutti_owner_leave(engine);
+    tutti_owner_leave(engine->owner);
     team_free(team);
-}
-
-void tutti_team_publish(struct tutti_team *team)
-{
-    struct tutti_control *control = team->port->control;
-    control->ops->publish(control, (uint32_t)(team->id % TUTTI_BOARD_SLOTS), &team->board);
-}
-
-/* ---- packets for teams that do not exist here yet ---- */
-
-void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet,
-                      const void *payload)
-{
-    uint64_t gone = tutti_mix64(packet->comm) ^ packet->epoch;
-    struct tutti_stray *oldest = NULL;
-
-    /* Answers to what was never sent can only be late. */
-    if (packet->type == TUTTI_PACKET_CREDIT || packet->type == TUTTI_PACKET_READ) return;
-    if (packet->bytes + sizeof(struct tutti_stray) > port->stray_stride) return;
-    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(engine->gone); i++)
-        if (engine->gone[i] == gone) return;
-    for (uint32_t i = 0; i < port->stray_room; i++) {
-        struct tutti_stray *stray = (struct tutti_stray *)(void *)(port->strays + i * port->stray_stride);
-        if (!oldest || stray->used < oldest->used) oldest = stray;
-        if (!stray->used) break;
-    }
-    if (!oldest) return;
-    if (oldest->used) {
-        tutti_log(TUTTI_LOG_WARN,
-                  "too many packets for communicators that do not exist here: one of %" PRIx64 " is lost",
-                  oldest->packet.comm);
-    } else {
-        port->n_strays++;
-    }
-    oldest->used = ++port->stray_clock;
-    oldest->packet = *packet;
-    if (packet->bytes > 0) memcpy(oldest->payload, payload, packet->bytes);
-}
-
-/* What came before the team, in the order in which it came. */
-static void strays_deliver(struct tutti_team *team)
-{
-    struct tutti_port *port = team->port;
-
-    while (port->n_strays > 0 && !team->failed) {
-        struct tutti_stray *next = NULL;
-        for (uint32_t i = 0; i < port->stray_room; i++) {
-            struct tutti_stray *stray = (struct tutti_stray *)(void *)(port->strays + i * port->stray_stride);
-            if (!stray->used || stray->packet.comm != team->id || stray->packet.epoch != team->epoch) continue;
-            if (!next || stray->used < next->used) next = stray;
-        }
-        if (!next) return;
-        next->used = 0;
-        port->n_strays--;
-        uint32_t peer = next->packet.source < port->transport->n ? team->slots[next->packet.source] : TUTTI_NO_SLOT;
-        if (peer != TUTTI_NO_SLOT) tutti_team_deliver(team, peer, &next->packet, next->payload);
-    }
-}
-
-/* ---- work ---- */
-
-void tutti_team_work_begin(struct tutti_team *team)
-{
-    struct tutti_engine *engine = team->engine;
-
-    if (team->n_work++ > 0) return;
-    tutti_engine_watch_by(engine, tutti_now_ns() + engine->tick_ns);
-    team->port->n_work++;
-    team->next = engine->busy;
-    team->previous = NULL;
-    if (engine->busy) engine->busy->previous = team;
-    engine->busy = team;
-}
-
-void tutti_team_work_end(struct tutti_team *team)
-{
-    if (--team->n_work > 0) return;
-    if (team->owing && !team->failed) tutti_team_flush(team); /* nobody may come by for long */
-    team->port->n_work--;
-    if (team->next) team->next->previous = team->previous;
-    *(team->previous ? &team->previous->next : &team->engine->busy) = team->next;
-}
-
-void tutti_team_list(struct tutti_team *team, uint32_t slot)
-{
-    struct tutti_channel *channel = &team->channels[slot];
-
-    if (channel->listed) return;
-    channel->listed = true;
-    channel->next_listed = team->listed;
-    team->listed = slot + 1;
 }

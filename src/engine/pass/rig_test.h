@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_ENGINE_TEST_RIG_H
-#define TUTTI_ENGINE_TEST_RIG_H
+#ifndef TUTTI_ENGINE_PASS_RIG_TEST_H
+#define TUTTI_ENGINE_PASS_RIG_TEST_H
 
 /* What the engine's tests share: ranks as threads, each with an engine over a `self` transport, and the simplest
  * algorithm of every kind. A rank reports the first thing that is wrong as text; the main thread asserts. */

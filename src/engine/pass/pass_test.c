@@ -3,7 +3,7 @@
 /* Progress: many calls in flight, communicators used in opposite orders, messages that come before their call, the
  * helper, several threads that wait, transports that disorder, nothing allocated, many ranks on few processors. */
 
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
 
 static struct rig_call sum_call(int32_t *data, size_t count, struct tutti_cache *cache)
 {

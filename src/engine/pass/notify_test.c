@@ -3,8 +3,8 @@
 /* Notices: once each, in the order of completion, of single and joined works, asked for before, after and while the
  * call ends; on a thread of their own, which may block, free and start calls; after failures; without memory. */
 
-#include "engine/core.h"
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
+#include "engine/team/team.h"
 
 #define LONG_NS (20 * TUTTI_NS_PER_S)
 

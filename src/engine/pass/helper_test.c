@@ -4,8 +4,8 @@
  * that are late pass for prompt ones only after they have been for a while, and it sleeps when there is nothing to do.
  */
 
-#include "engine/core.h"
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
+#include "engine/team/team.h"
 
 #define LONG_NS (20 * TUTTI_NS_PER_S)
 
@@ -50,7 +50,7 @@ static bool relied_on(struct tutti_helper *helper)
 static void prompt(struct rig_rank *rank)
 {
     enum { N = 2000 };
-    struct tutti_helper *helper = &rank->engine->helper;
+    struct tutti_helper *helper = &rank->engine->owner->helper;
     struct tutti_cache *cache;
 
     RIG_OK(rank, tutti_cache_create(8, &cache));
@@ -124,7 +124,7 @@ static void test_alone(void **state)
 /* ---- who is late is not prompt, until he is again ---- */
 static void late(struct rig_rank *rank)
 {
-    struct tutti_helper *helper = &rank->engine->helper;
+    struct tutti_helper *helper = &rank->engine->owner->helper;
     struct tutti_cache *cache;
     struct tutti_work *work = NULL;
     int32_t x = 0;

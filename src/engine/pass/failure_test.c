@@ -2,7 +2,7 @@
 
 /* When things go wrong: every rank returns in time, with one sentence that names rank, collective and number. */
 
-#include "engine/test_death.h"
+#include "engine/pass/death_test.h"
 
 #define MS TUTTI_NS_PER_MS
 

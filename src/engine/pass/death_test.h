@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_ENGINE_TEST_DEATH_H
-#define TUTTI_ENGINE_TEST_DEATH_H
+#ifndef TUTTI_ENGINE_PASS_DEATH_TEST_H
+#define TUTTI_ENGINE_PASS_DEATH_TEST_H
 
 /* Three ranks as processes, the second of which is killed while the others wait for it in their second call. */
 
-#include "engine/test_rig.h"
+#include "engine/pass/rig_test.h"
 
 #include <signal.h>
 #include <sys/mman.h>

@@ -2,80 +2,64 @@
 
 /* The engine's own life, and the transports that it polls. */
 
-#include "engine/core.h"
+#include "engine/flight/flight.h"
+#include "engine/pass/pass.h"
 
 /* Many ranks of one host must not keep it busy by looking around: from this many members on they look less often, but
  * often enough to see the death of a process within a second. Threads do not die alone. */
 #define TICK_MEMBERS 64
 #define TICK_MOST_NS (250 * TUTTI_NS_PER_MS)
 #define TICK_MOST_THREADS_NS TUTTI_NS_PER_S
-#define STRAYS_LEAST 2048
-#define STRAYS_A_MEMBER 8
 
 enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out)
 {
+    static const size_t work_bytes[TUTTI_N_WORK_TYPES] = {
+        [TUTTI_WORK_FLIGHT] = sizeof(struct tutti_flight),
+        [TUTTI_WORK_RUNNER] = sizeof(struct tutti_flight) + TUTTI_RUNNER_BYTES,
+        [TUTTI_WORK_SEND] = sizeof(struct tutti_letter),
+        [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
+        [TUTTI_WORK_FOLLOWED] = sizeof(struct tutti_followed),
+    };
     struct tutti_engine *engine = tutti_alloc(sizeof(*engine));
 
     if (!engine) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the engine");
     engine->stage = tutti_alloc(config->eager_bytes);
-    if (!engine->stage) {
+    engine->works = tutti_works_create(work_bytes, config->spin_ns);
+    if (!engine->stage || !engine->works) {
+        if (engine->works) tutti_works_unref(engine->works);
+        tutti_free(engine->stage);
         tutti_free(engine);
         return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the engine");
     }
+    engine->owner = &engine->works->owner;
+    engine->owner->ops = &tutti_pass_ops, engine->owner->arg = engine;
     engine->config = *config;
     engine->config.simd = NULL; /* borrowed, and not needed here */
-    atomic_init(&engine->spin_ns, config->spin_ns);
-    atomic_init(&engine->refs, 1);
     atomic_init(&engine->tick_ns, TUTTI_TICK_NS);
-    engine->submitted_end = &engine->submitted;
     engine->next_watch_ns = TUTTI_NEVER;
-    pthread_mutex_init(&engine->lock, NULL);
-    atomic_init(&engine->helper.prompt, true); /* until they show otherwise */
-    tutti_notifier_init(&engine->notifier);
     *out = engine;
     return TUTTI_OK;
-}
-
-void tutti_engine_unref(struct tutti_engine *engine)
-{
-    if (atomic_fetch_sub(&engine->refs, 1) != 1) return;
-    for (uint32_t i = 0; i < TUTTI_N_WORK_TYPES; i++) {
-        while (engine->pool[i]) {
-            struct tutti_work *work = engine->pool[i];
-            engine->pool[i] = work->next;
-            tutti_free(work);
-        }
-    }
-    tutti_notifier_fini(&engine->notifier);
-    pthread_mutex_destroy(&engine->lock);
-    tutti_free(engine->stage);
-    tutti_free(engine);
 }
 
 void tutti_engine_destroy(struct tutti_engine *engine)
 {
     if (!engine) return;
-    tutti_notifier_stop(engine);
-    tutti_helper_stop(engine);
-    tutti_engine_unref(engine); /* handles of works that are still held keep the rest */
+    tutti_notifier_stop(engine->works);
+    tutti_helper_stop(engine->owner);
+    tutti_works_unref(engine->works); /* handles of works that are still held keep these */
+    tutti_free(engine->stage);
+    tutti_free(engine);
 }
 
 void tutti_engine_set_spin(struct tutti_engine *engine, uint64_t spin_ns)
 {
-    atomic_store(&engine->spin_ns, spin_ns);
+    atomic_store(&engine->owner->spin_ns, spin_ns);
 }
 
-static enum tutti_status strays_create(struct tutti_engine *engine, struct tutti_port *port)
+enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work **children, size_t n,
+                                  struct tutti_work **out)
 {
-    size_t eager = engine->config.eager_bytes;
-
-    if (eager > port->transport->max_payload) eager = port->transport->max_payload;
-    port->stray_stride = (sizeof(struct tutti_stray) + eager + 63) & ~(size_t)63;
-    port->stray_room = port->transport->n * STRAYS_A_MEMBER;
-    if (port->stray_room < STRAYS_LEAST) port->stray_room = STRAYS_LEAST;
-    port->stray_bytes = port->stray_stride * port->stray_room;
-    port->strays = tutti_map_lazy(port->stray_bytes);
-    return port->strays ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "out of address space for a transport");
+    return tutti_works_join(engine->works, children, n, out);
 }
 
 static uint64_t tick_of(const struct tutti_transport *t)
@@ -107,42 +91,43 @@ enum tutti_status tutti_engine_attach(struct tutti_engine *engine, struct tutti_
     if (!port) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a transport");
     port->transport = transport;
     port->control = control;
-    enum tutti_status status = strays_create(engine, port);
+    enum tutti_status status = tutti_strays_create(engine, port);
     if (status < 0) {
         tutti_free(port);
         return status;
     }
-    tutti_owner_enter(engine);
-    pthread_mutex_lock(&engine->lock);
+    tutti_owner_enter(engine->owner);
+    tutti_works_lock(engine->works);
     port->next = engine->ports;
     engine->ports = port;
     ticks_update(engine);
-    pthread_mutex_unlock(&engine->lock);
-    tutti_owner_leave(engine);
+    tutti_works_unlock(engine->works);
+    tutti_owner_leave(engine->owner);
     if (control->ops->listen) control->ops->listen(control, wake, transport);
     return TUTTI_OK;
 }
 
 void tutti_engine_detach(struct tutti_engine *engine, struct tutti_transport *transport)
 {
-    tutti_owner_enter(engine);
-    pthread_mutex_lock(&engine->lock);
+    tutti_owner_enter(engine->owner);
+    tutti_works_lock(engine->works);
     struct tutti_port **at = &engine->ports;
     while (*at && (*at)->transport != transport) at = &(*at)->next;
     struct tutti_port *port = *at;
     if (port) *at = port->next;
     ticks_update(engine);
-    pthread_mutex_unlock(&engine->lock);
-    tutti_owner_leave(engine);
+    tutti_works_unlock(engine->works);
+    tutti_owner_leave(engine->owner);
     if (!port) return;
     if (port->control->ops->listen) port->control->ops->listen(port->control, NULL, NULL);
-    tutti_unmap(port->strays, port->stray_bytes);
+    tutti_strays_destroy(port);
     tutti_free(port);
 }
 
 void tutti_engine_stats(struct tutti_engine *engine, struct tutti_engine_stats *out)
 {
-    tutti_owner_enter(engine);
+    tutti_owner_enter(engine->owner);
     *out = engine->stats;
-    tutti_owner_leave(engine);
+    out->sleeps = atomic_load(&engine->owner->n_sleeps);
+    tutti_owner_leave(engine->owner);
 }

@@ -3,7 +3,7 @@
 /* Which bytes of a message are here. Transports keep order and duplicate nothing, so one number does; a transport that
  * does not (on purpose: the fault decorator) costs an interval for each gap, of which there are a few at most. */
 
-#include "engine/core.h"
+#include "engine/team/letter.h"
 
 /* Takes the intervals that now touch the front. */
 static void absorb(struct tutti_inflow *f)

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_ENGINE_P2P_P2P_H
+#define TUTTI_ENGINE_P2P_P2P_H
+
+/* Messages between two ranks: letters are matched by (source, tag), and what nobody asked for yet waits as an envelope.
+ * The room uses team and report. Begin with p2p.c. All is the owner's. */
+
+#include "engine/team/team.h"
+
+/* ---- envelope.c: messages that nobody asked for yet ---- */
+/* early: not the next of its sender. False: the sender had no right to send it. */
+bool tutti_envelope_keep(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                         const void *payload, bool early);
+struct tutti_envelope *tutti_envelope_find(struct tutti_team *team, int32_t source, int32_t tag);
+struct tutti_envelope *tutti_envelope_find_early(struct tutti_team *team, uint32_t source, uint64_t number);
+void tutti_envelope_promote(struct tutti_team *team, struct tutti_envelope *envelope);
+void tutti_envelope_drop(struct tutti_team *team, struct tutti_envelope *envelope);
+/* NULL: it is still with the sender. */
+const unsigned char *tutti_envelope_payload(const struct tutti_team *team, const struct tutti_envelope *envelope);
+
+/* ---- p2p.c ---- */
+void tutti_letter_begin(struct tutti_team *team, struct tutti_letter *letter);
+bool tutti_letters_run(struct tutti_team *team, bool retry); /* whether anything happened */
+void tutti_letters_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                           const void *payload);
+void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_packet *packet);
+void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error);
+/* Whether credits for envelopes are due. */
+bool tutti_letters_owe(const struct tutti_team *team, const struct tutti_channel *channel);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* One pass over all there is to do: what was submitted, what arrived, what the calls of each team can do now, what time
+ * does; at the end, the works of teams that have failed. */
+
+#include "engine/pass/pass.h"
+#include "engine/flight/flight.h"
+#include "engine/p2p/p2p.h"
+
+#define POLLS_A_PASS 64
+
+/* ---- works begin, and end with a failure ---- */
+
+static void absorb_one(struct tutti_team *team, struct tutti_work *work)
+{
+    tutti_team_begin_work(team);
+    if (work->type == TUTTI_WORK_FOLLOWED) {
+        tutti_follow_begin(team, (struct tutti_followed *)work);
+        if (team->failed) tutti_follow_fail(team, &team->error);
+    } else if (tutti_work_flies(work->type)) {
+        if (team->failed)
+            tutti_flight_end(team, (struct tutti_flight *)work, &team->error);
+        else
+            tutti_flight_begin(team, (struct tutti_flight *)work);
+    } else if (team->failed) {
+        tutti_team_complete(work, &team->error);
+    } else {
+        tutti_letter_begin(team, (struct tutti_letter *)work);
+    }
+}
+
+static bool absorb(struct tutti_engine *engine)
+{
+    struct tutti_work *work = tutti_works_take(engine->works);
+    bool any = work != NULL;
+
+    while (work) {
+        struct tutti_work *next = work->next;
+        work->next = NULL;
+        engine->stats.calls_started++;
+        absorb_one(work->team, work);
+        work = next;
+    }
+    return any;
+}
+
+/* Teams that have failed and have works are busy. */
+static void failures_end(struct tutti_engine *engine)
+{
+    while (engine->failing) {
+        engine->failing = false;
+        for (struct tutti_team *team = engine->busy; team; team = team->next) {
+            if (!team->failed) continue;
+            tutti_flights_fail(team, &team->error);
+            tutti_letters_fail(team, &team->error);
+            tutti_follow_fail(team, &team->error);
+        }
+    }
+}
+
+/* ---- arrivals ---- */
+
+/* A peer wrote nonsense: every team of the port ends. */
+static void port_broken(struct tutti_port *port)
+{
+    struct tutti_error error = *tutti_last_error();
+
+    for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
+        for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
+            if (!team->failed) tutti_team_break(team, error.status, -1, NULL, TUTTI_NO_STEP, error.text);
+}
+
+static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
+{
+    struct tutti_transport *t = port->transport;
+    struct tutti_arrival arrival;
+    bool any = tutti_port_failures(port);
+
+    for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
+        enum tutti_status status = t->ops->poll(t, &arrival);
+        if (status == TUTTI_AGAIN) {
+            port->drained = engine->pass;
+            break;
+        }
+        any = true;
+        if (status < 0) {
+            port_broken(port);
+            break;
+        }
+        tutti_port_deliver(engine, port, &arrival);
+        t->ops->release(t);
+    }
+    return any;
+}
+
+/* ---- teams ---- */
+
+/* Sends the credits that are due: two, or one when messages held here keep so many others that the sender may need it.
+ * A packet of credits may have to wake its receiver, so none is sent in vain. */
+static void flush(struct tutti_team *team)
+{
+    uint32_t *at = &team->listed;
+
+    team->owing = false;
+    while (*at) {
+        uint32_t peer = *at - 1;
+        struct tutti_channel *channel = &team->channels[peer];
+        uint8_t owed = (uint8_t)(channel->consumed - channel->told);
+        bool letters = tutti_letters_owe(team, channel);
+        if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || letters) {
+            struct tutti_packet packet = {
+                .type = TUTTI_PACKET_CREDIT, .fifo = channel->p2p_paid_freed, .seq = channel->p2p_freed};
+            enum tutti_status status = tutti_team_send(team, peer, &packet, NULL, 0);
+            if (status == TUTTI_AGAIN) {
+                team->owing = true;
+            } else { /* a peer that is gone needs none */
+                channel->told = channel->consumed;
+                channel->p2p_paid_told = channel->p2p_paid_freed, channel->p2p_told = channel->p2p_freed;
+            }
+        }
+        if (channel->consumed == channel->told && channel->n_held == 0 && channel->n_grants == 0 &&
+            channel->p2p_told == channel->p2p_freed) {
+            *at = channel->next_listed;
+            channel->listed = false;
+        } else {
+            at = &channel->next_listed;
+        }
+    }
+}
+
+static bool team_run(struct tutti_team *team)
+{
+    bool moved = false, retry;
+
+    do {
+        retry = team->retry || team->again;
+        team->retry = team->again = false;
+        moved |= tutti_flights_run(team, retry);
+        if (team->failed) return true;
+        moved |= tutti_letters_run(team, retry);
+        if (team->followed) moved |= tutti_follow_run(team);
+    } while (team->retry && !team->failed);
+    if (team->owing && !team->failed) flush(team);
+    return moved;
+}
+
+static bool pass(void *arg)
+{
+    struct tutti_engine *engine = arg;
+    bool any = absorb(engine);
+
+    engine->pass++;
+    for (struct tutti_port *port = engine->ports; port; port = port->next) any |= port_poll(engine, port);
+    for (struct tutti_team *team = engine->busy, *next; team; team = next) {
+        next = team->next;
+        if (!team->failed) any |= team_run(team);
+        if (team->n_work == 0) tutti_team_rest(team);
+    }
+    if (engine->busy) {
+        uint64_t now = tutti_now_ns();
+        if (now >= engine->next_watch_ns) tutti_engine_watch(engine, now);
+    }
+    if (engine->failing) {
+        failures_end(engine);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- between passes ---- */
+
+static bool look(void *arg, bool *worth)
+{
+    struct tutti_engine *engine = arg;
+
+    for (struct tutti_team *team = engine->busy; team; team = team->next) {
+        if (team->failed) continue;
+        if (team->n_runners > 0) *worth = true;
+        if (team->n_runners > 0 && tutti_team_run_runners(team)) return true;
+        if (team->failed || !tutti_team_is_calling(team)) continue;
+        *worth = true;
+        if (tutti_team_call(team)) return true;
+    }
+    return false;
+}
+
+static bool is_calling(void *arg)
+{
+    const struct tutti_engine *engine = arg;
+
+    for (const struct tutti_team *team = engine->busy; team; team = team->next)
+        if (tutti_team_is_calling(team)) return true;
+    return false;
+}
+
+/* ---- sleeping ---- */
+
+/* Whether there is room for another word; else what it stands for is looked at in short turns. */
+static bool has_room(struct tutti_bed *bed)
+{
+    if (bed->n < TUTTI_BED_WORDS) return true;
+    tutti_bed_until(bed, tutti_deadline_ns(TUTTI_NS_PER_MS));
+    return false;
+}
+
+/* Whether there is nothing to do: also of the next ones. */
+static bool ports_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+{
+    bool quiet = true;
+
+    for (struct tutti_port *port = engine->ports; port; port = port->next) {
+        struct tutti_transport *t = port->transport;
+        if (port->n_busy == 0 && engine->ports->next) continue;
+        if (!has_room(bed)) return quiet;
+        quiet &= t->ops->sleep_begin(t, &bed->expected[bed->n]) && !tutti_control_alarmed(port->control);
+        bed->words[bed->n++] = t->doorbell;
+        bed->transports[bed->n_transports++] = t;
+        if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns)
+            tutti_bed_until(bed, t->ops->next_event_ns(t));
+    }
+    return quiet;
+}
+
+static bool runner_begin(struct tutti_runner *runner, struct tutti_bed *bed)
+{
+    if (!has_room(bed)) return true;
+    bool quiet = runner->ops->sleep_begin(runner, &bed->words[bed->n], &bed->expected[bed->n]);
+    bed->runners[bed->n_runners++] = runner;
+    bed->n += quiet;
+    return quiet;
+}
+
+static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+{
+    for (const struct tutti_team *team = engine->busy; team; team = team->next) {
+        if (team->followed) tutti_bed_until(bed, team->look_ns);
+        if (team->n_runners > 0 && !runner_begin(team->order[tutti_runner_oldest(team)]->flight->runner, bed))
+            return false;
+        for (uint32_t l = 0; l < team->n_lanes; l++)
+            if (team->lanes[l].slice && !runner_begin(tutti_calling_runner(&team->lanes[l]), bed)) return false;
+    }
+    return true;
+}
+
+static bool sleep_begin(void *arg, struct tutti_bed *bed)
+{
+    struct tutti_engine *engine = arg;
+
+    tutti_bed_until(bed, tutti_deadline_ns(engine->tick_ns));
+    tutti_bed_until(bed, engine->next_watch_ns);
+    return ports_begin(engine, bed) && runners_begin(engine, bed) && !atomic_load(&engine->works->has_submitted) &&
+           !engine->failing;
+}
+
+static void sleep_end(void *arg, struct tutti_bed *bed)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < bed->n_runners; i++) bed->runners[i]->ops->sleep_end(bed->runners[i]);
+    for (uint32_t i = 0; i < bed->n_transports; i++) bed->transports[i]->ops->sleep_end(bed->transports[i]);
+}
+
+static void kick(void *arg)
+{
+    const struct tutti_engine *engine = arg;
+
+    for (struct tutti_port *port = engine->ports; port; port = port->next) port->transport->ops->wake(port->transport);
+}
+
+const struct tutti_owner_ops tutti_pass_ops = {
+    .pass = pass,
+    .look = look,
+    .is_calling = is_calling,
+    .sleep_begin = sleep_begin,
+    .sleep_end = sleep_end,
+    .kick = kick,
+};

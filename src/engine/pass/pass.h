@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_ENGINE_PASS_PASS_H
+#define TUTTI_ENGINE_PASS_PASS_H
+
+/* The top of the engine: its life, and one pass over all there is to do, which brings the other rooms together. Begin
+ * with pass.c. All is the owner's, where nothing else is said. */
+
+#include "engine/team/team.h"
+
+/* ---- pass.c ---- */
+extern const struct tutti_owner_ops tutti_pass_ops;
+
+/* ---- dispatch.c: arrivals to those they are for ---- */
+void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_arrival *arrival);
+void tutti_team_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                        const void *payload);
+
+/* ---- stray.c: packets for teams that do not exist here yet ---- */
+enum tutti_status tutti_strays_create(struct tutti_engine *engine, struct tutti_port *port);
+void tutti_strays_destroy(struct tutti_port *port);
+void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet,
+                      const void *payload);
+/* The next one that came for the team, in the order in which they came; NULL: none. It is valid until the next call of
+ * tutti_stray_keep. */
+const struct tutti_stray *tutti_stray_take(struct tutti_team *team);
+
+/* ---- watch.c ---- */
+void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What leaves for a peer: packets, and offers of memory. Whether the bytes of a granted message can be read by the
+ * receiver in place is a local fact (design 2.3): the sender offers, the header says so, and the receiver reads and
+ * answers READ. Until then the step is not complete, so nothing writes the bytes and the buffer is not given back. */
+
+#include "engine/team/team.h"
+
+enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans)
+{
+    struct tutti_transport *t = team->port->transport;
+    struct tutti_channel *channel = &team->channels[peer];
+
+    packet->version = TUTTI_WIRE_VERSION;
+    packet->comm = team->id;
+    packet->epoch = team->epoch;
+    packet->credits = channel->consumed;
+    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans);
+    if (status == TUTTI_OK) {
+        channel->told = channel->consumed;
+        team->engine->stats.packets_sent++;
+        team->engine->stats.bytes_sent += packet->bytes;
+    } else if (status == TUTTI_AGAIN) {
+        team->again = true;
+    }
+    return status;
+}
+
+bool tutti_offer_locate(struct tutti_team *team, const void *pointer, size_t bytes, uint64_t *offset)
+{
+    struct tutti_transport *t = team->port->transport;
+
+    if (bytes < team->engine->config.zero_copy_bytes || !(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+        return false;
+    return t->ops->locate && t->ops->locate(t, pointer, bytes, offset);
+}
+
+const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t offset, size_t bytes)
+{
+    struct tutti_transport *t = team->port->transport;
+
+    return t->ops->map ? t->ops->map(t, team->members[peer], offset, bytes) : NULL;
+}
