@@ -266,6 +266,30 @@ def all_to_all_single_unequal(rank: int, n: int) -> None:
                 same(output, torch.cat(want), what)
 
 
+@ranks.on(2, 3)
+def all_to_all_single_with_splits_on_some_ranks(rank: int, n: int) -> None:
+    """Ranks without splits mean equal ones. Rank 0 says the same in words, and keeps other rows for itself."""
+    for dtype, rows in ((torch.float32, 1), (torch.int64, 3), (torch.float32, 2_001)):
+        own = rows + 4 if rank == 0 else rows
+        split = [own if r == rank else rows for r in range(n)]
+        given = [values(f"some{rows}", r, n * rows + (4 if r == 0 else 0), dtype) for r in range(n)]
+        for later in (False, True):
+            output = torch.empty(sum(split), dtype=dtype)
+            splits = (split, split) if rank == 0 else (None, split) if rank == 2 else (None, None)
+            finish(dist.all_to_all_single(output, given[rank].clone(), *splits, async_op=later), later)
+            first = 4 if rank > 0 else 0  # where rank 0's rows for the others begin
+            want = [given[r][r and rank * rows or rank * rows + first:][:split[r]] for r in range(n)]
+            same(output, torch.cat(want), f"{dtype} {rows}")
+
+
+@ranks.on(1, 2)
+def all_to_all_single_in_place(rank: int, n: int) -> None:
+    given = inputs("in place", n, 3 * n, torch.float32)
+    tensor = given[rank].clone()
+    dist.all_to_all_single(tensor, tensor)
+    same(tensor, torch.cat([whole.chunk(n)[rank] for whole in given]))
+
+
 @ranks.on(*ALL)
 def all_to_all_list(rank: int, n: int) -> None:
     """Sizes that differ, in both directions."""
@@ -308,6 +332,24 @@ def coalesced(rank: int, n: int) -> None:
             finish(group.reduce_scatter_tensor_coalesced(scattered, [t.repeat(n) for t in mine], scatter), later)
             for i, output in enumerate(scattered):
                 check(output, [given[r][i] for r in range(n)], ReduceOp.SUM)
+
+
+@ranks.on(2, 3)
+def coalesced_twice(rank: int, n: int) -> None:
+    """A tensor that is in the list twice is reduced once, as with gloo; on the other ranks it may be two."""
+    group = dist.group.WORLD
+    given = inputs("twice", n, 37, torch.float32)
+    for repeated in (range(n), [0]):
+        first = given[rank].clone()
+        second = first if rank in repeated else given[rank].clone()
+        group.allreduce_coalesced([first, torch.ones(3), second], AllreduceCoalescedOptions()).wait()
+        check(first, given, ReduceOp.SUM)
+        check(second, given, ReduceOp.SUM)
+    tensor = given[rank].clone()
+    with dist._coalescing_manager():
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor)
+    check(tensor, given, ReduceOp.SUM)
 
 
 @ranks.on(2, 3)

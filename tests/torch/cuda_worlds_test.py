@@ -5,6 +5,7 @@ or calls something else. Each test has processes and groups of its own."""
 
 from __future__ import annotations
 
+import gc
 import time
 import unittest
 from datetime import timedelta
@@ -14,6 +15,7 @@ import cuda_world
 import ranks
 import torch
 import torch.distributed as dist
+import tutti_torch
 from cuda_world import calls
 from calls import compare, late, values
 
@@ -135,17 +137,38 @@ def mismatch(rank: int, n: int, store: dist.Store) -> None:
     dist.destroy_process_group()
 
 
+def failed_device(rank: int, n: int, store: dist.Store, ending: str) -> None:
+    """A device that failed for good answers nothing any more: the group ends all the same, and the program goes on."""
+    device = calls.use_device_of(rank)
+    backend = tutti_torch._C.Backend(store, rank, n, tutti_torch._C.Backend.Options())
+    for _ in range(3):  # some time apart, so that the flight recorder has an event to ask
+        backend.allreduce([torch.ones(10, device=device)]).wait()
+        time.sleep(0.002)
+    torch.cuda.synchronize()
+    backend.barrier().wait()  # on the host
+    torch.ops.tuttidev.fail_for_good()
+    if ending == "program":
+        tutti_torch._C.end_program()
+    elif ending == "shutdown":
+        backend.shutdown()
+    del backend
+    gc.collect()
+
+
 class Worlds(unittest.TestCase):
     """Each with processes and groups of its own."""
 
 
-def in_a_world(function: Callable, n: int) -> Callable:
-    return lambda self: ranks.run(function, n, backend=None, timeout=120.0) and None
+def in_a_world(function: Callable, n: int, *args: str) -> Callable:
+    return lambda self: ranks.run(function, n, *args, backend=None, timeout=120.0) and None
 
 
 for function, n in ((named, 2), (bound, 2), (messages_of_pairs, 3), (abort, 2), (late_rank, 2), (leaving_rank, 2),
                     (mismatch, 2)):  # fmt: skip
     setattr(Worlds, f"test_{function.__name__}", in_a_world(function, n))
+for ending in ("program", "destructor", "shutdown"):
+    if cuda_world.PLAYED:  # GPUs can not be made to fail
+        setattr(Worlds, f"test_failed_device_{ending}", in_a_world(failed_device, 2, ending))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ in any order, the coalescing manager with and without a device, and what becomes
 
 from __future__ import annotations
 
+import time
 import unittest
 from datetime import timedelta
 from typing import List
@@ -12,6 +13,7 @@ import ranks
 import reference
 import torch
 import torch.distributed as dist
+from meetings import meet
 from ranks import raises
 from reference import ReduceOp, check, same, values
 
@@ -125,6 +127,36 @@ def longer_messages_are_refused(rank: int, n: int) -> None:
         assert longer.tolist() == [0.0, 1.0, 2.0, -1.0, -1.0]
     dist.barrier(group=group)
     dist.destroy_process_group(group)
+
+
+@ranks.on(2)
+def sends_that_nobody_receives(rank: int, n: int) -> None:
+    """wait(timeout) of a send ends by its time, whatever the size, unless the message has left; it goes on, and is
+    received in the end. A small one has left at once, as long as there is room for it on the way."""
+    for size in (1, 1000, 100_003, 5_000_011):
+        if rank == 0:
+            messages = [torch.full((size,), float(i)) for i in range(40)]
+            works = [dist.isend(message, 1) for message in messages]
+            waiting = 0
+            for work in works:
+                begin = time.monotonic()
+                try:
+                    work.wait(timedelta(milliseconds=20))
+                    assert work.is_completed()
+                except dist.DistBackendError as error:
+                    assert "send timed out after 20 ms" in str(error), error
+                    waiting += not work.is_completed()
+                assert time.monotonic() - begin < 5
+            assert waiting > 0 or size <= 1000, f"{size}: all {len(works)} sends are complete, and nobody has received"
+            meet(f"nobody receives {size}", rank, n)
+            for work in works:
+                work.wait()
+        else:
+            meet(f"nobody receives {size}", rank, n)
+            for i in range(40):
+                got = torch.empty(size)
+                dist.recv(got, 0)
+                assert got[0] == got[-1] == i
 
 
 # ---- batches ----

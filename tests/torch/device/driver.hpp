@@ -37,6 +37,9 @@ constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
 constexpr int n_devices = 2, n_streams = 32; /* stream 0 is the default one */
 
 bool is_broken(const char *what);
+/* From now on the device has failed for good: events, when asked, throw as CUDA's do after an illegal access. */
+void fail_for_good();
+void check_device();
 
 /* Memory that is never given back: the allocator's to hand out. */
 void *reserve(int device, size_t bytes);

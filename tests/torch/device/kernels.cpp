@@ -223,6 +223,7 @@ TORCH_LIBRARY(tuttidev, m)
     m.def("current_device() -> int", []() -> int64_t { return current_device(); });
     m.def("set_device(int device) -> ()", [](int64_t device) { set_current_device(int(device)); });
     m.def("sleep(int milliseconds, int device) -> ()", sleep);
+    m.def("fail_for_good() -> ()", fail_for_good);
     m.def("set_copy_delay(int milliseconds) -> ()", set_copy_delay);
     m.def("current_stream(int device) -> int", [](int64_t device) { return current_stream(int(device)); });
     m.def("set_stream(int device, int stream) -> ()",

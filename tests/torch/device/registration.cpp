@@ -8,6 +8,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,6 +16,19 @@
 
 namespace tuttidev
 {
+
+static std::atomic<bool> failed{false};
+
+void fail_for_good()
+{
+    failed = true;
+}
+
+void check_device()
+{
+    TORCH_CHECK(!failed, "CUDA error: an illegal memory access was encountered");
+}
+
 namespace
 {
 
@@ -195,7 +209,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     {
         wait_for(stream.device_index(), stream.id(), static_cast<Event *>(event)->mark);
     }
-    bool queryEvent(void *event) const override { return static_cast<Event *>(event)->mark->is_reached(); }
+    bool queryEvent(void *event) const override
+    {
+        check_device();
+        return static_cast<Event *>(event)->mark->is_reached();
+    }
     void synchronizeEvent(void *event) const override { static_cast<Event *>(event)->mark->wait(); }
 #ifdef TUTTIDEV_CUDA
     double elapsedTime(void *from, void *to, c10::DeviceIndex) const override

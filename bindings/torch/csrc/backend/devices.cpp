@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The backend's ways to CUDA devices: which one a call takes, and how one is opened. */
+
+#include "backend/backend.hpp"
+#include "base/errors.hpp"
+#include "device/device_memory.hpp"
+#include "record/recorder.hpp"
+
+#include <algorithm>
+
+namespace tutti_torch
+{
+
+static bool is_on_cuda(const Call &call)
+{
+    const Tensors &tensors = call.inputs.empty() ? call.outputs : call.inputs;
+    return tensors.empty() ? call.device && call.device->is_cuda() : tensors[0].is_cuda();
+}
+
+/* Between two ranks alone goes a single message, of which the others know nothing. Where the whole group has met
+ * anyway, when it was made, and in coalesced regions, messages go where the collectives go. */
+int Backend::peer_of(const Call &call) const
+{
+    const bool alone = call.is_p2p() && coalescing_ == 0 && !eager_ && size_ > 2;
+    return alone ? call.peer : whole_group;
+}
+
+/* It has been found that tensors of this device do. */
+bool Backend::goes_through_host(c10::Device device) const
+{
+    return std::any_of(devices_.begin(), devices_.end(),
+                       [device](const auto &known) { return known.first.first == device.index() && !known.second; });
+}
+
+Backend::Device Backend::device_of_call(const Call &call, std::unique_lock<std::mutex> &guard)
+{
+    if (!is_on_cuda(call)) return nullptr;
+    const c10::Device device = *device_of(call);
+    guard.lock();
+    live();
+    TORCH_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), "tutti: ", call.name,
+                      ": tensors of ", device, " are received from a rank that is named");
+    const int peer = peer_of(call);
+    const auto known = devices_.find({device.index(), peer});
+    Device comm;
+    if (known != devices_.end()) {
+        comm = known->second;
+    } else {
+        guard.unlock();
+        comm = open_device(device, peer);
+        guard.lock();
+        live();
+    }
+    if (!comm) guard.unlock();
+    return comm;
+}
+
+Backend::Device Backend::open_device(c10::Device device, int peer)
+{
+    std::lock_guard<std::mutex> one_at_a_time(opening_);
+    std::string name;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        auto known = devices_.find({device.index(), peer});
+        if (known != devices_.end()) return known->second;
+        /* Ranks count their devices in the order of use: their numbers differ. */
+        auto same = [peer](const auto &other) { return other.first.second == peer; };
+        const auto nth = std::count_if(devices_.begin(), devices_.end(), same);
+        const std::string who =
+            peer == whole_group ? "all" : c10::str(std::min(rank_, peer), "-", std::max(rank_, peer));
+        name = c10::str("torch.device.", tutti_comm_id(live()->handle()), ".", who, ".", nth);
+    }
+    const bool pair = peer != whole_group;
+    Device comm =
+        DeviceComm::open(*store_, pair ? int(rank_ > peer) : rank_, pair ? 2 : size_, name, device, options_->timeout);
+    std::lock_guard<std::mutex> guard(mutex_);
+    live();
+    devices_[{device.index(), peer}] = comm;
+    if (comm)
+        Recorder::get().add_source([weak = std::weak_ptr<DeviceComm>(comm)] {
+            Device known = weak.lock();
+            if (known) known->look();
+            return known != nullptr;
+        });
+    return comm;
+}
+
+std::vector<Backend::Device> Backend::open_devices() const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    std::vector<Device> found;
+    for (const auto &[key, comm] : devices_)
+        if (comm) found.push_back(comm);
+    return found;
+}
+
+Backend::Device Backend::device_comm(c10::Device device)
+{
+    Call call{};
+    call.device = device;
+    std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
+    return device_of_call(call, guard);
+}
+
+void Backend::eagerConnectSingleDevice(at::Device device)
+{
+    if (!device.is_cuda()) return;
+    eager_ = true;
+    device_comm(device);
+}
+
+/* ---- memory ---- */
+
+Backend::Device Backend::device_with_memory(c10::DeviceIndex index)
+{
+    Device comm = device_comm(c10::Device(c10::kCUDA, index));
+    TORCH_CHECK(comm, "tutti: the group has no memory of CUDA device ", int(index),
+                ": its tensors go through the host");
+    return comm;
+}
+
+void Backend::serve_memory(c10::DeviceIndex index)
+{
+    device_memory_serve(index, device_with_memory(index)->live());
+}
+
+void Backend::add_windows(c10::DeviceIndex index, const std::vector<uintptr_t> &pieces)
+{
+    const Device device = device_with_memory(index);
+    device_memory_add_windows(device->live(), pieces);
+    device->has_windows = true;
+}
+
+} // namespace tutti_torch

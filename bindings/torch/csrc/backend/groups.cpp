@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Groups made from a group. */
+
+#include "backend/backend.hpp"
+#include "base/errors.hpp"
+
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <unistd.h>
+
+namespace tutti_torch
+{
+
+using BasePtr = c10::intrusive_ptr<c10d::Backend>;
+using BaseOptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
+
+/* Our own kind of options with what the base ones say: those of a version may be shared with the parent. */
+static c10::intrusive_ptr<Backend::Options> child_options(const BaseOptionsPtr &given, const Backend::Options &parent)
+{
+    auto options = c10::make_intrusive<Backend::Options>(given ? given->timeout : parent.timeout);
+#if TUTTI_TORCH_AT_LEAST(2, 9)
+    if (given) {
+        options->group_name = given->group_name;
+        options->group_desc = given->group_desc;
+        options->global_ranks_in_group = given->global_ranks_in_group;
+    }
+#endif
+    return options;
+}
+
+uint64_t Backend::n_splits(const std::vector<int> &ranks) const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = n_splits_.find(ranks);
+    return found == n_splits_.end() ? 0 : found->second;
+}
+
+/* Collective over the members of the new group alone: ranks outside pass through. PyTorch's name for it, of which the
+ * store that is given is made, counts groups that not all members are in: they meet where the parent's are. */
+BasePtr Backend::split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
+                       const BaseOptionsPtr &options)
+{
+    auto place = std::find(ranks.begin(), ranks.end(), rank_);
+    if (place == ranks.end()) return nullptr;
+    std::string name;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        const uint64_t parent = tutti_comm_id(live()->handle()), nth = n_splits_[ranks]++;
+        name = c10::str("split/", parent, "/", nth, "/", c10::Join(",", ranks));
+    }
+    return create(c10::make_intrusive<c10d::PrefixStore>(name, store_), int(place - ranks.begin()), int(ranks.size()),
+                  child_options(options, *options_));
+}
+
+BasePtr Backend::merge(const c10::intrusive_ptr<c10d::Store> &store, const BaseOptionsPtr &options, const int &rank,
+                       const int &size)
+{
+    return create(store, rank, size, child_options(options, *options_));
+}
+
+/* torch.distributed.SHRINK_ABORT: calls in flight end now, and not when they are complete. */
+static constexpr int shrink_abort = 1;
+
+BasePtr Backend::shrink(const std::vector<int64_t> &exclude, int flags, const BaseOptionsPtr &options)
+{
+    std::shared_ptr<Comm> parent;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        parent = live();
+    }
+    if (flags & shrink_abort) tutti_comm_abort(parent->handle(), "the process group is shrunk");
+    std::vector<int32_t> ranks(exclude.begin(), exclude.end());
+    tutti_comm *handle = nullptr;
+    {
+        std::optional<pybind11::gil_scoped_release> release;
+        if (holds_gil()) release.emplace();
+        check(tutti_comm_shrink(parent->handle(), ranks.data(), ranks.size(), &handle));
+    }
+    std::shared_ptr<Comm> comm = Comm::adopt(*parent, handle);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("shrink/", tutti_comm_id(handle)), store_);
+    return end_with_program(c10::make_intrusive<Backend>(store, tutti_comm_rank(handle), tutti_comm_size(handle),
+                                                         child_options(options, *options_), comm));
+}
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+/* Handles only have to differ, and to be the same for the life of the backend. */
+c10d::ReconfigureHandle Backend::get_reconfigure_handle() const
+{
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    return c10::str("tutti:", host, ":", getpid(), ":", getID());
+}
+
+Backend::WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &options)
+{
+    std::vector<c10d::ReconfigureHandle> members;
+    if (const auto *ordered = std::get_if<std::vector<c10d::ReconfigureHandle>>(&options.handles)) {
+        members = *ordered;
+    } else {
+        const auto &set = std::get<std::unordered_set<c10d::ReconfigureHandle>>(options.handles);
+        members.assign(set.begin(), set.end());
+        std::sort(members.begin(), members.end());
+    }
+    auto own = std::find(members.begin(), members.end(), get_reconfigure_handle());
+    TORCH_CHECK_VALUE(own != members.end(), "tutti: reconfigure: this rank's handle is not among the ", members.size(),
+                      " given");
+    shutdown();
+    int rank = int(own - members.begin()), size = int(members.size());
+    auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("reconfigure/", options.uuid), store_);
+    std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options.timeout.value_or(options_->timeout));
+    tutti_comm_set_timeout(comm->handle(), to_ns(options_->timeout));
+    std::lock_guard<std::mutex> guard(mutex_);
+    rank_ = rank;
+    size_ = size;
+    comm_ = std::move(comm);
+    allocator_.reset();
+    recorded_.reset();
+    n_splits_.clear();
+    n_monitored_ = 0;
+    return completed_work();
+}
+#endif
+
+} // namespace tutti_torch

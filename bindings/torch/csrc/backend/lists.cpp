@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Collectives on lists of tensors, one a rank: one flat tensor goes through the library. When the list is a tensor's
+ * chunks in order, that is the tensor's own memory; else elements are copied to and from it. */
+
+#include "backend/backend.hpp"
+
+namespace tutti_torch
+{
+
+using c10d::OpType;
+
+namespace
+{
+
+void check_own_block(const char *collective, const Tensor &own, const Tensor &block)
+{
+    check_same_type(collective, own, block);
+    TORCH_CHECK_VALUE(own.numel() == block.numel(), "tutti: ", collective, ": this rank's tensor has ", own.numel(),
+                      " elements, its place in the list ", block.numel());
+}
+
+/* The root passes one list, the others none (or an empty one). */
+Tensors *list_at_root(const char *collective, const char *argument, Backend::TensorLists &lists, bool is_root)
+{
+    if (is_root) {
+        TORCH_CHECK_VALUE(lists.size() == 1, "tutti: ", collective, ": the root passes one list of ", argument,
+                          ", got ", lists.size());
+        return &lists[0];
+    }
+    TORCH_CHECK_VALUE(lists.empty() || lists[0].empty(), "tutti: ", collective, ": ", argument,
+                      " must be empty except at the root");
+    return nullptr;
+}
+
+/* The result goes to the tensors of the list, in the end or at once. */
+void receive_into(Call &call, const Tensors &list)
+{
+    Tensor flat = flat_for(list);
+    call.outputs = {flat};
+    call.results = list;
+    if (!list.empty() && !flat.is_alias_of(list[0])) call.unpack = [flat, list] { unflatten(flat, list); };
+}
+
+} // namespace
+
+static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int size,
+                                 const c10d::AllgatherOptions &options)
+{
+    Call call = call_of(OpType::ALLGATHER, "all_gather", options);
+    check_list(call.name, "outputs", outputs, size_t(size));
+    check_strided(call.name, "input", input);
+    check_own_block(call.name, input, outputs[size_t(rank)]);
+    call.inputs = {packed(input)};
+    receive_into(call, outputs);
+    tutti_dtype dtype = wire_of(input).dtype;
+    if (is_even(outputs)) {
+        call.launch = [dtype, n = wire_of(input).count](const Start &s) {
+            return tutti_all_gather(s.in[0], s.out[0], n, dtype, s.comm, s.options, s.work);
+        };
+    } else {
+        call.launch = [dtype, counts = counts_of(outputs)](const Start &s) {
+            return tutti_all_gather_v(s.in[0], s.out[0], counts.data(), nullptr, dtype, s.comm, s.options, s.work);
+        };
+    }
+    return call;
+}
+
+Backend::WorkPtr Backend::allgather(TensorLists &outputs, Tensors &inputs, const c10d::AllgatherOptions &options)
+{
+    Tensor &input = only("all_gather", "input", inputs);
+    TORCH_CHECK_VALUE(outputs.size() == 1, "tutti: all_gather: one list of outputs expected, got ", outputs.size());
+    return submit(all_gather_list_call(outputs[0], input, rank_, size_, options));
+}
+
+/* outputs[r][i] is what rank r passed as inputs[i]. */
+Backend::WorkPtr Backend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
+                                              const c10d::AllgatherOptions &options)
+{
+    const char *name = "all_gather_coalesced";
+    TORCH_CHECK_VALUE(outputs.size() == size_t(size_), "tutti: ", name, ": ", outputs.size(), " lists of outputs, ",
+                      size_, " expected");
+    std::vector<Call> calls;
+    for (size_t i = 0; i < inputs.size(); i++) {
+        Tensors column;
+        for (Tensors &list : outputs) {
+            check_list(name, "a list of outputs", list, inputs.size(), false);
+            column.push_back(list[i]);
+        }
+        calls.push_back(all_gather_list_call(column, inputs[i], rank_, size_, options));
+    }
+    return submit_all(OpType::ALLGATHER_COALESCED, name, std::move(calls));
+}
+
+Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
+                                         const c10d::ReduceScatterOptions &options)
+{
+    Call call = call_of(OpType::REDUCE_SCATTER, "reduce_scatter", options);
+    Tensor &output = only(call.name, "output", outputs);
+    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti: ", call.name, ": one list of inputs expected, got ", inputs.size());
+    const Tensors &list = inputs[0];
+    check_list(call.name, "inputs", list, size_t(size_));
+    check_own_block(call.name, output, list[size_t(rank_)]);
+    Reduction reduction = reduction_of(call.name, options.reduceOp, output);
+    call.factor = reduction.factor;
+    call.inputs = {reduction.scaled(flatten(list))};
+    receive_into(call, {output});
+    tutti_dtype dtype = reduced_dtype(call.name, output);
+    if (is_even(list)) {
+        call.launch = [dtype, op = reduction.op, n = size_t(output.numel())](const Start &s) {
+            return tutti_reduce_scatter(s.in[0], s.out[0], n, dtype, op, s.comm, s.options, s.work);
+        };
+    } else {
+        call.launch = [dtype, op = reduction.op, counts = counts_of(list)](const Start &s) {
+            return tutti_reduce_scatter_v(s.in[0], s.out[0], counts.data(), dtype, op, s.comm, s.options, s.work);
+        };
+    }
+    return submit(std::move(call));
+}
+
+/* Only the root knows all sizes, so gather and scatter are always the v forms. */
+
+Backend::WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options)
+{
+    Call call = call_of(OpType::GATHER, "gather", options);
+    Tensor &input = only(call.name, "input", inputs);
+    check_strided(call.name, "input", input);
+    call.peer = int(options.rootRank);
+    call.inputs = {packed(input)};
+    std::vector<size_t> counts;
+    if (Tensors *list = list_at_root(call.name, "outputs", outputs, call.peer == rank_)) {
+        check_list(call.name, "outputs", *list, size_t(size_));
+        check_own_block(call.name, input, (*list)[size_t(rank_)]);
+        counts = counts_of(*list);
+        receive_into(call, *list);
+    }
+    call.launch = [wire = wire_of(input), root = call.peer, counts = std::move(counts)](const Start &s) {
+        void *out = s.out.empty() ? nullptr : s.out[0];
+        return tutti_gather_v(s.in[0], wire.count, out, counts.empty() ? nullptr : counts.data(), nullptr, wire.dtype,
+                              root, s.comm, s.options, s.work);
+    };
+    return submit(std::move(call));
+}
+
+Backend::WorkPtr Backend::scatter(Tensors &outputs, TensorLists &inputs, const c10d::ScatterOptions &options)
+{
+    Call call = call_of(OpType::SCATTER, "scatter", options);
+    Tensor &output = only(call.name, "output", outputs);
+    check_strided(call.name, "output", output);
+    call.peer = int(options.rootRank);
+    receive_into(call, {output});
+    std::vector<size_t> counts;
+    if (Tensors *list = list_at_root(call.name, "inputs", inputs, call.peer == rank_)) {
+        check_list(call.name, "inputs", *list, size_t(size_));
+        check_own_block(call.name, output, (*list)[size_t(rank_)]);
+        counts = counts_of(*list);
+        call.inputs = {flatten(*list)};
+    }
+    call.launch = [wire = wire_of(output), root = call.peer, counts = std::move(counts)](const Start &s) {
+        const void *in = s.in.empty() ? nullptr : s.in[0];
+        return tutti_scatter_v(in, counts.empty() ? nullptr : counts.data(), nullptr, s.out[0], wire.count, wire.dtype,
+                               root, s.comm, s.options, s.work);
+    };
+    return submit(std::move(call));
+}
+
+Backend::WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options)
+{
+    Call call = call_of(OpType::ALLTOALL, "all_to_all", options);
+    check_list(call.name, "outputs", outputs, size_t(size_));
+    check_list(call.name, "inputs", inputs, size_t(size_));
+    check_own_block(call.name, inputs[size_t(rank_)], outputs[size_t(rank_)]);
+    call.inputs = {flatten(inputs)};
+    receive_into(call, outputs);
+    call.launch = [dtype = wire_of(inputs[0]).dtype, in = counts_of(inputs), out = counts_of(outputs)](const Start &s) {
+        return tutti_all_to_all_v(s.in[0], in.data(), nullptr, s.out[0], out.data(), nullptr, dtype, s.comm, s.options,
+                                  s.work);
+    };
+    return submit(std::move(call));
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Exceptions. */
+
+#include "base/errors.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace tutti_torch
+{
+
+void raise(const tutti_error &error)
+{
+    switch (error.status) {
+    case TUTTI_ERR_ARGUMENT:
+    case TUTTI_ERR_UNSUPPORTED:
+        C10_THROW_ERROR(ValueError, std::string(error.text));
+    case TUTTI_ERR_TIMEOUT: /* the words that PyTorch's tests, and people, look for */
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: Timed out waiting: ", error.text));
+    case TUTTI_ERR_MEMORY:
+        C10_THROW_ERROR(OutOfMemoryError, std::string(error.text));
+    default:
+        C10_THROW_ERROR(DistBackendError, std::string(error.text));
+    }
+}
+
+std::exception_ptr exception_of(const tutti_error &error)
+{
+    try {
+        raise(error);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+bool holds_gil()
+{
+    return Py_IsInitialized() && PyGILState_Check();
+}
+
+} // namespace tutti_torch

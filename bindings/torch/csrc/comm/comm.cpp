@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Contexts and communicators: making them, and letting go of them in a process that may be interrupted, fork or hold
+ * the GIL. */
+
+#include "comm/comm.hpp"
+
+#include "base/errors.hpp"
+#include "comm/store.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace tutti_torch
+{
+
+/* ---- the context ---- */
+
+Context::Context()
+{
+    check(tutti_context_create(nullptr, 0, &handle_));
+}
+
+/* A child that was forked has the parent's handles, but neither its threads nor a seat: they are left alone. */
+Context::~Context()
+{
+    if (origin_.is_here()) tutti_context_destroy(handle_);
+}
+
+std::shared_ptr<Context> Context::get()
+{
+    static std::mutex lock;
+    static std::weak_ptr<Context> current;
+
+    std::lock_guard<std::mutex> guard(lock);
+    std::shared_ptr<Context> context = current.lock();
+    if (!context || !context->origin_.is_here()) current = context = std::shared_ptr<Context>(new Context());
+    return context;
+}
+
+/* ---- communicators ---- */
+
+Comm::Comm(std::shared_ptr<Context> context, tutti_comm *handle) : context_(std::move(context)), handle_(handle) {}
+
+std::shared_ptr<Comm> Comm::adopt(const Comm &parent, tutti_comm *handle)
+{
+    return std::shared_ptr<Comm>(new Comm(parent.context_, handle));
+}
+
+/* Polls a communicator that is being made, so that signals are seen. */
+static tutti_status until_ready(tutti_comm *comm, tutti_error *error)
+{
+    auto pause = std::chrono::microseconds(20);
+    auto looked = std::chrono::steady_clock::now();
+    for (;;) {
+        tutti_status status = tutti_comm_state(comm, error);
+        if (status != TUTTI_PENDING) return status;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(1000));
+        auto now = std::chrono::steady_clock::now();
+        if (now - looked < signals_every) continue;
+        looked = now;
+        check_signals();
+    }
+}
+
+/* What the store threw is said behind what it kept the library from. */
+static tutti_error with_reason(tutti_error error, const std::string &why)
+{
+    const size_t n = std::strlen(error.text);
+    if (!why.empty()) std::snprintf(error.text + n, sizeof error.text - n, " (%s)", why.c_str());
+    return error;
+}
+
+std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const std::string &name,
+                                   milliseconds timeout)
+{
+    std::shared_ptr<Context> context = Context::get();
+    StoreTable table(store);
+    tutti_store over = table.table();
+    tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    config.rank = rank;
+    config.n_ranks = size;
+    config.store = &over;
+    config.name = name.c_str();
+    config.timeout_ns = to_ns(timeout);
+    config.nonblocking = true;
+    config.device = TUTTI_DEVICE_NONE; /* DeviceComm has devices */
+
+    tutti_comm *handle = nullptr;
+    check(tutti_comm_create(context->handle(), &config, &handle));
+    tutti_error error;
+    try {
+        /* The others may have begun, and failed, before this rank looked: that is an error of their calls. */
+        if (until_ready(handle, &error) != TUTTI_OK && tutti_comm_id(handle) == 0)
+            raise(with_reason(error, table.why()));
+    } catch (...) {
+        tutti_comm_abort(handle, "the creation was given up");
+        tutti_comm_destroy(handle);
+        throw;
+    }
+    return std::shared_ptr<Comm>(new Comm(std::move(context), handle));
+}
+
+void Comm::drain(const std::function<bool(milliseconds)> &more, bool failing)
+{
+    constexpr milliseconds slice(50);
+    bool ended = false;
+    patience_.shorten(failing);
+    while (!more(slice) || tutti_comm_flush(handle_, to_ns(slice)) == TUTTI_PENDING) {
+        if (ended) continue; /* what was aborted ends by itself */
+        const char *why = patience_.lost();
+        ended = why != nullptr;
+        if (ended) tutti_comm_abort(handle_, why);
+        try {
+            check_signals();
+        } catch (...) {
+            tutti_comm_abort(handle_, "it was interrupted while it destroyed the group");
+            throw;
+        }
+    }
+}
+
+/* The threads that end here may need the GIL before they do. */
+Comm::~Comm()
+{
+    if (!origin_.is_here()) return;
+    std::optional<pybind11::gil_scoped_release> release;
+    if (holds_gil()) release.emplace();
+    tutti_comm_destroy(handle_);
+    context_.reset();
+}
+
+} // namespace tutti_torch

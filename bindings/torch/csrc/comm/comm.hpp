@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* Room comm: the library's communicators, and PyTorch's store as the place where ranks meet (store.hpp). Uses base.
+ *
+ * Ownership of what the C library creates: one context a process, shared by its groups; a communicator a group, kept
+ * alive by whoever still uses its memory. */
+
+#include "base/process.hpp"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tutti/tutti.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tutti_torch
+{
+
+class Context
+{
+  public:
+    /* The context of this process; made by the first group, gone with the last. After fork the child makes its own. */
+    static std::shared_ptr<Context> get();
+    ~Context();
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+
+    tutti_context *handle() const { return handle_; }
+
+  private:
+    Context();
+    tutti_context *handle_ = nullptr;
+    Origin origin_;
+};
+
+class Comm
+{
+  public:
+    /* Meets the other ranks through the store: returns when all are there. Interruptible. Throws DistBackendError. */
+    static std::shared_ptr<Comm> create(c10d::Store &store, int rank, int size, const std::string &name,
+                                        milliseconds timeout);
+    /* Takes over a handle that a call on `parent` made. */
+    static std::shared_ptr<Comm> adopt(const Comm &parent, tutti_comm *handle);
+    ~Comm();
+    Comm(const Comm &) = delete;
+    Comm &operator=(const Comm &) = delete;
+
+    tutti_comm *handle() const { return handle_; }
+    /* Waits for the calls in flight, until there is nothing that `more`, given a slice of time to wait, waits for
+     * either. When patience is lost, or a signal's handler throws, they are aborted: the others learn why. */
+    void drain(const std::function<bool(milliseconds)> &more, bool failing);
+
+  private:
+    Comm(std::shared_ptr<Context> context, tutti_comm *handle);
+    std::shared_ptr<Context> context_;
+    tutti_comm *handle_;
+    Origin origin_;
+    Patience patience_;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* DeviceComms: how one is opened, and what it keeps. */
+
+#include "device/device_comm.hpp"
+
+#include "base/cuda.hpp"
+#include "base/errors.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <utility>
+
+namespace tutti_torch
+{
+
+/* What each keeps on its device: an address for empty inputs, one for empty outputs, and the
+ * number of barriers. */
+static constexpr int64_t place_bytes = 256, n_places = 3;
+
+DeviceComm::DeviceComm(std::shared_ptr<Comm> comm, c10::Device on)
+    : device(on), stream(side_stream(on)), comm_(std::move(comm))
+{
+    at::AutoDispatchBelowAutograd below;
+    memory_ = at::empty({n_places * place_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+    one_ = memory_.narrow(0, 2 * place_bytes, 4).view(at::kInt);
+    nowhere_ = static_cast<char *>(memory_.data_ptr());
+}
+
+/* Whether all ranks can use their devices. */
+static bool all_agree(tutti_comm *comm, bool able)
+{
+    int32_t mine = able, all = 0;
+    check(tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, comm, nullptr, nullptr));
+    return all != 0;
+}
+
+std::shared_ptr<DeviceComm> DeviceComm::open(c10d::Store &store, int rank, int size, const std::string &name,
+                                             c10::Device device, milliseconds timeout)
+{
+    std::optional<pybind11::gil_scoped_release> release;
+    if (holds_gil()) release.emplace();
+    BesideCaptures beside; /* the first call of a group may be part of a graph */
+    std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout);
+    const tutti_status status = tutti_comm_set_device(comm->handle(), device.index());
+    if (status < 0 && status != TUTTI_ERR_UNSUPPORTED) check(status);
+    const std::string why = status < 0 ? tutti_last_error()->text : "its options do";
+    const bool able = status == TUTTI_OK && tutti_comm_device(comm->handle()) == device.index();
+    if (all_agree(comm->handle(), able)) return std::make_shared<DeviceComm>(std::move(comm), device);
+    if (!able) {
+        TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", why);
+    }
+    return nullptr;
+}
+
+std::shared_ptr<Comm> DeviceComm::comm() const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    return comm_;
+}
+
+std::shared_ptr<Comm> DeviceComm::live() const
+{
+    std::shared_ptr<Comm> comm = this->comm();
+    if (!comm) C10_THROW_ERROR(DistBackendError, "tutti: the process group was destroyed");
+    return comm;
+}
+
+tutti_status DeviceComm::state() const
+{
+    std::shared_ptr<Comm> comm = this->comm();
+    return comm ? tutti_comm_state(comm->handle(), nullptr) : TUTTI_OK;
+}
+
+void DeviceComm::set_timeout(milliseconds timeout)
+{
+    if (std::shared_ptr<Comm> comm = this->comm()) tutti_comm_set_timeout(comm->handle(), to_ns(timeout));
+}
+
+void DeviceComm::abort(const char *reason) const
+{
+    if (std::shared_ptr<Comm> comm = this->comm()) tutti_comm_abort(comm->handle(), reason);
+}
+
+void DeviceComm::look()
+{
+    std::shared_ptr<Comm> comm = this->comm();
+    const uint64_t last = progress.last();
+    const bool idle = comm && state() == TUTTI_OK && tutti_comm_flush(comm->handle(), 1) == TUTTI_OK;
+    progress.look(idle ? last : 0);
+}
+
+void DeviceComm::close(bool failing)
+{
+    std::shared_ptr<Comm> comm = this->comm();
+    if (!comm) return;
+    comm->drain([](milliseconds) { return true; }, failing);
+    look();
+    std::lock_guard<std::mutex> guard(mutex_);
+    comm_.reset();
+}
+
+void DeviceComm::follow(c10::ArrayRef<c10::Stream> streams, bool on_own)
+{
+    const c10::Stream to = on_own ? stream : current_stream(device);
+    for (const c10::Stream &from : streams) {
+        if (from == to) continue;
+        c10::Event event = events.take();
+        event.record(from);
+        event.block(to);
+        if (!is_captured(native_stream(from))) events.give(std::move(event)); /* a graph keeps those of its own */
+    }
+}
+
+Start DeviceComm::start_of(const Call &call) const
+{
+    auto address = [](const Tensor &tensor, char *otherwise) {
+        return tensor.numel() > 0 ? tensor.data_ptr() : static_cast<void *>(otherwise);
+    };
+    Start start;
+    start.comm = comm_->handle();
+    for (const Tensor &tensor : call.inputs) start.in.push_back(address(tensor, nowhere_));
+    for (const Tensor &tensor : call.outputs) start.out.push_back(address(tensor, nowhere_ + place_bytes));
+    return start;
+}
+
+const char *DeviceComm::label(const std::shared_ptr<const std::string> &group)
+{
+    if (labels_.empty() || labels_.back() != group) labels_.push_back(group);
+    return group->c_str();
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The flight recorder's ring, and its pickle. */
+
+#include "record/recorder.hpp"
+
+#include <c10/util/Logging.h>
+#include <torch/csrc/jit/serialization/pickler.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace tutti_torch
+{
+namespace
+{
+
+using Dict = c10::Dict<c10::IValue, c10::IValue>;
+using List = c10::List<c10::IValue>;
+
+/* Of the format, not of torch: fr_trace compares the versions of the ranks' files with one another. */
+constexpr const char *format_version = "2.10";
+
+Dict new_dict()
+{
+    return Dict(c10::AnyType::get(), c10::AnyType::get());
+}
+
+List new_list()
+{
+    return List(c10::AnyType::get());
+}
+
+const char *variable(std::initializer_list<const char *> names, const char *otherwise)
+{
+    for (const char *name : names)
+        if (const char *value = std::getenv(name)) return value;
+    return otherwise;
+}
+
+bool flag(std::initializer_list<const char *> names, bool otherwise)
+{
+    std::string value = variable(names, otherwise ? "1" : "0");
+    return value == "1" || value == "true" || value == "True" || value == "y" || value == "Y";
+}
+
+int64_t wall_ns()
+{
+    using namespace std::chrono;
+    return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+/* fr_trace knows the collectives by these names, where ours differ. */
+constexpr const char *other_names[][2] = {
+    {"all_gather_into_tensor", "_all_gather_base"},
+    {"reduce_scatter_tensor", "_reduce_scatter_base"},
+    {"all_to_all_single", "all_to_all"},
+    {"gather_into_tensor", "gather"},
+    {"all_reduce_coalesced", "allreduce_coalesced"},
+    {"all_gather_coalesced", "ALLGATHER_coalesced"},
+    {"all_reduce_sparse", "all_reduce"},
+};
+
+/* Every version of fr_trace takes names that begin with "nccl:", older ones no others. */
+std::string traced_name(c10d::OpType type, const char *name, int rank, int peer)
+{
+    switch (type) {
+    case c10d::OpType::SEND:
+        return c10::str("nccl:send ", rank, "->", peer);
+    case c10d::OpType::RECV:
+        return c10::str("nccl:recv ", rank, "<-", peer);
+    case c10d::OpType::RECVANYSOURCE: /* from whom is not known yet */
+        return c10::str("nccl:recv ", rank, "<-", rank);
+    default:
+        break;
+    }
+    for (const auto &[ours, theirs] : other_names)
+        if (std::strcmp(ours, name) == 0) return c10::str("nccl:", theirs);
+    return c10::str("nccl:", name);
+}
+
+void note(const Tensors &tensors, RecordedTensors &noted)
+{
+    noted.resize(tensors.size());
+    for (size_t i = 0; i < tensors.size(); i++) {
+        noted[i].sizes.assign(tensors[i].sizes().begin(), tensors[i].sizes().end());
+        noted[i].dtype = tensors[i].scalar_type();
+    }
+}
+
+/* Of a call without tensors, too, there is one, empty: fr_trace looks at the first. */
+List sizes_list(const RecordedTensors &tensors)
+{
+    List all = new_list();
+    if (tensors.empty()) all.push_back(new_list());
+    for (const RecordedTensor &tensor : tensors) {
+        List dims = new_list();
+        for (int64_t dim : tensor.sizes) dims.push_back(dim);
+        all.push_back(dims);
+    }
+    return all;
+}
+
+List dtypes_list(const RecordedTensors &tensors)
+{
+    List all = new_list();
+    for (const RecordedTensor &tensor : tensors) all.push_back(std::string(c10::toString(tensor.dtype)));
+    return all;
+}
+
+c10::IValue time_or_none(int64_t ns)
+{
+    return ns ? c10::IValue(ns) : c10::IValue();
+}
+
+} // namespace
+
+Recorder &Recorder::get()
+{
+    static auto *recorder = new Recorder(); /* left: calls end while the process does */
+    return *recorder;
+}
+
+Recorder::Recorder()
+    : capacity_(
+          size_t(std::max(0L, std::atol(variable({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}, "2000"))))),
+      with_frames_(flag({"TORCH_INCLUDE_STACK_TRACE"}, false)),
+      with_cpp_frames_(flag({"TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"}, false))
+{
+    constexpr size_t at_once = 20000;
+    ring_.resize(std::min(capacity_, at_once)); /* call by call, new memory would cost more than all else here */
+}
+
+std::shared_ptr<RecordedGroup> Recorder::add_group(std::string name, std::string desc, std::vector<uint64_t> ranks,
+                                                   int rank)
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto group = std::make_shared<RecordedGroup>();
+    group->id = int64_t(groups_.size());
+    group->name = std::move(name);
+    group->desc = desc.empty() ? "undefined" : std::move(desc);
+    group->ranks = std::move(ranks);
+    group->rank = rank;
+    groups_.push_back(group);
+    return group;
+}
+
+uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
+                          milliseconds timeout, bool begun)
+{
+    if (!enabled()) return 0;
+    std::shared_ptr<torch::CapturedTraceback> frames;
+    if (with_frames_ || with_cpp_frames_)
+        frames = torch::CapturedTraceback::gather(with_frames_, false, with_cpp_frames_);
+    std::lock_guard<std::mutex> guard(mutex_);
+    uint64_t id = ++n_recorded_;
+    if (ring_.size() < std::min<uint64_t>(id, capacity_)) ring_.emplace_back();
+    Entry &entry = ring_[(id - 1) % capacity_];
+    entry.id = id;
+    entry.group = group;
+    entry.type = call.type;
+    entry.name = call.name;
+    entry.peer = call.peer;
+    entry.seq = seq;
+    entry.p2p_seq = p2p_seq;
+    entry.is_p2p = call.is_p2p();
+    entry.retired = false;
+    entry.created_ns = wall_ns();
+    entry.started_ns = begun ? entry.created_ns : 0;
+    entry.completed_ns = 0;
+    entry.timeout_ms = timeout.count();
+    note(call.inputs, entry.inputs);
+    note(call.outputs, entry.outputs);
+    entry.frames = std::move(frames);
+    return id;
+}
+
+Recorder::Entry *Recorder::find(uint64_t id)
+{
+    Entry &entry = ring_[(id - 1) % capacity_];
+    return entry.id == id ? &entry : nullptr;
+}
+
+template <typename Change> void Recorder::change(uint64_t id, Change f)
+{
+    if (id == 0) return;
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (Entry *entry = find(id)) f(*entry);
+}
+
+void Recorder::started(uint64_t id)
+{
+    change(id, [](Entry &entry) { entry.started_ns = wall_ns(); });
+}
+
+void Recorder::completed(uint64_t id)
+{
+    change(id, [](Entry &entry) {
+        entry.completed_ns = wall_ns();
+        entry.retired = true;
+    });
+}
+
+void Recorder::completed(const std::deque<uint64_t> &ids, size_t n)
+{
+    const int64_t now = wall_ns();
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (size_t i = 0; i < n; i++) {
+        Entry *entry = find(ids[i]);
+        if (!entry) continue;
+        entry->completed_ns = now;
+        entry->retired = true;
+    }
+}
+
+void Recorder::failed(uint64_t id)
+{
+    change(id, [](Entry &entry) { entry.retired = true; });
+}
+
+void Recorder::refused(uint64_t id)
+{
+    change(id, [](Entry &entry) {
+        entry.started_ns = 0;
+        entry.retired = true;
+    });
+}
+
+/* ---- the pickle ---- */
+
+c10::IValue Recorder::describe(const Entry &e)
+{
+    Dict dict = new_dict();
+    dict.insert("record_id", int64_t(e.id - 1));
+    dict.insert("pg_id", e.group->id);
+    dict.insert("process_group", c10::ivalue::Tuple::create({e.group->name, e.group->desc}));
+    dict.insert("collective_seq_id", int64_t(e.seq));
+    dict.insert("p2p_seq_id", int64_t(e.p2p_seq));
+    dict.insert("op_id", int64_t(e.id));
+    dict.insert("profiling_name", traced_name(e.type, e.name, e.group->rank, e.peer));
+    dict.insert("time_created_ns", e.created_ns);
+    if (e.completed_ns) dict.insert("duration_ms", double(e.completed_ns - e.started_ns) * 1e-6);
+    dict.insert("input_sizes", sizes_list(e.inputs));
+    dict.insert("input_dtypes", dtypes_list(e.inputs));
+    dict.insert("output_sizes", sizes_list(e.outputs));
+    dict.insert("output_dtypes", dtypes_list(e.outputs));
+    dict.insert("state", e.completed_ns ? "completed" : e.started_ns ? "started" : "scheduled");
+    dict.insert("time_discovered_started_ns", time_or_none(e.started_ns));
+    dict.insert("time_discovered_completed_ns", time_or_none(e.completed_ns));
+    dict.insert("retired", e.retired);
+    dict.insert("timeout_ms", e.timeout_ms);
+    dict.insert("is_p2p", e.is_p2p);
+    return dict;
+}
+
+/* Frames of all entries, symbolized together, one list an entry. */
+static std::vector<List> frame_lists(const std::vector<torch::CapturedTraceback *> &tracebacks)
+{
+    std::vector<List> lists;
+    torch::SymbolizedTracebacks symbolized = torch::symbolize(tracebacks);
+    for (const auto &traceback : symbolized.tracebacks) {
+        List frames = new_list();
+        for (uint64_t index : traceback) {
+            const auto &frame = symbolized.all_frames.at(index);
+            Dict dict = new_dict();
+            dict.insert("name", frame.funcname);
+            dict.insert("filename", frame.filename);
+            dict.insert("line", int64_t(frame.lineno));
+            frames.push_back(dict);
+        }
+        lists.push_back(frames);
+    }
+    return lists;
+}
+
+c10::IValue Recorder::entries(bool only_active)
+{
+    std::vector<Entry> kept;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        const uint64_t n = std::min<uint64_t>(n_recorded_, capacity_);
+        for (uint64_t i = n_recorded_ - n; i < n_recorded_; i++) {
+            const Entry &entry = ring_[i % capacity_];
+            if (!only_active || !entry.completed_ns) kept.push_back(entry);
+        }
+    }
+    std::vector<torch::CapturedTraceback *> tracebacks;
+    for (const Entry &entry : kept)
+        if (entry.frames) tracebacks.push_back(entry.frames.get());
+    std::vector<List> frames = tracebacks.empty() ? std::vector<List>() : frame_lists(tracebacks);
+    List list = new_list();
+    size_t next = 0;
+    for (const Entry &entry : kept) {
+        Dict dict = describe(entry).toGenericDict();
+        dict.insert("frames", entry.frames ? frames[next++] : new_list());
+        list.push_back(dict);
+    }
+    return list;
+}
+
+c10::IValue Recorder::groups()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    Dict dict = new_dict();
+    for (const auto &group : groups_) {
+        std::string ranks;
+        for (uint64_t rank : group->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+        Dict info = new_dict();
+        info.insert("name", group->name);
+        info.insert("desc", group->desc);
+        info.insert("ranks", "[" + ranks + "]");
+        dict.insert(group->name, info);
+    }
+    return dict;
+}
+
+void Recorder::add_source(std::function<bool()> look)
+{
+    std::lock_guard<std::mutex> guard(sources_mutex_);
+    sources_.push_back(std::move(look));
+}
+
+std::string Recorder::dump(bool only_active)
+{
+    {
+        std::lock_guard<std::mutex> guard(sources_mutex_);
+        auto gone = [](const std::function<bool()> &look) { return !look(); };
+        sources_.erase(std::remove_if(sources_.begin(), sources_.end(), gone), sources_.end());
+    }
+    Dict dict = new_dict();
+    dict.insert("version", format_version);
+    dict.insert("pg_config", groups());
+    dict.insert("pg_status", new_dict());
+    dict.insert("comm_lib_version", c10::str("tutti ", tutti_version_text()));
+    dict.insert("entries", entries(only_active));
+    std::string bytes;
+    torch::jit::Pickler pickler([&](const char *data, size_t size) { bytes.append(data, size); }, nullptr, nullptr,
+                                nullptr, nullptr, false);
+    pickler.protocol();
+    pickler.pushIValue(dict);
+    pickler.stop();
+    return bytes;
+}
+
+/* A folder of the user's own: names in /tmp can be anybody's. */
+static std::string default_prefix()
+{
+    const char *home = std::getenv("HOME");
+    std::filesystem::path folder = home ? std::filesystem::path(home) / ".cache" / "torch" : "/tmp";
+    std::error_code ignored; /* seen when the file can not be opened */
+    std::filesystem::create_directories(folder, ignored);
+    return folder / "tutti_trace_rank_";
+}
+
+void Recorder::dump_on_error(RecordedGroup &group)
+{
+    if (!enabled() || !flag({"TORCH_NCCL_DUMP_ON_TIMEOUT"}, true) || group.dumped.exchange(true)) return;
+    const char *given = variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}, nullptr);
+    std::string path = c10::str(given ? given : default_prefix(), group.ranks.at(size_t(group.rank)));
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    std::string bytes = dump(flag({"TORCH_INCLUDE_ONLY_ACTIVE"}, false));
+    file.write(bytes.data(), std::streamsize(bytes.size()));
+    file.close();
+    if (file) {
+        LOG(WARNING) << "tutti: the last calls of this rank are in " << path << ", to be read with torchfrtrace";
+    } else {
+        LOG(WARNING) << "tutti: the last calls of this rank can not be written to " << path;
+    }
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* The flight recorder: the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder is a
+ * template that some versions have, each a little different, with entries that hold events of a device; this one is the
+ * same in all of them, and takes a lock and a few copies a call.
+ *
+ * Variables, as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and
+ * the rank), TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call),
+ * TORCH_FR_CPP_STACK, TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors). */
+
+#include "tensors/call.hpp"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/profiler/combined_traceback.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tutti_torch
+{
+
+/* What the recorder has to know of a process group. */
+struct RecordedGroup {
+    int64_t id; /* in the order of creation in this process */
+    std::string name, desc;
+    std::vector<uint64_t> ranks; /* of the world, by rank of the group */
+    int rank;
+    std::atomic<bool> dumped{false};
+};
+
+/* Of a tensor. Most calls have one on each side, of few dimensions: nothing is allocated for them. */
+struct RecordedTensor {
+    c10::SmallVector<int64_t, 4> sizes;
+    c10::ScalarType dtype;
+};
+using RecordedTensors = c10::SmallVector<RecordedTensor, 1>;
+
+class Recorder
+{
+  public:
+    static Recorder &get();
+
+    bool enabled() const { return capacity_ > 0; }
+    std::shared_ptr<RecordedGroup> add_group(std::string name, std::string desc, std::vector<uint64_t> ranks, int rank);
+    /* A call that is about to start; returns its number, 0 when the recorder is off. seq: of the collective; the calls
+     * of a coalesced region share it with the entry "coalesced" that ends them. begun: it starts at once. */
+    uint64_t record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
+                    milliseconds timeout, bool begun = false);
+    void started(uint64_t id);
+    void completed(uint64_t id);
+    /* The first n of them. */
+    void completed(const std::deque<uint64_t> &ids, size_t n);
+    /* It ended with an error: no longer in flight, never completed. */
+    void failed(uint64_t id);
+    /* The same for one that has not even started. */
+    void refused(uint64_t id);
+
+    /* Before each dump: whoever knows of calls that are over says so now. False: it is gone. */
+    void add_source(std::function<bool()> look);
+
+    /* The pickle that fr_trace reads. Needs the GIL only where Python's frames were recorded. */
+    std::string dump(bool only_active);
+    /* Writes the file, once a group; where that fails, says so in the log. */
+    void dump_on_error(RecordedGroup &group);
+
+  private:
+    struct Entry {
+        uint64_t id = 0;
+        std::shared_ptr<RecordedGroup> group;
+        c10d::OpType type;
+        const char *name; /* the call's own: fr_trace's words are found when it is dumped */
+        int peer;
+        uint64_t seq, p2p_seq;
+        bool is_p2p, retired;
+        int64_t created_ns, started_ns, completed_ns, timeout_ms;
+        RecordedTensors inputs, outputs;
+        std::shared_ptr<torch::CapturedTraceback> frames;
+    };
+    Recorder();
+    Entry *find(uint64_t id); /* null when it was overwritten; with mutex_ held */
+    template <typename Change> void change(uint64_t id, Change f);
+    c10::IValue entries(bool only_active);
+    c10::IValue groups();
+    static c10::IValue describe(const Entry &entry);
+
+    size_t capacity_;
+    bool with_frames_, with_cpp_frames_;
+    std::mutex sources_mutex_;
+    std::vector<std::function<bool()>> sources_;
+    std::mutex mutex_; /* below; taken after the other */
+    std::vector<Entry> ring_;
+    uint64_t n_recorded_ = 0;
+    std::vector<std::shared_ptr<RecordedGroup>> groups_;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* Room tensors: PyTorch's tensors and calls in the words of the C library. Uses base. Begin here: every method of the
+ * backend makes a Call. */
+
+#include "base/compat.hpp"
+#include "base/process.hpp"
+#include "tensors/tensors.hpp"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <tutti/tutti.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace tutti_torch
+{
+
+struct Staged;
+
+/* All that a launch has to pass on to the library. */
+struct Start {
+    tutti_comm *comm = nullptr;
+    const tutti_call_options *options = nullptr;
+    tutti_work **work = nullptr;         /* null: it is part of a group, or a device's stream orders it */
+    c10::SmallVector<void *, 2> in, out; /* most calls have one of each: nothing is allocated */
+    tutti_message *message = nullptr;    /* recv on the host: what came is written there */
+};
+
+/* Starts the call in the library: exactly one public call. */
+using Launch = std::function<tutti_status(const Start &)>;
+
+/* What a method of the backend asks for. */
+struct Call {
+    c10d::OpType type;
+    const char *name;        /* "all_reduce": the word of traces and profiles */
+    Tensors inputs, outputs; /* dense; what the launch reads and writes, in the order of Start. In place: the same */
+    Launch launch;
+    bool async = true;
+    bool counted = true;                    /* it has a number in the sequence of the group's collectives */
+    milliseconds timeout{0};                /* 0: the group's */
+    std::function<void()> unpack;           /* copies flat results to the user's tensors, after success */
+    std::function<void()> first;            /* what has to be over before this call is, after success */
+    Tensors results;                        /* what Work.result() shows; empty: the outputs */
+    Tensor factor;                          /* PREMUL_SUM */
+    int peer = -1;                          /* send, recv: the other rank, -1 any; collectives: the root, -1 none */
+    std::shared_ptr<tutti_message> message; /* recv: where the sender is written */
+    std::optional<c10::Device> device;      /* barrier: whose stream it follows */
+    std::shared_ptr<Staged> staged;         /* of tensors that go through the host (device/staging.hpp) */
+
+    bool is_p2p() const { return c10d::isP2POp(type); }
+    const Tensors &shown() const { return results.empty() ? outputs : results; }
+};
+
+/* A Call with what the options say. A timeout that the caller did not set is the group's. */
+template <typename Options> Call call_of(c10d::OpType type, const char *name, const Options &options)
+{
+    Call call{};
+    call.type = type;
+    call.name = name;
+    call.async = is_async(options);
+    if (options.timeout != c10d::kUnsetTimeout) call.timeout = options.timeout;
+    return call;
+}
+
+/* What the library is told of the call besides its arguments; the label lives as long as the call. */
+inline tutti_call_options options_of(const Call &call, const char *label)
+{
+    tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    options.timeout_ns = to_ns(call.timeout);
+    options.tag = label;
+    if (call.factor.defined()) options.premul = call.factor.data_ptr();
+    return options;
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Types, operations and layouts: PyTorch's words for them in tutti's, and what is refused. */
+
+#include "tensors/tensors.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <utility>
+
+namespace tutti_torch
+{
+namespace
+{
+
+constexpr std::pair<at::ScalarType, tutti_dtype> dtypes[] = {
+    {at::kByte, TUTTI_UINT8},
+    {at::kChar, TUTTI_INT8},
+    {at::kShort, TUTTI_INT16},
+    {at::kInt, TUTTI_INT32},
+    {at::kLong, TUTTI_INT64},
+    {at::kUInt16, TUTTI_UINT16},
+    {at::kUInt32, TUTTI_UINT32},
+    {at::kUInt64, TUTTI_UINT64},
+    {at::kBool, TUTTI_BOOL},
+    {at::kHalf, TUTTI_FLOAT16},
+    {at::kBFloat16, TUTTI_BFLOAT16},
+    {at::kFloat, TUTTI_FLOAT32},
+    {at::kDouble, TUTTI_FLOAT64},
+    {at::kComplexFloat, TUTTI_COMPLEX64},
+    {at::kComplexDouble, TUTTI_COMPLEX128},
+    {at::kFloat8_e4m3fn, TUTTI_FLOAT8_E4M3FN},
+    {at::kFloat8_e5m2, TUTTI_FLOAT8_E5M2},
+};
+
+std::optional<tutti_dtype> dtype_of(at::ScalarType type)
+{
+    for (const auto &[torch, tutti] : dtypes)
+        if (torch == type) return tutti;
+    return std::nullopt;
+}
+
+constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> reduce_ops[] = {
+    {c10d::ReduceOp::SUM, TUTTI_SUM},
+    {c10d::ReduceOp::AVG, TUTTI_AVG},
+    {c10d::ReduceOp::PRODUCT, TUTTI_PROD},
+    {c10d::ReduceOp::MIN, TUTTI_MIN},
+    {c10d::ReduceOp::MAX, TUTTI_MAX},
+    {c10d::ReduceOp::BAND, TUTTI_BAND},
+    {c10d::ReduceOp::BOR, TUTTI_BOR},
+    {c10d::ReduceOp::BXOR, TUTTI_BXOR},
+    {c10d::ReduceOp::PREMUL_SUM, TUTTI_PREMUL_SUM},
+};
+
+#define TUTTI_TORCH_CHECK_VALUE(condition, ...) TORCH_CHECK_VALUE(condition, "tutti: ", __VA_ARGS__)
+
+/* Integers would be multiplied by what is left of another one: 0 of a half. */
+void check_factor(at::ScalarType type, bool fits)
+{
+    TUTTI_TORCH_CHECK_VALUE(fits || !c10::isIntegralType(type, /*includeBool=*/false), "PREMUL_SUM of ", type,
+                            ": the factor must be a number of that type");
+}
+
+/* The factor came as a number or as a tensor of any type on any device. */
+Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
+{
+    const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+    TUTTI_TORCH_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor given = supplement->tensor_factor.defined()
+                             ? supplement->tensor_factor.to(at::kCPU).reshape({1})
+                             : at::full({1}, supplement->double_factor, at::TensorOptions().dtype(at::kDouble));
+    Tensor factor = given.to(type);
+    check_factor(type, factor.to(given.scalar_type()).equal(given));
+    return factor;
+}
+
+} // namespace
+
+Wire wire_of(const Tensor &tensor)
+{
+    size_t n = size_t(tensor.numel());
+    if (auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, n, 1};
+    size_t bytes = tensor.element_size();
+    return {TUTTI_UINT8, n * bytes, bytes};
+}
+
+tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
+{
+    auto dtype = dtype_of(tensor.scalar_type());
+    TUTTI_TORCH_CHECK_VALUE(dtype, collective, " does not reduce tensors of type ", tensor.scalar_type());
+    return *dtype;
+}
+
+/* The factor of PREMUL_SUM, if it is on the device of the tensor. */
+static Tensor scale_of(const c10d::ReduceOp &op, const Tensor &tensor)
+{
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_ || !tensor.is_cuda()) return {};
+    const Tensor &factor = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get())->tensor_factor;
+    return factor.defined() && factor.is_cuda() ? factor : Tensor();
+}
+
+Tensor Reduction::scaled(const Tensor &input) const
+{
+    if (C10_LIKELY(!scale.defined())) return input;
+    at::AutoDispatchBelowAutograd guard;
+    return input.mul(scale.to(input.scalar_type()).reshape({}));
+}
+
+Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
+{
+    if (Tensor scale = scale_of(op, tensor); scale.defined()) {
+        check_factor(tensor.scalar_type(), c10::isIntegralType(scale.scalar_type(), true));
+        return {TUTTI_SUM, {}, scale};
+    }
+    for (const auto &[torch, tutti] : reduce_ops) {
+        if (torch != op.op_) continue;
+        return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor(), {}};
+    }
+    TORCH_CHECK_VALUE(false, "tutti: ", collective, ": unknown reduce operation ", int(op.op_));
+}
+
+void check_strided(const char *collective, const char *argument, const Tensor &tensor)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument,
+                            " is a sparse tensor, a dense one is expected");
+}
+
+/* A conjugate or negative view says by a bit that its memory means something else. */
+static bool means_its_memory(const Tensor &tensor)
+{
+    return !tensor.is_conj() && !tensor.is_neg();
+}
+
+static void check_memory(const char *collective, const char *argument, const Tensor &tensor)
+{
+    check_strided(collective, argument, tensor);
+    TUTTI_TORCH_CHECK_VALUE(means_its_memory(tensor), collective, ": ", argument,
+                            " is a view of conjugate or negated elements: pass resolve_conj() or resolve_neg() of it");
+}
+
+void check_dense(const char *collective, const char *argument, const Tensor &tensor)
+{
+    check_memory(collective, argument, tensor);
+    TUTTI_TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), collective,
+                            ": Tensors must be contiguous: ", argument, " has holes, strides ", tensor.strides(),
+                            " for sizes ", tensor.sizes());
+}
+
+void check_contiguous(const char *collective, const char *argument, const Tensor &tensor)
+{
+    check_memory(collective, argument, tensor);
+    TUTTI_TORCH_CHECK_VALUE(tensor.is_contiguous() || tensor.is_contiguous(tensor.suggest_memory_format()), collective,
+                            ": Tensors must be contiguous: ", argument, " has strides ", tensor.strides(),
+                            " for sizes ", tensor.sizes());
+}
+
+void check_same_type(const char *collective, const Tensor &one, const Tensor &other)
+{
+    TUTTI_TORCH_CHECK_VALUE(one.scalar_type() == other.scalar_type(), collective, ": tensors of different types, ",
+                            one.scalar_type(), " and ", other.scalar_type());
+    TUTTI_TORCH_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ",
+                            one.device(), " and ", other.device());
+}
+
+void check_pair(const char *collective, const Tensor &output, const Tensor &input)
+{
+    check_contiguous(collective, "output", output);
+    check_contiguous(collective, "input", input);
+    check_same_type(collective, output, input);
+    bool alike = (output.is_contiguous() && input.is_contiguous()) ||
+                 (output.dim() == input.dim() && output.suggest_memory_format() == input.suggest_memory_format());
+    TUTTI_TORCH_CHECK_VALUE(alike, collective, ": Tensors must be contiguous in one memory format: output has strides ",
+                            output.strides(), ", input ", input.strides());
+}
+
+Tensor &only(const char *collective, const char *argument, Tensors &tensors)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensors.size() == 1, collective, ": ", argument, " must be one tensor, it has ",
+                            tensors.size());
+    return tensors[0];
+}
+
+void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type)
+{
+    TUTTI_TORCH_CHECK_VALUE(tensors.size() == n, collective, ": ", argument, " has ", tensors.size(), " tensors, ", n,
+                            " expected");
+    for (const Tensor &tensor : tensors) {
+        check_strided(collective, argument, tensor);
+        if (one_type) check_same_type(collective, tensors[0], tensor);
+    }
+}
+
+/* ---- lists ---- */
+
+Tensor packed(const Tensor &tensor)
+{
+    if (tensor.is_contiguous() && means_its_memory(tensor)) return tensor;
+    at::AutoDispatchBelowAutograd guard;
+    return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+Tensor flat_alias(const Tensors &list)
+{
+    const Tensor &first = list[0];
+    int64_t offset = first.storage_offset();
+    for (const Tensor &tensor : list) {
+        if (!tensor.is_contiguous() || !means_its_memory(tensor)) return {};
+        if (!tensor.is_alias_of(first) || tensor.storage_offset() != offset) return {};
+        offset += tensor.numel();
+    }
+    at::AutoDispatchBelowAutograd guard;
+    return first.as_strided({offset - first.storage_offset()}, {1}, first.storage_offset());
+}
+
+static int64_t numel_of(const Tensors &list)
+{
+    int64_t n = 0;
+    for (const Tensor &tensor : list) n += tensor.numel();
+    return n;
+}
+
+Tensor flat_for(const Tensors &list)
+{
+    Tensor alias = flat_alias(list);
+    if (alias.defined()) return alias;
+    at::AutoDispatchBelowAutograd guard;
+    return at::empty({numel_of(list)}, list[0].options().memory_format(std::nullopt));
+}
+
+/* Blocks of `flat` in the shapes of the list; f(block, tensor). */
+template <typename Function> static void each_block(const Tensor &flat, const Tensors &list, Function f)
+{
+    int64_t offset = flat.storage_offset();
+    at::AutoDispatchBelowAutograd guard;
+    for (const Tensor &tensor : list) {
+        if (tensor.numel() > 0) f(flat.as_strided({tensor.numel()}, {1}, offset).view(tensor.sizes()), tensor);
+        offset += tensor.numel();
+    }
+}
+
+Tensor flatten(const Tensors &list)
+{
+    Tensor flat = flat_for(list);
+    if (!flat.is_alias_of(list[0])) each_block(flat, list, [](Tensor block, const Tensor &t) { block.copy_(t); });
+    return flat;
+}
+
+void unflatten(const Tensor &flat, const Tensors &list)
+{
+    if (flat.is_alias_of(list[0])) return;
+    each_block(flat, list, [](const Tensor &block, Tensor t) { t.copy_(block); });
+}
+
+std::vector<size_t> counts_of(const Tensors &list)
+{
+    std::vector<size_t> counts;
+    for (const Tensor &tensor : list) counts.push_back(wire_of(tensor).count);
+    return counts;
+}
+
+bool is_even(const Tensors &list)
+{
+    for (const Tensor &tensor : list)
+        if (tensor.numel() != list[0].numel()) return false;
+    return true;
+}
+
+} // namespace tutti_torch
