@@ -110,9 +110,9 @@ shim_headers_step() { # version, C++ standard
   say "the headers of torch $1"
   torch=$(torch_headers "$1") || { say "no torch $1 is to be had here"; exit 77; }
   python=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
-  flags=(-std="c++$2" -fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -isystem "$torch/include"
+  flags=(-std="c++$2" -fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -Ibindings/torch/csrc -isystem "$torch/include"
     -isystem "$torch/include/torch/csrc/api/include" -isystem "$python")
-  printf '%s\n' bindings/torch/csrc/*.cpp | xargs -P "$jobs" -n 1 c++ "${flags[@]}"
+  printf '%s\n' bindings/torch/csrc/*/*.cpp | xargs -P "$jobs" -n 1 c++ "${flags[@]}"
 }
 
 python_step() { # what Python itself can say of the sources: nothing is compiled into the tree

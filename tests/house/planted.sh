@@ -27,7 +27,9 @@ rooms='0 | base |  | ground
 1 | model | base | above it
 2 | engine | base | a folder, its header
 2 | engine/low | base engine | a room in it
-2 | engine/high | base engine engine/low | and one above that'
+2 | engine/high | base engine engine/low | and one above that
+10 | bindings/y/low |  | a room of a binding
+10 | bindings/y/high | low | and one above it'
 echo "$rooms" >"$tree/src/rooms.txt"
 echo '#include "base/a.h"' >"$tree/src/base/a.c"
 : >"$tree/src/base/a.h"
@@ -39,6 +41,11 @@ printf '#include "engine/low/l.h"\n#include "tools/tutti/t.h"\n' >"$tree/tools/t
 : >"$tree/include/tutti/a.h"
 : >"$tree/bindings/x/x.hpp"
 printf '#include "x.hpp"\n#include <tutti/a.h>\n#include <torch/x.h>\n#include <vector>\n' >"$tree/bindings/x/x.cpp"
+expect pass "0 refused" sh "$here/rooms.sh" "$tree"
+mkdir -p "$tree/bindings/y/low" "$tree/bindings/y/high"
+: >"$tree/bindings/y/low/l.hpp"
+echo '#include "low/l.hpp"' >"$tree/bindings/y/high/h.hpp"
+echo '#include "high/h.hpp"' >"$tree/bindings/y/high/g.hpp"
 expect pass "0 refused" sh "$here/rooms.sh" "$tree"
 plant() { # file, line, words of the refusal
     cp "$tree/$1" "$work/saved" 2>/dev/null || : >"$work/saved"
@@ -58,15 +65,19 @@ plant include/tutti/a.h '#include "base/a.h"' 'a public header'
 plant examples/x.c '#include "base/a.h"' 'a program in examples may use only'
 plant bindings/x/x.cpp '#include "base/a.h"' 'a binding may use only'
 plant bindings/x/x.hpp '#include "y.hpp"' '"y.hpp" is not in bindings/x'
+plant bindings/y/low/l.hpp '#include "high/h.hpp"' 'bindings/y/low may not include "high/h.hpp"'
+plant bindings/y/high/h.hpp '#include "high/g.hpp"' 'in a circle of includes: bindings/y/high/'
+plant bindings/y/high/h.hpp '#include <cuda_runtime.h>' 'one kind of device'
 plant bindings/x/x.cpp '#include <c10/cuda/CUDAStream.h>' 'one kind of device'
 plant bindings/x/x.cpp '#include <cuda_runtime.h>' 'one kind of device'
 plant tools/tutti/t.c '#include "nowhere.h"' 'not named from the root'
 plant tests/t.c '#include "nowhere.h"' 'neither in tests nor'
 plant src/rooms.txt '1 | sideways | engine | what it uses is above it' 'sideways may not use engine'
-mkdir "$tree/src/stray" "$tree/src/engine/stray"
+mkdir "$tree/src/stray" "$tree/src/engine/stray" "$tree/bindings/y/stray"
+plant bindings/y/stray/s.hpp '#include <vector>' 'a folder without a row'
 plant src/stray/s.c '#include <stdio.h>' 'src/stray has no row'
 plant src/engine/stray/s.c '#include <stdio.h>' 'a folder without a row'
-rm -r "$tree/src/stray" "$tree/src/engine/stray" "$tree/examples/x.c" "$tree/tests/t.c" "$tree/src/engine/low/k.cu"
+rm -r "$tree/src/stray" "$tree/src/engine/stray" "$tree/bindings/y/stray" "$tree/examples/x.c" "$tree/tests/t.c" "$tree/src/engine/low/k.cu"
 expect pass "0 refused" sh "$here/rooms.sh" "$tree"
 
 # ---- circles ----

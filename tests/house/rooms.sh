@@ -3,21 +3,26 @@
 # rooms.sh ROOT: refuses an #include that the table src/rooms.txt does not allow. A file of src/ may include its own room,
 # the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
 # another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
-# tools and tests see everything below them.
+# tools and tests see everything below them. Files of bindings/ and tools/ whose folders have rows are held to them, too;
+# among those of bindings/ no circles of includes are allowed (a.hpp and a.cpp are one): circles.sh sees only symbols of C.
 set -eu
 root=${1:?usage: rooms.sh ROOT}
 cd "$root"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 find src include examples bindings bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null |
-    LC_ALL=C sort | xargs awk '
+    LC_ALL=C sort | xargs awk -v edges="$work/edges" '
 BEGIN {
     while ((getline line <"src/rooms.txt") > 0) {
         if (line !~ /^[0-9]+ \|/) continue
         split(line, cell, / *\| */)
         room = cell[2]
         row[room] = cell[1]
+        if (house_of(room) != "") houses[house_of(room)] = 1
         n = split(cell[3], names, " ")
         for (i = 1; i <= n; i++) {
+            if (beside(room, names[i]) in row) names[i] = beside(room, names[i])
             uses[room, names[i]] = 1
             if (!(names[i] in row) && names[i] !~ "^" folder_of(room) "/") bad[room] = names[i]
             else if (names[i] in row && names[i] !~ "/" && names[i] != folder_of(room) && row[names[i]] >= row[room])
@@ -34,6 +39,11 @@ function room_of(path) {
     while (sub(/\/[^\/]*$/, "", path)) if (path in row) return path
     return ""
 }
+# A room of bindings/ or tools/ names the rooms beside it by their last word.
+function house_of(room) { return room ~ /^(bindings|tools)\// && sub(/[^\/]*$/, "", room) ? room : "" }
+function beside(room, name) { return house_of(room) name }
+function in_house(path,    house) { for (house in houses) if (index(path, house) == 1) return 1; return 0 }
+function stem(path) { sub(/\.[^.\/]*$/, "", path); return path }
 function may(room, other,    whole) {
     if (room == other || (room SUBSEP other) in uses) return 1
     whole = folder_of(other)
@@ -48,10 +58,11 @@ FNR == 1 {
     top = path[1]
     here = FILENAME
     sub(/\/[^\/]*$/, "", here)
-    room = top == "src" ? room_of(substr(FILENAME, 5)) : ""
+    room = top == "src" ? room_of(substr(FILENAME, 5)) : room_of(FILENAME)
+    roomy = in_house(FILENAME) # it is held to a row of bindings/ or tools/
     is_test = FILENAME ~ /_test\.[ch]$/
     if (top == "src" && room == "") refuse(here " has no row in the table of rooms (src/rooms.txt)")
-    else if (top == "src" && here != "src/" room) refuse(here " is a folder without a row in src/rooms.txt")
+    else if (top == "src" ? here != "src/" room : roomy && here != room) refuse(here " is a folder without a row in src/rooms.txt")
 }
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
     name = $0
@@ -60,6 +71,14 @@ FNR == 1 {
     name = substr(name, 2)
     sub(/[">].*/, "", name)
     other = room_of(name)
+    if (roomy && quoted) {
+        found = exists(beside(room, name)) ? beside(room, name) : exists(here "/" name) ? here "/" name : name
+        if (in_house(found)) {
+            if (top == "bindings" && stem(found) != stem(FILENAME)) print stem(FILENAME), stem(found) >edges
+            if (!may(room, room_of(found))) refuse(room " may not include \"" name "\"")
+            next
+        }
+    }
     if (name ~ /\.\./) refuse("\"" name "\" climbs out of its folder; name it from src/")
     else if (top == "include") { if (quoted || other != "") refuse("a public header may include only <tutti/...> and the system, not \"" name "\"") }
     else if (name ~ /^tutti\//) next
@@ -84,4 +103,8 @@ END {
     if (n_files == 0) { print "rooms: no sources found"; exit 1 }
     printf "rooms: %d files, %d refused\n", n_files, n_refused
     exit n_refused > 0
-}'
+}' || exit 1
+: >>"$work/edges"
+tsort "$work/edges" >/dev/null 2>"$work/loops" && exit 0
+sed -n 's/^tsort: //p' "$work/loops" | grep -v 'input contains a loop' | sort -u | sed 's/^/rooms: in a circle of includes: /'
+exit 1
