@@ -13,7 +13,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace tutti_torch
@@ -59,10 +58,14 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
     return options_->clone();
 }
 
-std::shared_ptr<Comm> Backend::comm() const
+std::vector<std::shared_ptr<Comm>> Backend::comms() const
 {
+    std::vector<std::shared_ptr<Comm>> found;
     std::lock_guard<std::mutex> guard(mutex_);
-    return comm_;
+    if (comm_) found.push_back(comm_);
+    for (const auto &[key, device] : devices_)
+        if (std::shared_ptr<Comm> comm = device ? device->comm() : nullptr) found.push_back(std::move(comm));
+    return found;
 }
 
 const std::shared_ptr<Comm> &Backend::live() const
@@ -78,11 +81,11 @@ const std::shared_ptr<Comm> &Backend::live() const
 
 void Backend::setTimeout(milliseconds timeout)
 {
-    std::lock_guard<std::mutex> guard(mutex_);
-    options_->timeout = timeout;
-    if (comm_) tutti_comm_set_timeout(comm_->handle(), to_ns(timeout));
-    for (const auto &[key, device] : devices_)
-        if (device) device->set_timeout(timeout);
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        options_->timeout = timeout;
+    }
+    for (const auto &comm : comms()) tutti_comm_set_timeout(comm->handle(), to_ns(timeout));
 }
 
 void Backend::setGroupUid(const std::string &uid)
@@ -232,7 +235,7 @@ void Backend::leave_nothing(DeviceComm &device, const Call &call)
     try {
         enqueue_and_forget(device, call, record_id, group_);
     } catch (...) {
-        Recorder::get().refused(record_id);
+        Recorder::get().failed(record_id, true);
         throw;
     }
     seq_ = seq;
@@ -388,33 +391,33 @@ void Backend::waitForPendingWorks()
 
 void Backend::abort()
 {
-    std::shared_ptr<Comm> comm = this->comm();
     const std::string why = c10::str("rank ", rank_, " aborted the process group");
-    if (comm) tutti_comm_abort(comm->handle(), why.c_str());
-    for (const auto &device : open_devices()) device->abort(why.c_str());
+    for (const auto &comm : comms()) tutti_comm_abort(comm->handle(), why.c_str());
 }
 
 /* What is queued starts first. */
 void Backend::shutdown()
 {
     if (!origin_.is_here()) return;
-    std::optional<pybind11::gil_scoped_release> release;
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil;
+    const std::vector<std::shared_ptr<Comm>> open = comms();
     std::shared_ptr<Comm> comm;
-    const std::vector<Device> open = open_devices();
+    decltype(devices_) devices;
     {
         std::lock_guard<std::mutex> guard(mutex_);
         comm.swap(comm_);
-        devices_.clear();
+        devices.swap(devices_);
         region_ = {};
     }
     if (!comm) return;
     const bool failing = handles_exception(); /* the others may never come */
     try {
         comm->drain([this](milliseconds slice) { return worker_.drained_within(slice); }, failing);
-        for (const auto &device : open) device->close(failing);
+        for (const auto &[key, device] : devices)
+            if (device) device->close(failing);
     } catch (...) {
-        for (const auto &device : open) device->abort("its group was destroyed, and that was interrupted");
+        for (const auto &one : open)
+            tutti_comm_abort(one->handle(), "its group was destroyed, and that was interrupted");
         throw;
     }
 }
@@ -422,10 +425,9 @@ void Backend::shutdown()
 #if TUTTI_TORCH_AT_LEAST(2, 7)
 c10d::ErrorType Backend::getError()
 {
-    std::shared_ptr<Comm> comm = this->comm();
-    tutti_status status = comm ? tutti_comm_state(comm->handle(), nullptr) : TUTTI_OK;
-    for (const auto &device : open_devices())
-        if (status >= TUTTI_OK) status = device->state();
+    tutti_status status = TUTTI_OK;
+    for (const auto &comm : comms())
+        if (status >= TUTTI_OK) status = tutti_comm_state(comm->handle(), nullptr);
     switch (status) {
     case TUTTI_OK:
         return c10d::ErrorType::SUCCESS;

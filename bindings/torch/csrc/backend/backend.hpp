@@ -173,14 +173,13 @@ class Backend : public c10d::Backend
     Device device_of_call(const Call &call, std::unique_lock<std::mutex> &guard);
     Device device_comm(c10::Device device);
     Device open_device(c10::Device device, int peer);
-    std::vector<Device> open_devices() const;
     Device device_with_memory(c10::DeviceIndex index);
     int peer_of(const Call &call) const; /* with mutex_ held, as the next one */
     bool goes_through_host(c10::Device device) const;
 
     WorkPtr completed_work() const;
     bool is_coalescing() const;
-    std::shared_ptr<Comm> comm() const;
+    std::vector<std::shared_ptr<Comm>> comms() const; /* the host's, and those of devices; none after shutdown */
 
     const Origin origin_;
     c10::intrusive_ptr<c10d::Store> store_;

@@ -86,15 +86,6 @@ Backend::Device Backend::open_device(c10::Device device, int peer)
     return comm;
 }
 
-std::vector<Backend::Device> Backend::open_devices() const
-{
-    std::lock_guard<std::mutex> guard(mutex_);
-    std::vector<Device> found;
-    for (const auto &[key, comm] : devices_)
-        if (comm) found.push_back(comm);
-    return found;
-}
-
 Backend::Device Backend::device_comm(c10::Device device)
 {
     Call call{};

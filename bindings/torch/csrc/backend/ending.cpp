@@ -4,9 +4,6 @@
  * end of a call, and the other ranks can be told why theirs ends. */
 
 #include "backend/backend.hpp"
-#include "base/errors.hpp"
-
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <mutex>
@@ -62,8 +59,8 @@ void Backend::end_program()
         if (!backend) continue;
         try {
             backend->shutdown();
-        } catch (pybind11::error_already_set &) {
-            /* interrupted: it was aborted, and the program ends anyway */
+        } catch (const std::exception &) {
+            /* interrupted, or its device failed: it was aborted, and the program ends anyway */
         }
     }
 }

@@ -7,7 +7,6 @@
 
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <unistd.h>
@@ -76,8 +75,7 @@ BasePtr Backend::shrink(const std::vector<int64_t> &exclude, int flags, const Ba
     std::vector<int32_t> ranks(exclude.begin(), exclude.end());
     tutti_comm *handle = nullptr;
     {
-        std::optional<pybind11::gil_scoped_release> release;
-        if (holds_gil()) release.emplace();
+        const WithoutGil without_gil;
         check(tutti_comm_shrink(parent->handle(), ranks.data(), ranks.size(), &handle));
     }
     std::shared_ptr<Comm> comm = Comm::adopt(*parent, handle);

@@ -6,10 +6,8 @@
 #include "base/errors.hpp"
 
 #include <c10/core/Allocator.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
-#include <optional>
 
 namespace tutti_torch
 {
@@ -58,8 +56,7 @@ class Allocator final : public c10::Allocator
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
 {
-    std::optional<pybind11::gil_scoped_release> release; /* who holds mutex_ may want it, for frames of Python */
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil; /* who holds mutex_ may want it, for frames of Python */
     std::lock_guard<std::mutex> guard(mutex_);
     live();
     if (!allocator_) allocator_ = std::make_shared<Allocator>(comm_);

@@ -4,8 +4,6 @@
 
 #include "base/errors.hpp"
 
-#include <torch/csrc/utils/pybind.h>
-
 namespace tutti_torch
 {
 
@@ -31,11 +29,6 @@ std::exception_ptr exception_of(const tutti_error &error)
     } catch (...) {
         return std::current_exception();
     }
-}
-
-bool holds_gil()
-{
-    return Py_IsInitialized() && PyGILState_Check();
 }
 
 } // namespace tutti_torch

@@ -23,7 +23,4 @@ inline void check(tutti_status status)
     if (C10_UNLIKELY(status < 0)) raise(*tutti_last_error());
 }
 
-/* True while this thread may release the GIL, which it holds. */
-bool holds_gil();
-
 } // namespace tutti_torch

@@ -38,6 +38,13 @@ uint32_t Origin::current()
     return forks.load(std::memory_order_relaxed);
 }
 
+WithoutGil::WithoutGil() : thread_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+
+WithoutGil::~WithoutGil()
+{
+    if (thread_) PyEval_RestoreThread(static_cast<PyThreadState *>(thread_));
+}
+
 void check_signals()
 {
     if (gettid() != getpid() || !Py_IsInitialized()) return;

@@ -39,6 +39,19 @@ class Origin
     uint32_t lineage_;
 };
 
+/* While one lives, this thread is without the GIL, which it may have had. Whatever waits for others has one. */
+class WithoutGil
+{
+  public:
+    WithoutGil();
+    ~WithoutGil();
+    WithoutGil(const WithoutGil &) = delete;
+    WithoutGil &operator=(const WithoutGil &) = delete;
+
+  private:
+    void *thread_; /* Python's state of the thread; null: it had no GIL */
+};
+
 /* Runs Python's signal handlers, when this is the thread that may; throws what they throw (KeyboardInterrupt). Every
  * wait calls it now and then. */
 void check_signals();

@@ -8,12 +8,9 @@
 #include "base/errors.hpp"
 #include "comm/store.hpp"
 
-#include <torch/csrc/utils/pybind.h>
-
 #include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 namespace tutti_torch
@@ -130,8 +127,7 @@ void Comm::drain(const std::function<bool(milliseconds)> &more, bool failing)
 Comm::~Comm()
 {
     if (!origin_.is_here()) return;
-    std::optional<pybind11::gil_scoped_release> release;
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil;
     tutti_comm_destroy(handle_);
     context_.reset();
 }

@@ -8,7 +8,6 @@
 #include "base/errors.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <utility>
 
@@ -39,8 +38,7 @@ static bool all_agree(tutti_comm *comm, bool able)
 std::shared_ptr<DeviceComm> DeviceComm::open(c10d::Store &store, int rank, int size, const std::string &name,
                                              c10::Device device, milliseconds timeout)
 {
-    std::optional<pybind11::gil_scoped_release> release;
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil;
     BesideCaptures beside; /* the first call of a group may be part of a graph */
     std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout);
     const tutti_status status = tutti_comm_set_device(comm->handle(), device.index());
@@ -67,27 +65,12 @@ std::shared_ptr<Comm> DeviceComm::live() const
     return comm;
 }
 
-tutti_status DeviceComm::state() const
-{
-    std::shared_ptr<Comm> comm = this->comm();
-    return comm ? tutti_comm_state(comm->handle(), nullptr) : TUTTI_OK;
-}
-
-void DeviceComm::set_timeout(milliseconds timeout)
-{
-    if (std::shared_ptr<Comm> comm = this->comm()) tutti_comm_set_timeout(comm->handle(), to_ns(timeout));
-}
-
-void DeviceComm::abort(const char *reason) const
-{
-    if (std::shared_ptr<Comm> comm = this->comm()) tutti_comm_abort(comm->handle(), reason);
-}
-
 void DeviceComm::look()
 {
     std::shared_ptr<Comm> comm = this->comm();
     const uint64_t last = progress.last();
-    const bool idle = comm && state() == TUTTI_OK && tutti_comm_flush(comm->handle(), 1) == TUTTI_OK;
+    const bool idle = comm && tutti_comm_state(comm->handle(), nullptr) == TUTTI_OK &&
+                      tutti_comm_flush(comm->handle(), 1) == TUTTI_OK;
     progress.look(idle ? last : 0);
 }
 

@@ -33,10 +33,6 @@ class DeviceComm
     std::shared_ptr<Comm> live() const;
     /* For a group that has not begun to close it. */
     tutti_comm *handle() const { return comm_->handle(); }
-    tutti_status state() const;
-    void set_timeout(milliseconds timeout);
-    /* With the reason of an abort, ends what waits on the device. */
-    void abort(const char *reason) const;
     /* Tells the recorder what is over. */
     void look();
     /* Waits for what is enqueued, while there is patience; then the others know that this rank left. */

@@ -198,33 +198,21 @@ void Recorder::started(uint64_t id)
 
 void Recorder::completed(uint64_t id)
 {
-    change(id, [](Entry &entry) {
-        entry.completed_ns = wall_ns();
-        entry.retired = true;
-    });
+    change(id, [](Entry &entry) { entry.complete(wall_ns()); });
 }
 
 void Recorder::completed(const std::deque<uint64_t> &ids, size_t n)
 {
     const int64_t now = wall_ns();
     std::lock_guard<std::mutex> guard(mutex_);
-    for (size_t i = 0; i < n; i++) {
-        Entry *entry = find(ids[i]);
-        if (!entry) continue;
-        entry->completed_ns = now;
-        entry->retired = true;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (Entry *entry = find(ids[i])) entry->complete(now);
 }
 
-void Recorder::failed(uint64_t id)
+void Recorder::failed(uint64_t id, bool before_start)
 {
-    change(id, [](Entry &entry) { entry.retired = true; });
-}
-
-void Recorder::refused(uint64_t id)
-{
-    change(id, [](Entry &entry) {
-        entry.started_ns = 0;
+    change(id, [before_start](Entry &entry) {
+        if (before_start) entry.started_ns = 0;
         entry.retired = true;
     });
 }

@@ -56,10 +56,8 @@ class Recorder
     void completed(uint64_t id);
     /* The first n of them. */
     void completed(const std::deque<uint64_t> &ids, size_t n);
-    /* It ended with an error: no longer in flight, never completed. */
-    void failed(uint64_t id);
-    /* The same for one that has not even started. */
-    void refused(uint64_t id);
+    /* It ended with an error: no longer in flight, never completed; or has not even started. */
+    void failed(uint64_t id, bool before_start = false);
 
     /* Before each dump: whoever knows of calls that are over says so now. False: it is gone. */
     void add_source(std::function<bool()> look);
@@ -81,6 +79,12 @@ class Recorder
         int64_t created_ns, started_ns, completed_ns, timeout_ms;
         RecordedTensors inputs, outputs;
         std::shared_ptr<torch::CapturedTraceback> frames;
+
+        void complete(int64_t at_ns)
+        {
+            completed_ns = at_ns;
+            retired = true;
+        }
     };
     Recorder();
     Entry *find(uint64_t id); /* null when it was overwritten; with mutex_ held */

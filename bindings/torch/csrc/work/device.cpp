@@ -12,7 +12,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/core/StreamGuard.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -211,8 +210,7 @@ static bool waits_block()
 
 void DeviceOperation::await(milliseconds limit)
 {
-    std::optional<pybind11::gil_scoped_release> release;
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil;
     const auto begin = steady_clock::now();
     auto looked = begin;
     auto pause = std::chrono::microseconds(1);

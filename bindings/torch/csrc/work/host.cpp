@@ -10,7 +10,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <utility>
@@ -245,8 +244,7 @@ void HostOperation::await_end(milliseconds timeout)
 
 void HostOperation::wait(milliseconds timeout)
 {
-    std::optional<pybind11::gil_scoped_release> release; /* callbacks of futures need it, and are waited for */
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil; /* callbacks of futures need it, and are waited for */
     /* Inside a coalesced region the call has not begun: the region's own Work is what one waits for. */
     if (state() == State::waiting) return;
     if (leader_) {

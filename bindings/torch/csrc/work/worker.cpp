@@ -6,12 +6,9 @@
 
 #include "base/errors.hpp"
 
-#include <torch/csrc/utils/pybind.h>
-
 #include <condition_variable>
 #include <list>
 #include <mutex>
-#include <optional>
 #include <pthread.h>
 #include <thread>
 
@@ -107,8 +104,7 @@ Worker::~Worker()
         thread.detach();
         return;
     }
-    std::optional<pybind11::gil_scoped_release> release;
-    if (holds_gil()) release.emplace();
+    const WithoutGil without_gil;
     thread.join();
 }
 
