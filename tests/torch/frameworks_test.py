@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 1800
+# short: On2Ranks.test_ddp On2Ranks.test_dtensor
 """The framework examples (examples/torch), all of them in one set of forked processes of each size: every case runs on
 gloo, then on tutti, each in a world of its own. The case itself compares with one process, this test compares the two
 backends with one another."""
@@ -104,7 +105,8 @@ On4Ranks = type("On4Ranks", (OnRanks,), {"n": 4, **METHODS})
 
 def setUpModule() -> None:
     for name in EXAMPLES:  # once, before the ranks are forked
-        importlib.import_module(name)
+        if not sys.argv[1:] or any(name in asked for asked in sys.argv[1:]):
+            importlib.import_module(name)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 900
+# short: StandIn Ranks.test_by_name Ranks.test_beside_another Ranks.test_by_file Programs.test_programs_that_name_tutti
 """How programs come to tutti: by its name, by a default of devices, in the place of gloo; every way to initialise,
 again and again in one process, and with nothing left behind; and what the rest of torch.distributed says of the
 groups."""

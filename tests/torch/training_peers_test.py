@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# label: long
 # timeout: 300
 """bench/peers/training.py: gradients that a library has made wrong are found in DDP and FSDP2, and told of that library
 alone. The wrong ones are gloo's, which are spoiled before or after they are summed."""

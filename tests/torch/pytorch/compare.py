@@ -42,14 +42,15 @@ def why(reason: str) -> str:
     return reason
 
 
-def measure(backend: str, size: int, folder: str) -> dict:
-    """What suite.py found: `tests` with the outcome and reason of each, `lifted` with those whose skip for a name it
-    lifted. A result that the folder has already is taken as it is."""
+def measure(backend: str, size: int, folder: str, names: tuple = ()) -> dict:
+    """What suite.py found of these tests, or of all: `tests` with the outcome and reason of each, `lifted` with those
+    whose skip for a name it lifted. A result that the folder has already is taken as it is."""
     out = os.path.join(folder, f"{backend}{size}.json")
     if not os.path.exists(out):
         print(f"== {backend}, {size} ranks", flush=True)
         command = [sys.executable, os.path.join(HERE, "suite.py"), "--backend", backend, "--size", str(size)]
-        ended = subprocess.run([*command, "--json", out, "--log", os.path.join(folder, f"{backend}{size}.log")])
+        log = os.path.join(folder, f"{backend}{size}.log")
+        ended = subprocess.run([*command, "--json", out, "--log", log, *names])
         if not os.path.exists(out):
             raise SystemExit(f"{backend}, {size} ranks: the suite ended with {ended.returncode} and without a result")
     with open(out) as file:
