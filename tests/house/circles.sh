@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Those that are built now: of files that were removed the tree may still hold some.
-grep -oE ' -o [^ ]+/?tutti_[a-z_]+\.dir/[^ ]+\.c\.o' "$build/compile_commands.json" | sed "s|^ -o |$build/|" |
+grep -oE ' -o [^ ]*tutti_[a-z_]+\.dir/[^ ]+\.c\.o' "$build/compile_commands.json" | sed "s|^ -o |$build/|" |
     LC_ALL=C sort >"$work/objects"
 [ -s "$work/objects" ] || { echo "circles: no object files below $build"; exit 1; }
 xargs nm -A <"$work/objects" 2>/dev/null | awk -v root="$build/" '
