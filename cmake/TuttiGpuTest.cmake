@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tutti_gpu_test(NAME ... as tutti_test [NO_STANDIN] [NCCL]): a program that needs a CUDA device. It runs as NAME with the label
+# tutti_gpu_test(NAME ... as tutti_test [NO_STANDIN] [NCCL] [SAMPLED]): a program that needs a CUDA device. It runs as NAME with the label
 # gpu on the real one, or says "skipped: no CUDA device" and returns 77; and as NAME.standin on the stand-in
 # (tests/standin/cuda), which needs a C++ compiler, unless that would take too long. TIMEOUT is the stand-in's, which is
 # slow; on devices tests run one by one and have four minutes each (LONG: TIMEOUT). The target gpu_tests builds them all,
 # without the stand-in, which takes longer than they do. With NCCL it runs once more by that back end (TUTTI_GPU), as
-# NAME.nccl and, by the stand-in of tests/standin/nccl on a machine of four devices, NAME.nccl.standin.
+# NAME.nccl and, by the stand-in of tests/standin/nccl on a machine of four devices, NAME.nccl.standin. SAMPLED programs
+# take a sample of their products on the stand-in (test_is_sampled), and all of them in NAME.standin_long (./dev check --long).
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ AND NOT CMAKE_CROSSCOMPILING) # whose compiler for C++ is the host's
@@ -17,7 +18,7 @@ add_custom_target(gpu_tests)
 set(TUTTI_GPU_TIMEOUT 240)
 
 function(tutti_gpu_test name)
-  cmake_parse_arguments(GPU "NO_STANDIN;LONG;NCCL" "TIMEOUT" "ARGS" ${ARGN})
+  cmake_parse_arguments(GPU "NO_STANDIN;LONG;NCCL;SAMPLED" "TIMEOUT" "ARGS" ${ARGN})
   if(NOT GPU_TIMEOUT)
     set(GPU_TIMEOUT 120)
   endif()
@@ -32,9 +33,14 @@ function(tutti_gpu_test name)
   add_dependencies(gpu_tests ${target})
   math(EXPR timeout "${GPU_TIMEOUT} * ${TUTTI_TIMEOUT_FACTOR}")
   if(TUTTI_CUDA_STANDIN AND NOT GPU_NO_STANDIN)
+    set(environment TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin>)
     add_test(NAME ${name}.standin COMMAND ${target} ${GPU_ARGS})
-    set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout}
-      ENVIRONMENT "TUTTI_CUDA_DRIVER=$<TARGET_FILE:cuda_standin>")
+    if(GPU_SAMPLED)
+      add_test(NAME ${name}.standin_long COMMAND ${target} ${GPU_ARGS})
+      set_tests_properties(${name}.standin_long PROPERTIES TIMEOUT ${timeout} LABELS long ENVIRONMENT "${environment}")
+      list(APPEND environment TUTTI_TEST_SAMPLE=1)
+    endif()
+    set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "${environment}")
   endif()
   if(GPU_NCCL)
     tutti_nccl_test(${name} ${target} ${limit} ${timeout})

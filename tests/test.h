@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,12 @@ static inline uint64_t test_seed(void)
 {
     const char *text = getenv("TUTTI_TEST_SEED");
     return text ? strtoull(text, NULL, 0) : UINT64_C(20261121);
+}
+
+/* Whether a sample of large products will do, as in ./dev test; ./dev check --long takes them whole. */
+static inline bool test_is_sampled(void)
+{
+    return getenv("TUTTI_TEST_SAMPLE") != NULL;
 }
 
 #endif

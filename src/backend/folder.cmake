@@ -3,10 +3,11 @@
 target_compile_options(tutti_backend PRIVATE -ffp-contract=off)
 if(TUTTI_BUILD_TESTS)
   set(test_libraries tutti_reference)
-  # Half a minute of proofs: more than the usual two minutes on a busy machine.
-  function(backend_tests)
+  function(backend_tests) # half a minute of proofs, of which ./dev test takes a sample
     math(EXPR timeout "400 * ${TUTTI_TIMEOUT_FACTOR}")
-    set_tests_properties(backend.cuda_plan_test PROPERTIES TIMEOUT ${timeout})
+    set_tests_properties(backend.cuda_plan_test PROPERTIES TIMEOUT ${timeout} ENVIRONMENT TUTTI_TEST_SAMPLE=1)
+    add_test(NAME backend.cuda_plan_test_long COMMAND test_backend_cuda_plan_test)
+    set_tests_properties(backend.cuda_plan_test_long PROPERTIES TIMEOUT ${timeout} LABELS long)
   endfunction()
   cmake_language(DEFER CALL backend_tests)
 endif()

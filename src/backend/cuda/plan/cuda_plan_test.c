@@ -183,10 +183,10 @@ static void prepare(const struct trial *t)
             r->call.bind.divide = tutti_divide_find(t->dtype), r->call.bind.divisor = contributors(t, me);
         if (reduces(t) && t->op == TUTTI_PREMUL_SUM) r->call.bind.scale = tutti_scale_find(t->dtype);
         r->site = (struct cuda_site){.n = t->n,
-                                       .me = me,
-                                       .speed = cuda_speed_known("", t->n),
-                                       .bounce_bytes = BOUNCE,
-                                       .bounce = (char *)r->bounce};
+                                     .me = me,
+                                     .speed = cuda_speed_known("", t->n),
+                                     .bounce_bytes = BOUNCE,
+                                     .bounce = (char *)r->bounce};
         memset(r->site.has, true, sizeof(r->site.has));
         assert_true(cuda_layout(t->n, CUDA_SCRATCH_DEFAULT, 32, &r->site.layout, &bounce));
         if (t->windows) r->site.own = (char *)r->out;
@@ -268,12 +268,17 @@ static void draw_trial(struct trial *t, uint32_t n, enum tutti_kind kind, bool v
     if (t->op == TUTTI_PREMUL_SUM) tutti_factor_encode(t->dtype, 2, t->factor);
 }
 
+static uint32_t trials(void)
+{
+    return test_is_sampled() ? 4 : 16;
+}
+
 static void all_kinds(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= N; n++) {
         for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
-            for (uint32_t i = 0; i < 16 && k != TUTTI_BARRIER; i++) {
+            for (uint32_t i = 0; i < trials() && k != TUTTI_BARRIER; i++) {
                 struct trial t;
                 draw_trial(&t, n, (enum tutti_kind)k, false);
                 try_all(&t);
@@ -293,7 +298,7 @@ static void v_forms(void **state)
     (void)state;
     for (uint32_t n = 1; n <= N; n++) {
         for (uint32_t k = 0; k < TUTTI_ARRAY_LEN(kinds); k++) {
-            for (uint32_t i = 0; i < 16; i++) {
+            for (uint32_t i = 0; i < trials(); i++) {
                 struct trial t;
                 draw_trial(&t, n, kinds[k], true);
                 try_all(&t);

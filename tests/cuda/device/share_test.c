@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Device memory between two processes, by handles and by descriptors: what one writes the other reads, whoever goes
+ * first; what can not be had says why; and no descriptor is left behind. Each case is a pair of processes that have not
+ * used the driver before: the exporter and the importer. */
+
+#include "test.h"
+
+#include "cuda/support/descriptors.h"
+#include "device/cuda/share.h"
+#include "cuda/support/segment.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77, OFFSET = 4321, ROUNDS = 5, DEADLINE_S = 100 };
+
+/* In a child: says what is wrong, and ends it. */
+#define CHECK(claim)                                                                                                   \
+    do {                                                                                                               \
+        if (!(claim)) {                                                                                                \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #claim, tutti_last_error()->text);                 \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+#define CHECK_OK(call) CHECK((call) == TUTTI_OK)
+
+/* ---- two processes ---- */
+
+struct side {
+    int socket;
+    struct tutti_gpu *gpu;
+};
+struct offer {
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    uint64_t offset;
+};
+
+static void tell(const struct side *side, const void *what, size_t bytes)
+{
+    CHECK(write(side->socket, what, bytes) == (ssize_t)bytes);
+}
+
+static void hear(const struct side *side, void *what, size_t bytes)
+{
+    CHECK(recv(side->socket, what, bytes, MSG_WAITALL) == (ssize_t)bytes);
+}
+
+/* Both have come here. */
+static void meet(const struct side *side)
+{
+    char byte = 1;
+    tell(side, &byte, 1);
+    hear(side, &byte, 1);
+}
+
+static void child(void (*function)(struct side *side), int socket, int32_t device)
+{
+    struct side side = {.socket = socket};
+    alarm(DEADLINE_S);
+    CHECK_OK(tutti_gpu_open(device % (int32_t)tutti_gpu_count(), &side.gpu));
+    function(&side);
+    _exit(0);
+}
+
+static pid_t start(void (*function)(struct side *side), const int ends[2], int which)
+{
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    close(ends[1 - which]);
+    child(function, ends[which], which);
+    return 0;
+}
+
+static void run_pair(void (*exporter)(struct side *side), void (*importer)(struct side *side), bool exporter_dies)
+{
+    int ends[2], status[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const pid_t pids[2] = {start(exporter, ends, 0), start(importer, ends, 1)};
+    close(ends[0]);
+    close(ends[1]);
+    for (int i = 0; i < 2; i++) assert_int_equal(waitpid(pids[i], &status[i], 0), pids[i]);
+    assert_int_equal(status[1], 0);
+    assert_true(exporter_dies ? WIFSIGNALED(status[0]) && WTERMSIG(status[0]) == SIGKILL : status[0] == 0);
+}
+
+/* ---- what they do ---- */
+
+static unsigned char byte_at(size_t i, unsigned seed)
+{
+    return (unsigned char)(i * 7 + (i >> 12) + seed);
+}
+
+static void put(struct side *side, char *at, size_t bytes, unsigned seed)
+{
+    unsigned char *data = malloc(bytes);
+    CHECK(data != NULL);
+    for (size_t i = 0; i < bytes; i++) data[i] = byte_at(i, seed);
+    CHECK_OK(tutti_gpu_copy_now(side->gpu, at, data, bytes));
+    free(data);
+}
+
+static void expect(struct side *side, const char *at, size_t bytes, unsigned seed)
+{
+    unsigned char *data = malloc(bytes);
+    CHECK(data != NULL);
+    CHECK_OK(tutti_gpu_copy_now(side->gpu, data, at, bytes));
+    for (size_t i = 0; i < bytes; i++) CHECK(data[i] == byte_at(i, seed));
+    free(data);
+}
+
+/* Where the exporter has its memory. */
+enum source { LEGACY, SHARED, SEGMENT, N_SOURCES };
+static enum source source;
+struct memory {
+    char *at;
+    size_t bytes;
+    struct segment segment;
+};
+
+static void memory_open(struct side *side, struct memory *m)
+{
+    *m = (struct memory){.bytes = (size_t)3 << 20};
+    if (source == SEGMENT) {
+        CHECK(segment_open(&m->segment, side->gpu, 3, true));
+        m->at = m->segment.base;
+        m->bytes = 3 * m->segment.piece;
+        return;
+    }
+    const enum tutti_gpu_share share = source == SHARED ? TUTTI_GPU_SHARE_FD : TUTTI_GPU_SHARE_IPC;
+    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
+}
+
+static void memory_close(struct side *side, struct memory *m)
+{
+    if (source == SEGMENT)
+        segment_close(&m->segment);
+    else
+        tutti_gpu_free(side->gpu, m->at);
+}
+
+/* The range that is exported: it begins and ends inside. */
+static size_t range(const struct memory *m)
+{
+    return m->bytes - 2 * (size_t)OFFSET;
+}
+
+static struct offer offer_of(struct side *side, const struct memory *m)
+{
+    struct offer offer;
+    CHECK_OK(tutti_gpu_export(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
+    CHECK(offer.offset == OFFSET);
+    return offer;
+}
+
+static void export_both_ways(struct side *side)
+{
+    int before = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct memory m;
+        memory_open(side, &m);
+        put(side, m.at, m.bytes, (unsigned)round);
+        if (round == 1) before = descriptors_open(); /* the driver opens what it needs once */
+        struct offer offer = offer_of(side, &m);
+        const size_t bytes = range(&m);
+        tell(side, &bytes, sizeof bytes);
+        tell(side, &offer, sizeof offer);
+        meet(side); /* it has imported and changed it */
+        tutti_gpu_unexport(offer.handle);
+        tutti_gpu_unexport(offer.handle);
+        if (round > 0) CHECK(descriptors_open() == before);
+        meet(side); /* it still has it */
+        expect(side, m.at + OFFSET, bytes, (unsigned)round + 100);
+        meet(side); /* it has no more */
+        memory_close(side, &m);
+    }
+}
+
+static void import_both_ways(struct side *side)
+{
+    int before = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct offer offer;
+        size_t bytes;
+        void *mapped, *again;
+        hear(side, &bytes, sizeof bytes);
+        hear(side, &offer, sizeof offer);
+        if (round == 1) before = descriptors_open();
+        CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &mapped));
+        CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &again));
+        CHECK(mapped == again);
+        tutti_gpu_unimport(side->gpu, again);
+        char *at = (char *)mapped + offer.offset;
+        for (size_t i = 0; i < 3; i++) { /* at the beginning, within, at the end */
+            const size_t from = i * (bytes - 1000) / 2;
+            unsigned char got[1000];
+            CHECK_OK(tutti_gpu_copy_now(side->gpu, got, at + from, sizeof got));
+            for (size_t k = 0; k < sizeof got; k++) CHECK(got[k] == byte_at(from + k + OFFSET, (unsigned)round));
+        }
+        put(side, at, bytes, (unsigned)round + 100);
+        meet(side);
+        meet(side);
+        expect(side, at, bytes, (unsigned)round + 100);
+        tutti_gpu_unimport(side->gpu, mapped);
+        if (round > 0 && source != LEGACY) CHECK(descriptors_open() == before);
+        CHECK(tutti_gpu_of(mapped) == -1);
+        meet(side);
+    }
+}
+
+static void both_ways(void **state)
+{
+    (void)state;
+    for (source = LEGACY; source < N_SOURCES; source++) run_pair(export_both_ways, import_both_ways, false);
+}
+
+/* ---- who goes first ---- */
+
+static bool killed;
+
+static void export_and_go(struct side *side)
+{
+    struct memory m;
+    memory_open(side, &m);
+    put(side, m.at + OFFSET, range(&m), 7);
+    const struct offer offer = offer_of(side, &m), second = offer_of(side, &m);
+    const size_t bytes = range(&m);
+    tell(side, &bytes, sizeof bytes);
+    tell(side, &offer, sizeof offer);
+    tell(side, &second, sizeof second);
+    meet(side); /* the first is imported */
+    if (killed) raise(SIGKILL);
+    tutti_gpu_unexport(offer.handle);
+    tutti_gpu_unexport(second.handle);
+    memory_close(side, &m);
+    memory_open(side, &m); /* perhaps where it was */
+    put(side, m.at + OFFSET, range(&m), 8);
+    meet(side);
+    meet(side);
+    memory_close(side, &m);
+}
+
+static void wait_for_the_end(struct side *side)
+{
+    char byte;
+    while (recv(side->socket, &byte, 1, 0) > 0) continue;
+}
+
+static void import_and_stay(struct side *side)
+{
+    struct offer offer, second;
+    size_t bytes;
+    void *mapped, *other;
+    hear(side, &bytes, sizeof bytes);
+    hear(side, &offer, sizeof offer);
+    hear(side, &second, sizeof second);
+    CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &mapped));
+    meet(side);
+    if (killed)
+        wait_for_the_end(side);
+    else
+        meet(side);
+    expect(side, (char *)mapped + offer.offset, bytes, 7); /* as long as somebody has it, it is there */
+    const int before = descriptors_open();
+    CHECK(tutti_gpu_import(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
+    CHECK(descriptors_open() == before);
+    tutti_gpu_unimport(side->gpu, mapped);
+    CHECK(descriptors_open() <= before);
+    if (!killed) meet(side);
+}
+
+static void the_exporter_goes_first(void **state)
+{
+    (void)state;
+    for (source = SHARED; source < N_SOURCES; source++)
+        for (int how = 0; how < 2; how++) {
+            killed = how;
+            run_pair(export_and_go, import_and_stay, killed);
+        }
+}
+
+/* ---- what can not be had ---- */
+
+/* A pipe stands where the handle says that the table is: it is told apart, and not read from. */
+static void export_and_lie(struct side *side)
+{
+    int ends[2];
+    char byte = 0;
+    struct memory m;
+    CHECK(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+    memory_open(side, &m);
+    const struct offer offer = offer_of(side, &m);
+    tell(side, &offer, sizeof offer);
+    tell(side, ends, sizeof ends[0]);
+    meet(side);
+    CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
+    meet(side);
+    tutti_gpu_unexport(offer.handle);
+    memory_close(side, &m);
+}
+
+static void refused(struct side *side, const struct cuda_offer *offer, const char *why)
+{
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES] = {0};
+    void *mapped = NULL;
+    memcpy(handle, offer, sizeof *offer);
+    const int before = descriptors_open();
+    CHECK(tutti_gpu_import(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(strstr(tutti_last_error()->text, why) && !mapped);
+    CHECK(descriptors_open() == before);
+}
+
+static void import_in_vain(struct side *side)
+{
+    struct offer told;
+    struct cuda_offer offer, wrong;
+    int pipe_end;
+    hear(side, &told, sizeof told);
+    hear(side, &pipe_end, sizeof pipe_end);
+    memcpy(&offer, told.handle, sizeof offer);
+    wrong = offer, wrong.by.descriptors.nonce++;
+    refused(side, &wrong, "not there");
+    wrong = offer, wrong.by.descriptors.n++;
+    refused(side, &wrong, "not there");
+    wrong = offer, wrong.by.descriptors.n = UINT64_MAX;
+    refused(side, &wrong, "not there");
+    wrong = offer, wrong.by.descriptors.table = 12345;
+    refused(side, &wrong, "not there");
+    wrong = offer, wrong.by.descriptors.table = pipe_end;
+    refused(side, &wrong, "not there");
+    wrong = offer, wrong.by.descriptors.pid = getpid();
+    refused(side, &wrong, "not there");
+    meet(side);
+    CHECK(descriptors_forbid(SYS_pidfd_getfd, EPERM));
+    refused(side, &offer, "permission to trace");
+    CHECK(descriptors_forbid(SYS_pidfd_open, ENOSYS));
+    refused(side, &offer, "Function not implemented");
+    meet(side);
+}
+
+static void what_can_not_be_had_says_why(void **state)
+{
+    (void)state;
+    source = SEGMENT;
+    run_pair(export_and_lie, import_in_vain, false);
+}
+
+/* Memory that stays in its process, and ranges that are not memory throughout. */
+static void export_in_vain(struct side *side)
+{
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    uint64_t offset;
+    struct segment secret;
+    void *pooled = NULL, *plain = NULL;
+    const int before = descriptors_open();
+    CHECK(segment_open(&secret, side->gpu, 2, false));
+    CHECK(tutti_gpu_export(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(strstr(tutti_last_error()->text, "without a type for descriptors"));
+    CHECK_OK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece - 1));
+    CHECK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_gpu_export(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    segment_close(&secret);
+    if (tutti_gpu_alloc_ordered(side->gpu, 1000, NULL, &pooled) == TUTTI_OK) {
+        CHECK_OK(tutti_gpu_stream_sync(side->gpu, NULL));
+        CHECK(tutti_gpu_export(side->gpu, pooled, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+        CHECK(strstr(tutti_last_error()->text, "this process's alone"));
+        CHECK_OK(tutti_gpu_holds(side->gpu, pooled, 1000));
+        CHECK_OK(tutti_gpu_free_ordered(side->gpu, pooled, NULL));
+    }
+    CHECK_OK(tutti_gpu_alloc(side->gpu, 1000, &plain));
+    CHECK(tutti_gpu_export(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_gpu_export(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    tutti_gpu_free(side->gpu, plain);
+    CHECK(descriptors_open() == before || !pooled);
+}
+
+static void nothing(struct side *side)
+{
+    (void)side;
+}
+
+static void what_is_private_stays_private(void **state)
+{
+    (void)state;
+    run_pair(export_in_vain, nothing, false);
+}
+
+/* ---- where the driver makes no handles, or no descriptors; and within a process ---- */
+
+static void without(struct side *side)
+{
+    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    uint64_t offset;
+    void *memory = NULL;
+    struct cuda_offer offer;
+    setenv("TUTTI_STANDIN_IPC", "0", 1);
+    for (int twice = 0; twice < 2; twice++) {
+        CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_AUTO, 1000, &memory));
+        CHECK_OK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset));
+        memcpy(&offer, handle, sizeof offer);
+        CHECK(offer.kind == CUDA_OFFER_DESCRIPTORS);
+        tutti_gpu_unexport(handle);
+        tutti_gpu_free(side->gpu, memory);
+    }
+    setenv("TUTTI_STANDIN_FDS", "0", 1);
+    memory = NULL;
+    CHECK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_FD, 1000, &memory) == TUTTI_ERR_UNSUPPORTED && !memory);
+    CHECK(strstr(tutti_last_error()->text, "has no memory that descriptors share"));
+    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_AUTO, 1000, &memory));
+    CHECK_OK(tutti_gpu_set(side->gpu, memory, 1, 1000));
+    CHECK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    tutti_gpu_free(side->gpu, memory);
+}
+
+static void drivers_without_handles_share_descriptors(void **state)
+{
+    (void)state;
+    const char *driver = getenv("TUTTI_CUDA_DRIVER");
+    if (!driver || !strstr(driver, "standin")) skip(); /* this machine's has what it has */
+    run_pair(without, nothing, false);
+}
+
+/* The memory of one device, for another of the process: own allocations at once, others when it is said. */
+static void reach(struct side *side)
+{
+    struct tutti_gpu *other;
+    struct segment segment;
+    void *own;
+    unsigned char got[100], *data = malloc(100);
+    if (tutti_gpu_count() < 2 || !tutti_gpu_reaches(1, 0)) return;
+    CHECK_OK(tutti_gpu_open(1, &other));
+    CHECK_OK(tutti_gpu_reach(other, side->gpu));
+    CHECK(segment_open(&segment, side->gpu, 3, true));
+    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_FD, 100, &own));
+    CHECK_OK(tutti_gpu_reach_memory(side->gpu, segment.base, 100));
+    CHECK_OK(tutti_gpu_reach_memory(other, segment.base + 100, 2 * segment.piece)); /* all three pieces */
+    memset(data, 0x5a, 100);
+    char *const where[] = {segment.base, segment.base + 3 * segment.piece - 100, own};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(where); i++) {
+        CHECK_OK(tutti_gpu_set(side->gpu, where[i], 1, 100));
+        CHECK_OK(tutti_gpu_copy_now(other, where[i], data, 100));
+        CHECK_OK(tutti_gpu_copy_now(side->gpu, got, where[i], 100));
+        CHECK(memcmp(got, data, 100) == 0);
+    }
+    tutti_gpu_free(side->gpu, own);
+    segment_close(&segment);
+    free(data);
+}
+
+static void devices_of_a_process_reach_mappings(void **state)
+{
+    (void)state;
+    run_pair(reach, nothing, false);
+}
+
+/* Whether there is a device, and it has virtual memory, as a child finds. */
+static int look(void)
+{
+    struct tutti_gpu *gpu;
+    void *memory;
+    if (tutti_gpu_absence() || tutti_gpu_open(0, &gpu) < 0) return 1;
+    return tutti_gpu_alloc_shared(gpu, TUTTI_GPU_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ways),
+        cmocka_unit_test(the_exporter_goes_first),
+        cmocka_unit_test(what_can_not_be_had_says_why),
+        cmocka_unit_test(what_is_private_stays_private),
+        cmocka_unit_test(drivers_without_handles_share_descriptors),
+        cmocka_unit_test(devices_of_a_process_reach_mappings),
+    };
+    static const char *const why[] = {"", "no CUDA device", "the CUDA device has no memory that descriptors share"};
+    int status = 0;
+    const pid_t pid = fork();
+    if (pid == 0) _exit(look());
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 1;
+    if (WEXITSTATUS(status) != 0) {
+        printf("skipped: %s\n", why[WEXITSTATUS(status)]);
+        return SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

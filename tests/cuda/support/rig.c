@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See rig.h. */
+#include "test.h"
+
+#include "cuda/support/rig.h"
+
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SKIPPED = 77, MOST_DEVICES = 2 };
+#define TIMEOUT_NS (UINT64_C(20) * 1000000000)
+
+static void check(enum tutti_status status, const char *what)
+{
+    if (status == TUTTI_OK) return;
+    fail_msg("%s: %s", what, tutti_last_error()->text);
+}
+#define OK(call) check(call, #call)
+
+uint64_t rig_begin(void)
+{
+    if (tutti_gpu_absence() != NULL) {
+        printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
+        exit(SKIPPED);
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log says in which test a program was ended */
+    printf("seed %llu\n", (unsigned long long)test_seed());
+    return test_seed();
+}
+
+bool rig_is_instrumented(void)
+{
+    return getenv("TUTTI_TEST_SLOW");
+}
+
+bool rig_is_slow(void)
+{
+    return getenv("TUTTI_CUDA_DRIVER") || rig_is_instrumented();
+}
+
+uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled)
+{
+    return !rig_is_slow() ? on_device : test_is_sampled() ? sampled : slow;
+}
+
+uint32_t rig_devices(void)
+{
+    if (tutti_gpu_count() < MOST_DEVICES) return 1;
+    struct tutti_gpu *a, *b;
+    OK(tutti_gpu_open(0, &a));
+    OK(tutti_gpu_open(1, &b));
+    const bool both = tutti_gpu_may_reach(a, b->uuid) && tutti_gpu_may_reach(b, a->uuid);
+    tutti_gpu_close(b);
+    tutti_gpu_close(a);
+    return both ? MOST_DEVICES : 1;
+}
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+    const uint64_t at = *end;
+    *end = (at + bytes + 255) / 256 * 256;
+    return at;
+}
+
+static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
+{
+    const uint64_t cells = (uint64_t)shape->n * shape->n_blocks;
+    const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
+    uint64_t end = 0;
+    *l = (struct cuda_layout){.n_blocks = shape->n_blocks,
+                              .line_bytes = shape->line_bytes,
+                              .sentinel_bytes = shape->sentinel_bytes,
+                              .tile_bytes = shape->tile_bytes,
+                              .n_tiles = shape->n_tiles};
+    l->sentinels = take(&end, 2 * rings * shape->sentinel_bytes);
+    l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
+    l->exceptions = take(&end, 2 * rings * shape->sentinel_bytes / 32);
+    l->tiles = take(&end, rings * shape->n_tiles * shape->tile_bytes);
+    l->begun = take(&end, cells * sizeof(uint32_t));
+    l->called = take(&end, shape->n_blocks * sizeof(uint64_t));
+    l->arrived = take(&end, cells * sizeof(uint32_t));
+    l->returned = take(&end, cells * sizeof(uint32_t));
+    l->sent = take(&end, cells * sizeof(uint64_t));
+    l->received = take(&end, cells * sizeof(uint64_t));
+    l->directs = take(&end, shape->n_blocks * sizeof(uint32_t));
+    l->landed = take(&end, cells * sizeof(uint32_t));
+    l->relayed = take(&end, (uint64_t)shape->n_blocks * (CUDA_DIRECT_THREADS / 32) * sizeof(uint64_t));
+    l->met = take(&end, shape->n * sizeof(uint32_t));
+    l->met_own = take(&end, sizeof(uint32_t));
+    l->asked = take(&end, sizeof(uint64_t));
+    l->stopped = take(&end, sizeof(uint32_t));
+    l->bytes = end;
+}
+
+void rig_open(struct rig *rig, const struct rig_shape *shape)
+{
+    *rig = (struct rig){.n = shape->n};
+    lay_out(shape, &rig->layout);
+    const uint32_t n_devices = shape->n_devices ? shape->n_devices : 1;
+    for (uint32_t r = 0; r < rig->n; r++) {
+        OK(tutti_gpu_open((int32_t)(r % n_devices), &rig->gpus[r]));
+        for (uint32_t q = 0; q < r; q++) {
+            OK(tutti_gpu_reach(rig->gpus[r], rig->gpus[q]));
+            OK(tutti_gpu_reach(rig->gpus[q], rig->gpus[r]));
+        }
+        void *scratch;
+        OK(tutti_gpu_alloc(rig->gpus[r], rig->layout.bytes, &scratch));
+        OK(tutti_gpu_set(rig->gpus[r], scratch, 0, rig->layout.bytes));
+        OK(tutti_gpu_set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
+        rig->scratch[r] = scratch;
+        OK(tutti_gpu_stream_create(rig->gpus[r], &rig->streams[r]));
+    }
+    void *control;
+    OK(tutti_gpu_alloc_host(rig->gpus[0], sizeof *rig->control, &control));
+    rig->control = control;
+}
+
+void rig_close(struct rig *rig)
+{
+    tutti_gpu_free_host(rig->gpus[0], rig->control);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        tutti_gpu_stream_destroy(rig->gpus[r], rig->streams[r]);
+        tutti_gpu_free(rig->gpus[r], rig->scratch[r]);
+    }
+    for (uint32_t r = 0; r < rig->n; r++) tutti_gpu_close(rig->gpus[r]);
+}
+
+struct cuda_call rig_call(const struct rig *rig, uint32_t me)
+{
+    struct cuda_call call = {.control = rig->control,
+                             .layout = rig->layout,
+                             .n = rig->n,
+                             .me = me,
+                             .seq = rig->seq,
+                             .timeout_ns = rig_is_slow() ? TIMEOUT_NS * 10 : TIMEOUT_NS};
+    memcpy(call.base, rig->scratch, sizeof call.base);
+    return call;
+}
+
+void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer)
+{
+    for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_%s_%u", protocol, reducer, most);
+        void *kernel = most >= rig->n ? tutti_gpu_kernel(rig->gpus[me], name) : NULL;
+        if (kernel) return kernel;
+    }
+    fail_msg("there is no kernel %s_%s for %u ranks", protocol, reducer, rig->n);
+    return NULL;
+}
+
+void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args)
+{
+    const struct tutti_gpu_launch launch = {
+        .kernel = kernel, .stream = rig->streams[me], .blocks = blocks, .threads = threads};
+    struct tutti_gpu_scope scope;
+    assert_non_null(kernel);
+    OK(tutti_gpu_enter(rig->gpus[me], &scope));
+    OK(tutti_gpu_launch(rig->gpus[me], &launch, args));
+    tutti_gpu_leave(&scope);
+}
+
+static void widen(uint32_t *blocks, const struct cuda_exchange *x, uint64_t bytes)
+{
+    const uint32_t needed = cuda_tile_blocks(bytes, x->call.layout.tile_bytes, x->call.layout.n_blocks);
+    if (needed > *blocks) *blocks = needed;
+}
+
+void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer)
+{
+    uint32_t blocks = 0;
+    for (uint32_t q = 0; q < rig->n; q++) {
+        widen(&blocks, x, x->send[q].bytes);
+        widen(&blocks, x, x->recv[q].bytes);
+    }
+    if (blocks == 0) return;
+    rig_launch(rig, x->call.me, rig_kernel(rig, x->call.me, "tiles", reducer), blocks, CUDA_TILE_THREADS, x);
+}
+
+void rig_await(const struct rig *rig)
+{
+    for (uint32_t r = 0; r < rig->n; r++) OK(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]));
+}
+
+void rig_sync(struct rig *rig)
+{
+    rig_await(rig);
+    if (rig->control->stop)
+        fail_msg("a wait for rank %u ended with %u in call %llu", CUDA_REPORT_PEER(rig->control->report),
+                 rig->control->stop, (unsigned long long)CUDA_REPORT_SEQ(rig->control->report));
+    rig->seq++;
+}
+
+void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes)
+{
+    void *pointer;
+    OK(tutti_gpu_alloc(rig->gpus[me], bytes, &pointer));
+    return pointer;
+}
+
+void rig_free(const struct rig *rig, uint32_t me, void *pointer)
+{
+    tutti_gpu_free(rig->gpus[me], pointer);
+}
+
+void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes)
+{
+    OK(tutti_gpu_copy_now(rig->gpus[me], dst, src, bytes));
+}
+
+void rig_set_counts(const struct rig *rig, uint32_t count)
+{
+    const struct cuda_layout *layout = &rig->layout;
+    const uint64_t called = count;
+    for (uint32_t r = 0; r < rig->n; r++) {
+        for (uint32_t b = 0; b < layout->n_blocks; b++) {
+            rig_copy(rig, r, rig->scratch[r] + layout->called + 8 * b, &called, 8);
+            for (uint32_t q = 0; q < rig->n; q++)
+                rig_copy(rig, r, rig->scratch[r] + layout->begun + 4 * (q * layout->n_blocks + b), &count, 4);
+        }
+    }
+}
+
+void rig_plant_lines(const struct rig *rig, uint32_t slot, uint32_t flag, uint64_t *seed)
+{
+    const size_t bytes = (size_t)(rig->n - 1) * rig->layout.n_blocks * 2 * rig->layout.line_bytes;
+    uint32_t *words = malloc(bytes);
+    assert_non_null(words);
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = i % 2 ? flag : (uint32_t)tutti_random64(seed);
+    for (uint32_t r = 0; r < rig->n; r++)
+        rig_copy(rig, r, rig->scratch[r] + rig->layout.lines + slot * bytes, words, bytes);
+    free(words);
+}
