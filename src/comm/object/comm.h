@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/config.h"
-#include "control/bootstrap.h"
+#include "control/start/bootstrap.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/gpu.h"
 #include "engine/engine.h"

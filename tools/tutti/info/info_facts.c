@@ -5,7 +5,7 @@
 #include "info.h"
 
 #include "backend/backend.h"
-#include "control/bootstrap.h"
+#include "control/start/bootstrap.h"
 #include "device/cpu/reduce.h"
 #include "model/machine.h"
 #include "transport/transport.h"

@@ -4,7 +4,7 @@
  * meeting is over, it starts again. Without a store the place is derived from uid, job and name. With a store the
  * leader of a round publishes it, and the round's number says which meeting it is. */
 
-#include "control/meeting.h"
+#include "control/unix/meeting.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -90,7 +90,7 @@ enum tutti_status tutti_meet(const char *job, const char *name, const struct tut
         if (connected) status = come_to(place, request, &answered, out);
         if (status == TUTTI_OK) return status;
         if (!place_give_up(&alternatives, place, connected, answered, status) && status != TUTTI_AGAIN) return status;
-        TUTTI_TRY(tutti_meeting_patience(request, "a rank that leads the meeting"));
+        TUTTI_TRY(tutti_meeting_time(request, "a rank that leads the meeting"));
         back_off(&pause_ns, request);
     }
 }
@@ -236,7 +236,7 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
         TUTTI_TRY(round_add(&r, "claim", 1, &claim));
         enum tutti_status status = claim == 1 ? round_lead(&r, request, out) : round_join(&r, request, out);
         if (status != TUTTI_AGAIN) return status;
-        TUTTI_TRY(tutti_meeting_patience(request, "a rank that leads the meeting"));
+        TUTTI_TRY(tutti_meeting_time(request, "a rank that leads the meeting"));
         back_off(&pause_ns, request);
     }
 }

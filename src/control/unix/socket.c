@@ -3,17 +3,15 @@
 /* Abstract Unix sockets of type SEQPACKET: names that vanish with the process, messages that are whole or nothing, the
  * peer's uid from the kernel, and descriptors that travel along. */
 
-#include "control/meeting.h"
+#include "control/unix/meeting.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SLICE_NS (50 * TUTTI_NS_PER_MS) /* how soon a cancel is seen */
 #define BACKLOG 4096
 
 static socklen_t address_fill(const char *place, struct sockaddr_un *address)
@@ -94,14 +92,13 @@ enum tutti_status tutti_meeting_peer(int fd, int32_t *pid)
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_meeting_send(int fd, const void *message, const int fds[2])
+enum tutti_status tutti_meeting_send(int fd, const void *bytes, size_t size, const int fds[2])
 {
-    const struct tutti_meeting_head *head = message;
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(2 * sizeof(int))];
     } control;
-    struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = head->bytes};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
     if (fds) {
         memset(&control, 0, sizeof control);
@@ -116,7 +113,7 @@ enum tutti_status tutti_meeting_send(int fd, const void *message, const int fds[
     ssize_t n;
     do n = sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)head->bytes) return TUTTI_OK;
+    if (n == (ssize_t)size) return TUTTI_OK;
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) return TUTTI_AGAIN;
     return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a message of the meeting can not be sent");
 }
@@ -139,13 +136,13 @@ static void descriptors_take(struct msghdr *header, int fds[2])
     }
 }
 
-enum tutti_status tutti_meeting_recv(int fd, union tutti_meeting_message *message, size_t *n, int fds[2])
+enum tutti_status tutti_meeting_recv(int fd, uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1], size_t *n, int fds[2])
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(4 * sizeof(int))];
     } control;
-    struct iovec part = {.iov_base = message, .iov_len = sizeof *message};
+    struct iovec part = {.iov_base = bytes, .iov_len = TUTTI_MEETING_FRAME_MAX + 1};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes};
     if (fds) fds[0] = fds[1] = -1;
     ssize_t got;
@@ -163,20 +160,25 @@ enum tutti_status tutti_meeting_recv(int fd, union tutti_meeting_message *messag
     if (got < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a message of the meeting can not be received");
     descriptors_take(&header, fds);
     if (got == 0) return TUTTI_AGAIN;
-    *n = header.msg_flags & MSG_TRUNC ? sizeof *message + 1 : (size_t)got; /* too long: no check lets it pass */
+    *n = (size_t)got; /* what is too long was cut to one byte more than any message has */
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_meeting_wait(int fd, uint64_t deadline_ns, const _Atomic bool *cancel)
+enum tutti_status tutti_meeting_random(void *arg, void *out, size_t n)
 {
-    struct pollfd event = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        uint64_t now = tutti_now_ns(), rest = now < deadline_ns ? deadline_ns - now : 0;
-        if (cancel && *cancel) return TUTTI_ERR_CANCELLED;
-        if (rest > SLICE_NS) rest = SLICE_NS;
-        int n = poll(&event, 1, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS));
-        if (n > 0) return TUTTI_OK;
-        if (n < 0 && errno != EINTR) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "poll failed at the meeting place");
-        if (tutti_now_ns() >= deadline_ns) return TUTTI_ERR_TIMEOUT;
-    }
+    (void)arg;
+    return tutti_random_bytes(out, n);
+}
+
+uint64_t tutti_meeting_started(void *arg, int32_t pid)
+{
+    struct tutti_process process;
+    (void)arg;
+    return tutti_process_read(pid, &process) ? process.start : 0;
+}
+
+bool tutti_meeting_alive(void *arg, int32_t pid, uint64_t start)
+{
+    (void)arg;
+    return tutti_process_alive(pid, start);
 }

@@ -4,16 +4,17 @@
  * in a ticket; only the first one of a process needs a socket. One lock guards the list and the tickets: all of it is
  * start-up, none of it is on the path of a collective. */
 
-#include "control/meeting.h"
+#include "control/unix/meeting.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GRACE_NS (2 * TUTTI_NS_PER_S) /* that an answer to ASK may take */
-#define SLICE_NS (50 * TUTTI_NS_PER_MS)
+#define GRACE_NS (2 * TUTTI_NS_PER_S) /* that the leader may take to answer after our deadline */
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tutti_meeting *registry;
@@ -32,70 +33,60 @@ static struct tutti_meeting *registry_find(const char *place)
     return meeting;
 }
 
-static void ticket_fill(struct tutti_meeting_ticket *ticket, const struct tutti_meeting_request *request,
-                        const struct tutti_meeting *meeting)
+/* The machine that the leader runs for this rank refers to nothing of the owner's, who may withdraw. A secret stands
+ * for itself: it is the leader's own, or another. */
+static struct tutti_ticket *ticket_make(const struct tutti_meeting_request *request)
 {
-    const char *mine = request->secret, *leaders = meeting->request->secret;
-    ticket->rank = request->rank;
-    ticket->n_ranks = request->n_ranks;
-    ticket->build = request->build;
-    ticket->host = request->host;
-    strncpy(ticket->version, request->version, sizeof ticket->version - 1);
-    if (request->lost) ticket->lost = *request->lost;
-    ticket->same_secret = mine && leaders ? strcmp(mine, leaders) == 0 : mine == leaders;
+    struct tutti_ticket *ticket = tutti_alloc(sizeof *ticket);
+    if (!ticket) return NULL;
+    ticket->self = tutti_meeting_self(request);
+    snprintf(ticket->version, sizeof ticket->version, "%s", request->version);
+    ticket->self.version = ticket->version;
+    return ticket;
 }
 
-/* Asks the leader for a sentence about who is missing. */
-static void ticket_ask(const char *place, const struct tutti_meeting_request *request)
+static void ticket_hand_in(struct tutti_ticket *ticket, struct tutti_meeting *meeting)
 {
-    pthread_mutex_lock(&registry_lock);
-    struct tutti_meeting *meeting = registry_find(place);
-    if (meeting && meeting->asked_s <= 0) {
-        meeting->asked_s = tutti_meeting_patience_s(request);
-        leader_wake(meeting);
-    }
-    pthread_mutex_unlock(&registry_lock);
+    const char *mine = ticket->self.secret, *leaders = meeting->request->secret;
+    if (mine)
+        ticket->self.secret = leaders && strcmp(mine, leaders) == 0 ? leaders : "another secret than the leader's";
+    ticket->next = meeting->tickets;
+    meeting->tickets = ticket;
+    leader_wake(meeting);
 }
 
 /* Sleeps until the ticket is done; CANCELLED or TIMEOUT (no record) when it is not. */
-static enum tutti_status ticket_wait(struct tutti_meeting_ticket *ticket, const char *place,
-                                     const struct tutti_meeting_request *request)
+static enum tutti_status ticket_wait(struct tutti_ticket *ticket, const struct tutti_meeting_request *request)
 {
-    uint64_t deadline = request->deadline_ns;
-    bool asked = false;
+    const uint64_t deadline =
+        request->deadline_ns > TUTTI_NEVER - GRACE_NS ? TUTTI_NEVER : request->deadline_ns + GRACE_NS;
     while (!atomic_load(&ticket->done)) {
-        uint64_t now = tutti_now_ns(), until = request->cancel ? now + SLICE_NS : deadline;
-        if (request->cancel && *request->cancel) return TUTTI_ERR_CANCELLED;
-        if (now >= deadline) {
-            if (asked) return TUTTI_ERR_TIMEOUT;
-            ticket_ask(place, request);
-            asked = true;
-            deadline = now + GRACE_NS;
-        }
+        uint64_t now = tutti_now_ns(), until = request->cancel ? now + TUTTI_MEETING_SLICE_NS : deadline;
+        if (tutti_meeting_cancelled(request)) return TUTTI_ERR_CANCELLED;
+        if (now >= deadline) return TUTTI_ERR_TIMEOUT;
         tutti_futex_wait(&ticket->done, 0, until < deadline ? until : deadline);
     }
     return TUTTI_OK;
 }
 
 /* Waits for the verdict over a ticket that the leader has, and gives it back. */
-static enum tutti_status ticket_redeem(struct tutti_meeting_ticket *ticket, const char *place,
+static enum tutti_status ticket_redeem(struct tutti_ticket *ticket, const char *place,
                                        const struct tutti_meeting_request *request, struct tutti_meeting_result *out)
 {
-    enum tutti_status waited = ticket_wait(ticket, place, request);
+    enum tutti_status waited = ticket_wait(ticket, request);
     pthread_mutex_lock(&registry_lock); /* who is done is done, even when we gave up just now */
     bool done = atomic_load(&ticket->done) != 0;
     if (!done) {
         struct tutti_meeting *meeting = registry_find(place);
         ticket->withdrawn = true;
-        if (meeting) {
-            meeting->withdrawn = true;
-            leader_wake(meeting);
-        }
+        if (meeting) leader_wake(meeting);
     }
     pthread_mutex_unlock(&registry_lock);
     if (!done && waited == TUTTI_ERR_CANCELLED)
         return tutti_fail(waited, "rank %d withdrew while the ranks were meeting", (int)request->rank);
-    if (!done) return tutti_fail(waited, "the rank that leads the meeting does not answer rank %d", (int)request->rank);
+    if (!done)
+        return tutti_fail(waited, "the rank that leads the meeting does not answer rank %d: timed out after %u ms",
+                          (int)request->rank, tutti_meeting_patience(request));
     enum tutti_status status = ticket->error.status;
     if (status == TUTTI_OK) *out = ticket->result;
     if (status < 0) tutti_fail_record(&ticket->error);
@@ -103,41 +94,59 @@ static enum tutti_status ticket_redeem(struct tutti_meeting_ticket *ticket, cons
     return status;
 }
 
+static enum tutti_status meeting_make(const char *place, const struct tutti_meeting_request *request,
+                                      struct tutti_meeting **out)
+{
+    struct tutti_meeting *m = tutti_alloc(sizeof *m);
+    if (!m) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a meeting of %d ranks", (int)request->n_ranks);
+    m->listen_fd = -1;
+    m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (m->wake_fd < 0) {
+        tutti_free(m);
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no eventfd for the meeting of the ranks");
+    }
+    m->request = request;
+    m->pid = (int32_t)getpid();
+    snprintf(m->place, sizeof m->place, "%s", place);
+    *out = m;
+    return TUTTI_OK;
+}
+
+static void meeting_free(struct tutti_meeting *m)
+{
+    close(m->wake_fd);
+    tutti_free(m);
+}
+
 /* Under the lock. OK: *lead is registered, or *elsewhere is set. */
 static enum tutti_status leader_try(const char *place, const struct tutti_meeting_request *request,
                                     struct tutti_meeting **lead, bool *elsewhere)
 {
-    int listen_fd;
-    enum tutti_status status = tutti_meeting_listen(place, &listen_fd);
-    *elsewhere = status == TUTTI_AGAIN;
-    if (status != TUTTI_OK) return status < 0 ? status : TUTTI_OK;
-    struct tutti_meeting *meeting;
-    status = tutti_meeting_create(place, request, listen_fd, &meeting);
-    if (status < 0) {
-        close(listen_fd);
-        return status;
+    struct tutti_meeting *meeting = NULL;
+    TUTTI_TRY(meeting_make(place, request, &meeting));
+    enum tutti_status status = tutti_meeting_listen(place, &meeting->listen_fd);
+    if (status == TUTTI_OK) {
+        meeting->next = registry;
+        *lead = registry = meeting;
+        return TUTTI_OK;
     }
-    meeting->next = registry;
-    registry = meeting;
-    *lead = meeting;
-    return TUTTI_OK;
+    meeting_free(meeting);
+    *elsewhere = status == TUTTI_AGAIN;
+    return status < 0 ? status : TUTTI_OK;
 }
 
 enum tutti_status tutti_meeting_enter(const char *place, const struct tutti_meeting_request *request,
                                       struct tutti_meeting **lead, bool *elsewhere, struct tutti_meeting_result *out)
 {
     enum tutti_status status = TUTTI_OK;
-    struct tutti_meeting_ticket *ticket = tutti_alloc(sizeof *ticket);
+    struct tutti_ticket *ticket = ticket_make(request);
     if (!ticket) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a ticket of a meeting");
     *lead = NULL;
     *elsewhere = false;
     pthread_mutex_lock(&registry_lock);
     struct tutti_meeting *meeting = registry_find(place);
     if (meeting) {
-        ticket_fill(ticket, request, meeting);
-        ticket->next = meeting->tickets;
-        meeting->tickets = ticket;
-        leader_wake(meeting);
+        ticket_hand_in(ticket, meeting);
     } else {
         status = leader_try(place, request, lead, elsewhere);
     }
@@ -149,21 +158,19 @@ enum tutti_status tutti_meeting_enter(const char *place, const struct tutti_meet
 
 /* ---- the leader's side ---- */
 
-struct tutti_meeting_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting, double *asked_s, bool *withdrawn)
+struct tutti_ticket *tutti_meeting_tickets_take(struct tutti_meeting *meeting)
 {
+    eventfd_t ignored;
+    eventfd_read(meeting->wake_fd, &ignored);
     pthread_mutex_lock(&registry_lock);
-    struct tutti_meeting_ticket *list = meeting->tickets;
-    *asked_s = meeting->asked_s;
-    *withdrawn = meeting->withdrawn;
+    struct tutti_ticket *list = meeting->tickets;
     meeting->tickets = NULL;
-    meeting->asked_s = 0;
-    meeting->withdrawn = false;
     pthread_mutex_unlock(&registry_lock);
     return list;
 }
 
 /* Under the lock. The wake-up too: after it the owner takes the lock before it frees. */
-static bool ticket_done_locked(struct tutti_meeting_ticket *ticket, const struct tutti_error *error,
+static bool ticket_done_locked(struct tutti_ticket *ticket, const struct tutti_error *error,
                                const struct tutti_meeting_result *result)
 {
     if (ticket->withdrawn) {
@@ -177,8 +184,8 @@ static bool ticket_done_locked(struct tutti_meeting_ticket *ticket, const struct
     return true;
 }
 
-bool tutti_meeting_ticket_done(struct tutti_meeting_ticket *ticket, const struct tutti_error *error,
-                               const struct tutti_meeting_result *result)
+bool tutti_ticket_done(struct tutti_ticket *ticket, const struct tutti_error *error,
+                       const struct tutti_meeting_result *result)
 {
     pthread_mutex_lock(&registry_lock);
     bool delivered = ticket_done_locked(ticket, error, result);
@@ -186,16 +193,15 @@ bool tutti_meeting_ticket_done(struct tutti_meeting_ticket *ticket, const struct
     return delivered;
 }
 
-bool tutti_meeting_ticket_gone(struct tutti_meeting_ticket *ticket)
+bool tutti_ticket_withdrawn(struct tutti_ticket *ticket)
 {
     pthread_mutex_lock(&registry_lock);
-    bool gone = ticket->withdrawn;
-    if (gone) tutti_free(ticket);
+    bool withdrawn = ticket->withdrawn;
     pthread_mutex_unlock(&registry_lock);
-    return gone;
+    return withdrawn;
 }
 
-void tutti_meeting_registry_remove(struct tutti_meeting *meeting)
+void tutti_meeting_leave(struct tutti_meeting *meeting)
 {
     struct tutti_error again = {.status = TUTTI_AGAIN, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
     pthread_mutex_lock(&registry_lock);
@@ -203,7 +209,7 @@ void tutti_meeting_registry_remove(struct tutti_meeting *meeting)
     while (*link && *link != meeting) link = &(*link)->next;
     if (*link) *link = meeting->next;
     while (meeting->tickets) {
-        struct tutti_meeting_ticket *ticket = meeting->tickets;
+        struct tutti_ticket *ticket = meeting->tickets;
         meeting->tickets = ticket->next;
         ticket_done_locked(ticket, &again, NULL);
     }
@@ -215,4 +221,10 @@ void tutti_meeting_registry_remove(struct tutti_meeting *meeting)
         meeting->listen_fd = -1;
     }
     pthread_mutex_unlock(&registry_lock);
+}
+
+void tutti_meeting_destroy(struct tutti_meeting *meeting)
+{
+    tutti_meeting_leave(meeting);
+    meeting_free(meeting);
 }

@@ -3,7 +3,7 @@
 /* Ranks that are killed while they meet: who comes again in time is met, who does not is told to the others by name,
  * within a second, mostly. */
 
-#include "control/acts_test.h"
+#include "control/start/acts_test.h"
 
 /* The leader is killed while two wait for a fourth: they elect another one. When it is started again, and the fourth
  * comes, all meet; else the new leader says who died. The two are processes, or threads of one. */
@@ -54,7 +54,7 @@ static void test_member_killed(void **state)
         /* Who comes after that misses the others. They may all come again. */
         acts[2].timeout_ms = 300;
         run_threads(2, 1);
-        expect_error(2, TUTTI_ERR_TIMEOUT, "ranks 0, 1 and 3 did not arrive within 0.3 s");
+        expect_error(2, TUTTI_ERR_TIMEOUT, "ranks 0, 1 and 3 did not arrive: timed out after 300 ms");
         plan(4);
         run_processes(4);
         expect_world(4, "shm", false);
@@ -130,47 +130,49 @@ static void test_leader_before(void **state)
             else
                 pthread_join(threads[1], NULL);
             for (int i = 0; i < 2; i++) {
-                char sentence[96];
-                snprintf(sentence, sizeof sentence, "rank 0 (process %d) died while the ranks were meeting",
+                char sentence[128];
+                snprintf(sentence, sizeof sentence,
+                         "rank 0 (process %d) died while the ranks were meeting: connection closed by peer",
                          (int)lost.pid);
-                assert_string_equal(two[i].error.text, alive ? "rank 0 did not arrive within 2 s" : sentence);
+                assert_string_equal(two[i].error.text,
+                                    alive ? "rank 0 did not arrive: timed out after 2000 ms" : sentence);
                 assert_int_equal(two[i].status, alive ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_DEAD);
                 assert_int_equal(two[i].error.peer, alive ? -1 : 0);
             }
         }
 }
 
-static void message_await(int fd, uint32_t type, union tutti_meeting_message *message)
+static void raw_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, bool memory)
 {
-    size_t n;
-    if (tutti_meeting_wait(fd, tutti_deadline_ns(10 * TUTTI_NS_PER_S), NULL) != TUTTI_OK) _exit(1);
-    if (tutti_meeting_recv(fd, message, &n, NULL) != TUTTI_OK || message->head.type != type) _exit(2);
+    (void)link, (void)memory;
+    if (tutti_meeting_send(*(const int *)arg, bytes, n, NULL) != TUTTI_OK) _exit(1);
 }
 
 /* A member that dies with the verdict in its hands. */
 static void member_dies_late(const char *place, const struct tutti_meeting_request *request)
 {
-    struct tutti_meeting_hello hello;
-    struct tutti_meeting_proof proof;
-    union tutti_meeting_message message;
+    uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1];
+    struct tutti_meeting_member member;
+    const struct tutti_meeting_self self = tutti_meeting_self(request);
+    const uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
+    enum tutti_status status;
+    size_t n;
     int fd;
     if (tutti_meeting_connect(place, &fd) != TUTTI_OK) _exit(3);
-    tutti_meeting_head_fill(request, TUTTI_MEETING_HELLO, &hello.head);
-    hello.host = request->host;
-    hello.rank = request->rank;
-    hello.n_ranks = request->n_ranks;
-    hello.pid = (int32_t)getpid();
-    tutti_meeting_send(fd, &hello, NULL);
-    message_await(fd, TUTTI_MEETING_CHALLENGE, &message);
-    tutti_meeting_head_fill(request, TUTTI_MEETING_PROOF, &proof.head);
-    tutti_meeting_send(fd, &proof, NULL);
-    message_await(fd, TUTTI_MEETING_VERDICT, &message);
+    const struct tutti_meeting_out out = {.arg = &fd, .send = raw_send, .random = tutti_meeting_random};
+    tutti_member_begin(&member, &self, &out);
+    while (member.phase < TUTTI_MEMBER_GRANTED && tutti_now_ns() < deadline) {
+        while ((status = tutti_meeting_recv(fd, bytes, &n, NULL)) == TUTTI_PENDING && tutti_now_ns() < deadline)
+            tutti_sleep_ns(TUTTI_NS_PER_MS);
+        if (status != TUTTI_OK) _exit(2);
+        tutti_member_received(&member, bytes, n, tutti_now_ns());
+    }
     kill(getpid(), SIGKILL);
 }
 
 static void test_killed_with_verdict(void **state)
 {
-    char place[TUTTI_MEETING_PLACE], sentence[96];
+    char place[TUTTI_MEETING_PLACE], sentence[128];
     pthread_t thread;
     int status;
     (void)state;
@@ -187,7 +189,8 @@ static void test_killed_with_verdict(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));
-    snprintf(sentence, sizeof sentence, "rank 1 (process %d) died while the ranks were meeting", (int)pid);
+    snprintf(sentence, sizeof sentence,
+             "rank 1 (process %d) died while the ranks were meeting: connection closed by peer", (int)pid);
     assert_int_equal(leader.status, TUTTI_ERR_PEER_DEAD);
     assert_string_equal(leader.error.text, sentence);
     assert_int_equal(leader.error.peer, 1);

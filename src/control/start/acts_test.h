@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_CONTROL_ACTS_TEST_H
-#define TUTTI_CONTROL_ACTS_TEST_H
+#ifndef TUTTI_CONTROL_START_ACTS_TEST_H
+#define TUTTI_CONTROL_START_ACTS_TEST_H
 
 /* Ranks that open a world, as threads, processes or both, and what came of it: for the tests of the bootstrap. */
 
 #include "test.h"
 
-#include "control/meeting.h"
+#include "control/start/bootstrap.h"
+#include "control/unix/meeting.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -283,13 +284,13 @@ static inline void await_seated(const char *place, size_t n)
 /* Kills the process of a rank; the sentence that the others shall get, and since when. */
 struct death {
     uint64_t at_ns;
-    char sentence[96];
+    char sentence[128];
 };
 static inline struct death kill_rank(size_t rank, pid_t pid)
 {
     struct death death = {.at_ns = tutti_now_ns()};
-    snprintf(death.sentence, sizeof death.sentence, "rank %zu (process %d) died while the ranks were meeting", rank,
-             (int)pid);
+    snprintf(death.sentence, sizeof death.sentence,
+             "rank %zu (process %d) died while the ranks were meeting: connection closed by peer", rank, (int)pid);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     return death;

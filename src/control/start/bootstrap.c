@@ -3,10 +3,10 @@
 /* From (rank, size, name) to a world: meet, exchange cards, open the transport, wait until everybody has. Each step
  * ends at the deadline, and a rank that fails says so to the others in the segment before it goes. */
 
-#include "control/bootstrap.h"
+#include "control/start/bootstrap.h"
 
 #include "control/host/host.h"
-#include "control/meeting.h"
+#include "control/unix/meeting.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -133,6 +133,9 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
 {
     if (b->n_ranks < 1 || b->rank < 0 || b->rank >= b->n_ranks)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks can not be", (int)b->rank, (int)b->n_ranks);
+    if (b->n_ranks > TUTTI_SEGMENT_MAX_MEMBERS)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%d ranks can not share the memory of one host: at most %d can",
+                          (int)b->n_ranks, TUTTI_SEGMENT_MAX_MEMBERS);
     if (!b->name || !b->name[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "a meeting of ranks needs a name");
     if (b->n_ranks > 1) TUTTI_TRY(hosts_check(b));
     struct tutti_meeting_loss lost = {.pid = 0};

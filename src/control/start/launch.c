@@ -4,7 +4,7 @@
  * the first row whose rank is set wins, so that a launcher that runs inside another one (torchrun in a Slurm step) is
  * believed before it. */
 
-#include "control/bootstrap.h"
+#include "control/start/bootstrap.h"
 
 #include <errno.h>
 #include <limits.h>

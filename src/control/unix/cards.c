@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The table of cards in the segment: 512 bytes a rank, written once by its rank and read by all. Every rank compares
- * every card with its own, so that either all of them go on or each of them knows which option differs. Card 0 also
- * holds the gate: how many have opened their transport, and who can not go on. */
+/* The table of cards in the segment: each rank writes its record once, and reads those of all. Every rank compares
+ * every record with its own, so that either all of them go on or each of them knows which option differs. Beside the
+ * record a card says who can not go on; card 0 also holds the gate: how many have opened their transport, and who
+ * failed. */
 
-#include "control/meeting.h"
+#include "control/machine/card.h"
+#include "control/unix/meeting.h"
 
-#include <inttypes.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,22 +19,11 @@
 
 struct card {
     _Atomic int32_t pid; /* the leader's knowledge, then the rank's own */
-    uint32_t uid, cpus;
-    uint32_t reserved;
-    uint64_t start; /* of the process: tells a reused pid */
-    uint64_t build, host, config_hash;
-    char version[16];
-    char agreed[108]; /* options that are not default, cut */
-    char trouble[68]; /* why this rank can not go on, with what status, and who caused it */
     int32_t trouble_status, trouble_peer;
-    struct tutti_machine machine;
-    struct tutti_allowance allowance;
-    struct tutti_place place;
-    bool crowded;                 /* in another world, too */
-    bool decorated;               /* its transport */
-    bool device;                  /* it has one */
+    char trouble[84];             /* why this rank can not go on, with what status, and who caused it */
     _Atomic uint32_t n_open;      /* gate, in card 0 */
     _Atomic uint32_t failed_rank; /* gate, in card 0: rank + 1 of the first that can not go on */
+    uint8_t record[TUTTI_CARD_RECORD_BYTES];
 };
 _Static_assert(sizeof(struct card) <= TUTTI_CARD_BYTES, "a card has a fixed size");
 
@@ -74,7 +65,7 @@ void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const struc
     uint32_t nobody = 0, claim = UINT32_MAX;
     /* The first one claims, writes, then tells; the others keep quiet. */
     if (!atomic_compare_exchange_strong(&gate->failed_rank, &nobody, claim)) return;
-    snprintf(card->trouble, sizeof card->trouble, "%.67s", why->text);
+    snprintf(card->trouble, sizeof card->trouble, "%.83s", why->text);
     card->trouble_status = why->status;
     card->trouble_peer = why->peer;
     atomic_store(&gate->failed_rank, member + 1);
@@ -99,40 +90,39 @@ static enum tutti_status failure_check(struct tutti_segment *segment, uint32_t n
 /* ---- arriving ---- */
 
 /* What this rank may use and where that is. Without the host's topology it is nowhere in particular. */
-static enum tutti_status place_write(struct card *card)
+static enum tutti_status place_fill(struct tutti_card_record *record)
 {
     const struct tutti_topo *host;
-    struct tutti_allowance *const mine = &card->allowance;
-    if (!tutti_cpus_affinity(&mine->cpus)) tutti_log(TUTTI_LOG_INFO, "the kernel does not say where this rank may run");
-    mine->quota = tutti_cpus_quota(&mine->payer);
+    struct tutti_cpu_set cpus;
+    if (!tutti_cpus_affinity(&cpus)) tutti_log(TUTTI_LOG_INFO, "the kernel does not say where this rank may run");
+    memcpy(record->cpu_words, cpus.words, sizeof record->cpu_words);
+    record->quota = tutti_cpus_quota(&record->payer);
     const enum tutti_status status = tutti_topo_host(&host);
     if (status == TUTTI_ERR_MEMORY) return status;
     if (status < 0) tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
     const struct tutti_topo unknown = {.n_cpus = 0};
-    card->place = tutti_topo_place(status < 0 ? &unknown : host, &mine->cpus);
+    const struct tutti_place place = tutti_topo_place(status < 0 ? &unknown : host, &cpus);
+    memcpy(record->group, place.group, sizeof record->group);
     return TUTTI_OK;
 }
 
-static enum tutti_status card_write(struct card *card, const struct tutti_meeting_request *request,
-                                    const struct tutti_config *config)
+static enum tutti_status record_fill(struct tutti_card_record *record, const struct tutti_meeting_request *request,
+                                     const struct tutti_config *config)
 {
-    struct tutti_process self = {.start = 0};
-    TUTTI_TRY(place_write(card));
-    tutti_process_read((int32_t)getpid(), &self);
-    atomic_store(&card->pid, (int32_t)getpid());
-    card->uid = (uint32_t)geteuid();
-    card->cpus = tutti_cpus_allowed();
-    card->start = self.start;
-    card->build = request->build;
-    card->host = request->host;
-    card->config_hash = tutti_config_hash(config);
-    card->decorated = config->text[TUTTI_OPT_decorators][0] != '\0';
-    snprintf(card->version, sizeof card->version, "%s", request->version);
-    card->machine = request->machine ? *request->machine : tutti_machine_default;
-    card->crowded = request->crowded;
-    card->device = request->device;
-    tutti_config_agreed_text(config, card->agreed, sizeof card->agreed);
-    return TUTTI_OK;
+    memset(record, 0, sizeof *record);
+    record->pid = (int32_t)getpid();
+    record->uid = (uint32_t)geteuid();
+    record->cpus = tutti_cpus_allowed();
+    record->start = tutti_meeting_started(NULL, record->pid);
+    record->build = request->build, record->host = request->host;
+    record->config_hash = tutti_config_hash(config);
+    record->crowded = request->crowded;
+    record->decorated = config->text[TUTTI_OPT_decorators][0] != '\0';
+    record->device = request->device;
+    snprintf(record->version, sizeof record->version, "%s", request->version);
+    memcpy(record->machine, request->machine ? request->machine : &tutti_machine_default, sizeof record->machine);
+    tutti_config_agreed_text(config, record->agreed, sizeof record->agreed);
+    return place_fill(record);
 }
 
 /* A member that has not arrived and whose process is gone will not arrive any more. */
@@ -148,16 +138,18 @@ static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n)
     return TUTTI_OK;
 }
 
+static bool is_here(const void *arg, uint32_t rank)
+{
+    return tutti_segment_arrived((struct tutti_segment *)(uintptr_t)arg, rank);
+}
+
 static enum tutti_status missing_fail(struct tutti_segment *segment, uint32_t n,
                                       const struct tutti_meeting_request *request)
 {
     char missing[160];
-    bool here[1024];
-    for (uint32_t rank = 0; rank < n && rank < TUTTI_ARRAY_LEN(here); rank++)
-        here[rank] = tutti_segment_arrived(segment, rank);
-    uint32_t shown = n < TUTTI_ARRAY_LEN(here) ? n : (uint32_t)TUTTI_ARRAY_LEN(here);
-    tutti_meeting_missing_text(here, shown, missing, sizeof missing);
-    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive within %.7g s", missing, tutti_meeting_patience_s(request));
+    tutti_meeting_missing_text(n, is_here, segment, missing, sizeof missing);
+    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: timed out after %u ms", missing,
+                      tutti_meeting_patience(request));
 }
 
 static enum tutti_status arrivals_wait(struct tutti_segment *segment, const struct tutti_meeting_request *request)
@@ -169,7 +161,7 @@ static enum tutti_status arrivals_wait(struct tutti_segment *segment, const stru
         if (tutti_segment_wait_all(segment, last ? request->deadline_ns : slice) == TUTTI_OK) return TUTTI_OK;
         TUTTI_TRY(failure_check(segment, n));
         TUTTI_TRY(deaths_check(segment, n));
-        if (request->cancel && *request->cancel) return tutti_meeting_patience(request, "the other ranks");
+        if (tutti_meeting_cancelled(request)) return tutti_meeting_time(request, "the other ranks");
         if (last) return missing_fail(segment, n, request);
     }
 }
@@ -182,7 +174,7 @@ static bool agreed_value(const char *agreed, enum tutti_option_id id, char *out,
 {
     const struct tutti_option_info *info = tutti_option_info(id);
     size_t name = strlen(info->name);
-    bool cut = strlen(agreed) == sizeof((struct card *)NULL)->agreed - 1;
+    bool cut = strlen(agreed) == sizeof((struct tutti_card_record *)NULL)->agreed - 1;
     for (const char *p = agreed; p && *p; p = strchr(p, ' ')) {
         if (*p == ' ') p++;
         if (strncmp(p, info->name, name) != 0 || p[name] != '=') continue;
@@ -210,59 +202,73 @@ static enum tutti_status configs_fail(const char *mine, const char *theirs, uint
                       theirs, mine);
 }
 
-static enum tutti_status card_compare(const struct card *mine, const struct card *card, uint32_t rank)
+static enum tutti_status record_compare(const struct tutti_card_record *mine, const struct tutti_card_record *theirs,
+                                        uint32_t rank)
 {
-    struct card theirs;                                    /* a copy: what was checked can not change any more */
-    memcpy(&theirs, card, offsetof(struct card, trouble)); /* the rest is written while others read */
-    theirs.agreed[sizeof theirs.agreed - 1] = theirs.version[sizeof theirs.version - 1] = '\0';
-    if (theirs.build != mine->build)
-        return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs tutti %s, this rank another build (%s)", rank, theirs.version,
-                          mine->version);
-    if (theirs.host != mine->host || theirs.uid != mine->uid)
+    if (theirs->build != mine->build)
+        return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs tutti %s, this rank another build (%s)", rank,
+                          theirs->version, mine->version);
+    if (theirs->host != mine->host || theirs->uid != mine->uid)
         return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs on another host or as another user than this rank", rank);
-    if (theirs.config_hash != mine->config_hash) return configs_fail(mine->agreed, theirs.agreed, rank);
+    if (theirs->config_hash != mine->config_hash) return configs_fail(mine->agreed, theirs->agreed, rank);
     return TUTTI_OK;
 }
 
 /* CPUs that the ranks may use together, by their masks and the least of their quotas. */
-static uint32_t cpus_together(struct tutti_segment *segment, uint32_t n)
+static uint32_t cpus_together(const struct tutti_allowance *allowances, uint32_t n)
 {
     struct tutti_cpu_set all = {.words = {0}};
     uint32_t quota = UINT32_MAX;
     for (uint32_t rank = 0; rank < n; rank++) {
-        const struct tutti_allowance *allowance = &card_of(segment, rank)->allowance;
-        for (size_t i = 0; i < TUTTI_ARRAY_LEN(all.words); i++) all.words[i] |= allowance->cpus.words[i];
-        if (allowance->quota < quota) quota = allowance->quota;
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(all.words); i++) all.words[i] |= allowances[rank].cpus.words[i];
+        if (allowances[rank].quota < quota) quota = allowances[rank].quota;
     }
     uint32_t n_cpus = tutti_cpu_set_count(&all);
     if (quota < n_cpus) n_cpus = quota;
     return n_cpus ? n_cpus : 1;
 }
 
+/* What follows from all records; allowances is memory for n. */
+static enum tutti_status facts_read(struct tutti_segment *segment, uint32_t n, const struct tutti_card_record *mine,
+                                    struct tutti_allowance *allowances, struct tutti_card_facts *out)
+{
+    struct tutti_card_record record;
+    uint32_t min_cpus = UINT32_MAX;
+    for (uint32_t rank = 0; rank < n; rank++) {
+        if (!tutti_card_decode(card_of(segment, rank)->record, &record))
+            return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u wrote nonsense where it should say what it is", rank);
+        TUTTI_TRY(record_compare(mine, &record, rank));
+        if (record.cpus < min_cpus) min_cpus = record.cpus;
+        memcpy(allowances[rank].cpus.words, record.cpu_words, sizeof record.cpu_words);
+        allowances[rank].payer = record.payer, allowances[rank].quota = record.quota;
+        memcpy(out->places[rank].group, record.group, sizeof record.group);
+        out->crowded = out->crowded || record.crowded;
+        out->decorated = out->decorated || record.decorated;
+        out->devices = out->devices || record.device;
+        if (rank == 0) memcpy(&out->machine, record.machine, sizeof out->machine);
+    }
+    out->min_cpus = min_cpus ? min_cpus : 1;
+    out->n_cpus = cpus_together(allowances, n);
+    out->crowded = out->crowded || tutti_topo_crowded(allowances, sizeof *allowances, n);
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struct tutti_meeting_request *request,
                                       const struct tutti_config *config, struct tutti_card_facts *out)
 {
-    uint32_t n = (uint32_t)request->n_ranks, min_cpus = UINT32_MAX;
-    struct card *mine = card_of(segment, (uint32_t)request->rank);
-    TUTTI_TRY(card_write(mine, request, config));
+    const uint32_t n = (uint32_t)request->n_ranks;
+    struct card *card = card_of(segment, (uint32_t)request->rank);
+    struct tutti_card_record mine;
+    TUTTI_TRY(record_fill(&mine, request, config));
+    tutti_card_encode(&mine, card->record);
+    atomic_store(&card->pid, mine.pid);
     tutti_segment_arrive(segment, (uint32_t)request->rank);
     TUTTI_TRY(arrivals_wait(segment, request));
-    for (uint32_t rank = 0; rank < n; rank++) {
-        const struct card *card = card_of(segment, rank);
-        TUTTI_TRY(card_compare(mine, card, rank));
-        if (card->cpus < min_cpus) min_cpus = card->cpus;
-    }
-    out->min_cpus = min_cpus ? min_cpus : 1;
-    out->n_cpus = cpus_together(segment, n);
-    out->crowded = tutti_topo_crowded(&card_of(segment, 0)->allowance, TUTTI_CARD_BYTES, n);
-    for (uint32_t rank = 0; rank < n; rank++) {
-        out->crowded = out->crowded || card_of(segment, rank)->crowded;
-        out->decorated = out->decorated || card_of(segment, rank)->decorated;
-        out->devices = out->devices || card_of(segment, rank)->device;
-        out->places[rank] = card_of(segment, rank)->place;
-    }
-    out->machine = card_of(segment, 0)->machine;
-    return TUTTI_OK;
+    struct tutti_allowance *allowances = tutti_alloc_array(n, sizeof *allowances);
+    if (!allowances) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the cards of %u ranks", n);
+    enum tutti_status status = facts_read(segment, n, &mine, allowances, out);
+    tutti_free(allowances);
+    return status;
 }
 
 /* A member whose process is gone before all have opened. */
@@ -270,7 +276,9 @@ static enum tutti_status openers_check(struct tutti_segment *segment, uint32_t n
 {
     for (uint32_t rank = 0; rank < n; rank++) {
         const struct card *card = card_of(segment, rank);
-        if (card->pid == (int32_t)getpid() || tutti_process_alive(card->pid, card->start)) continue;
+        struct tutti_card_record record;
+        const uint64_t start = tutti_card_decode(card->record, &record) ? record.start : 0;
+        if (card->pid == (int32_t)getpid() || tutti_process_alive(card->pid, start)) continue;
         /* Who has seen all open may be done and gone already; who could not go on has said why. */
         if (atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
         TUTTI_TRY(failure_check(segment, n));
@@ -287,7 +295,7 @@ enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const stru
     while ((open = atomic_load(&gate->n_open)) < n) {
         TUTTI_TRY(failure_check(segment, n));
         TUTTI_TRY(openers_check(segment, n));
-        TUTTI_TRY(tutti_meeting_patience(request, "the other ranks to open their transports"));
+        TUTTI_TRY(tutti_meeting_time(request, "the other ranks to open their transports"));
         uint64_t slice = tutti_deadline_ns(SLICE_NS);
         tutti_futex_wait(&gate->n_open, open, slice < request->deadline_ns ? slice : request->deadline_ns);
     }

@@ -2,7 +2,7 @@
 
 /* What ranks learn from one another's cards: whether they are crowded, as launchers bind them or not. */
 
-#include "control/acts_test.h"
+#include "control/start/acts_test.h"
 
 static uint32_t cpus[TUTTI_CPU_SET_BITS], n_cpus, quota;
 

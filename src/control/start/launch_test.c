@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "control/bootstrap.h"
+#include "control/start/bootstrap.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_CONTROL_BOOTSTRAP_H
-#define TUTTI_CONTROL_BOOTSTRAP_H
+#ifndef TUTTI_CONTROL_START_BOOTSTRAP_H
+#define TUTTI_CONTROL_START_BOOTSTRAP_H
 
 /* How ranks that know only (rank, size, where to meet) become a world: a set of members with one transport and one
  * control. */

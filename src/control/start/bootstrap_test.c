@@ -3,7 +3,7 @@
 /* Whole bootstraps of threads, processes and both; and what contradicts is a sentence on every rank.
  */
 
-#include "control/acts_test.h"
+#include "control/start/acts_test.h"
 
 /* ---- worlds ---- */
 
@@ -102,14 +102,19 @@ static void test_missing(void **state)
             run_processes(2);
         else
             run_threads(0, 2);
-        expect_error(0, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive within 0.");
-        expect_error(1, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive within 0.");
+        expect_error(0, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive: timed out after 6");
+        expect_error(1, TUTTI_ERR_TIMEOUT, "ranks 1 and 3 did not arrive: timed out after 6");
         assert_true(acts[1].took_ns < 10 * TUTTI_NS_PER_S);
     }
     plan(2);
     acts[0].timeout_ms = 200;
     run_threads(0, 1);
-    expect_error(0, TUTTI_ERR_TIMEOUT, "rank 1 did not arrive within 0.");
+    expect_error(0, TUTTI_ERR_TIMEOUT, "rank 1 did not arrive: timed out after 2");
+}
+
+static bool flag_of(const void *arg, uint32_t rank)
+{
+    return ((const bool *)arg)[rank];
 }
 
 static void test_missing_text(void **state)
@@ -117,16 +122,16 @@ static void test_missing_text(void **state)
     bool here[100] = {false};
     char text[160];
     (void)state;
-    assert_int_equal(tutti_meeting_missing_text(here, 1, text, sizeof text), 1);
+    assert_int_equal(tutti_meeting_missing_text(1, flag_of, here, text, sizeof text), 1);
     assert_string_equal(text, "rank 0");
-    assert_int_equal(tutti_meeting_missing_text(here, 3, text, sizeof text), 3);
+    assert_int_equal(tutti_meeting_missing_text(3, flag_of, here, text, sizeof text), 3);
     assert_string_equal(text, "ranks 0, 1 and 2");
-    assert_int_equal(tutti_meeting_missing_text(here, 100, text, sizeof text), 100);
+    assert_int_equal(tutti_meeting_missing_text(100, flag_of, here, text, sizeof text), 100);
     assert_string_equal(text, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");
     here[0] = here[2] = true;
-    assert_int_equal(tutti_meeting_missing_text(here, 11, text, sizeof text), 9);
+    assert_int_equal(tutti_meeting_missing_text(11, flag_of, here, text, sizeof text), 9);
     assert_string_equal(text, "ranks 1, 3, 4, 5, 6, 7, 8, 9 and 10");
-    tutti_meeting_missing_text(here, 100, text, 9); /* cut, never overrun */
+    tutti_meeting_missing_text(100, flag_of, here, text, 9); /* cut, never overrun */
     assert_true(strlen(text) < 9);
 }
 
@@ -191,7 +196,7 @@ static void test_wrong_secret(void **state)
     acts[0].secret = "sesame", acts[0].timeout_ms = 1500;
     acts[1].secret = "simsim", acts[1].delay_ms = 150;
     run_processes(2);
-    expect_error(0, TUTTI_ERR_TIMEOUT, " s; refused: process ");
+    expect_error(0, TUTTI_ERR_TIMEOUT, " ms; refused: process ");
     expect_error(1, TUTTI_ERR_AUTH, "does not know rank 1's secret");
 }
 
@@ -219,12 +224,13 @@ static void test_death_at_cards(void **state)
     struct tutti_segment *segment;
     struct tutti_config config;
     struct tutti_card_facts facts;
-    char sentence[96];
+    char sentence[128];
     (void)state;
     assert_int_equal(tutti_config_init(&config, NULL, 0), TUTTI_OK);
     for (int arrived = 0; arrived < 2; arrived++) {
         pid_t pid = segment_with_dead(&segment);
-        snprintf(sentence, sizeof sentence, "rank 1 (process %d) died while the ranks were meeting", (int)pid);
+        snprintf(sentence, sizeof sentence,
+                 "rank 1 (process %d) died while the ranks were meeting: connection closed by peer", (int)pid);
         if (arrived) tutti_segment_arrive(segment, 1);
         assert_int_equal(arrived ? tutti_card_wait_open(segment, &first_of_two)
                                  : tutti_card_exchange(segment, &first_of_two, &config, &facts),
@@ -374,6 +380,9 @@ static void test_arguments(void **state)
     run_threads(0, 2);
     expect_error(0, TUTTI_ERR_ARGUMENT, "rank 2 of 2");
     expect_error(1, TUTTI_ERR_ARGUMENT, "rank -1 of 2");
+    acts[0].n_ranks = 100000; /* at once, not when somebody is missed */
+    run_threads(0, 1);
+    expect_error(0, TUTTI_ERR_ARGUMENT, "100000 ranks can not share the memory of one host: at most ");
 }
 
 #define ACT(test) cmocka_unit_test_setup_teardown(test, acts_setup, acts_teardown)

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_CONTROL_MACHINE_CARD_H
+#define TUTTI_CONTROL_MACHINE_CARD_H
+
+/* What a rank tells all others of itself when they have met, as a record of bytes: version u8, then the fields in the
+ * order of the struct, integers little-endian. Two builds never share a world, so a record is either whole or nonsense.
+ */
+
+#include "base/base.h"
+#include "model/machine.h"
+#include "topo/topo.h"
+
+#define TUTTI_CARD_RECORD_BYTES 400
+
+struct tutti_card_record {
+    int32_t pid;
+    uint32_t uid, cpus;
+    uint64_t start; /* of the process: tells a reused pid */
+    uint64_t build, host, config_hash;
+    char version[16];
+    char agreed[108];                                /* options that are not default, cut */
+    uint8_t crowded, decorated, device;              /* in another world, too; its transport; it has one */
+    int16_t group[TUTTI_TOPO_N_LEVELS];              /* where it is, see topo.h */
+    uint64_t payer;                                  /* of its quota */
+    uint32_t quota;                                  /* whole CPUs */
+    uint64_t cpu_words[TUTTI_CPU_SET_BITS / 64];     /* where it may run */
+    float machine[sizeof(struct tutti_machine) / 4]; /* what it would have all use */
+};
+
+void tutti_card_encode(const struct tutti_card_record *record, uint8_t out[TUTTI_CARD_RECORD_BYTES]);
+/* False: another version, or no record. Texts end in any case. */
+bool tutti_card_decode(const uint8_t bytes[TUTTI_CARD_RECORD_BYTES], struct tutti_card_record *out);
+
+#endif
