@@ -210,11 +210,18 @@ enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *
         else
             status = run_new(comm, args, &work);
     }
-    uint64_t seq = out ? atomic_load_explicit(&comm->sequence, memory_order_relaxed) : 0;
+    /* Who destroys the communicator waits for the turn, and for users. */
+    if (status == TUTTI_OK && out && !work)
+        status =
+            tutti_work_past(comm->team, atomic_load_explicit(&comm->sequence, memory_order_relaxed), start_ns, &work);
+    bool waits = work && !out;
+    if (waits) atomic_fetch_add(&comm->users, 1);
     tutti_comm_turn_give(comm);
-    if (status != TUTTI_OK) return status;
-    if (!out) return work ? tutti_work_finish(work) : TUTTI_OK;
-    if (!work) TUTTI_TRY(tutti_work_past(comm->team, seq, start_ns, &work));
-    *out = work;
-    return TUTTI_OK;
+    if (waits) {
+        status = tutti_work_finish(work);
+        tutti_comm_leave(comm);
+    } else if (status == TUTTI_OK && out) {
+        *out = work;
+    }
+    return status;
 }
