@@ -19,10 +19,10 @@ static void find_names(void)
 {
     for (size_t i = 0; i < flat_n_methods; i++) {
         bool seen = false;
-        for (size_t k = 0; k < n_names; k++) seen |= strcmp(names[k], flat_methods[i]->name) == 0;
+        for (size_t k = 0; k < n_names; k++) seen |= strcmp(names[k], flat_methods[i].name) == 0;
         if (seen || n_names == TUTTI_ARRAY_LEN(names)) continue;
-        snprintf(algorithms[n_names], sizeof algorithms[0], "flat:%s", flat_methods[i]->name);
-        names[n_names++] = flat_methods[i]->name;
+        snprintf(algorithms[n_names], sizeof algorithms[0], "flat:%s", flat_methods[i].name);
+        names[n_names++] = flat_methods[i].name;
     }
 }
 

@@ -79,14 +79,14 @@ static bool is_sum(struct rank *rank, float *send, float *recv, size_t count, co
 
 /* ---- pages ---- */
 
-static bool kernel_tells(struct flat_lane *lane, const unsigned char *huge)
+static bool kernel_tells(struct flat_instance *lane, const unsigned char *huge)
 {
     return lane->pagemap >= 0 && flat_pages_huge(lane, huge + 1, BYTES - 2);
 }
 
 static void choose(struct rank *rank)
 {
-    struct flat_lane *lane = (struct flat_lane *)rank->comm->backend;
+    struct flat_instance *lane = (struct flat_instance *)rank->comm->backend;
     unsigned char *huge[2], *small[2];
     for (int i = 0; i < 2; i++) {
         huge[i] = pages_open(MADV_HUGEPAGE), small[i] = pages_open(MADV_NOHUGEPAGE);
@@ -137,7 +137,7 @@ static void forbidden_to_one(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_dup(first, &rank->comm));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK(rank, attaches(rank, send, recv, BYTES / 8) == 0);
-    RANK_CHECK(rank, ((struct flat_lane *)rank->comm->backend)->attach == false || rank->index != 1);
+    RANK_CHECK(rank, ((struct flat_instance *)rank->comm->backend)->attach == false || rank->index != 1);
     RANK_CHECK(rank, is_sum(rank, send, recv, BYTES / 8, "flat:attach"));
     RANK_CHECK(rank, is_sum(rank, send, recv, BYTES / 8, NULL));
     tutti_comm_destroy(first);

@@ -38,9 +38,9 @@ void calls_close(struct rank *rank, struct mark_sheet *sheet)
     mark_sheet_close(sheet);
 }
 
-static const struct flat_lane *lane_of(const struct rank *rank)
+static const struct flat_instance *lane_of(const struct rank *rank)
 {
-    return (const struct flat_lane *)(const void *)rank->comm->backend;
+    return (const struct flat_instance *)(const void *)rank->comm->backend;
 }
 
 size_t calls_chunk(const struct rank *rank)

@@ -144,7 +144,7 @@ static void play_all(bool stops, size_t most, int times)
     size_t step = flat_n_methods / most ? flat_n_methods / most : 1;
     for (size_t i = mark_random(&random) % step; i < flat_n_methods; i += step)
         for (int k = 0; k < times; k++) {
-            struct scene scene = {.method = flat_methods[i], .seed = mark_random(&random), .stops = stops};
+            struct scene scene = {.method = &flat_methods[i], .seed = mark_random(&random), .stops = stops};
             if (strcmp(scene.method->name, "alone") == 0) continue;
             scene.victim = (int32_t)(mark_random(&random) % RANKS);
             failed += play(scene);

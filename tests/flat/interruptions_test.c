@@ -76,7 +76,7 @@ static void stop_in_each(struct rank *rank)
     RANK_CHECK(rank, calls_open(rank, mark_words(TUTTI_ALL_TO_ALL, (uint32_t)rank->n, calls_count(rank, "")), &sheet));
     if (rank->index == 0) RANK_CHECK(rank, pthread_create(&helper, NULL, resume, stops) == 0);
     for (size_t i = 0; i < flat_n_methods && !rank->failure[0]; i++) {
-        if (!prepare(rank, flat_methods[i], i, &plan)) continue;
+        if (!prepare(rank, &flat_methods[i], i, &plan)) continue;
         calls_expect(rank, 1 + (int32_t)(i % (size_t)(rank->n - 1)), &plan, &sheet, stop_a_while, stops);
         for (int k = 0; k < 2 && !rank->failure[0]; k++) calls_make(rank, &plan, &sheet);
         if (calls_is_due()) stop_a_while(stops); /* these calls had less steps */
@@ -101,7 +101,7 @@ static void stopped_a_while(void **state)
     calls_gate_reset();
     assert_int_equal(ranks_run(&config, stop_in_each), 0);
     size_t n = 0;
-    for (size_t i = 0; i < flat_n_methods; i++) n += !is_alone(flat_methods[i]);
+    for (size_t i = 0; i < flat_n_methods; i++) n += !is_alone(&flat_methods[i]);
     assert_int_equal(atomic_load(&stops->n_stops), n);
     sem_destroy(&stops->stopped);
     munmap(stops, 4096);
@@ -166,7 +166,7 @@ static void leaving(void **state)
 {
     (void)state;
     unsigned failed = 0;
-    for (size_t i = 0; i < flat_n_methods; i++) failed += play(flat_methods[i], i, i % 4 == 0, leave_in_it);
+    for (size_t i = 0; i < flat_n_methods; i++) failed += play(&flat_methods[i], i, i % 4 == 0, leave_in_it);
     assert_int_equal(failed, 0);
 }
 
@@ -215,7 +215,7 @@ static void aborts(void **state)
 {
     (void)state;
     unsigned failed = 0;
-    for (size_t i = 0; i < flat_n_methods; i++) failed += play(flat_methods[i], i, i % 4 == 1, abort_in_it);
+    for (size_t i = 0; i < flat_n_methods; i++) failed += play(&flat_methods[i], i, i % 4 == 1, abort_in_it);
     assert_int_equal(failed, 0);
 }
 

@@ -64,7 +64,7 @@ void mark_suit(uint64_t *random, const struct flat_method *m, uint32_t n, size_t
 static const struct flat_method *draw_method(uint64_t *random, enum tutti_kind kind)
 {
     const struct flat_method *m;
-    do m = flat_methods[below(random, flat_n_methods)];
+    do m = &flat_methods[below(random, flat_n_methods)];
     while (m->kind != kind);
     return m;
 }

@@ -47,7 +47,7 @@ static void run_world(struct rig_config config, bool *ran)
     config.seed = test_seed() + config.n;
     struct rig *rig = rig_open(&config);
     uint64_t random = config.seed * 31;
-    for (size_t i = 0; i < flat_n_methods; i++) ran[i] |= run_method(rig, flat_methods[i], config.n, &random);
+    for (size_t i = 0; i < flat_n_methods; i++) ran[i] |= run_method(rig, &flat_methods[i], config.n, &random);
     rig_close(rig);
 }
 
@@ -58,7 +58,7 @@ static void every_method(void **state)
     assert_in_range(flat_n_methods, 1, 256);
     for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) run_world((struct rig_config){.n = worlds[w]}, ran);
     for (size_t i = 0; i < flat_n_methods; i++)
-        if (!ran[i]) fail_msg("%s by %s never ran", tutti_kind_name(flat_methods[i]->kind), flat_methods[i]->name);
+        if (!ran[i]) fail_msg("%s by %s never ran", tutti_kind_name(flat_methods[i].kind), flat_methods[i].name);
 }
 
 int main(void)

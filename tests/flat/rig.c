@@ -201,7 +201,7 @@ struct rig *rig_open(const struct rig_config *config)
         open = rank_open(rig, r, members, cards + (size_t)r * TUTTI_BACKEND_CARD_BYTES);
     for (uint32_t r = 0; open && r < n; r++) {
         open = tutti_backend_flat.connect(rig->ranks[r].lane, cards, TUTTI_BACKEND_CARD_BYTES) == TUTTI_OK;
-        struct flat_lane *lane = (struct flat_lane *)rig->ranks[r].lane;
+        struct flat_instance *lane = (struct flat_instance *)rig->ranks[r].lane;
         lane->spins = 0;
         lane->fences = true; /* in one thread both ways are alike, and this one is cheap */
     }
@@ -230,7 +230,7 @@ void rig_close(struct rig *rig)
 
 size_t rig_chunk(const struct rig *rig)
 {
-    return ((const struct flat_lane *)rig->ranks[0].lane)->chunk;
+    return ((const struct flat_instance *)rig->ranks[0].lane)->chunk;
 }
 
 size_t rig_words_most(const struct rig *rig)
@@ -259,7 +259,7 @@ bool rig_fits(struct rig *rig, const struct flat_method *method, const struct ma
     struct mark_sheet *sheet = &rig->ranks[0].flights[0].sheet;
     mark_prepare(plan, 0, sheet);
     rig_call_make(plan, 0, sheet, &call);
-    return method->kind == plan->kind && method->fits((const struct flat_lane *)rig->ranks[0].lane, &call);
+    return method->kind == plan->kind && method->fits((const struct flat_instance *)rig->ranks[0].lane, &call);
 }
 
 /* ---- one rank's step ---- */
@@ -303,7 +303,7 @@ static enum tutti_advance begin_tiny(struct rig_rank *rank, const struct mark_pl
                               .signature = call->info.signature,
                               .call = tutti_call_word(p->kind, TUTTI_UINT64, (uint32_t)call->info.op, call->info.root),
                               .count = call->info.count};
-    ((struct flat_lane *)rank->lane)->spins = 0;
+    ((struct flat_instance *)rank->lane)->spins = 0;
     return rank->lane->ops->tiny(rank->lane, &tiny);
 }
 
@@ -350,7 +350,7 @@ static struct flight *oldest(struct rig_rank *rank)
 static void count_asleep(struct flight *flight, uint32_t change)
 {
     const struct flat_op *op = op_of(flight);
-    if (steps_flaw == FLAW_ASLEEP) atomic_fetch_add(&op->lane->areas[op->awaited]->sleepers, change);
+    if (steps_flaw == FLAW_ASLEEP) atomic_fetch_add(&op->inst->areas[op->awaited]->sleepers, change);
 }
 
 static void wake_up(struct rig *rig, struct rig_rank *rank)

@@ -136,7 +136,7 @@ static void wait_for_late(struct rank *rank)
     RANK_CHECK(rank, calls_open(rank, mark_words(TUTTI_ALL_TO_ALL, (uint32_t)rank->n, large), &sheet));
     for (size_t i = 0; i < flat_n_methods && !rank->failure[0]; i++) {
         struct mark_plan plan;
-        const struct flat_method *m = flat_methods[i];
+        const struct flat_method *m = &flat_methods[i];
         if ((strcmp(m->name, "line") != 0 && strcmp(m->name, "stage") != 0) || (i + (size_t)rank->n) % 3) continue;
         mark_suit(&random, m, (uint32_t)rank->n, m->who == FLAT_NOBODY ? 4 : large, &plan);
         bool to_root = plan.kind == TUTTI_REDUCE || plan.kind == TUTTI_GATHER;

@@ -67,7 +67,7 @@ void __wrap_flat_stage(struct flat_op *op)
 {
     between();
     if (steps_flaw == FLAW_STAGED && op->staged + 1 < op->n_rounds)
-        atomic_store(&flat_post_of(op, op->lane->me)->in, op->staged + 2);
+        atomic_store(&flat_post_of(op, op->inst->me)->in, op->staged + 2);
     between();
     __real_flat_stage(op);
     between();

@@ -2,20 +2,26 @@
 #ifndef TUTTI_BACKEND_FLAT_FLAT_H
 #define TUTTI_BACKEND_FLAT_FLAT_H
 
-/* What the files of the back end flat share: collectives between the ranks of one host through memory that all of them
- * map. Every rank has an *area* that it alone writes; others read it. All waiting is for a word of a peer's area to
- * reach a value: words only grow, so a method is right if each read follows, through such waits, the write it wants,
- * and each write the reads of what it replaces.
+/* The back end flat: collectives between the ranks of one host through memory that all of them map. Begin here, then
+ * read flat_op.c (a call from begin to end), flat_methods.c (the table of methods), and one file of methods.
  *
- * A *lane* is the areas of one group of ranks; it runs one *operation* at a time, in the order of the calls, numbered
- * from 1. A *method* is a resumable function: straight-line code that returns BLOCKED where it would have to wait and
- * goes on from there (FLAT_BEGIN, FLAT_WAIT); what it must remember between two waits is in the operation.
+ * Every rank has an *area* that it alone writes; others read it. All waiting is for a word of a peer's area to reach a
+ * value: words only grow, so a method is right if each read follows, through such waits, the write it wants, and each
+ * write the reads of what it replaces.
+ *
+ * An *instance* is the areas of one group of ranks; it runs one *operation* at a time, in the order of the calls,
+ * numbered from 1. A *method* is a way to carry out a kind of collective. It is a resumable function: straight-line
+ * code that returns BLOCKED where it would have to wait and goes on from there (FLAT_BEGIN, FLAT_WAIT); what it must
+ * remember between two waits is in the operation. Where buffers are, and how many steps there are, differs from kind to
+ * kind; how ranks wait for one another does not. So there is one walk for each way of moving data, and a row a kind of
+ * what happens in a step: lines (flat_line.c), rounds of staging (flat_rounds.c), staging from rank to rank
+ * (flat_relay.c), moves and folds straight between buffers (flat_move.c, flat_fold.c).
  *
  * Reuse. Posts and lines rotate over FLAT_DEPTH operations: number k may be written when all ranks have finished k -
  * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the
- * lane: round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
+ * instance: round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
 
-#include "backend/flat/flat_lane.h"
+#include "backend/flat/flat_instance.h"
 
 /* ---- resumable functions. No local variable survives a wait. ---- */
 #define FLAT_BEGIN(at)                                                                                                 \
@@ -55,14 +61,14 @@ bool flat_spin(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word, 
 bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *word);
 /* What ranks show one another of a call, and compare: its number, and a hash of what it is and of the calls before it
  * in which not all wait for all. So whoever took itself for the root there is found out by the next ones. */
-static inline uint64_t flat_word(const struct flat_lane *lane, uint64_t signature, uint64_t number)
+static inline uint64_t flat_word(const struct flat_instance *inst, uint64_t signature, uint64_t number)
 {
-    return (signature ^ lane->history) << 32 | (uint32_t)number;
+    return (signature ^ inst->history) << 32 | (uint32_t)number;
 }
 
-static inline void flat_remember(struct flat_lane *lane, uint64_t signature)
+static inline void flat_remember(struct flat_instance *inst, uint64_t signature)
 {
-    lane->history = (lane->history ^ signature) * UINT64_C(0x9e3779b97f4a7c15) >> 16;
+    inst->history = (inst->history ^ signature) * UINT64_C(0x9e3779b97f4a7c15) >> 16;
 }
 
 /* The word of the peer has reached the value. */
@@ -72,11 +78,11 @@ static inline bool flat_reached(struct flat_op *op, uint32_t peer, const _Atomic
 }
 static inline const _Atomic uint64_t *flat_flag(const struct flat_op *op, uint32_t peer, enum flat_flag_name flag)
 {
-    return &op->lane->areas[peer]->flags[flag].n;
+    return &op->inst->areas[peer]->flags[flag].n;
 }
 static inline struct flat_post *flat_post_of(const struct flat_op *op, uint32_t peer)
 {
-    return &op->lane->areas[peer]->posts[op->number % FLAT_DEPTH];
+    return &op->inst->areas[peer]->posts[op->number % FLAT_DEPTH];
 }
 /* The peer has posted this operation: its post can be read from now on. */
 static inline bool flat_posted(struct flat_op *op, uint32_t peer)
@@ -100,9 +106,9 @@ bool flat_left(struct flat_op *op);
 /* All ranks have read what round `round` of this operation replaces in the staging memory. */
 bool flat_round_room(struct flat_op *op, uint64_t round);
 /* A round that all ranks are known to have read. */
-static inline void flat_read_by_all(struct flat_lane *lane, uint64_t round)
+static inline void flat_read_by_all(struct flat_instance *inst, uint64_t round)
 {
-    if (round > lane->read_by_all) lane->read_by_all = round;
+    if (round > inst->read_by_all) inst->read_by_all = round;
 }
 
 /* ---- telling ---- */
@@ -110,30 +116,32 @@ static inline void flat_read_by_all(struct flat_lane *lane, uint64_t round)
 void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value);
 static inline void flat_raise(struct flat_op *op, enum flat_flag_name flag, uint64_t value)
 {
-    flat_publish(op, &op->lane->areas[op->lane->me]->flags[flag].n, value);
+    flat_publish(op, &op->inst->areas[op->inst->me]->flags[flag].n, value);
 }
 /* One more round of this operation is staged. */
 void flat_stage(struct flat_op *op);
 /* This rank has read all that it wants of the first n rounds of this operation. */
 void flat_has_read(struct flat_op *op, uint64_t n);
-/* Address here of a peer's buffer, by its post, which says that it is mapped. NULL: it can not be mapped here. */
-unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer);
-unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer);
-/* The same of a part of it: of v forms a rank knows no more of its peers' buffers. */
+
+/* ---- posts (flat_post.c) ---- */
+/* What this rank's post says of its buffers, and where they are. */
+uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv);
+void flat_post_write(struct flat_op *op, uint64_t facts);
+/* Address here of a part of a peer's buffer, by its post, which says that it is mapped. NULL: it can not be mapped. */
 unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes);
 enum tutti_advance flat_lost(void); /* FAILED, with a record that says that */
+
+/* ---- blocks (flat_blocks.c) ---- */
 /* Bytes of the whole send and receive buffers of a rank in this call (v forms: of the own ones). */
 size_t flat_send_bytes(const struct flat_op *op);
 size_t flat_recv_bytes(const struct flat_op *op);
-
-/* ---- blocks (flat_blocks.c) ---- */
 /* Where block r lies in the buffer that holds all blocks, and its bytes; of all_to_all that is the receive buffer. */
 size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at);
-/* The same in the send buffer of an all_to_all. */
+/* The same in the buffer that holds all blocks that are sent. */
 size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at);
 /* The bytes of the largest block of a call, as far as all ranks know it: SIZE_MAX if they do not (all_to_all_v,
  * gather_v, scatter_v). */
-size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call);
+size_t flat_block_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call);
 /* Fills op->tables and op->bytes of a v form; nothing where it knows its own block alone. MEMORY. */
 enum tutti_status flat_blocks_copy(struct flat_op *op);
 /* Of gather_v and scatter_v through mapped memory: the root tells all where their blocks are, before its post; a leaf
@@ -141,21 +149,28 @@ enum tutti_status flat_blocks_copy(struct flat_op *op);
 #define FLAT_TOLD_RANKS (FLAT_LEVELS * (FLAT_LINE_MAX / (2 * sizeof(uint64_t)))) /* of at most so many */
 void flat_blocks_tell(struct flat_op *op);
 size_t flat_block_told(const struct flat_op *op, size_t *at);
+/* all_to_all_v, of which a rank knows but its own row and column: it puts where its blocks are, and their bytes, into
+ * round 0 of its staging memory, from which the peers read where theirs lies. */
+void flat_table_put(struct flat_op *op);
+size_t flat_table_place(const struct flat_op *op, uint32_t peer); /* of the own block in the peer's send buffer */
+/* False, with a record: the peers differ in the bytes that one has for the other. */
+bool flat_table_agrees(const struct flat_op *op, uint32_t peer);
+bool flat_disagree(uint32_t from, size_t sends, uint32_t to, size_t expects);
 
 /* Ranks of a butterfly's group at a level: never none, which divisions and loops below rest on. */
-static inline uint32_t flat_radix(const struct flat_lane *lane, uint32_t level)
+static inline uint32_t flat_radix(const struct flat_instance *inst, uint32_t level)
 {
-    const uint32_t factor = lane->factors[level];
+    const uint32_t factor = inst->factors[level];
     if (factor == 0) __builtin_unreachable();
     return factor;
 }
 
 /* The peer that has digit d where this rank has its own in the mixed-radix number of ranks: at a level of the butterfly
  * whose lower levels have `stride` ranks in all. */
-static inline uint32_t flat_digit_peer(const struct flat_lane *lane, uint32_t level, uint32_t stride, uint32_t d)
+static inline uint32_t flat_digit_peer(const struct flat_instance *inst, uint32_t level, uint32_t stride, uint32_t d)
 {
-    uint32_t own = lane->me / stride % flat_radix(lane, level);
-    return lane->me - own * stride + d * stride;
+    uint32_t own = inst->me / stride % flat_radix(inst, level);
+    return inst->me - own * stride + d * stride;
 }
 
 /* ---- rooted kinds ---- */
@@ -165,20 +180,39 @@ static inline uint32_t flat_root(const struct flat_op *op)
 }
 static inline bool flat_is_root(const struct flat_op *op)
 {
-    return flat_root(op) == op->lane->me;
+    return flat_root(op) == op->inst->me;
 }
 
 /* ---- groups of neighbours, each with a leader: its first rank, or the root of the operation ---- */
-static inline uint32_t flat_group(const struct flat_lane *lane) /* ranks of one */
+static inline uint32_t flat_group(const struct flat_instance *inst) /* ranks of one */
 {
-    uint32_t group = lane->n <= FLAT_GROUP_ALONE ? lane->n : FLAT_GROUP_ALONE / 2;
-    while (group < lane->n && group * group < lane->n) group *= 2;
+    uint32_t group = inst->n <= FLAT_GROUP_ALONE ? inst->n : FLAT_GROUP_ALONE / 2;
+    while (group < inst->n && group * group < inst->n) group *= 2;
     return group;
 }
 static inline uint32_t flat_leader(const struct flat_op *op, uint32_t rank)
 {
-    uint32_t group = flat_group(op->lane);
+    uint32_t group = flat_group(op->inst);
     return rank / group == flat_root(op) / group ? flat_root(op) : rank / group * group;
+}
+
+/* Whom a rank takes a broadcast from: its leader, of which the root's is the root. And who gives: the root, and
+ * leaders; the last group may be a leader alone. */
+static inline uint32_t flat_giver(const struct flat_op *op, uint32_t rank)
+{
+    uint32_t leader = flat_leader(op, rank);
+    return leader == rank ? flat_root(op) : leader;
+}
+static inline bool flat_gives(const struct flat_op *op)
+{
+    uint32_t me = op->inst->me;
+    return flat_is_root(op) || (flat_leader(op, me) == me && me + 1 < op->inst->n);
+}
+
+/* ---- scans: whether a rank's own input is in its result ---- */
+static inline bool flat_takes_own(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_SCAN;
 }
 
 /* ---- barrier inside an operation: DONE when all ranks have come; resumable through op->meet_at ---- */
@@ -189,11 +223,11 @@ enum tutti_advance flat_meet(struct flat_op *op);
 /* Of round `round` of this operation, counted from 0: what the peer staged, and what it reduced. */
 static inline unsigned char *flat_slot_in(const struct flat_op *op, uint32_t peer, uint64_t round)
 {
-    return op->lane->staging[peer] + (op->lane->rounds + round) % FLAT_SLOTS * op->lane->chunk;
+    return op->inst->staging[peer] + (op->inst->rounds + round) % FLAT_SLOTS * op->inst->chunk;
 }
 static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t peer, uint64_t round)
 {
-    return op->lane->staging[peer] + (FLAT_SLOTS + (op->lane->rounds + round) % FLAT_SLOTS) * op->lane->chunk;
+    return op->inst->staging[peer] + (FLAT_SLOTS + (op->inst->rounds + round) % FLAT_SLOTS) * op->inst->chunk;
 }
 
 /* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
@@ -210,18 +244,16 @@ static inline size_t flat_piece(const struct flat_op *op, size_t block, uint64_t
     size_t at = u * op->piece;
     return at >= block ? 0 : block - at < op->piece ? block - at : op->piece;
 }
-/* All rounds of an operation whose ranks all put and take (flat_rounds.c): put fills the own slot; take uses what the
- * peer has put, in the order of flat_after, at last the own. False: FAILED. op->n_rounds is set, op->staged are put. */
-struct flat_rounds {
-    void (*put)(struct flat_op *op, uint64_t round);
-    bool (*take)(struct flat_op *op, uint64_t round, uint32_t peer);
-};
-enum tutti_advance flat_rounds(struct flat_op *op, const struct flat_rounds *rounds);
-/* The i-th rank after this one: where all begin with their own neighbour, none is asked by all at once. */
-static inline uint32_t flat_after(const struct flat_lane *lane, uint32_t i)
+/* Rounds of so many bytes. */
+static inline uint64_t flat_rounds_of(const struct flat_op *op, size_t bytes)
 {
-    uint32_t r = lane->me + i;
-    return r < lane->n ? r : r - lane->n;
+    return (bytes + op->piece - 1) / op->piece;
+}
+/* The i-th rank after this one: where all begin with their own neighbour, none is asked by all at once. */
+static inline uint32_t flat_after(const struct flat_instance *inst, uint32_t i)
+{
+    uint32_t r = inst->me + i;
+    return r < inst->n ? r : r - inst->n;
 }
 
 /* ---- lines (flat_line.c): level 0 is what a rank gives, the others are partial results of butterflies ---- */
@@ -233,9 +265,7 @@ static inline uint32_t flat_lines_of(size_t bytes)
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes);
 /* Whether what the peer gives is there; after that, some bytes of it. */
 bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level);
-/* See flat_posts_ahead: of a level's group, of all ranks at level 0. */
-void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride);
-void flat_lines_ahead(const struct flat_op *op);
+void flat_line_ahead(const struct flat_op *op, uint32_t peer, uint32_t level); /* see flat_posts_ahead */
 void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
                      unsigned char *out);
 
@@ -245,6 +275,8 @@ void flat_take(const struct flat_op *op, void *dst, const void *src, size_t byte
 /* Copies; past: past the caches (a fence is due before it is told: flat_fence). */
 void flat_copy(void *dst, const void *src, size_t bytes, bool past);
 void flat_fence(void);
+/* Whether what this rank writes of the results is written past the caches. */
+bool flat_is_past(const struct flat_op *op);
 /* dst = left op right, whole elements. */
 void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes);
 /* Divides a result where the operation divides (avg). */
@@ -258,10 +290,10 @@ void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t
 size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
 
 /* ---- methods (flat_methods.c): one table; the first of a kind that fits is taken where nothing else tells ---- */
-extern const struct flat_method *const flat_methods[];
+extern const struct flat_method flat_methods[];
 extern const size_t flat_n_methods;
 /* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
-const struct flat_method *flat_choose(const struct flat_lane *lane, const struct tutti_backend_call *call,
+const struct flat_method *flat_choose(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                       double *cost_ns);
 /* Four classes an octave; the least size of a class. */
 static inline uint32_t flat_size_class(size_t bytes)
@@ -275,40 +307,39 @@ static inline size_t flat_size_least(uint32_t c)
     return c < 4 ? c : (size_t)(4 + c % 4) << (c / 4 - 1);
 }
 /* The same by that table where it applies; bytes: of a block. */
-const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
+const struct flat_method *flat_method_of(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                          size_t bytes);
-void flat_choose_plain(struct flat_lane *lane); /* fills lane->plain */
+void flat_choose_plain(struct flat_instance *inst); /* fills inst->plain and inst->others */
+/* The first of this name; NULL: none. */
+const struct flat_method *flat_method_named(enum tutti_kind kind, const char *name);
+const char *flat_lasting(const char *name); /* a method's name that outlasts the caller's: it is asked for once more */
 /* Methods of this name are asked for. */
-static inline bool flat_is_named(const struct flat_lane *lane, const struct tutti_backend_call *call, const char *name)
+static inline bool flat_is_named(const struct flat_instance *inst, const struct tutti_backend_call *call,
+                                 const char *name)
 {
-    return strcmp(call->method ? call->method : lane->forced, name) == 0;
+    return strcmp(call->method ? call->method : inst->forced, name) == 0;
 }
-bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
-bool flat_fits_staging(const struct flat_lane *lane, const struct tutti_backend_call *call);
-bool flat_fits_always(const struct flat_lane *lane, const struct tutti_backend_call *call);
 
 /* ---- tiny calls (flat_tiny.c) ---- */
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *tiny);
-size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind);
+size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind);
 /* Wakes who sleeps for what was just published. */
 void flat_wake(struct flat_area *area);
-static inline void flat_told(struct flat_lane *lane)
+static inline void flat_told(struct flat_instance *inst)
 {
-    struct flat_area *area = lane->areas[lane->me];
-    if (lane->fences) atomic_thread_fence(memory_order_seq_cst);
+    struct flat_area *area = inst->areas[inst->me];
+    if (inst->fences) atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
 /* ---- cross-memory copies (flat_attach.c, flat_pages.c) ---- */
-void flat_attach_open(struct flat_lane *lane); /* the own memory is there */
+void flat_attach_open(struct flat_instance *inst); /* the own memory is there */
 /* Tries the peer, whose memory is mapped here and at `memory` over there; then tells the others. */
-void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory);
-void flat_attach_tell(struct flat_lane *lane);
+void flat_attach_try(struct flat_instance *inst, uint32_t peer, uint64_t memory);
+void flat_attach_tell(struct flat_instance *inst);
 /* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
  * known of them. */
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
-/* Whether that way is taken where all ranks' posts allow it, instead of op->method. */
-bool flat_attach_pays(const struct flat_op *op);
 #define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
 /* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then
  * again from the start. */
@@ -316,20 +347,12 @@ enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *her
 enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes);
 /* The page map of this process, below 0 if there is none. */
 int flat_pages_open(struct tutti_backend_host *host);
-bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes);
+bool flat_pages_huge(struct flat_instance *inst, const void *buffer, size_t bytes);
 
-/* Predicted times (flat_cost.c): struct flat_method.cost_ns. */
-double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call);
-double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
                        struct tutti_backend_candidate *out, size_t capacity);
 
 /* ---- operations (flat_op.c) ---- */
-/* What this rank's post says of its buffers, and where they are. */
-uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv);
 void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *op);
 enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *op);
 enum tutti_advance flat_hurry(struct tutti_backend_op *op, const struct tutti_team *team);
@@ -337,10 +360,10 @@ void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_boa
 bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected);
 void flat_sleep_end(struct tutti_runner *runner);
 /* This rank reads nothing any more: its peers need not wait for it. */
-void flat_leave(struct flat_lane *lane);
+void flat_leave(struct flat_instance *inst);
 /* The same of an operation that has failed after its post; returns when no living peer touches its buffers any more. */
 void flat_withdraw(struct flat_op *op);
-void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_lane.c) */
+void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_instance.c) */
 /* Registers this process for membarrier; whether sleepers can use it. */
 bool flat_barrier_available(void);
 

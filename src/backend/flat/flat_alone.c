@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A lane of one rank: nobody to wait for, nothing to tell, no memory. What is left of a collective is a copy. */
-#include "backend/flat/flat.h"
+/* An instance of one rank: nobody to wait for, nothing to tell, no memory. What is left of a collective is a copy. */
+#include "backend/flat/flat_ways.h"
 
 /* Where the one block is, in each buffer: the kinds that have a block for each rank may have displacements. */
 static size_t sent_at(const struct flat_op *op)
@@ -26,7 +26,7 @@ static bool moves(const struct flat_op *op)
     return kind != TUTTI_BROADCAST && kind != TUTTI_BARRIER && kind != TUTTI_EXSCAN;
 }
 
-static enum tutti_advance copy(struct flat_op *op)
+enum tutti_advance flat_alone(struct flat_op *op)
 {
     if (!moves(op)) return TUTTI_RUN_DONE;
     size_t at, bytes = flat_block(op, 0, &at);
@@ -42,28 +42,8 @@ static enum tutti_advance copy(struct flat_op *op)
     return TUTTI_RUN_DONE;
 }
 
-static bool fits(const struct flat_lane *lane, const struct tutti_backend_call *call)
+bool flat_alone_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     (void)call;
-    return lane->n == 1;
+    return inst->n == 1;
 }
-
-static double cost(const struct flat_lane *lane, const struct tutti_backend_call *call)
-{
-    return (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype)) / lane->machine.memory_gbs;
-}
-
-#define METHOD(of, kind_value)                                                                                         \
-    const struct flat_method flat_alone_##of = {                                                                       \
-        .name = "alone", .kind = (kind_value), .fits = fits, .cost_ns = cost, .advance = copy};
-METHOD(all_reduce, TUTTI_ALL_REDUCE)
-METHOD(reduce, TUTTI_REDUCE)
-METHOD(broadcast, TUTTI_BROADCAST)
-METHOD(all_gather, TUTTI_ALL_GATHER)
-METHOD(gather, TUTTI_GATHER)
-METHOD(scatter, TUTTI_SCATTER)
-METHOD(reduce_scatter, TUTTI_REDUCE_SCATTER)
-METHOD(all_to_all, TUTTI_ALL_TO_ALL)
-METHOD(barrier, TUTTI_BARRIER)
-METHOD(scan, TUTTI_SCAN)
-METHOD(exscan, TUTTI_EXSCAN)

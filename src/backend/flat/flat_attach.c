@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cross-memory copies: the kernel copies straight between private buffers of two processes. They may be forbidden
- * (Yama, seccomp, namespaces), so each rank tries them with each other when a lane is made and writes its verdict into
- * its area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there,
+ * (Yama, seccomp, namespaces), so each rank tries them with each other when an instance is made and writes its verdict
+ * into its area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there,
  * which is dear unless they are huge. */
 #include "backend/flat/flat.h"
 
@@ -19,80 +19,74 @@ static ssize_t copy(int32_t pid, void *here, uint64_t there, size_t bytes, bool 
 }
 
 /* The token tells that it is that process indeed. */
-static bool is_allowed(const struct flat_lane *lane, uint32_t peer, uint64_t memory)
+static bool is_allowed(const struct flat_instance *inst, uint32_t peer, uint64_t memory)
 {
-    const struct flat_attach *attach = &lane->areas[peer]->attach;
+    const struct flat_attach *attach = &inst->areas[peer]->attach;
     uint64_t at = memory + offsetof(struct flat_memory, area.attach), token = 0, expected = attach->token;
     if (expected == 0) return false;
-    if (copy(lane->pids[peer], &token, at + offsetof(struct flat_attach, token), sizeof(token), false) !=
+    if (copy(inst->pids[peer], &token, at + offsetof(struct flat_attach, token), sizeof(token), false) !=
             (ssize_t)sizeof(token) ||
         token != expected)
         return false;
-    return copy(lane->pids[peer], &token, at + offsetof(struct flat_attach, tried), sizeof(token), true) ==
+    return copy(inst->pids[peer], &token, at + offsetof(struct flat_attach, tried), sizeof(token), true) ==
                (ssize_t)sizeof(token) &&
            atomic_load(&attach->tried) == expected;
 }
 
-void flat_attach_open(struct flat_lane *lane)
+void flat_attach_open(struct flat_instance *inst)
 {
-    struct flat_attach *own = &lane->memories[lane->me]->area.attach;
-    lane->attach = !lane->addresses && tutti_random_bytes(&own->token, sizeof(own->token)) >= 0;
-    lane->pagemap = -1;
+    struct flat_attach *own = &inst->memories[inst->me]->area.attach;
+    inst->attach = !inst->addresses && tutti_random_bytes(&own->token, sizeof(own->token)) >= 0;
+    inst->pagemap = -1;
 }
 
-void flat_attach_try(struct flat_lane *lane, uint32_t peer, uint64_t memory)
+void flat_attach_try(struct flat_instance *inst, uint32_t peer, uint64_t memory)
 {
-    if (lane->attach && peer != lane->me) lane->attach = is_allowed(lane, peer, memory);
+    if (inst->attach && peer != inst->me) inst->attach = is_allowed(inst, peer, memory);
 }
 
-void flat_attach_tell(struct flat_lane *lane)
+void flat_attach_tell(struct flat_instance *inst)
 {
-    if (lane->attach) lane->pagemap = flat_pages_open(lane->host);
-    atomic_store(&lane->areas[lane->me]->attach.verdict, lane->attach ? FLAT_ALLOWED : FLAT_FORBIDDEN);
+    if (inst->attach) inst->pagemap = flat_pages_open(inst->host);
+    atomic_store(&inst->areas[inst->me]->attach.verdict, inst->attach ? FLAT_ALLOWED : FLAT_FORBIDDEN);
 }
 
 /* Known once all have tried. */
-static bool all_may(struct flat_lane *lane)
+static bool all_may(struct flat_instance *inst)
 {
-    for (uint32_t r = 0; r < lane->n && lane->attach && !lane->attach_all; r++) {
-        uint32_t verdict = atomic_load_explicit(&lane->areas[r]->attach.verdict, memory_order_relaxed);
-        if (verdict == FLAT_FORBIDDEN) lane->attach = false;
+    for (uint32_t r = 0; r < inst->n && inst->attach && !inst->attach_all; r++) {
+        uint32_t verdict = atomic_load_explicit(&inst->areas[r]->attach.verdict, memory_order_relaxed);
+        if (verdict == FLAT_FORBIDDEN) inst->attach = false;
         if (verdict != FLAT_ALLOWED) return false;
     }
-    return lane->attach_all = lane->attach;
+    return inst->attach_all = inst->attach;
 }
 
 /* ---- whether they pay ---- */
 
-/* Which buffers of a rank the others read or write. */
-static const struct {
-    bool send, recv;
-} touched[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE_SCATTER] = {true, false}, [TUTTI_ALL_GATHER] = {true, false},
-    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_BROADCAST] = {true, true},
-};
-
-uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
+/* Whether a method of the kind makes such copies. */
+static bool is_used(const struct flat_instance *inst, enum tutti_kind kind)
 {
-    struct flat_lane *lane = op->lane;
-    enum tutti_kind kind = op->call.info.kind;
-    size_t send = touched[kind].send ? flat_send_bytes(op) : 0, recv = touched[kind].recv ? flat_recv_bytes(op) : 0;
-    bool named = flat_is_named(lane, &op->call, "attach");
-
-    if ((send > 0 && (mapped & FLAT_SEND_MAPPED)) || (recv > 0 && (mapped & FLAT_RECV_MAPPED))) return 0;
-    if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(lane)) return 0;
-    if (named) return FLAT_ATTACHABLE;
-    return flat_pages_huge(lane, op->send, send) && flat_pages_huge(lane, op->recv, recv) ? FLAT_ATTACHABLE : 0;
+    for (const struct flat_method *const *m = inst->others[kind]; *m; m++)
+        if ((*m)->needs & FLAT_ATTACHABLE) return true;
+    return false;
 }
 
-bool flat_attach_pays(const struct flat_op *op)
+/* Others read what a rank sends; they write to its output where all get the same. */
+uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 {
-    const struct flat_lane *lane = op->lane;
-    if (flat_is_named(lane, &op->call, "attach")) return true;
-    for (const struct flat_method *const *m = lane->others[op->call.info.kind]; *m; m++)
-        if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(lane, &op->call))
-            return (*m)->cost_ns(lane, &op->call) < op->method->cost_ns(lane, &op->call);
-    return false;
+    struct flat_instance *inst = op->inst;
+    enum tutti_kind kind = op->call.info.kind;
+    const struct tutti_kind_info *info = tutti_kind_info(kind);
+    bool same = info->send.blocks == TUTTI_ONE_BLOCK && info->recv.blocks == TUTTI_ONE_BLOCK;
+    if (!is_used(inst, kind)) return 0;
+    size_t send = flat_send_bytes(op), recv = same ? flat_recv_bytes(op) : 0;
+    bool named = flat_is_named(inst, &op->call, "attach");
+
+    if ((send > 0 && (mapped & FLAT_SEND_MAPPED)) || (recv > 0 && (mapped & FLAT_RECV_MAPPED))) return 0;
+    if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(inst)) return 0;
+    if (named) return FLAT_ATTACHABLE;
+    return flat_pages_huge(inst, op->send, send) && flat_pages_huge(inst, op->recv, recv) ? FLAT_ATTACHABLE : 0;
 }
 
 /* ---- copies ---- */
@@ -108,14 +102,14 @@ static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned c
                                    bool write)
 {
     while (bytes > 0) {
-        ssize_t n = copy(op->lane->pids[peer], here, there, bytes, write);
+        ssize_t n = copy(op->inst->pids[peer], here, there, bytes, write);
         if (n > 0) {
             here += n, there += (uint64_t)n, bytes -= (size_t)n;
-        } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->lane->areas[peer]->done, op->number)) {
+        } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->inst->areas[peer]->done, op->number)) {
             return TUTTI_RUN_BLOCKED; /* it is dead, which the engine will learn */
         } else if (n == 0 || errno != EINTR) {
             tutti_fail_errno(TUTTI_ERR_SYSTEM, "%zu bytes can not be copied %s rank %u (process %d)", bytes,
-                             write ? "to" : "from", peer, (int)op->lane->pids[peer]);
+                             write ? "to" : "from", peer, (int)op->inst->pids[peer]);
             return TUTTI_RUN_FAILED;
         }
     }

@@ -6,24 +6,13 @@
 
 #define ELEMENT_MOST 16 /* bytes; a slot of a page holds one of each of FLAT_MAX_RANKS blocks */
 
-/* Blocks of the two buffers, by kind: one, all, or none. */
-enum extent { NONE, ONE, ALL };
-static const struct {
-    enum extent send, recv;
-} extents[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {ONE, ONE},     [TUTTI_REDUCE] = {ONE, ONE},     [TUTTI_BROADCAST] = {ONE, ONE},
-    [TUTTI_ALL_GATHER] = {ONE, ALL},     [TUTTI_GATHER] = {ONE, ALL},     [TUTTI_SCATTER] = {ALL, ONE},
-    [TUTTI_REDUCE_SCATTER] = {ALL, ONE}, [TUTTI_ALL_TO_ALL] = {ALL, ALL}, [TUTTI_BARRIER] = {NONE, NONE},
-    [TUTTI_SCAN] = {ONE, ONE},           [TUTTI_EXSCAN] = {ONE, ONE},
-};
-
 static size_t block(const struct flat_op *op, const size_t *rows, uint32_t r, size_t *at)
 {
     if (!op->tables) {
         *at = r * (op->call.stride ? op->call.stride : op->bytes);
         return op->bytes;
     }
-    *at = rows[op->lane->n + r];
+    *at = rows[op->inst->n + r];
     return rows[r];
 }
 
@@ -34,18 +23,18 @@ size_t flat_block(const struct flat_op *op, uint32_t r, size_t *at)
 
 size_t flat_block_sent(const struct flat_op *op, uint32_t r, size_t *at)
 {
-    return block(op, op->tables ? op->tables + 2 * (size_t)op->lane->n : NULL, r, at);
+    bool two = op->tables && op->call.info.kind == TUTTI_ALL_TO_ALL; /* tables: of what comes, and of what goes */
+    return block(op, two ? op->tables + 2 * (size_t)op->inst->n : op->tables, r, at);
 }
 
 /* From the first byte of a buffer to the end of its last block. */
-static size_t extent_bytes(const struct flat_op *op, enum extent extent, bool send)
+static size_t extent_bytes(const struct flat_op *op, enum tutti_blocks blocks, bool send)
 {
     size_t at, end = 0;
-    if (extent == NONE) return 0;
-    if (extent == ONE) return flat_block(op, op->lane->me, &at);
-    for (uint32_t r = 0; r < op->lane->n; r++) {
-        size_t bytes =
-            send && op->call.info.kind == TUTTI_ALL_TO_ALL ? flat_block_sent(op, r, &at) : flat_block(op, r, &at);
+    if (blocks == TUTTI_NO_BLOCK) return 0;
+    if (blocks == TUTTI_ONE_BLOCK) return flat_block(op, op->inst->me, &at);
+    for (uint32_t r = 0; r < op->inst->n; r++) {
+        size_t bytes = send ? flat_block_sent(op, r, &at) : flat_block(op, r, &at);
         if (bytes > 0 && at + bytes > end) end = at + bytes;
     }
     return end;
@@ -53,12 +42,12 @@ static size_t extent_bytes(const struct flat_op *op, enum extent extent, bool se
 
 size_t flat_send_bytes(const struct flat_op *op)
 {
-    return op->send ? extent_bytes(op, extents[op->call.info.kind].send, true) : 0;
+    return op->send ? extent_bytes(op, tutti_kind_info(op->call.info.kind)->send.blocks, true) : 0;
 }
 
 size_t flat_recv_bytes(const struct flat_op *op)
 {
-    return op->recv ? extent_bytes(op, extents[op->call.info.kind].recv, false) : 0;
+    return op->recv ? extent_bytes(op, tutti_kind_info(op->call.info.kind)->recv.blocks, false) : 0;
 }
 
 static size_t largest(const size_t *counts, uint32_t n)
@@ -69,13 +58,13 @@ static size_t largest(const size_t *counts, uint32_t n)
     return most;
 }
 
-size_t flat_block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+size_t flat_block_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct tutti_bind *bind = &call->bind;
     size_t element = tutti_dtype_bytes(call->info.dtype);
     if (!bind->v) return bind->count * element;
     if (call->info.kind != TUTTI_ALL_GATHER && call->info.kind != TUTTI_REDUCE_SCATTER) return SIZE_MAX;
-    return largest(bind->counts, lane->n) * element;
+    return largest(bind->counts, inst->n) * element;
 }
 
 /* Sizes and places in bytes; without displacements the blocks are packed. */
@@ -94,15 +83,15 @@ static void rows_fill(size_t *rows, uint32_t n, const size_t *counts, const size
 enum tutti_status flat_blocks_copy(struct flat_op *op)
 {
     struct tutti_bind *bind = &op->call.bind;
-    size_t n = op->lane->n, n_rows = bind->in_counts ? 4 : 2;
+    size_t n = op->inst->n, n_rows = bind->in_counts ? 4 : 2;
     if (!bind->v || !bind->counts) return TUTTI_OK;
     op->tables = tutti_alloc_array((n_rows + 1) * n, sizeof(*op->tables));
     if (!op->tables) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the tables of a call of %zu ranks", n);
-    rows_fill(op->tables, op->lane->n, bind->counts, bind->displs, op->element);
-    op->bytes = largest(bind->counts, op->lane->n) * op->element;
+    rows_fill(op->tables, op->inst->n, bind->counts, bind->displs, op->element);
+    op->bytes = largest(bind->counts, op->inst->n) * op->element;
     if (bind->in_counts) {
-        rows_fill(op->tables + 2 * n, op->lane->n, bind->in_counts, bind->in_displs, op->element);
-        op->bytes = largest(bind->in_counts, op->lane->n) * op->element;
+        rows_fill(op->tables + 2 * n, op->inst->n, bind->in_counts, bind->in_displs, op->element);
+        op->bytes = largest(bind->in_counts, op->inst->n) * op->element;
     }
     memcpy(op->tables + n_rows * n, bind->counts, n * sizeof(*bind->counts));
     bind->counts = op->tables + n_rows * n;
@@ -126,21 +115,21 @@ static void cut(struct flat_op *op, size_t block, size_t piece)
 
 void flat_cut(struct flat_op *op, size_t block, uint32_t n)
 {
-    size_t slot = op->lane->chunk, least = 2 * FLAT_BLOCK_BYTES;
+    size_t slot = op->inst->chunk, least = 2 * FLAT_BLOCK_BYTES;
     while (slot > least && block < 4 * slot / n) slot /= 2;
     cut(op, block, slot / n);
 }
 
 void flat_cut_small(struct flat_op *op, size_t block)
 {
-    size_t piece = op->lane->chunk < PIECE_SMALL ? op->lane->chunk : PIECE_SMALL;
+    size_t piece = op->inst->chunk < PIECE_SMALL ? op->inst->chunk : PIECE_SMALL;
     while (piece > 2 * FLAT_BLOCK_BYTES && block < 4 * piece) piece /= 2;
     cut(op, block, piece);
 }
 
 void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
 {
-    size_t most = op->lane->chunk / n, unit = unit_of(most);
+    size_t most = op->inst->chunk / n, unit = unit_of(most);
     cut(op, block, most);
     if (op->n_rounds < 2) return;
     size_t even = (block + op->n_rounds - 1) / op->n_rounds;
@@ -155,9 +144,9 @@ void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
 void flat_blocks_tell(struct flat_op *op)
 {
     uint64_t rows[2 * TOLD_LEVEL];
-    if (op->lane->n > FLAT_TOLD_RANKS) return; /* then nobody asks */
-    for (uint32_t first = 0, level = 0; first < op->lane->n; first += TOLD_LEVEL, level++) {
-        uint32_t left = op->lane->n - first, n = left < TOLD_LEVEL ? left : (uint32_t)TOLD_LEVEL;
+    if (op->inst->n > FLAT_TOLD_RANKS) return; /* then nobody asks */
+    for (uint32_t first = 0, level = 0; first < op->inst->n; first += TOLD_LEVEL, level++) {
+        uint32_t left = op->inst->n - first, n = left < TOLD_LEVEL ? left : (uint32_t)TOLD_LEVEL;
         for (uint32_t i = 0; i < n; i++) {
             size_t at;
             rows[2 * i] = flat_block(op, first + i, &at);
@@ -170,8 +159,49 @@ void flat_blocks_tell(struct flat_op *op)
 size_t flat_block_told(const struct flat_op *op, size_t *at)
 {
     uint64_t row[2];
-    flat_lines_part(op, flat_root(op), (uint32_t)(op->lane->me / TOLD_LEVEL), op->lane->me % TOLD_LEVEL * TOLD_BYTES,
+    flat_lines_part(op, flat_root(op), (uint32_t)(op->inst->me / TOLD_LEVEL), op->inst->me % TOLD_LEVEL * TOLD_BYTES,
                     TOLD_BYTES, (unsigned char *)row);
     *at = row[1];
     return row[0];
+}
+
+/* ---- blocks of an all_to_all_v ---- */
+
+struct entry {
+    uint64_t at, bytes;
+};
+
+void flat_table_put(struct flat_op *op)
+{
+    unsigned char *slot = flat_slot_in(op, op->inst->me, 0);
+    for (uint32_t r = 0; r < op->inst->n; r++) {
+        size_t at, bytes = flat_block_sent(op, r, &at);
+        struct entry entry = {at, bytes};
+        memcpy(slot + r * sizeof(entry), &entry, sizeof(entry));
+    }
+}
+
+/* What the peer has for this rank. After its first round is staged. */
+static struct entry entry_of(const struct flat_op *op, uint32_t peer)
+{
+    struct entry entry = {op->inst->me * op->bytes, op->bytes};
+    if (op->tables) memcpy(&entry, flat_slot_in(op, peer, 0) + op->inst->me * sizeof(entry), sizeof(entry));
+    return entry;
+}
+
+size_t flat_table_place(const struct flat_op *op, uint32_t peer)
+{
+    return entry_of(op, peer).at;
+}
+
+bool flat_table_agrees(const struct flat_op *op, uint32_t peer)
+{
+    size_t at, bytes = flat_block(op, peer, &at), sent = entry_of(op, peer).bytes;
+    return !op->tables || sent == bytes || flat_disagree(peer, sent, op->inst->me, bytes);
+}
+
+bool flat_disagree(uint32_t from, size_t sends, uint32_t to, size_t expects)
+{
+    tutti_fail(TUTTI_ERR_MISMATCH, "rank %u sends %zu bytes to rank %u, which expects %zu", from, sends, to, expects);
+    return false;
 }

@@ -3,7 +3,7 @@
  * how the bytes of the busiest rank move. Lines cost a part of a line's way each, since several are under way at once.
  * Staging moves bytes through the caches: in, folded, out. Calls that are larger than the cache bring them from memory
  * and back as well. */
-#include "backend/flat/flat.h"
+#include "backend/flat/flat_ways.h"
 
 #include <math.h>
 
@@ -44,17 +44,17 @@ static const double polls[TUTTI_N_KINDS] = {
     [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,       [TUTTI_EXSCAN] = 1,
 };
 
-static double block_bytes(const struct flat_lane *lane, const struct tutti_backend_call *call)
+static double block_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    size_t bytes = flat_block_bytes(lane, call);
+    size_t bytes = flat_block_bytes(inst, call);
     return (double)(bytes == SIZE_MAX ? UNKNOWN_BYTES : bytes);
 }
 
 /* Where ranks share CPUs each of them has to get its turn for every hand-over, and once more to see the last one. */
-static double turns_ns(const struct flat_lane *lane, double ways)
+static double turns_ns(const struct flat_instance *inst, double ways)
 {
-    double a_cpu = lane->n_cpus ? (double)lane->n / lane->n_cpus : lane->n;
-    return lane->crowded ? (ways + 1) * a_cpu * (double)lane->machine.yield_ns : 0;
+    double a_cpu = inst->n_cpus ? (double)inst->n / inst->n_cpus : inst->n;
+    return inst->crowded ? (ways + 1) * a_cpu * (double)inst->machine.yield_ns : 0;
 }
 
 /* ---- lines ---- */
@@ -64,61 +64,61 @@ struct lines {
     double written, read, ways, peers;
 };
 
-static struct lines butterfly(const struct flat_lane *lane, size_t bytes)
+static struct lines butterfly(const struct flat_instance *inst, size_t bytes)
 {
-    struct lines lines = {.ways = lane->n_factors};
-    for (uint32_t l = 0; l < lane->n_factors; l++) {
+    struct lines lines = {.ways = inst->n_factors};
+    for (uint32_t l = 0; l < inst->n_factors; l++) {
         lines.written += flat_lines_of(bytes);
-        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes);
-        lines.peers += lane->factors[l] - 1;
+        lines.read += (inst->factors[l] - 1) * (double)flat_lines_of(bytes);
+        lines.peers += inst->factors[l] - 1;
     }
     return lines;
 }
 
 /* What a level hands on is all that came in at the levels below. */
-static struct lines growing(const struct flat_lane *lane, size_t bytes)
+static struct lines growing(const struct flat_instance *inst, size_t bytes)
 {
-    struct lines lines = {.ways = lane->n_factors};
-    for (uint32_t l = 0, stride = 1; l < lane->n_factors; stride *= lane->factors[l++]) {
+    struct lines lines = {.ways = inst->n_factors};
+    for (uint32_t l = 0, stride = 1; l < inst->n_factors; stride *= inst->factors[l++]) {
         lines.written += flat_lines_of(bytes * stride);
-        lines.read += (lane->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
-        lines.peers += lane->factors[l] - 1;
+        lines.read += (inst->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
+        lines.peers += inst->factors[l] - 1;
     }
     return lines;
 }
 
-static struct lines exchange(const struct flat_lane *lane, size_t bytes)
+static struct lines exchange(const struct flat_instance *inst, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes * lane->n), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
+    return (struct lines){flat_lines_of(bytes * inst->n), (inst->n - 1) * (double)flat_lines_of(bytes), 1, inst->n - 1};
 }
 
-static struct lines to_root(const struct flat_lane *lane, size_t bytes)
+static struct lines to_root(const struct flat_instance *inst, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes), (lane->n - 1) * (double)flat_lines_of(bytes), 1, lane->n - 1};
+    return (struct lines){flat_lines_of(bytes), (inst->n - 1) * (double)flat_lines_of(bytes), 1, inst->n - 1};
 }
 
-static struct lines from_root(const struct flat_lane *lane, size_t bytes)
+static struct lines from_root(const struct flat_instance *inst, size_t bytes)
 {
-    return (struct lines){flat_lines_of(bytes * lane->n), flat_lines_of(bytes), 1, 1};
+    return (struct lines){flat_lines_of(bytes * inst->n), flat_lines_of(bytes), 1, 1};
 }
 
 /* Ranks, leaders of groups, root. */
-static struct lines grouped(const struct flat_lane *lane, size_t bytes)
+static struct lines grouped(const struct flat_instance *inst, size_t bytes)
 {
-    uint32_t group = flat_group(lane);
+    uint32_t group = flat_group(inst);
     struct lines own = {flat_lines_of(bytes), (group - 1) * (double)flat_lines_of(bytes), 1, group - 1};
-    if (group == lane->n) return own;
-    uint32_t leaders = (lane->n - 1) / group; /* but the first */
+    if (group == inst->n) return own;
+    uint32_t leaders = (inst->n - 1) / group; /* but the first */
     return (struct lines){2 * own.written, own.read + leaders * own.written, 2, own.peers + leaders};
 }
 
-static struct lines broadcast(const struct flat_lane *lane, size_t bytes)
+static struct lines broadcast(const struct flat_instance *inst, size_t bytes)
 {
-    double lines = flat_lines_of(bytes), stages = flat_group(lane) < lane->n ? 2 : 1;
+    double lines = flat_lines_of(bytes), stages = flat_group(inst) < inst->n ? 2 : 1;
     return (struct lines){stages * lines, stages * lines, stages, stages};
 }
 
-static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_lane *lane, size_t bytes) = {
+static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_instance *inst, size_t bytes) = {
     [TUTTI_ALL_REDUCE] = butterfly,    [TUTTI_REDUCE] = grouped,
     [TUTTI_BROADCAST] = broadcast,     [TUTTI_ALL_GATHER] = growing,
     [TUTTI_GATHER] = to_root,          [TUTTI_SCATTER] = from_root,
@@ -133,11 +133,11 @@ static double further(double peers)
     return peers > 1 ? (peers - 1) * PEER_READ : 0;
 }
 
-double flat_cost_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+double flat_cost_line(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct lines lines = lines_of[call->info.kind](lane, (size_t)block_bytes(lane, call));
+    const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
     double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN + further(lines.peers);
-    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, lines.ways);
+    return CALL_NS + ways * (double)inst->machine.line_ns + turns_ns(inst, lines.ways);
 }
 
 /* ---- bytes ---- */
@@ -152,11 +152,11 @@ static double blocks_bytes(const struct blocks *blocks, double block, double n)
     return block * (blocks->once + blocks->each * n);
 }
 
-static struct bytes bytes_of(const struct flat_lane *lane, const struct tutti_backend_call *call)
+static struct bytes bytes_of(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct tutti_machine *m = &lane->machine;
+    const struct tutti_machine *m = &inst->machine;
     enum tutti_kind kind = call->info.kind;
-    double n = lane->n, block = block_bytes(lane, call);
+    double n = inst->n, block = block_bytes(inst, call);
     struct bytes bytes = {
         .in = blocks_bytes(&flows[kind].in, block, n),
         .fold = blocks_bytes(&flows[kind].fold, block, n),
@@ -168,34 +168,34 @@ static struct bytes bytes_of(const struct flat_lane *lane, const struct tutti_ba
 }
 
 /* Of bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
-static double spread_ns(const struct flat_lane *lane, double bytes, double near_gbs)
+static double spread_ns(const struct flat_instance *inst, double bytes, double near_gbs)
 {
-    double near = bytes / lane->n, pull = tutti_machine_pull(&lane->machine, lane->n);
+    double near = bytes / inst->n, pull = tutti_machine_pull(&inst->machine, inst->n);
     return near / near_gbs + (bytes - near) / (pull < near_gbs ? pull : near_gbs);
 }
 
 /* Rounds overlap but for the first; each further one still costs its flags. */
-double flat_cost_stage(const struct flat_lane *lane, const struct tutti_backend_call *call)
+double flat_cost_stage(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct tutti_machine *m = &lane->machine;
-    const struct bytes bytes = bytes_of(lane, call);
+    const struct tutti_machine *m = &inst->machine;
+    const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
-    double rounds = lane->chunk ? most / (double)lane->chunk : 0, ways = flows[call->info.kind].ways + rounds;
-    double looks = further((lane->n - 1) * polls[call->info.kind]) * (1 + rounds);
-    double ns = CALL_NS + (ways + looks) * (double)m->line_ns + turns_ns(lane, ways);
-    ns += bytes.in / copy + spread_ns(lane, bytes.fold, (double)m->fold_gbs) + spread_ns(lane, bytes.out, copy);
+    double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
+    double looks = further((inst->n - 1) * polls[call->info.kind]) * (1 + rounds);
+    double ns = CALL_NS + (ways + looks) * (double)m->line_ns + turns_ns(inst, ways);
+    ns += bytes.in / copy + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
  */
-double flat_cost_mapped(const struct flat_lane *lane, const struct tutti_backend_call *call)
+double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct bytes bytes = bytes_of(lane, call);
+    const struct bytes bytes = bytes_of(inst, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
-    double near = spread_ns(lane, moved, (double)lane->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
-    double looks = further(polls[call->info.kind] > 0 ? lane->n - 1 : 1);
-    return CALL_NS + (ways + looks) * (double)lane->machine.line_ns + turns_ns(lane, ways) + (far > near ? far : near);
+    double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
+    double looks = further(polls[call->info.kind] > 0 ? inst->n - 1 : 1);
+    return CALL_NS + (ways + looks) * (double)inst->machine.line_ns + turns_ns(inst, ways) + (far > near ? far : near);
 }
 
 /* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */
@@ -207,39 +207,67 @@ static const struct {
 };
 
 /* Bytes from or to each of the others, by calls of a window each. */
-static double carried_ns(const struct flat_lane *lane, double bytes, double others)
+static double carried_ns(const struct flat_instance *inst, double bytes, double others)
 {
-    double gbs = tutti_machine_share(lane->machine.attach_gbs, lane->machine.pull_all_gbs, lane->n);
-    return others * (bytes / gbs + whole(bytes / (double)FLAT_WINDOW_BYTES) * (double)lane->machine.attach_ns);
+    double gbs = tutti_machine_share(inst->machine.attach_gbs, inst->machine.pull_all_gbs, inst->n);
+    return others * (bytes / gbs + whole(bytes / (double)FLAT_WINDOW_BYTES) * (double)inst->machine.attach_ns);
 }
 
-static double ways_ns(const struct flat_lane *lane, const struct tutti_backend_call *call)
+static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    return CALL_NS + ways * (double)lane->machine.line_ns + turns_ns(lane, ways);
+    return CALL_NS + ways * (double)inst->machine.line_ns + turns_ns(inst, ways);
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
  * before it is overwritten. */
-double flat_cost_attach(const struct flat_lane *lane, const struct tutti_backend_call *call)
+double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct bytes bytes = bytes_of(lane, call);
+    const struct bytes bytes = bytes_of(inst, call);
     enum tutti_kind kind = call->info.kind;
     bool one = kind == TUTTI_BROADCAST, folds = flows[kind].fold.once + flows[kind].fold.each > 0;
-    double others = one ? 1 : lane->n - 1.0, of = one ? lane->n == 2 ? 2 : 1 : lane->n;
-    double own = one || folds ? 0 : bytes.out / lane->n;
-    double ns = carried_ns(lane, carried[kind].in * bytes.in / of, others) +
-                carried_ns(lane, carried[kind].out * bytes.out / of, others);
-    ns += bytes.fold / (double)lane->machine.fold_gbs + own / (double)lane->machine.copy_gbs;
-    return ways_ns(lane, call) + ns + (bytes.in + bytes.out + carried[kind].out * bytes.out / of * others) * bytes.far;
+    double others = one ? 1 : inst->n - 1.0, of = one ? inst->n == 2 ? 2 : 1 : inst->n;
+    double own = one || folds ? 0 : bytes.out / inst->n;
+    double ns = carried_ns(inst, carried[kind].in * bytes.in / of, others) +
+                carried_ns(inst, carried[kind].out * bytes.out / of, others);
+    ns += bytes.fold / (double)inst->machine.fold_gbs + own / (double)inst->machine.copy_gbs;
+    return ways_ns(inst, call) + ns + (bytes.in + bytes.out + carried[kind].out * bytes.out / of * others) * bytes.far;
 }
 
 /* As staging, but no rank copies out. */
-double flat_cost_attach_staged(const struct flat_lane *lane, const struct tutti_backend_call *call)
+double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct bytes bytes = bytes_of(lane, call);
-    double ns = bytes.in / (double)lane->machine.copy_gbs +
-                spread_ns(lane, bytes.fold, (double)lane->machine.fold_gbs) +
-                carried_ns(lane, bytes.out / lane->n, lane->n - 1.0);
-    return ways_ns(lane, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
+    const struct bytes bytes = bytes_of(inst, call);
+    double ns = bytes.in / (double)inst->machine.copy_gbs +
+                spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
+                carried_ns(inst, bytes.out / inst->n, inst->n - 1.0);
+    return ways_ns(inst, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
+}
+
+/* ---- scans ---- */
+
+#define CHAIN_PIECE 32768.0 /* about what a step of the chain hands over */
+
+/* In, through the fold and out, whatever the number of ranks. */
+double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
+    double waits = 3 * (double)inst->machine.line_ns + (inst->crowded ? 3.0 * inst->n * inst->machine.yield_ns : 0);
+    return waits * (1 + bytes / (double)inst->chunk) + bytes / inst->machine.copy_gbs + bytes / inst->machine.fold_gbs +
+           2 * bytes / pull;
+}
+
+/* A step for each rank, then everything once more in rounds that overlap. */
+double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
+    double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
+    double hop = 2 * (double)inst->machine.line_ns + (inst->crowded ? (double)inst->machine.yield_ns : 0);
+    return (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) + hop * bytes / CHAIN_PIECE +
+           bytes / pull + bytes / inst->machine.copy_gbs;
+}
+
+double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    return (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype)) / inst->machine.memory_gbs;
 }

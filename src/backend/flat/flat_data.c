@@ -15,6 +15,29 @@ void flat_fence(void)
     tutti_copy_fence();
 }
 
+/* Measured on two and four ranks: what is the result of a fold goes past the caches later where the inputs of others
+ * were staged in them. */
+bool flat_is_past(const struct flat_op *op)
+{
+    bool apart = op->send != op->recv;
+    switch (op->call.info.kind) {
+    case TUTTI_ALL_GATHER:
+    case TUTTI_ALL_TO_ALL:
+        return op->bytes >= FLAT_PAST_CACHE_BYTES / op->inst->n;
+    case TUTTI_REDUCE_SCATTER:
+        return op->bytes >= FLAT_PAST_CACHE_BYTES;
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        return op->bytes >= TUTTI_PAST_CACHE_BYTES / op->inst->n;
+    case TUTTI_REDUCE:
+    case TUTTI_SCAN:
+    case TUTTI_EXSCAN:
+        return op->bytes >= TUTTI_PAST_CACHE_BYTES && apart;
+    default:
+        return op->bytes >= TUTTI_PAST_CACHE_BYTES;
+    }
+}
+
 void flat_take(const struct flat_op *op, void *dst, const void *src, size_t bytes)
 {
     const struct tutti_bind *bind = &op->call.bind;

@@ -1,115 +1,320 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The smallest calls: data follow the operation's word, the first of them in the same cache line, so that one line's
- * way from writer to reader is all that a hand-over costs. The word is written last, and data are read after it was
- * seen, so nothing rests on stores of a whole line being atomic. A butterfly over the factors of n keeps the number of
- * readers of a slot, and of slots to read, small where ranks are many; it folds neighbouring groups from left to right,
- * so rank order holds. */
-#include "backend/flat/flat.h"
+/* Small calls, in lines: what a rank gives others is a few lines of its area, which they read. Among all ranks that is
+ * a butterfly over the factors of n, which keeps the number of readers of a slot, and of slots to read, small; kinds
+ * whose inputs have a block for each rank put them whole, in one level that all read. With a root, or along the order
+ * of ranks, there are two levels where ranks are many: level 0 is what ranks give, level 1 what groups give. Operands
+ * keep the order of ranks everywhere. */
+#include "backend/flat/flat_ways.h"
 
-static struct flat_slot *slot_of(const struct flat_op *op, uint32_t peer, uint32_t level)
+/* The own input; a reduction may have to scale it. */
+static void put_input(struct flat_op *op, size_t bytes)
 {
-    return &op->lane->areas[peer]->slots[level][op->number % FLAT_DEPTH];
+    if (op->n_put > 0) return; /* by flat_tiny */
+    _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_ROOM];
+    if (op->call.bind.scale) flat_take(op, scaled, op->send, bytes);
+    flat_lines_put(op, 0, op->call.bind.scale ? scaled : op->send, bytes);
 }
 
-void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
+/* ---- among all ---- */
+
+static bool is_whole(enum tutti_kind kind)
 {
-    struct flat_slot *slot = slot_of(op, op->lane->me, level);
-    if (bytes > 0) memcpy(slot->data, data, bytes);
-    flat_publish(op, &slot->word, op->word);
+    return kind == TUTTI_REDUCE_SCATTER || kind == TUTTI_ALL_TO_ALL;
 }
 
-bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level)
+static uint32_t n_levels(const struct flat_op *op)
 {
-    const _Atomic uint64_t *word = &slot_of(op, peer, level)->word;
-    return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
+    return is_whole(op->call.info.kind) ? 1 : op->inst->n_factors;
 }
 
-void flat_group_ahead(const struct flat_op *op, uint32_t level, uint32_t stride)
+static uint32_t readers(const struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
-    for (uint32_t d = 0; lane->n > 2 && d < flat_radix(lane, level); d++)
-        __builtin_prefetch(slot_of(op, flat_digit_peer(lane, level, stride, d), level));
+    return is_whole(op->call.info.kind) ? op->inst->n : flat_radix(op->inst, op->level);
 }
 
-void flat_lines_ahead(const struct flat_op *op)
+/* The d-th of the ranks that read one another at this level. */
+static uint32_t reader(const struct flat_op *op, uint32_t d)
 {
-    const struct flat_lane *lane = op->lane;
-    for (uint32_t i = 1; lane->n > 2 && i < lane->n; i++) __builtin_prefetch(slot_of(op, flat_after(lane, i), 0));
+    return is_whole(op->call.info.kind) ? d : flat_digit_peer(op->inst, op->level, op->stride, d);
 }
 
-void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
-                     unsigned char *out)
+/* Of an all_gather: what a rank has so far, the blocks of its group of `stride` neighbours. Blocks of different sizes
+ * have one level. */
+static size_t gathered(const struct flat_op *op, uint32_t r, unsigned char **data)
 {
-    if (bytes > 0) memcpy(out, slot_of(op, peer, level)->data + at, bytes);
+    size_t at, bytes = flat_block(op, r / op->stride * op->stride, &at);
+    *data = op->recv + at;
+    return bytes * op->stride;
 }
 
-/* What one level's group gave, folded in rank order into op->recv. */
-static void fold_level(const struct flat_op *op, bool last)
+static void put_level(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
+    unsigned char *data = op->recv;
+    size_t bytes = op->bytes;
+    if (op->call.info.kind == TUTTI_ALL_GATHER) {
+        bytes = gathered(op, op->inst->me, &data);
+        if (op->level == 0 && data != op->send && bytes > 0) memcpy(data, op->send, bytes);
+    }
+    if (op->level == 0)
+        put_input(op, is_whole(op->call.info.kind) ? flat_send_bytes(op) : bytes);
+    else
+        flat_lines_put(op, op->level, data, bytes);
+}
+
+static void take(struct flat_op *op, uint32_t peer)
+{
+    unsigned char *data;
+    size_t bytes;
+    if (op->call.info.kind == TUTTI_ALL_TO_ALL) {
+        flat_lines_part(op, peer, 0, op->inst->me * op->bytes, op->bytes, op->recv + peer * op->bytes);
+    } else if (op->call.info.kind == TUTTI_ALL_GATHER && peer != op->inst->me) {
+        bytes = gathered(op, peer, &data);
+        flat_lines_part(op, peer, op->level, 0, bytes, data);
+    }
+}
+
+/* What one level's readers gave, folded in rank order. */
+static void fold_level(struct flat_op *op)
+{
     _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
+    size_t at = 0, bytes = op->bytes;
+    if (op->call.info.kind == TUTTI_REDUCE_SCATTER) bytes = flat_block(op, op->inst->me, &at);
+    if (bytes == 0) return;
+    for (uint32_t d = 0; d < readers(op); d++) {
+        flat_lines_part(op, reader(op, d), op->level, at, bytes, d == 0 ? sum : next);
+        if (d > 0) flat_fold(op, sum, sum, next, bytes);
+    }
+    if (op->level + 1 == n_levels(op)) flat_divide(op, sum, bytes);
+    memcpy(op->recv, sum, bytes);
+}
 
-    flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, 0), op->level, 0, op->bytes, sum);
-    for (uint32_t d = 1; d < flat_radix(lane, op->level); d++) {
-        flat_lines_part(op, flat_digit_peer(lane, op->level, op->stride, d), op->level, 0, op->bytes, next);
+enum tutti_advance flat_line(struct flat_op *op)
+{
+    FLAT_BEGIN(op->at)
+    for (op->level = 0, op->stride = 1; op->level < n_levels(op); op->level++) {
+        put_level(op);
+        for (op->peer = 0; op->inst->n > 2 && op->peer < readers(op); op->peer++)
+            flat_line_ahead(op, reader(op, op->peer), op->level);
+        for (op->peer = 0; op->peer < readers(op); op->peer++) {
+            FLAT_WAIT(flat_lines_there(op, reader(op, op->peer), op->level));
+            take(op, reader(op, op->peer));
+        }
+        if (tutti_kind_info(op->call.info.kind)->reduces) fold_level(op);
+        op->stride *= readers(op);
+    }
+    FLAT_END;
+}
+
+/* ---- reduce and scans: groups of neighbours ---- */
+
+static bool is_reduce(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_REDUCE;
+}
+
+static bool leads(const struct flat_op *op)
+{
+    return flat_leader(op, op->inst->me) == op->inst->me;
+}
+
+/* The ranks whose lines this rank folds at a level; `of`: who gives those of the i-th. */
+struct span {
+    uint32_t from, end, step;
+};
+
+static struct span span_of(const struct flat_op *op, uint32_t level)
+{
+    uint32_t me = op->inst->me, n = op->inst->n, group = flat_group(op->inst), first = me - me % group;
+    uint32_t end = first + group < n ? first + group : n;
+    if (level == 0) return (struct span){first, !is_reduce(op) ? me + 1 : leads(op) ? end : first, 1};
+    if (is_reduce(op)) return (struct span){0, flat_is_root(op) ? n : 0, group};
+    return (struct span){group - 1, first, group}; /* the last of each group below */
+}
+
+static uint32_t giver_of(const struct flat_op *op, uint32_t level, uint32_t r)
+{
+    return level == 1 && is_reduce(op) ? flat_leader(op, r) : r;
+}
+
+static void given(const struct flat_op *op, uint32_t level, uint32_t r, unsigned char *out)
+{
+    r = giver_of(op, level, r);
+    if (r != op->inst->me)
+        flat_lines_part(op, r, level, 0, op->bytes, out);
+    else if (level == 0)
+        flat_take(op, out, op->send, op->bytes);
+    else
+        memcpy(out, op->recv, op->bytes);
+}
+
+static void fold_span(const struct flat_op *op, uint32_t level, struct span span, unsigned char *sum)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char next[FLAT_LINE_ROOM];
+    given(op, level, span.from, sum);
+    for (uint32_t r = span.from + span.step; r < span.end; r += span.step) {
+        given(op, level, r, next);
         flat_fold(op, sum, sum, next, op->bytes);
     }
-    if (last) flat_divide(op, sum, op->bytes);
+}
+
+/* Of the own group: to the output of the root or of a scan, which holds the partial result for now, and to the lines
+ * that tell others of the whole group. */
+static void fold_group(struct flat_op *op)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM];
+    struct span span = span_of(op, 0);
+    uint32_t me = op->inst->me, n = op->inst->n;
+    bool ends = (me + 1) % flat_group(op->inst) == 0 && me + 1 < n;
+    if (is_reduce(op) ? !flat_is_root(op) : ends) {
+        fold_span(op, 0, span, sum);
+        flat_lines_put(op, 1, sum, op->bytes);
+        if (is_reduce(op)) return;
+    }
+    if (op->call.info.kind == TUTTI_EXSCAN) span.end--;
+    if (span.end == span.from) return;
+    fold_span(op, 0, span, sum);
     memcpy(op->recv, sum, op->bytes);
 }
 
-static enum tutti_advance all_reduce(struct flat_op *op)
+/* The root's result; of a scan the groups below before the prefix inside the own. */
+static void fold_groups(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM];
+    const struct span span = span_of(op, 1);
+    if (span.from < span.end) {
+        fold_span(op, 1, span, sum);
+        if (!is_reduce(op) && op->inst->me + flat_takes_own(op) > span_of(op, 0).from)
+            flat_fold(op, sum, sum, op->recv, op->bytes);
+        memcpy(op->recv, sum, op->bytes);
+    }
+    flat_divide(op, op->recv, op->bytes);
+}
+
+static bool is_given(struct flat_op *op, uint32_t level)
+{
+    uint32_t r = giver_of(op, level, op->peer);
+    return r == op->inst->me || flat_lines_there(op, r, level);
+}
+
+enum tutti_advance flat_line_groups(struct flat_op *op)
+{
     FLAT_BEGIN(op->at)
-    for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
-        if (op->level < op->n_put) {
-            /* by flat_tiny */
-        } else if (op->level > 0) {
-            flat_lines_put(op, op->level, op->recv, op->bytes);
-        } else if (op->call.bind.scale) {
-            _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_ROOM];
-            flat_take(op, scaled, op->send, op->bytes);
-            flat_lines_put(op, 0, scaled, op->bytes);
-        } else {
-            flat_lines_put(op, 0, op->send, op->bytes);
+    if (!is_reduce(op) || !leads(op)) put_input(op, op->bytes);
+    for (op->peer = span_of(op, 0).from; op->peer < span_of(op, 0).end; op->peer++) FLAT_WAIT(is_given(op, 0));
+    if (!is_reduce(op) || leads(op)) fold_group(op);
+    for (op->peer = span_of(op, 1).from; op->peer < span_of(op, 1).end; op->peer += span_of(op, 1).step)
+        FLAT_WAIT(is_given(op, 1));
+    if (is_reduce(op) ? flat_is_root(op) : op->recv != NULL) fold_groups(op);
+    FLAT_END;
+}
+
+/* ---- broadcast: from the root, or the leaders of groups ---- */
+
+enum tutti_advance flat_line_broadcast(struct flat_op *op)
+{
+    uint32_t from = flat_giver(op, op->inst->me);
+    FLAT_BEGIN(op->at)
+    if (!flat_is_root(op)) {
+        FLAT_WAIT(flat_lines_there(op, from, 0));
+        flat_lines_part(op, from, 0, 0, op->bytes, op->recv);
+    }
+    if (flat_gives(op) && op->n_put == 0) flat_lines_put(op, 0, op->recv, op->bytes);
+    FLAT_END;
+}
+
+/* ---- gather ---- */
+
+enum tutti_advance flat_line_gather(struct flat_op *op)
+{
+    const struct flat_instance *inst = op->inst;
+    unsigned char *own = op->recv + inst->me * op->bytes;
+    FLAT_BEGIN(op->at)
+    if (!flat_is_root(op)) {
+        put_input(op, op->bytes);
+    } else {
+        if (op->bytes > 0 && own != op->send) memcpy(own, op->send, op->bytes);
+        for (op->peer = 1; inst->n > 2 && op->peer < inst->n; op->peer++)
+            flat_line_ahead(op, flat_after(inst, op->peer), 0);
+        for (op->peer = 1; op->peer < inst->n; op->peer++) {
+            FLAT_WAIT(flat_lines_there(op, flat_after(inst, op->peer), 0));
+            flat_lines_part(op, flat_after(inst, op->peer), 0, 0, op->bytes,
+                            op->recv + flat_after(inst, op->peer) * op->bytes);
         }
-        flat_group_ahead(op, op->level, op->stride);
-        for (op->peer = 0; op->peer < flat_radix(lane, op->level); op->peer++)
-            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
-        fold_level(op, op->level + 1 == lane->n_factors);
-        op->stride *= flat_radix(lane, op->level);
     }
     FLAT_END;
 }
 
-static enum tutti_advance barrier(struct flat_op *op)
+/* ---- scatter: whole blocks in each level, the root's own left out ---- */
+
+static uint32_t per_level(size_t bytes)
 {
-    const struct flat_lane *lane = op->lane;
+    return bytes > 0 ? (uint32_t)(FLAT_LINE_MAX / bytes) : FLAT_MAX_RANKS;
+}
+
+static void put_blocks(struct flat_op *op, uint32_t level)
+{
+    unsigned char blocks[FLAT_LINE_MAX];
+    uint32_t per = per_level(op->bytes), n = op->inst->n - 1, filled = 0;
+    for (uint32_t i = level * per; i < n && filled < per; i++, filled++)
+        memcpy(blocks + filled * op->bytes, op->send + (i + (i >= flat_root(op))) * op->bytes, op->bytes);
+    flat_lines_put(op, level, blocks, filled * op->bytes);
+}
+
+enum tutti_advance flat_line_scatter(struct flat_op *op)
+{
+    uint32_t me = op->inst->me, per = per_level(op->bytes), i = me - (me > flat_root(op));
+    const unsigned char *own = op->send + me * op->bytes;
     FLAT_BEGIN(op->at)
-    for (op->level = 0, op->stride = 1; op->level < lane->n_factors; op->level++) {
-        if (op->level >= op->n_put) flat_lines_put(op, op->level, NULL, 0);
-        flat_group_ahead(op, op->level, op->stride);
-        for (op->peer = 0; op->peer < flat_radix(lane, op->level); op->peer++)
-            FLAT_WAIT(flat_lines_there(op, flat_digit_peer(lane, op->level, op->stride, op->peer), op->level));
-        op->stride *= flat_radix(lane, op->level);
+    if (flat_is_root(op)) {
+        for (op->level = 0; op->level * per < op->inst->n - 1; op->level++) put_blocks(op, op->level);
+        if (op->bytes > 0 && op->recv != own) memcpy(op->recv, own, op->bytes);
+    } else {
+        FLAT_WAIT(flat_lines_there(op, flat_root(op), i / per));
+        flat_lines_part(op, flat_root(op), i / per, i % per * op->bytes, op->bytes, op->recv);
     }
     FLAT_END;
 }
 
-bool flat_fits_line(const struct flat_lane *lane, const struct tutti_backend_call *call)
+/* ---- where they fit ---- */
+
+static size_t total_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    size_t bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype);
-    return lane->n > 1 && !call->bind.v && bytes <= FLAT_LINE_MAX && !(lane->reproducible && lane->n_factors > 1);
+    const struct tutti_bind *bind = &call->bind;
+    size_t count = bind->v ? 0 : bind->count * inst->n;
+    for (uint32_t r = 0; bind->v && r < inst->n; r++) count += bind->counts[r];
+    return count * tutti_dtype_bytes(call->info.dtype);
 }
 
-static bool fits_barrier(const struct flat_lane *lane, const struct tutti_backend_call *call)
+/* What a rank's lines hold at a level is limited; and folds by groups are none from left to right. */
+bool flat_line_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    (void)call;
-    return lane->n > 1;
+    size_t bytes = flat_block_bytes(inst, call), most = FLAT_LINE_MAX;
+    bool in_order = true;
+    if (inst->n == 1) return false;
+    switch (call->info.kind) {
+    case TUTTI_ALL_REDUCE:
+        in_order = inst->n_factors == 1;
+        break;
+    case TUTTI_ALL_GATHER:
+        most /= inst->n / flat_radix(inst, inst->n_factors - 1);
+        if (call->bind.v && inst->n_factors > 1) return false;
+        break;
+    case TUTTI_REDUCE_SCATTER:
+        bytes = total_bytes(inst, call);
+        break;
+    case TUTTI_ALL_TO_ALL:
+        most /= inst->n;
+        break;
+    case TUTTI_SCATTER:
+        if (bytes <= most && inst->n - 1 > per_level(bytes) * FLAT_LEVELS) return false;
+        break;
+    case TUTTI_REDUCE:
+    case TUTTI_SCAN:
+    case TUTTI_EXSCAN:
+        in_order = flat_group(inst) == inst->n;
+        break;
+    default:
+        break;
+    }
+    return bytes <= most && (in_order || !inst->reproducible);
 }
-
-const struct flat_method flat_line_all_reduce = {
-    .name = "line", .kind = TUTTI_ALL_REDUCE, .fits = flat_fits_line, .cost_ns = flat_cost_line, .advance = all_reduce};
-const struct flat_method flat_line_barrier = {
-    .name = "line", .kind = TUTTI_BARRIER, .fits = fits_barrier, .cost_ns = flat_cost_line, .advance = barrier};

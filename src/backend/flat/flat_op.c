@@ -24,92 +24,76 @@ static struct flat_op *op_of(struct tutti_runner *runner)
     return (struct flat_op *)(void *)runner;
 }
 
-static struct flat_area *own_area(const struct flat_lane *lane)
+static struct flat_area *own_area(const struct flat_instance *inst)
 {
-    return lane->areas[lane->me];
+    return inst->areas[inst->me];
 }
 
-/* ---- what posts say ---- */
+/* ---- the prologue ---- */
 
-static uint64_t locate(const struct flat_op *op, const void *buffer, size_t bytes, uint64_t fact,
-                       _Atomic uint64_t *where)
+/* Whether cross-memory copies are taken where all ranks' posts allow them, instead of op->method. */
+static bool attach_pays(const struct flat_op *op)
 {
-    struct tutti_transport *t = op->lane->transport;
-    uint64_t offset = (uint64_t)(uintptr_t)buffer;
-    bool mapped = bytes == 0 || op->lane->addresses || t->ops->locate(t, buffer, bytes, &offset);
-    atomic_store_explicit(where, offset, memory_order_relaxed);
-    return mapped ? fact : 0;
-}
-
-uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic uint64_t *recv)
-{
-    uint64_t mapped = locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
-                      locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv);
-    return mapped | flat_attach_fact(op, mapped) | (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+    const struct flat_instance *inst = op->inst;
+    if (flat_is_named(inst, &op->call, "attach")) return true;
+    for (const struct flat_method *const *m = inst->others[op->call.info.kind]; *m; m++)
+        if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(inst, &op->call))
+            return (*m)->cost_ns(inst, &op->call) < op->method->cost_ns(inst, &op->call);
+    return false;
 }
 
 static uint64_t own_facts(struct flat_op *op)
 {
-    struct flat_post *post = flat_post_of(op, op->lane->me);
+    struct flat_post *post = flat_post_of(op, op->inst->me);
     uint64_t facts = flat_facts(op, &post->send, &post->recv);
-    return (facts & FLAT_ATTACHABLE) && !flat_attach_pays(op) ? facts & ~(uint64_t)FLAT_ATTACHABLE : facts;
+    return (facts & FLAT_ATTACHABLE) && !attach_pays(op) ? facts & ~(uint64_t)FLAT_ATTACHABLE : facts;
 }
 
-static void write_post(struct flat_op *op, uint64_t facts)
+/* The number in a post. For all_to_all: the rounds of its longest block; for a v form with a root: the root's rounds,
+ * and a leaf's bytes; for a scan, since others may make a rank's result: by what it divides. */
+static uint64_t told_of(const struct flat_op *op)
 {
-    struct flat_post *post = flat_post_of(op, op->lane->me);
-    const struct tutti_call_info *info = &op->call.info;
-    struct tutti_board board = {
-        .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
-    atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
-    atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
-    uint64_t call = op->call.within ? op->call.outer_call : tutti_call_pack(&board);
-    uint64_t count = op->call.within ? op->call.outer_count : info->count;
-    atomic_store_explicit(&post->call, call, memory_order_relaxed);
-    atomic_store_explicit(&post->count, count, memory_order_relaxed);
-    atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
-    atomic_store_explicit(&own_area(op->lane)->signatures[op->number % FLAT_DEPTH], info->signature,
-                          memory_order_relaxed);
-    flat_publish(op, &post->word, op->word);
+    const struct tutti_bind *bind = &op->call.bind;
+    switch (op->call.info.kind) {
+    case TUTTI_ALL_TO_ALL:
+        return op->n_rounds;
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        return !bind->v ? 0 : flat_is_root(op) ? op->n_rounds : op->bytes;
+    case TUTTI_SCAN:
+    case TUTTI_EXSCAN:
+        return bind->divide ? bind->divisor : 0;
+    default:
+        return 0;
+    }
 }
 
-unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes)
+/* Of a v form with a root, at the root: whether the peer's bytes are those that the root has for it. */
+static bool agrees(const struct flat_op *op, uint32_t peer)
 {
-    struct flat_lane *lane = op->lane;
-    if (peer == lane->me) return (send ? (unsigned char *)(uintptr_t)op->send : op->recv) + at;
-    const struct flat_post *post = flat_post_of(op, peer);
-    uint64_t where = at + atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
-    if (lane->addresses) return (unsigned char *)(uintptr_t)where;
-    return lane->transport->ops->map(lane->transport, lane->members[peer], where, bytes);
+    uint64_t facts = atomic_load_explicit(&flat_post_of(op, peer)->facts, memory_order_relaxed);
+    size_t at, mine = flat_block(op, peer, &at), told = facts >> FLAT_NUMBER_SHIFT;
+    if (mine == told) return true;
+    uint32_t me = op->inst->me;
+    return op->call.info.kind == TUTTI_GATHER ? flat_disagree(peer, told, me, mine)
+                                              : flat_disagree(me, mine, peer, told);
 }
 
-unsigned char *flat_peer_send(const struct flat_op *op, uint32_t peer)
+/* Where blocks are moved straight from or to the root's buffer, leaves see to that themselves. */
+static bool compares(const struct flat_op *op)
 {
-    return flat_peer_part(op, peer, true, 0, flat_send_bytes(op));
+    return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
 }
-
-unsigned char *flat_peer_recv(const struct flat_op *op, uint32_t peer)
-{
-    return flat_peer_part(op, peer, false, 0, flat_recv_bytes(op));
-}
-
-enum tutti_advance flat_lost(void)
-{
-    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
-    return TUTTI_RUN_FAILED;
-}
-
-/* ---- the prologue ---- */
 
 /* What the posts allow instead of the chosen method: the one that is asked for, else the first. */
 static const struct flat_method *by_facts(const struct flat_op *op)
 {
     const struct flat_method *first = NULL;
     if (op->forced || op->facts == 0) return op->method;
-    for (const struct flat_method *const *m = op->lane->others[op->call.info.kind]; *m; m++) {
-        if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->lane, &op->call)) continue;
+    for (const struct flat_method *const *m = op->inst->others[op->call.info.kind]; *m; m++) {
+        if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->inst, &op->call)) continue;
         if (!first) first = *m;
-        if (flat_is_named(op->lane, &op->call, "") || flat_is_named(op->lane, &op->call, (*m)->name)) return *m;
+        if (flat_is_named(op->inst, &op->call, "") || flat_is_named(op->inst, &op->call, (*m)->name)) return *m;
     }
     return first ? first : op->method;
 }
@@ -117,7 +101,7 @@ static const struct flat_method *by_facts(const struct flat_op *op)
 /* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */
 static bool may_stage_first(const struct flat_op *op)
 {
-    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->lane->me;
+    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
     return op->method->first && knows && by_facts(op) == op->method;
 }
 
@@ -139,7 +123,7 @@ static void hear(struct flat_op *op, uint32_t peer)
 
 static enum tutti_advance prologue(struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
+    const struct flat_instance *inst = op->inst;
     FLAT_BEGIN(op->begin_at)
     FLAT_WAIT(flat_room(op));
     op->facts = op->method->who == FLAT_NOBODY ? 0 : own_facts(op);
@@ -149,25 +133,29 @@ static enum tutti_advance prologue(struct flat_op *op)
         op->method->first(op);
         op->staged = 1;
     }
-    op->told = op->method->tell ? op->method->tell(op) : 0;
-    write_post(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
+    op->told = told_of(op);
+    flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
     if (op->method->who == FLAT_ALL) {
         flat_posts_ahead(op);
-        for (op->peer = 0; op->peer < lane->n; op->peer++) {
-            if (op->peer == lane->me) continue;
+        for (op->peer = 0; op->peer < inst->n; op->peer++) {
+            if (op->peer == inst->me) continue;
             FLAT_WAIT(flat_posted(op, op->peer));
             hear(op, op->peer);
         }
         /* Who has begun this operation is done with those before. */
-        flat_read_by_all(op->lane, lane->rounds);
-        if (op->number - 1 > lane->synced) op->lane->synced = op->number - 1;
-    } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)lane->me) {
+        flat_read_by_all(op->inst, inst->rounds);
+        if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
+    } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
         op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
         op->told = 0;
         hear(op, (uint32_t)op->call.info.root);
     }
     if (op->method->who != FLAT_NOBODY) take_way(op, by_facts(op));
+    for (op->peer = 1; compares(op) && op->peer < inst->n; op->peer++) {
+        FLAT_WAIT(flat_posted(op, flat_after(inst, op->peer)));
+        if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
+    }
     FLAT_END;
 }
 
@@ -175,15 +163,15 @@ static enum tutti_advance prologue(struct flat_op *op)
 
 static void finish(struct flat_op *op)
 {
-    struct flat_lane *lane = op->lane;
-    struct flat_area *area = own_area(lane);
+    struct flat_instance *inst = op->inst;
+    struct flat_area *area = own_area(inst);
 
     tutti_free(op->tables);
     op->tables = NULL;
     if (!area) return; /* alone */
-    if (op->symmetric && op->number - 1 > lane->synced) lane->synced = op->number - 1;
-    if (op->symmetric) flat_read_by_all(lane, lane->rounds);
-    lane->rounds += op->n_rounds;
+    if (op->symmetric && op->number - 1 > inst->synced) inst->synced = op->number - 1;
+    if (op->symmetric) flat_read_by_all(inst, inst->rounds);
+    inst->rounds += op->n_rounds;
     atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
     flat_publish(op, &area->done, op->number);
 }
@@ -237,8 +225,8 @@ static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_
 static bool is_exposed(const struct flat_op *op)
 {
     uint64_t reachable = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED | FLAT_ATTACHABLE;
-    if (op->lane->n == 1) return false;
-    const struct flat_post *post = flat_post_of(op, op->lane->me);
+    if (op->inst->n == 1) return false;
+    const struct flat_post *post = flat_post_of(op, op->inst->me);
     if (atomic_load(&post->word) != op->word) return false;
     if (op->begun && op->method->needs != 0) return true;
     if (op->begun) reachable = op->call.info.kind == TUTTI_GATHER && !flat_is_root(op) ? FLAT_SEND_MAPPED : 0;
@@ -251,7 +239,7 @@ static void op_cancel(struct tutti_runner *runner)
     if (is_exposed(op))
         flat_withdraw(op);
     else
-        flat_leave(op->lane);
+        flat_leave(op->inst);
     tutti_free(op->tables);
     op->tables = NULL;
 }
@@ -267,45 +255,28 @@ static const struct tutti_runner_ops runner_ops = {
 
 /* ---- the back end's calls ---- */
 
-const struct flat_method *flat_method_of(const struct flat_lane *lane, const struct tutti_backend_call *call,
-                                         size_t bytes)
-{
-    const struct tutti_bind *bind = &call->bind;
-    bool plain = !bind->v && !bind->scale && !bind->user && !call->method;
-    const struct flat_method *m = plain ? lane->plain[call->info.kind][flat_size_class(bytes)] : NULL;
-    return m && m->fits(lane, call) ? m : flat_choose(lane, call, NULL);
-}
-
-/* A method's name that outlasts the caller's: asked for again after the posts. */
-static const char *lasting(const char *name)
-{
-    for (size_t i = 0; name && i < flat_n_methods; i++)
-        if (strcmp(flat_methods[i]->name, name) == 0) return flat_methods[i]->name;
-    return name ? "none" : NULL;
-}
-
 enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *begun)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_instance *inst = (struct flat_instance *)backend;
     struct flat_op *op = (struct flat_op *)(void *)begun;
     const struct tutti_backend_call *call = &op->call;
     const struct tutti_kind_info *kind = tutti_kind_info(call->info.kind);
 
-    memset((char *)op + offsetof(struct flat_op, lane), 0, sizeof(*op) - offsetof(struct flat_op, lane));
+    memset((char *)op + offsetof(struct flat_op, inst), 0, sizeof(*op) - offsetof(struct flat_op, inst));
     op->runner.ops = &runner_ops;
-    op->lane = lane;
+    op->inst = inst;
     op->element = tutti_dtype_bytes(call->info.dtype);
     op->bytes = call->bind.count * op->element;
-    op->call.method = lasting(call->method);
+    op->call.method = flat_lasting(call->method);
     TUTTI_TRY(flat_blocks_copy(op));
-    op->method = flat_method_of(lane, call, op->bytes);
-    op->forced = strcmp(call->method ? call->method : lane->forced, op->method->name) == 0;
-    op->number = ++lane->number;
-    op->word = flat_word(lane, call->info.signature, op->number);
-    op->begun = lane->n == 1; /* nobody reads a post */
+    op->method = flat_method_of(inst, call, op->bytes);
+    op->forced = strcmp(call->method ? call->method : inst->forced, op->method->name) == 0;
+    op->number = ++inst->number;
+    op->word = flat_word(inst, call->info.signature, op->number);
+    op->begun = inst->n == 1; /* nobody reads a post */
     op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
-    if (!op->symmetric) flat_remember(lane, call->info.signature);
-    op->spins = call->within ? 1 : lane->spins; /* the engine has other lanes, and messages, to look at */
+    if (!op->symmetric) flat_remember(inst, call->info.signature);
+    op->spins = call->within ? 1 : inst->spins; /* the engine has other instances, and messages, to look at */
     op->send = call->bind.input;
     op->recv = call->bind.output;
     return TUTTI_OK;
@@ -313,36 +284,34 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
 
 void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *begun)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
+    struct flat_instance *inst = (struct flat_instance *)backend;
     struct flat_op *op = (struct flat_op *)(void *)begun;
-    lane->number--;
+    inst->number--;
     (void)flat_begin(backend, begun); /* no tables: it is plain */
-    for (size_t i = 0; i < flat_n_methods; i++)
-        if (flat_methods[i]->kind == op->call.info.kind && strcmp(flat_methods[i]->name, "line") == 0)
-            op->method = flat_methods[i];
+    op->method = flat_method_named(op->call.info.kind, "line");
     op->begun = true;
     op->n_put = 1;
 }
 
 /* How long a wait may last adapts. Where turns given up bring what spinning did not, the peer shares this CPU. Where
  * they bring nothing either, as between sessions of some schedulers, sleep comes soon. */
-static void learn(struct flat_lane *lane, uint32_t turns, bool done)
+static void learn(struct flat_instance *inst, uint32_t turns, bool done)
 {
-    if (turns > 0 && !lane->crowded)
-        lane->spins = lane->spins > 2 * SPINS_LEAST ? lane->spins / 2 : SPINS_LEAST;
-    else if (!lane->crowded && lane->spins < SPINS_HURRY)
-        lane->spins++;
+    if (turns > 0 && !inst->crowded)
+        inst->spins = inst->spins > 2 * SPINS_LEAST ? inst->spins / 2 : SPINS_LEAST;
+    else if (!inst->crowded && inst->spins < SPINS_HURRY)
+        inst->spins++;
     if (!done)
-        lane->turns = lane->turns > 4 * TURNS_LEAST ? lane->turns / 4 : TURNS_LEAST;
+        inst->turns = inst->turns > 4 * TURNS_LEAST ? inst->turns / 4 : TURNS_LEAST;
     else if (turns > 0)
-        lane->turns = 2 * turns > lane->turns ? 2 * turns : lane->turns;
-    if (lane->turns > TURNS || lane->number % TURNS_AGAIN == 0) lane->turns = TURNS;
+        inst->turns = 2 * turns > inst->turns ? 2 * turns : inst->turns;
+    if (inst->turns > TURNS || inst->number % TURNS_AGAIN == 0) inst->turns = TURNS;
 }
 
 /* Somebody has failed: who is gone soon may not be read or written to for long. */
-static bool is_alarmed(const struct flat_lane *lane)
+static bool is_alarmed(const struct flat_instance *inst)
 {
-    return tutti_control_alarmed(lane->control);
+    return tutti_control_alarmed(inst->control);
 }
 
 enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
@@ -355,23 +324,23 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
     for (;;) {
         run = op_advance(&op->runner);
         if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
-        if (tutti_team_failed(team) || is_alarmed(op->lane)) break; /* the engine tells */
+        if (tutti_team_failed(team) || is_alarmed(op->inst)) break; /* the engine tells */
         if (run == TUTTI_RUN_MOVED) continue;
         /* A turn lasts as long as others like: the engine is to look after deaths and deadlines soon. */
-        if (turns == op->lane->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;
+        if (turns == op->inst->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;
         if (turns++ == 0) until_ns = tutti_deadline_ns(TURNS_NS);
         sched_yield();
         op->spins = SPINS_TURN;
     }
-    learn(op->lane, turns, run == TUTTI_RUN_DONE);
-    op->spins = op->lane->crowded ? 1 : SPINS_ENGINE;
+    learn(op->inst, turns, run == TUTTI_RUN_DONE);
+    op->spins = op->inst->crowded ? 1 : SPINS_ENGINE;
     return run == TUTTI_RUN_MOVED ? TUTTI_RUN_BLOCKED : run;
 }
 
 void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board)
 {
-    const struct flat_lane *lane = (const struct flat_lane *)backend;
-    const struct flat_area *area = lane->areas[peer];
+    const struct flat_instance *inst = (const struct flat_instance *)backend;
+    const struct flat_area *area = inst->areas[peer];
     if (!area) return; /* alone: nobody waits for it */
     uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
 

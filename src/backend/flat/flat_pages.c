@@ -15,11 +15,11 @@
 struct region {
     uint64_t start, end, categories;
 };
-struct scan {
+struct question {
     uint64_t size, flags, start, end, walk_end, regions, n_regions, max_pages;
     uint64_t inverted, all_of, any_of, returned;
 };
-#define SCAN _IOWR('f', 16, struct scan)
+#define SCAN _IOWR('f', 16, struct question)
 #define IS_HUGE (UINT64_C(1) << 6)
 
 int flat_pages_open(struct tutti_backend_host *host)
@@ -34,8 +34,9 @@ int flat_pages_open(struct tutti_backend_host *host)
 static bool is_huge(int pagemap, uintptr_t address)
 {
     struct region region;
-    const struct scan scan = {
-        .size = sizeof(scan),
+    struct question question = {
+        /* the kernel writes into it where it stopped */
+        .size = sizeof(question),
         .start = address / PAGE * PAGE,
         .end = address / PAGE * PAGE + PAGE,
         .regions = (uintptr_t)&region,
@@ -44,24 +45,24 @@ static bool is_huge(int pagemap, uintptr_t address)
         .all_of = IS_HUGE,
         .returned = IS_HUGE,
     };
-    return ioctl(pagemap, SCAN, &scan) == 1;
+    return ioctl(pagemap, SCAN, &question) == 1;
 }
 
-static bool scan(int pagemap, uintptr_t at, size_t bytes)
+static bool are_huge(int pagemap, uintptr_t at, size_t bytes)
 {
     for (size_t i = 0; i < PLACES; i++)
         if (!is_huge(pagemap, at + bytes / (2 * PLACES) * (2 * i + 1))) return false;
     return true;
 }
 
-bool flat_pages_huge(struct flat_lane *lane, const void *buffer, size_t bytes)
+bool flat_pages_huge(struct flat_instance *inst, const void *buffer, size_t bytes)
 {
     uintptr_t at = (uintptr_t)buffer;
-    struct flat_pages *known = &lane->pages[(at / PAGE + bytes) % FLAT_PAGES];
+    struct flat_pages *known = &inst->pages[(at / PAGE + bytes) % FLAT_PAGES];
     if (bytes == 0) return true;
-    if (lane->pagemap < 0) return false;
+    if (inst->pagemap < 0) return false;
     if (known->at != at || known->bytes != bytes || known->uses == 0)
-        *known = (struct flat_pages){at, bytes, USES, scan(lane->pagemap, at, bytes)};
+        *known = (struct flat_pages){at, bytes, USES, are_huge(inst->pagemap, at, bytes)};
     known->uses--;
     return known->huge;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shortest path: calls of a few lines, on lanes of one group of readers. What flat_line.c does for an operation is
- * here straight-line code without one: post, write the own slot, wait for the others' a little, combine. If the wait
+/* The shortest path: calls of a few lines, on instances of one group of readers. What flat_line.c does for an operation
+ * is here straight-line code without one: post, write the own slot, wait for the others' a little, combine. If the wait
  * takes long, an operation takes over where this stopped (flat_resume). */
 #include "backend/flat/flat.h"
 
@@ -17,10 +17,10 @@ static inline void bytes_copy(unsigned char *restrict dst, const unsigned char *
         memcpy(dst, src, bytes);
 }
 
-static void post_write(struct flat_lane *lane, const struct tutti_tiny *t, uint64_t word)
+static void post_write(struct flat_instance *inst, const struct tutti_tiny *t, uint64_t word)
 {
-    struct flat_area *own = lane->areas[lane->me];
-    uint32_t k = lane->number % FLAT_DEPTH;
+    struct flat_area *own = inst->areas[inst->me];
+    uint32_t k = inst->number % FLAT_DEPTH;
     struct flat_post *post = &own->posts[k];
     atomic_store_explicit(&own->signatures[k], t->signature, memory_order_relaxed);
     atomic_store_explicit(&post->seq, t->seq, memory_order_relaxed);
@@ -41,21 +41,21 @@ static bool slot_wait(const struct flat_slot *slot, uint64_t word, uint32_t spin
 
 /* ---- what a kind does with all ranks' data ---- */
 
-static const unsigned char *data_of(const struct flat_lane *lane, uint32_t r)
+static const unsigned char *data_of(const struct flat_instance *inst, uint32_t r)
 {
-    return lane->areas[r]->slots[0][lane->number % FLAT_DEPTH].data;
+    return inst->areas[r]->slots[0][inst->number % FLAT_DEPTH].data;
 }
 
 /* A block of the first n ranks' data. Few bytes are padded to a whole vector: kernels are slower on parts of one. */
-static void combine(const struct flat_lane *lane, const struct tutti_tiny *t, uint32_t n_ranks, size_t at)
+static void combine(const struct flat_instance *inst, const struct tutti_tiny *t, uint32_t n_ranks, size_t at)
 {
     _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[TUTTI_CACHE_LINE];
     bool padded = t->bytes < TUTTI_CACHE_LINE;
     size_t n = (padded ? TUTTI_CACHE_LINE : t->bytes) >> t->log_element;
     if (padded) memset(sum, 0, TUTTI_CACHE_LINE), memset(next, 0, sizeof(next));
-    bytes_copy(sum, data_of(lane, 0) + at, t->bytes);
+    bytes_copy(sum, data_of(inst, 0) + at, t->bytes);
     for (uint32_t r = 1; r < n_ranks; r++) {
-        const unsigned char *theirs = data_of(lane, r) + at;
+        const unsigned char *theirs = data_of(inst, r) + at;
         if (padded) bytes_copy(next, theirs, t->bytes), theirs = next;
         t->reduce(sum, sum, theirs, n);
     }
@@ -63,63 +63,63 @@ static void combine(const struct flat_lane *lane, const struct tutti_tiny *t, ui
     bytes_copy(t->recv, sum, t->bytes);
 }
 
-static void all_reduce(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void all_reduce(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    combine(lane, t, lane->n, 0);
+    combine(inst, t, inst->n, 0);
 }
 
-static void reduce_scatter(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void reduce_scatter(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    combine(lane, t, lane->n, lane->me * t->bytes);
+    combine(inst, t, inst->n, inst->me * t->bytes);
 }
 
-static void all_gather(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void all_gather(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    for (uint32_t r = 0; r < lane->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(lane, r), t->bytes);
+    for (uint32_t r = 0; r < inst->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(inst, r), t->bytes);
 }
 
-static void all_to_all(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void all_to_all(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    size_t at = lane->me * t->bytes;
-    for (uint32_t r = 0; r < lane->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(lane, r) + at, t->bytes);
+    size_t at = inst->me * t->bytes;
+    for (uint32_t r = 0; r < inst->n; r++) bytes_copy(t->recv + r * t->bytes, data_of(inst, r) + at, t->bytes);
 }
 
-static void barrier(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void barrier(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    (void)lane, (void)t;
+    (void)inst, (void)t;
 }
 
-static void reduce(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void reduce(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    if (lane->me == t->root) combine(lane, t, lane->n, 0);
+    if (inst->me == t->root) combine(inst, t, inst->n, 0);
 }
 
-static void scan(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void scan(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    combine(lane, t, lane->me + 1, 0);
+    combine(inst, t, inst->me + 1, 0);
 }
 
-static void exscan(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void exscan(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    if (lane->me > 0) combine(lane, t, lane->me, 0);
+    if (inst->me > 0) combine(inst, t, inst->me, 0);
 }
 
-static void broadcast(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void broadcast(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    if (lane->me != t->root) bytes_copy(t->recv, data_of(lane, t->root), t->bytes);
+    if (inst->me != t->root) bytes_copy(t->recv, data_of(inst, t->root), t->bytes);
 }
 
-static void gather(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void gather(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    if (lane->me == t->root) all_gather(lane, t);
+    if (inst->me == t->root) all_gather(inst, t);
 }
 
 /* The root's data leave its own block out. */
-static void scatter(const struct flat_lane *lane, const struct tutti_tiny *t)
+static void scatter(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    uint32_t i = lane->me - (lane->me > t->root);
-    if (lane->me != t->root)
-        bytes_copy(t->recv, data_of(lane, t->root) + i * t->bytes, t->bytes);
+    uint32_t i = inst->me - (inst->me > t->root);
+    if (inst->me != t->root)
+        bytes_copy(t->recv, data_of(inst, t->root) + i * t->bytes, t->bytes);
     else if (t->recv != t->send + t->root * t->bytes)
         bytes_copy(t->recv, t->send + t->root * t->bytes, t->bytes);
 }
@@ -127,7 +127,7 @@ static void scatter(const struct flat_lane *lane, const struct tutti_tiny *t)
 /* Whose data a rank waits for, and whether others wait for its own. */
 enum pattern { AMONG_ALL, FROM_ROOT, TO_ROOT, FROM_BELOW };
 static const struct {
-    void (*end)(const struct flat_lane *lane, const struct tutti_tiny *t);
+    void (*end)(const struct flat_instance *inst, const struct tutti_tiny *t);
     enum pattern pattern;
 } rows[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = {all_reduce, AMONG_ALL}, [TUTTI_REDUCE_SCATTER] = {reduce_scatter, AMONG_ALL},
@@ -141,28 +141,28 @@ static const struct {
 struct wait {
     uint32_t from, end; /* of these ranks, but for the own one */
 };
-static inline struct wait wait_of(const struct flat_lane *lane, const struct tutti_tiny *t)
+static inline struct wait wait_of(const struct flat_instance *inst, const struct tutti_tiny *t)
 {
-    bool here = lane->me == t->root;
+    bool here = inst->me == t->root;
     switch (rows[t->kind].pattern) {
     case FROM_ROOT:
         return (struct wait){t->root, t->root + !here};
     case TO_ROOT:
-        return (struct wait){0, here ? lane->n : 0};
+        return (struct wait){0, here ? inst->n : 0};
     case FROM_BELOW:
-        return (struct wait){0, lane->me};
+        return (struct wait){0, inst->me};
     default:
-        return (struct wait){0, lane->n};
+        return (struct wait){0, inst->n};
     }
 }
 
 /* What others read of this rank. */
-static inline void put(const struct flat_lane *lane, const struct tutti_tiny *t, struct flat_slot *slot)
+static inline void put(const struct flat_instance *inst, const struct tutti_tiny *t, struct flat_slot *slot)
 {
     size_t before = t->root * t->bytes;
     if (rows[t->kind].pattern != FROM_ROOT) {
         bytes_copy(slot->data, t->send, t->send_bytes);
-    } else if (lane->me != t->root) {
+    } else if (inst->me != t->root) {
         return;
     } else if (t->kind == TUTTI_BROADCAST) {
         bytes_copy(slot->data, t->send, t->bytes);
@@ -172,83 +172,84 @@ static inline void put(const struct flat_lane *lane, const struct tutti_tiny *t,
     }
 }
 
-static bool is_line(const struct flat_lane *lane, enum tutti_kind kind, size_t bytes)
+static bool is_line(const struct flat_instance *inst, enum tutti_kind kind, size_t bytes)
 {
     struct tutti_backend_call call = {.bind = {.count = bytes, .dtype = TUTTI_UINT8},
                                       .info = {.kind = kind, .dtype = TUTTI_UINT8},
                                       .commutative = true};
-    const struct flat_method *m = flat_method_of(lane, &call, bytes);
+    const struct flat_method *m = flat_method_of(inst, &call, bytes);
     return m && strcmp(m->name, "line") == 0;
 }
 
-/* Where operations take lines, too, for the two meet on one lane: up to the first size at which they do not, since
+/* Where operations take lines, too, for the two meet on one instance: up to the first size at which they do not, since
  * predictions may cross more than once. */
-size_t flat_tiny_below(const struct flat_lane *lane, enum tutti_kind kind)
+size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind)
 {
     size_t bytes = kind != TUTTI_BARRIER, most = FLAT_LINE_MAX;
-    if (rows[kind].pattern != AMONG_ALL && flat_group(lane) < lane->n) return 0; /* operations have two levels, */
-    if (kind == TUTTI_SCATTER) most /= lane->n > 1 ? lane->n - 1 : 1;            /* or blocks in several */
-    if (lane->n_factors != 1 || !rows[kind].end || !is_line(lane, kind, bytes)) return 0;
-    while (bytes <= most && is_line(lane, kind, bytes)) bytes++;
+    if (rows[kind].pattern != AMONG_ALL && flat_group(inst) < inst->n) return 0; /* operations have two levels, */
+    if (kind == TUTTI_SCATTER) most /= inst->n > 1 ? inst->n - 1 : 1;            /* or blocks in several */
+    if (inst->n_factors != 1 || !rows[kind].end || !is_line(inst, kind, bytes)) return 0;
+    while (bytes <= most && is_line(inst, kind, bytes)) bytes++;
     return bytes;
 }
 
 /* As flat_room, for a little while. */
-static bool has_room(struct flat_lane *lane, uint32_t spins)
+static bool has_room(struct flat_instance *inst, uint32_t spins)
 {
-    uint64_t number = lane->number + 1, least = UINT64_MAX;
-    if (lane->synced + FLAT_DEPTH >= number) return true;
-    for (uint32_t r = 0; r < lane->n; r++) {
-        if (r == lane->me) continue;
-        uint64_t done = atomic_load_explicit(&lane->areas[r]->done, memory_order_acquire);
+    uint64_t number = inst->number + 1, least = UINT64_MAX;
+    if (inst->synced + FLAT_DEPTH >= number) return true;
+    for (uint32_t r = 0; r < inst->n; r++) {
+        if (r == inst->me) continue;
+        uint64_t done = atomic_load_explicit(&inst->areas[r]->done, memory_order_acquire);
         for (uint32_t tries = 0; done + FLAT_DEPTH / 2 < number && tries < spins; tries++) {
             tutti_cpu_relax();
-            done = atomic_load_explicit(&lane->areas[r]->done, memory_order_acquire);
+            done = atomic_load_explicit(&inst->areas[r]->done, memory_order_acquire);
         }
         if (done < least) least = done;
     }
-    if (least > lane->synced) lane->synced = least;
-    return lane->synced + FLAT_DEPTH >= number;
+    if (least > inst->synced) inst->synced = least;
+    return inst->synced + FLAT_DEPTH >= number;
 }
 
 /* Whether all have written what this rank reads. */
-static bool is_there(const struct flat_lane *lane, struct wait wait, uint64_t number, uint64_t word, uint32_t spins)
+static bool is_there(const struct flat_instance *inst, struct wait wait, uint64_t number, uint64_t word, uint32_t spins)
 {
     for (uint32_t r = wait.from; r < wait.end; r++)
-        if (r != lane->me && !slot_wait(&lane->areas[r]->slots[0][number % FLAT_DEPTH], word, spins)) return false;
+        if (r != inst->me && !slot_wait(&inst->areas[r]->slots[0][number % FLAT_DEPTH], word, spins)) return false;
     return true;
 }
 
-/* Where ranks share CPUs it is for those who need not wait: the others give their turn up on the long way. */
+/* Where ranks share CPUs, a rank takes this path only if it need not wait: on the long way it would give up its turn.
+ */
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *t)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
-    uint64_t number = lane->number + 1, word = flat_word(lane, t->signature, number);
-    struct flat_area *own = lane->areas[lane->me];
+    struct flat_instance *inst = (struct flat_instance *)backend;
+    uint64_t number = inst->number + 1, word = flat_word(inst, t->signature, number);
+    struct flat_area *own = inst->areas[inst->me];
     struct flat_slot *slot = &own->slots[0][number % FLAT_DEPTH];
-    struct wait wait = wait_of(lane, t);
-    bool waits = wait.from < wait.end && !lane->crowded;
+    struct wait wait = wait_of(inst, t);
+    bool waits = wait.from < wait.end && !inst->crowded;
 
-    if (!has_room(lane, lane->spins)) return TUTTI_RUN_MOVED;
-    if (lane->crowded && !is_there(lane, wait, number, word, 0)) return TUTTI_RUN_MOVED;
-    lane->number = number;
-    post_write(lane, t, word);
-    put(lane, t, slot);
+    if (!has_room(inst, inst->spins)) return TUTTI_RUN_MOVED;
+    if (inst->crowded && !is_there(inst, wait, number, word, 0)) return TUTTI_RUN_MOVED;
+    inst->number = number;
+    post_write(inst, t, word);
+    put(inst, t, slot);
     atomic_store_explicit(&slot->word, word, memory_order_release);
     if (waits) {
-        flat_told(lane);
-        for (uint32_t r = wait.from; lane->n > 2 && r < wait.end; r++)
-            __builtin_prefetch(&lane->areas[r]->slots[0][number % FLAT_DEPTH]);
-        if (!is_there(lane, wait, number, word, lane->spins)) return TUTTI_RUN_BLOCKED;
+        flat_told(inst);
+        for (uint32_t r = wait.from; inst->n > 2 && r < wait.end; r++)
+            __builtin_prefetch(&inst->areas[r]->slots[0][number % FLAT_DEPTH]);
+        if (!is_there(inst, wait, number, word, inst->spins)) return TUTTI_RUN_BLOCKED;
     }
-    rows[t->kind].end(lane, t);
+    rows[t->kind].end(inst, t);
     if (rows[t->kind].pattern != AMONG_ALL)
-        flat_remember(lane, t->signature);
-    else if (lane->synced < number - 1)
-        lane->synced = number - 1;
+        flat_remember(inst, t->signature);
+    else if (inst->synced < number - 1)
+        inst->synced = number - 1;
     atomic_store_explicit(&own->done_seq, t->seq, memory_order_relaxed);
     atomic_store_explicit(&own->done, number, memory_order_release);
-    flat_told(lane);
-    if (lane->spins < SPINS_MOST && !lane->crowded) lane->spins++;
+    flat_told(inst);
+    if (inst->spins < SPINS_MOST && !inst->crowded) inst->spins++;
     return TUTTI_RUN_DONE;
 }

@@ -55,32 +55,33 @@ bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *w
     return false;
 }
 
-/* A line that is asked for too early comes twice, so two ranks, which wait for nothing else, are left alone. */
+/* A line that is read before its owner has written it has to come once more. Two ranks, which have no other line to
+ * wait for, do not ask ahead. */
 #define AHEAD_RANKS 3
 
 void flat_posts_ahead(const struct flat_op *op)
 {
-    const struct flat_lane *lane = op->lane;
-    for (uint32_t i = 1; lane->n >= AHEAD_RANKS && i < lane->n; i++)
-        __builtin_prefetch(flat_post_of(op, flat_after(lane, i)));
+    const struct flat_instance *inst = op->inst;
+    for (uint32_t i = 1; inst->n >= AHEAD_RANKS && i < inst->n; i++)
+        __builtin_prefetch(flat_post_of(op, flat_after(inst, i)));
 }
 
 void flat_flags_ahead(const struct flat_op *op, enum flat_flag_name flag)
 {
-    const struct flat_lane *lane = op->lane;
-    for (uint32_t i = 1; lane->n >= AHEAD_RANKS && i < lane->n; i++)
-        __builtin_prefetch((const void *)flat_flag(op, flat_after(lane, i), flag));
+    const struct flat_instance *inst = op->inst;
+    for (uint32_t i = 1; inst->n >= AHEAD_RANKS && i < inst->n; i++)
+        __builtin_prefetch((const void *)flat_flag(op, flat_after(inst, i), flag));
 }
 
 /* The least of the peers' words, each of which is to reach `value`; 0: one has not. */
 static uint64_t least_of(struct flat_op *op, uint64_t value,
                          const _Atomic uint64_t *(*word_of)(const struct flat_area *))
 {
-    const struct flat_lane *lane = op->lane;
+    const struct flat_instance *inst = op->inst;
     uint64_t least = UINT64_MAX;
-    for (uint32_t r = 0; r < lane->n; r++) {
-        if (r == lane->me) continue;
-        const _Atomic uint64_t *word = word_of(lane->areas[r]);
+    for (uint32_t r = 0; r < inst->n; r++) {
+        if (r == inst->me) continue;
+        const _Atomic uint64_t *word = word_of(inst->areas[r]);
         if (!flat_reached(op, r, word, value)) return 0;
         uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
         if (now < least) least = now;
@@ -100,11 +101,11 @@ static const _Atomic uint64_t *read_of(const struct flat_area *area)
 
 bool flat_room(struct flat_op *op)
 {
-    struct flat_lane *lane = op->lane;
-    if (lane->synced + FLAT_DEPTH >= op->number) return true;
+    struct flat_instance *inst = op->inst;
+    if (inst->synced + FLAT_DEPTH >= op->number) return true;
     uint64_t least = least_of(op, op->number - FLAT_DEPTH, done_of);
     if (least == 0) return false;
-    if (least > lane->synced) lane->synced = least;
+    if (least > inst->synced) inst->synced = least;
     return true;
 }
 
@@ -115,12 +116,12 @@ bool flat_left(struct flat_op *op)
 
 bool flat_round_room(struct flat_op *op, uint64_t round)
 {
-    struct flat_lane *lane = op->lane;
-    uint64_t number = lane->rounds + round + 1; /* rounds of the lane count from 1 */
-    if (lane->read_by_all + FLAT_SLOTS >= number) return true;
+    struct flat_instance *inst = op->inst;
+    uint64_t number = inst->rounds + round + 1; /* rounds of the instance count from 1 */
+    if (inst->read_by_all + FLAT_SLOTS >= number) return true;
     uint64_t least = least_of(op, number - FLAT_SLOTS, read_of);
     if (least == 0) return false;
-    flat_read_by_all(lane, least);
+    flat_read_by_all(inst, least);
     return true;
 }
 
@@ -138,51 +139,84 @@ void flat_wake(struct flat_area *area)
 void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
-    flat_told(op->lane);
+    flat_told(op->inst);
 }
 
-void flat_leave(struct flat_lane *lane)
+void flat_leave(struct flat_instance *inst)
 {
-    struct flat_area *area = lane->areas[lane->me];
+    struct flat_area *area = inst->areas[inst->me];
     if (!area) return; /* alone */
     atomic_store_explicit(&area->gone, 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
+/* ---- lines: data follow the operation's word, the first of them in the same cache line, so that one line's way from
+ * writer to reader is all that a hand-over costs. The word is written last, and data are read after it was seen, so
+ * nothing rests on stores of a whole line being atomic. ---- */
+
+static struct flat_slot *slot_of(const struct flat_op *op, uint32_t peer, uint32_t level)
+{
+    return &op->inst->areas[peer]->slots[level][op->number % FLAT_DEPTH];
+}
+
+void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
+{
+    struct flat_slot *slot = slot_of(op, op->inst->me, level);
+    if (bytes > 0) memcpy(slot->data, data, bytes);
+    flat_publish(op, &slot->word, op->word);
+}
+
+bool flat_lines_there(struct flat_op *op, uint32_t peer, uint32_t level)
+{
+    const _Atomic uint64_t *word = &slot_of(op, peer, level)->word;
+    return atomic_load_explicit(word, memory_order_acquire) == op->word || flat_spin_word(op, peer, word);
+}
+
+void flat_line_ahead(const struct flat_op *op, uint32_t peer, uint32_t level)
+{
+    __builtin_prefetch(slot_of(op, peer, level));
+}
+
+void flat_lines_part(const struct flat_op *op, uint32_t peer, uint32_t level, size_t at, size_t bytes,
+                     unsigned char *out)
+{
+    if (bytes > 0) memcpy(out, slot_of(op, peer, level)->data + at, bytes);
+}
+
 /* ---- failure ---- */
 
 static bool may_touch(const struct flat_op *op, uint32_t peer)
 {
-    const struct flat_lane *lane = op->lane;
-    struct tutti_control *control = lane->control;
-    if (peer == lane->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
-    return atomic_load(&lane->areas[peer]->done) < op->number && !atomic_load(&lane->areas[peer]->gone) &&
-           !tutti_life_gone(control->ops->life(control, lane->members[peer]));
+    const struct flat_instance *inst = op->inst;
+    struct tutti_control *control = inst->control;
+    if (peer == inst->me || atomic_load(&flat_post_of(op, peer)->word) != op->word) return false;
+    return atomic_load(&inst->areas[peer]->done) < op->number && !atomic_load(&inst->areas[peer]->gone) &&
+           !tutti_life_gone(control->ops->life(control, inst->members[peer]));
 }
 
 /* Who has not begun this operation finds no post of this rank any more; who has is about to learn of the failure. Both
  * write before they read, so one of them sees the other. */
 void flat_withdraw(struct flat_op *op)
 {
-    struct flat_lane *lane = op->lane;
+    struct flat_instance *inst = op->inst;
     uint64_t deadline = tutti_deadline_ns(CALM_NS);
-    atomic_store(&flat_post_of(op, lane->me)->word, 0);
-    flat_leave(lane);
-    if (!lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-    for (uint32_t r = 0; r < lane->n; r++)
+    atomic_store(&flat_post_of(op, inst->me)->word, 0);
+    flat_leave(inst);
+    if (!inst->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    for (uint32_t r = 0; r < inst->n; r++)
         while (may_touch(op, r) && tutti_now_ns() < deadline) tutti_sleep_ns(CALM_NS / 10000);
 }
 
 void flat_stage(struct flat_op *op)
 {
     op->staged++;
-    flat_publish(op, &flat_post_of(op, op->lane->me)->in, op->staged);
+    flat_publish(op, &flat_post_of(op, op->inst->me)->in, op->staged);
 }
 
 void flat_has_read(struct flat_op *op, uint64_t n)
 {
-    flat_raise(op, FLAT_READ, op->lane->rounds + n);
+    flat_raise(op, FLAT_READ, op->inst->rounds + n);
 }
 
 /* ---- sleeping ---- */
@@ -190,7 +224,7 @@ void flat_has_read(struct flat_op *op, uint64_t n)
 bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint32_t *expected)
 {
     struct flat_op *op = (struct flat_op *)(void *)runner;
-    struct flat_area *area = op->lane->areas[op->awaited];
+    struct flat_area *area = op->inst->areas[op->awaited];
 
     if (!op->until_word) return false;
     *word = &area->event;
@@ -198,7 +232,7 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
     atomic_fetch_add(&area->sleepers, 1);
     op->asleep = true;
     op->slept_on = *expected;
-    if (!op->lane->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    if (!op->inst->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
     return !reached(op->until_word, op->until, op->until_equal);
 }
 
@@ -207,7 +241,7 @@ void flat_sleep_end(struct tutti_runner *runner)
     struct flat_op *op = (struct flat_op *)(void *)runner;
     if (!op->asleep) return;
     op->asleep = false;
-    struct flat_area *area = op->lane->areas[op->awaited];
+    struct flat_area *area = op->inst->areas[op->awaited];
     bool woken = atomic_load(&area->event) != op->slept_on;
     if (atomic_fetch_sub(&area->sleepers, 1) > 1 && woken) tutti_futex_wake(&area->event, WAKES);
 }
@@ -217,19 +251,19 @@ void flat_sleep_end(struct tutti_runner *runner)
 
 enum tutti_advance flat_meet(struct flat_op *op)
 {
-    struct flat_lane *lane = op->lane;
+    struct flat_instance *inst = op->inst;
     FLAT_BEGIN(op->meet_at)
-    lane->barriers++;
-    for (op->meet_level = 0, op->meet_stride = 1; op->meet_level < lane->n_factors; op->meet_level++) {
-        flat_raise(op, FLAT_MET + op->meet_level, lane->barriers);
-        for (op->meet_digit = 0; op->meet_digit < flat_radix(lane, op->meet_level); op->meet_digit++) {
-            if (flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit) == lane->me) continue;
-            FLAT_WAIT(flat_reached(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
-                                   flat_flag(op, flat_digit_peer(lane, op->meet_level, op->meet_stride, op->meet_digit),
+    inst->barriers++;
+    for (op->meet_level = 0, op->meet_stride = 1; op->meet_level < inst->n_factors; op->meet_level++) {
+        flat_raise(op, FLAT_MET + op->meet_level, inst->barriers);
+        for (op->meet_digit = 0; op->meet_digit < flat_radix(inst, op->meet_level); op->meet_digit++) {
+            if (flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit) == inst->me) continue;
+            FLAT_WAIT(flat_reached(op, flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit),
+                                   flat_flag(op, flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit),
                                              FLAT_MET + op->meet_level),
-                                   lane->barriers));
+                                   inst->barriers));
         }
-        op->meet_stride *= flat_radix(lane, op->meet_level);
+        op->meet_stride *= flat_radix(inst, op->meet_level);
     }
     FLAT_END;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lanes: made by all members together, each giving memory that it alone writes and that the others map. Everything is
- * touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
+/* Instances: made by all members together, each giving memory that it alone writes and that the others map. Everything
+ * is touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
 #include "backend/flat/flat.h"
 #include "backend/shared.h"
 
@@ -27,7 +27,7 @@ struct card {
     int32_t pid;
     uint8_t fences;
 };
-_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_BYTES, "a card holds what a lane tells");
+_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_BYTES, "a card holds what an instance tells");
 
 static size_t staging_at(void)
 {
@@ -63,53 +63,53 @@ void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
 
 /* ---- memory ---- */
 
-static enum tutti_status memory_open(struct flat_lane *lane, uint64_t *where)
+static enum tutti_status memory_open(struct flat_instance *inst, uint64_t *where)
 {
     void *memory;
-    lane->own_bytes = memory_bytes(lane->chunk);
-    TUTTI_TRY(tutti_shared_open(lane->transport, lane->addresses, lane->own_bytes, "staging", &memory, where));
-    lane->memories[lane->me] = memory;
-    lane->memories[lane->me]->bytes = lane->own_bytes;
-    atomic_store(&lane->memories[lane->me]->refs, lane->n);
-    flat_attach_open(lane);
+    inst->own_bytes = memory_bytes(inst->chunk);
+    TUTTI_TRY(tutti_shared_open(inst->transport, inst->addresses, inst->own_bytes, "staging", &memory, where));
+    inst->memories[inst->me] = memory;
+    inst->memories[inst->me]->bytes = inst->own_bytes;
+    atomic_store(&inst->memories[inst->me]->refs, inst->n);
+    flat_attach_open(inst);
     return TUTTI_OK;
 }
 
 /* Nobody but this rank knows of it. */
-static void memory_discard(struct flat_lane *lane)
+static void memory_discard(struct flat_instance *inst)
 {
-    struct flat_memory *own = lane->memories ? lane->memories[lane->me] : NULL;
-    if (own) tutti_shared_free(lane->transport, lane->addresses, own, lane->own_bytes);
+    struct flat_memory *own = inst->memories ? inst->memories[inst->me] : NULL;
+    if (own) tutti_shared_free(inst->transport, inst->addresses, own, inst->own_bytes);
 }
 
-static void lane_free(struct flat_lane *lane)
+static void inst_free(struct flat_instance *inst)
 {
-    tutti_free(lane->members);
-    tutti_free(lane->memories);
-    tutti_free(lane->areas);
-    tutti_free(lane->staging);
-    tutti_free(lane->pids);
-    tutti_free(lane);
+    tutti_free(inst->members);
+    tutti_free(inst->memories);
+    tutti_free(inst->areas);
+    tutti_free(inst->staging);
+    tutti_free(inst->pids);
+    tutti_free(inst);
 }
 
 /* ---- opening ---- */
 
-static enum tutti_status tables_open(struct flat_lane *lane, const struct tutti_backend_config *config)
+static enum tutti_status tables_open(struct flat_instance *inst, const struct tutti_backend_config *config)
 {
     uint32_t n = config->n;
-    lane->members = tutti_alloc_array(n, sizeof(*lane->members));
-    lane->memories = tutti_alloc_array(n, sizeof(*lane->memories));
-    lane->areas = tutti_alloc_array(n, sizeof(*lane->areas));
-    lane->staging = tutti_alloc_array(n, sizeof(*lane->staging));
-    lane->pids = tutti_alloc_array(n, sizeof(*lane->pids));
-    if (!lane->members || !lane->memories || !lane->areas || !lane->staging || !lane->pids)
-        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane of %u ranks", n);
-    memcpy(lane->members, config->members, n * sizeof(*lane->members));
+    inst->members = tutti_alloc_array(n, sizeof(*inst->members));
+    inst->memories = tutti_alloc_array(n, sizeof(*inst->memories));
+    inst->areas = tutti_alloc_array(n, sizeof(*inst->areas));
+    inst->staging = tutti_alloc_array(n, sizeof(*inst->staging));
+    inst->pids = tutti_alloc_array(n, sizeof(*inst->pids));
+    if (!inst->members || !inst->memories || !inst->areas || !inst->staging || !inst->pids)
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an instance of %u ranks", n);
+    memcpy(inst->members, config->members, n * sizeof(*inst->members));
     return TUTTI_OK;
 }
 
-/* As long as rounds gain from it, but leaving as much again for other lanes. Every lane gets a page: small calls need
- * no more. */
+/* As long as rounds gain from it, but leaving as much again for other instances. Every instance gets a page: small
+ * calls need no more. */
 static size_t chunk_within(size_t budget, uint32_t n)
 {
     size_t chunk = CHUNK_EACH * n < CHUNK_MOST ? CHUNK_EACH * n : CHUNK_MOST;
@@ -128,13 +128,13 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
 }
 
 /* Peers are as far away as they are on average. */
-static void machine_copy(struct flat_lane *lane, const struct tutti_backend_config *config)
+static void machine_copy(struct flat_instance *inst, const struct tutti_backend_config *config)
 {
     const struct tutti_domains *domains = &config->domains;
-    struct tutti_machine *m = &lane->machine;
+    struct tutti_machine *m = &inst->machine;
     *m = *config->machine;
     if (domains->n < 2) return;
-    float near = (float)(domains->size - 1), far = (float)(lane->n - domains->size);
+    float near = (float)(domains->size - 1), far = (float)(inst->n - domains->size);
     m->pull_gbs = (near + far) / (near / m->pull_gbs + far / m->far_gbs);
 }
 
@@ -142,55 +142,55 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
 {
     tutti_backend_sweep(config->host, false);
     TUTTI_TRY(refuse(config));
-    struct flat_lane *lane = tutti_alloc(sizeof(*lane));
-    if (!lane) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a lane");
+    struct flat_instance *inst = tutti_alloc(sizeof(*inst));
+    if (!inst) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an instance");
     struct card mine = {.version = CARD_VERSION, .area_bytes = sizeof(struct flat_area), .pid = getpid()};
     enum tutti_status status;
-    lane->base.ops = &tutti_backend_flat;
-    lane->transport = config->transport;
-    lane->control = config->control;
-    lane->host = config->host;
-    lane->n = config->n, lane->me = config->me;
-    lane->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
-    lane->n_cpus = config->n_cpus;
-    lane->crowded = config->crowded, lane->reproducible = config->reproducible;
-    machine_copy(lane, config);
-    snprintf(lane->forced, sizeof(lane->forced), "%s", config->method);
-    flat_factor(lane->n, &lane->n_factors, lane->factors);
-    TUTTI_TRY_GOTO(status, tables_open(lane, config), err_lane);
-    if (lane->n > 1) {
-        lane->chunk = chunk_within(config->staging_bytes, config->n);
-        TUTTI_TRY_GOTO(status, memory_open(lane, &mine.where), err_lane);
+    inst->base.ops = &tutti_backend_flat;
+    inst->transport = config->transport;
+    inst->control = config->control;
+    inst->host = config->host;
+    inst->n = config->n, inst->me = config->me;
+    inst->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    inst->n_cpus = config->n_cpus;
+    inst->crowded = config->crowded, inst->reproducible = config->reproducible;
+    machine_copy(inst, config);
+    snprintf(inst->forced, sizeof(inst->forced), "%s", config->method);
+    flat_factor(inst->n, &inst->n_factors, inst->factors);
+    TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
+    if (inst->n > 1) {
+        inst->chunk = chunk_within(config->staging_bytes, config->n);
+        TUTTI_TRY_GOTO(status, memory_open(inst, &mine.where), err_inst);
     }
-    mine.bytes = lane->own_bytes;
-    mine.address = lane->n > 1 ? (uint64_t)(uintptr_t)lane->memories[lane->me] : 0;
-    mine.chunk = lane->chunk;
+    mine.bytes = inst->own_bytes;
+    mine.address = inst->n > 1 ? (uint64_t)(uintptr_t)inst->memories[inst->me] : 0;
+    mine.chunk = inst->chunk;
     mine.fences = !flat_barrier_available();
     memset(card, 0, TUTTI_BACKEND_CARD_BYTES);
     memcpy(card, &mine, sizeof(mine));
-    *out = &lane->base;
+    *out = &inst->base;
     return TUTTI_OK;
-err_lane:
-    memory_discard(lane);
-    lane_free(lane);
+err_inst:
+    memory_discard(inst);
+    inst_free(inst);
     return status;
 }
 
-static enum tutti_status peer_connect(struct flat_lane *lane, uint32_t r, const struct card *card)
+static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct card *card)
 {
     if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
         card->bytes != memory_bytes(card->chunk))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u has another layout of flat's memory", r);
-    if (r != lane->me)
-        lane->memories[r] =
-            tutti_shared_map(lane->transport, lane->addresses, lane->members[r], card->where, card->bytes);
-    if (!lane->memories[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "memory of rank %u can not be mapped", r);
-    lane->areas[r] = &lane->memories[r]->area;
-    lane->staging[r] = (unsigned char *)lane->memories[r] + staging_at();
-    lane->pids[r] = card->pid;
-    flat_attach_try(lane, r, card->address);
-    if (card->chunk < lane->chunk) lane->chunk = card->chunk;
-    lane->fences |= card->fences;
+    if (r != inst->me)
+        inst->memories[r] =
+            tutti_shared_map(inst->transport, inst->addresses, inst->members[r], card->where, card->bytes);
+    if (!inst->memories[r]) return tutti_fail(TUTTI_ERR_SYSTEM, "memory of rank %u can not be mapped", r);
+    inst->areas[r] = &inst->memories[r]->area;
+    inst->staging[r] = (unsigned char *)inst->memories[r] + staging_at();
+    inst->pids[r] = card->pid;
+    flat_attach_try(inst, r, card->address);
+    if (card->chunk < inst->chunk) inst->chunk = card->chunk;
+    inst->fences |= card->fences;
     return TUTTI_OK;
 }
 
@@ -198,26 +198,26 @@ static void flat_close(struct tutti_backend *backend);
 
 static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
-    lane->fences |= lane->crowded || lane->n > BARRIER_RANKS;
-    lane->spins = lane->crowded ? 1 : 1024;
-    lane->turns = 1000;
-    for (uint32_t r = 0; r < lane->n && lane->n > 1; r++) {
+    struct flat_instance *inst = (struct flat_instance *)backend;
+    inst->fences |= inst->crowded || inst->n > BARRIER_RANKS;
+    inst->spins = inst->crowded ? 1 : 1024;
+    inst->turns = 1000;
+    for (uint32_t r = 0; r < inst->n && inst->n > 1; r++) {
         struct card card;
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
-        enum tutti_status status = peer_connect(lane, r, &card);
+        enum tutti_status status = peer_connect(inst, r, &card);
         if (status >= 0) continue;
         flat_close(backend);
         return status;
     }
-    if (lane->n > 1) flat_attach_tell(lane);
-    flat_choose_plain(lane);
+    if (inst->n > 1) flat_attach_tell(inst);
+    flat_choose_plain(inst);
     return TUTTI_OK;
 }
 
 /* ---- closing ---- */
 
-/* The own memory of a closed lane that peers have not closed yet. */
+/* The own memory of a closed instance that peers have not closed yet. */
 struct flat_retired {
     struct flat_retired *next;
     struct flat_memory *memory;
@@ -243,40 +243,40 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all)
 }
 
 /* Without memory for the note it stays in the heap until the world closes. */
-static void retire(struct flat_lane *lane)
+static void retire(struct flat_instance *inst)
 {
     struct flat_retired *retired = tutti_alloc(sizeof(*retired));
     if (!retired) return;
-    retired->memory = lane->memories[lane->me];
-    retired->transport = lane->transport;
-    pthread_mutex_lock(&lane->host->lock);
-    retired->next = lane->host->retired;
-    lane->host->retired = retired;
-    pthread_mutex_unlock(&lane->host->lock);
+    retired->memory = inst->memories[inst->me];
+    retired->transport = inst->transport;
+    pthread_mutex_lock(&inst->host->lock);
+    retired->next = inst->host->retired;
+    inst->host->retired = retired;
+    pthread_mutex_unlock(&inst->host->lock);
 }
 
 /* This rank reads none of them any more. */
-static void memories_drop(struct flat_lane *lane)
+static void memories_drop(struct flat_instance *inst)
 {
-    for (uint32_t r = 0; r < lane->n; r++) {
-        struct flat_memory *memory = lane->memories[r];
+    for (uint32_t r = 0; r < inst->n; r++) {
+        struct flat_memory *memory = inst->memories[r];
         size_t bytes = memory ? memory->bytes : 0;
-        if (memory && atomic_fetch_sub(&memory->refs, 1) == 1 && lane->addresses) tutti_unmap(memory, bytes);
+        if (memory && atomic_fetch_sub(&memory->refs, 1) == 1 && inst->addresses) tutti_unmap(memory, bytes);
     }
-    if (lane->addresses) return;
-    retire(lane);
-    tutti_backend_sweep(lane->host, false);
+    if (inst->addresses) return;
+    retire(inst);
+    tutti_backend_sweep(inst->host, false);
 }
 
 static void flat_close(struct tutti_backend *backend)
 {
-    struct flat_lane *lane = (struct flat_lane *)backend;
-    if (lane->n > 1) {
-        lane->areas[lane->me] = &lane->memories[lane->me]->area; /* also when it did not come to that */
-        flat_leave(lane);
-        memories_drop(lane);
+    struct flat_instance *inst = (struct flat_instance *)backend;
+    if (inst->n > 1) {
+        inst->areas[inst->me] = &inst->memories[inst->me]->area; /* also when it did not come to that */
+        flat_leave(inst);
+        memories_drop(inst);
     }
-    lane_free(lane);
+    inst_free(inst);
 }
 
 /* ---- the rest ---- */
@@ -284,18 +284,18 @@ static void flat_close(struct tutti_backend *backend)
 static double flat_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     double ns;
-    flat_choose((const struct flat_lane *)(const void *)backend, call, &ns);
+    flat_choose((const struct flat_instance *)(const void *)backend, call, &ns);
     return ns;
 }
 
 static size_t tiny_below(const struct tutti_backend *backend, enum tutti_kind kind)
 {
-    return flat_tiny_below((const struct flat_lane *)(const void *)backend, kind);
+    return flat_tiny_below((const struct flat_instance *)(const void *)backend, kind);
 }
 
 static size_t flat_staging_used(const struct tutti_backend *backend)
 {
-    return ((const struct flat_lane *)(const void *)backend)->own_bytes;
+    return ((const struct flat_instance *)(const void *)backend)->own_bytes;
 }
 
 const struct tutti_backend_ops tutti_backend_flat = {

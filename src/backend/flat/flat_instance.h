@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_BACKEND_FLAT_FLAT_LANE_H
-#define TUTTI_BACKEND_FLAT_FLAT_LANE_H
+#ifndef TUTTI_BACKEND_FLAT_FLAT_INSTANCE_H
+#define TUTTI_BACKEND_FLAT_FLAT_INSTANCE_H
 
-/* What flat keeps: the area that each rank shares, the lane that a rank makes of all areas, a method, an operation.
+/* What flat keeps: the area that each rank shares, the instance that a rank makes of all areas, a method, an operation.
  * What may be done with them, and when, is in flat.h. */
 
 #include "backend/backend.h"
@@ -31,8 +31,8 @@ struct flat_post {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t in; /* rounds of this operation that are staged */
     _Atomic uint64_t seq, call, count;              /* number in the communicator; what it is (tutti_call_pack) */
     _Atomic uint64_t send, recv;                    /* where the buffers are: offset in the heap, or address */
-    _Atomic uint64_t facts;                         /* enum flat_fact, from FLAT_NUMBER_SHIFT on flat_method.tell */
-    _Atomic uint64_t word;                          /* half the signature, half the operation's number; written last */
+    _Atomic uint64_t facts; /* enum flat_fact, from FLAT_NUMBER_SHIFT on a number: told_of in flat_op.c */
+    _Atomic uint64_t word;  /* half the signature, half the operation's number; written last */
 };
 enum flat_fact {
     FLAT_SEND_MAPPED = 1, /* peers can reach the buffer that this rank reads from; also: it has none */
@@ -47,7 +47,7 @@ struct flat_flag {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t n;
 };
 enum flat_flag_name {
-    FLAT_FOLDED, /* rounds whose slice this rank has reduced; they count through the lane, like all below */
+    FLAT_FOLDED, /* rounds whose slice this rank has reduced; they count through the instance, like all below */
     FLAT_READ,   /* rounds of which this rank has read all it wants */
     FLAT_MET,    /* barriers: one flag a level */
     FLAT_N_FLAGS = FLAT_MET + FLAT_LEVELS
@@ -70,7 +70,7 @@ struct flat_attach {
 struct flat_area {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t done; /* operations that this rank has completed, */
     _Atomic uint64_t done_seq;                        /* and the last one's number in the communicator */
-    _Atomic uint32_t gone;                            /* it has left the lane: it touches nothing any more */
+    _Atomic uint32_t gone;                            /* it has left the instance: it touches nothing any more */
     /* Who waits for this rank sleeps here: the word moves when something was published and somebody sleeps. */
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint32_t event;
     _Atomic uint32_t sleepers;
@@ -79,11 +79,11 @@ struct flat_area {
     _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
     struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
     struct flat_attach attach;
-    /* At lane->staging: FLAT_SLOTS chunks of input, as many of results, each lane->chunk bytes. */
+    /* At inst->staging: FLAT_SLOTS chunks of input, as many of results, each inst->chunk bytes. */
 };
 
-/* What one rank gives to a lane. Threads of one process share it until the last of them has closed the lane; between
- * processes it is a block of the heap, which lasts as long as anybody maps it. */
+/* What one rank gives to an instance. Threads of one process share it until the last of them has closed the instance;
+ * between processes it is a block of the heap, which lasts as long as anybody maps it. */
 struct flat_memory {
     _Alignas(4096) _Atomic uint32_t refs;
     size_t bytes;          /* in all */
@@ -99,7 +99,7 @@ struct flat_pages {
     bool huge;
 };
 
-struct flat_lane {
+struct flat_instance {
     struct tutti_backend base; /* first */
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
@@ -110,7 +110,7 @@ struct flat_lane {
     struct flat_area **areas;      /* areas[me] is own, NULL where this rank is alone, */
     unsigned char **staging;       /* and what is behind it */
     size_t own_bytes;
-    size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this lane has no staging */
+    size_t chunk; /* bytes of a round of staging, a multiple of FLAT_BLOCK_BYTES; 0: this instance has no staging */
     uint32_t n_cpus;
     bool crowded, reproducible;
     bool fences;                  /* publishers fence, since sleepers can not (membarrier) */
@@ -152,25 +152,22 @@ struct flat_method {
     uint32_t needs;
     /* Who is asked, by the methods that need nothing: FLAT_NOBODY if it never goes on in another way. */
     enum flat_who who;
-    /* Over what is equal on all ranks: whether it can carry out the call on this lane, and what it would cost. */
-    bool (*fits)(const struct flat_lane *lane, const struct tutti_backend_call *call);
-    double (*cost_ns)(const struct flat_lane *lane, const struct tutti_backend_call *call);
+    /* Over what is equal on all ranks: whether it can carry out the call on this instance, and what it would cost. */
+    bool (*fits)(const struct flat_instance *inst, const struct tutti_backend_call *call);
+    double (*cost_ns)(const struct flat_instance *inst, const struct tutti_backend_call *call);
+    /* After the posts; op->at is 0 at first. FAILED with a record, or as runners. */
+    enum tutti_advance (*advance)(struct flat_op *op);
     /* Sizes and rounds; before all else, needs no other rank. May be NULL. */
     void (*start)(struct flat_op *op);
-    /* A number that this rank's post tells, after start; of those who were asked and the own one, the greatest is then
-     * op->told (FLAT_ROOT: the root's). NULL: 0. */
-    uint64_t (*tell)(const struct flat_op *op);
     /* Stages the first round, so that the post can say so; not called where another way is likely, and with FLAT_ROOT
      * on the root alone. May be NULL. */
     void (*first)(struct flat_op *op);
-    /* After the posts; op->at is 0 at first. FAILED with a record, or as runners. */
-    enum tutti_advance (*advance)(struct flat_op *op);
 };
 
 struct flat_op {
     struct tutti_runner runner; /* these two as in struct tutti_backend_op */
     struct tutti_backend_call call;
-    struct flat_lane *lane;
+    struct flat_instance *inst;
     size_t *tables; /* v forms: own copy of the call's tables */
     uint64_t number, word;
     const struct flat_method *method;
@@ -193,12 +190,12 @@ struct flat_op {
     uint64_t n_rounds; /* of staging */
     uint64_t staged;   /* rounds that the post told as staged */
     uint64_t facts;    /* that all who were asked share */
-    uint64_t told;     /* see flat_method.tell */
+    uint64_t told;     /* the greatest number that a post of who was asked told: see told_of in flat_op.c */
     /* Resuming: lines of the prologue, the method and the barrier inside it, and what they count. */
     uint32_t begin_at, at, meet_at;
     uint32_t peer, level, stride, meet_level, meet_stride, meet_digit;
     uint64_t round;
-    size_t offset;
+    size_t offset, moved; /* moved: bytes since others had their turn */
 };
 _Static_assert(offsetof(struct flat_op, call) == offsetof(struct tutti_backend_op, call), "an operation is an op");
 _Static_assert(sizeof(struct flat_op) <= TUTTI_RUNNER_BYTES, "an operation fits into a runner's room");

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Private buffers, through staging memory, from one rank to the next: each waits for what its giver has staged, hands
+ * it on to those who take from itself, and keeps its part. A broadcast goes from the root to all, or, among many ranks,
+ * to the leaders of groups, and from these to their groups. A scatter goes from the root to all, each round with a
+ * piece for every leaf. A scan by `chain` goes from rank to rank, which moves less than slices and takes as many steps
+ * as there are ranks. Who gives need not wait for who takes until its slots are full. */
+#include "backend/flat/flat_ways.h"
+
+static bool is_chain(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_SCAN || op->call.info.kind == TUTTI_EXSCAN;
+}
+
+/* Whom a rank takes from; itself: it is the first. */
+static uint32_t giver(const struct flat_op *op, uint32_t rank)
+{
+    if (is_chain(op)) return rank > 0 ? rank - 1 : 0;
+    return op->call.info.kind == TUTTI_BROADCAST ? flat_giver(op, rank) : flat_root(op);
+}
+
+static bool gives_to(const struct flat_op *op, uint32_t rank)
+{
+    return rank != op->inst->me && giver(op, rank) == op->inst->me;
+}
+
+static bool gives(const struct flat_op *op)
+{
+    uint32_t me = op->inst->me;
+    if (is_chain(op)) return me + 1 < op->inst->n;
+    return op->call.info.kind == TUTTI_BROADCAST ? flat_gives(op) : flat_is_root(op);
+}
+
+/* Before its first slot is used again a rank knows that all are done with the operations before; from then on only
+ * those who take from it matter. */
+static bool room(struct flat_op *op, uint64_t round)
+{
+    const struct flat_instance *inst = op->inst;
+    bool star = op->call.info.kind == TUTTI_SCATTER || (!is_chain(op) && flat_group(inst) == inst->n);
+    if (round < FLAT_SLOTS || star) return flat_round_room(op, round);
+    for (uint32_t r = 0; r < inst->n; r++)
+        if (gives_to(op, r) && !flat_reached(op, r, flat_flag(op, r, FLAT_READ), inst->rounds + round + 1 - FLAT_SLOTS))
+            return false;
+    return true;
+}
+
+/* ---- broadcast ---- */
+
+static void give_copy(struct flat_op *op, uint64_t u)
+{
+    const unsigned char *source = op->send + u * op->piece;
+    if (!flat_is_root(op)) source = flat_slot_in(op, giver(op, op->inst->me), u);
+    memcpy(flat_slot_in(op, op->inst->me, u), source, flat_piece(op, op->bytes, u));
+}
+
+static void keep_copy(struct flat_op *op, uint64_t u)
+{
+    uint32_t me = op->inst->me;
+    const unsigned char *source = flat_slot_in(op, gives(op) ? me : giver(op, me), u);
+    if (!flat_is_root(op)) flat_copy(op->recv + u * op->piece, source, flat_piece(op, op->bytes, u), flat_is_past(op));
+}
+
+/* ---- scatter: slots hold pieces for the leaves, in their order ---- */
+
+static uint32_t index_of(const struct flat_op *op, uint32_t r)
+{
+    return r - (r > flat_root(op));
+}
+
+static void give_pieces(struct flat_op *op, uint64_t u)
+{
+    unsigned char *slot = flat_slot_in(op, op->inst->me, u);
+    for (uint32_t r = 0; r < op->inst->n; r++) {
+        size_t at, bytes = flat_piece(op, flat_block(op, r, &at), u);
+        if (r != op->inst->me && bytes > 0)
+            memcpy(slot + index_of(op, r) * op->piece, op->send + at + u * op->piece, bytes);
+    }
+}
+
+static void keep_piece(struct flat_op *op, uint64_t u)
+{
+    uint32_t me = op->inst->me;
+    if (flat_is_root(op)) return;
+    const unsigned char *piece = flat_slot_in(op, flat_root(op), u) + index_of(op, me) * op->piece;
+    flat_copy(op->recv + u * op->piece, piece, flat_piece(op, op->bytes, u), flat_is_past(op));
+}
+
+/* ---- a chain of prefixes: what it keeps it has made when it hands on ---- */
+
+/* A block of the result, which `whole` holds before it is divided. */
+static void give_out(const struct flat_op *op, size_t at, const unsigned char *whole, size_t bytes)
+{
+    if (!op->recv || (op->inst->me == 0 && !flat_takes_own(op))) return;
+    flat_copy(op->recv + at, whole, bytes, flat_is_past(op) && !op->call.bind.divide);
+    flat_divide(op, op->recv + at, bytes);
+}
+
+/* What the rank below handed over, then this rank's own: to the rank above, and to the output. */
+static void link(struct flat_op *op, uint64_t u)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char own[FLAT_BLOCK_BYTES], last[FLAT_BLOCK_BYTES];
+    uint32_t me = op->inst->me;
+    const unsigned char *below = me > 0 ? flat_slot_in(op, me - 1, u) : NULL;
+    unsigned char *above = flat_slot_in(op, me, u);
+    size_t at = u * op->piece, bytes = flat_piece(op, op->bytes, u);
+
+    for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
+        size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
+        unsigned char *with = gives(op) ? above + done : last;
+        const unsigned char *mine = op->send + at + done;
+        if (op->call.bind.scale) flat_take(op, own, mine, some), mine = own;
+        if (below)
+            flat_fold(op, with, below + done, mine, some);
+        else
+            memcpy(with, mine, some);
+        give_out(op, at + done, flat_takes_own(op) ? with : below + done, some);
+    }
+}
+
+static void keep_nothing(struct flat_op *op, uint64_t u)
+{
+    (void)op, (void)u;
+}
+
+/* ---- the walk ---- */
+
+static const struct relay {
+    void (*give)(struct flat_op *op, uint64_t u); /* fills the own slot */
+    void (*keep)(struct flat_op *op, uint64_t u);
+} kinds[TUTTI_N_KINDS] = {[TUTTI_BROADCAST] = {give_copy, keep_copy},
+                          [TUTTI_SCATTER] = {give_pieces, keep_piece},
+                          [TUTTI_SCAN] = {link, keep_nothing},
+                          [TUTTI_EXSCAN] = {link, keep_nothing}};
+
+void flat_relay_start(struct flat_op *op)
+{
+    bool v = op->call.bind.v, root = flat_is_root(op);
+    if (op->call.info.kind != TUTTI_SCATTER) {
+        flat_cut_small(op, op->bytes);
+        return;
+    }
+    flat_cut(op, v ? SIZE_MAX : op->bytes, op->inst->n - 1);
+    if (v) op->n_rounds = root ? flat_rounds_of(op, op->bytes) : 0;
+    if (v && root && (op->facts & FLAT_SEND_MAPPED)) flat_blocks_tell(op);
+}
+
+void flat_relay_first(struct flat_op *op)
+{
+    if (op->n_rounds > 0) kinds[op->call.info.kind].give(op, 0);
+}
+
+static bool came(struct flat_op *op)
+{
+    uint32_t from = giver(op, op->inst->me);
+    return from == op->inst->me || (flat_posted(op, from) && flat_staged(op, from, op->round + 1));
+}
+
+/* Rounds in which there is something for this rank: the root of a scatter has something in all. */
+static uint64_t own_rounds(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_SCATTER && !flat_is_root(op) ? flat_rounds_of(op, op->bytes) : op->n_rounds;
+}
+
+/* The root's own block never was in the staging memory. */
+static void keep_own(struct flat_op *op)
+{
+    size_t at, bytes;
+    if (op->call.info.kind != TUTTI_SCATTER || !flat_is_root(op)) return;
+    bytes = flat_block(op, op->inst->me, &at);
+    if (bytes > 0 && op->recv != op->send + at) flat_copy(op->recv, op->send + at, bytes, flat_is_past(op));
+}
+
+enum tutti_advance flat_relay(struct flat_op *op)
+{
+    const struct relay *kind = &kinds[op->call.info.kind];
+    bool gone = is_chain(op) && !gives(op); /* it makes its result all the same */
+    FLAT_BEGIN(op->at)
+    if (op->call.info.kind == TUTTI_SCATTER && op->call.bind.v) op->n_rounds = op->told;
+    for (op->round = 0; op->round < own_rounds(op); op->round++) {
+        FLAT_WAIT(came(op));
+        if (op->round >= op->staged && gives(op)) {
+            FLAT_WAIT(room(op, op->round));
+            kind->give(op, op->round);
+            flat_stage(op);
+        } else if (gone) {
+            kind->give(op, op->round);
+        }
+        kind->keep(op, op->round);
+        flat_has_read(op, op->round + 1);
+    }
+    if (own_rounds(op) < op->n_rounds) flat_has_read(op, op->n_rounds);
+    keep_own(op);
+    if (flat_is_past(op)) flat_fence();
+    FLAT_END;
+}
+
+bool flat_relay_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    (void)call;
+    return inst->chunk > 0;
+}
