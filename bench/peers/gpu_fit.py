@@ -85,8 +85,7 @@ def fit_slots(lines: list[dict], n: int) -> dict[str, float]:
     if not store or store[1] <= 0:
         return {}
     shots = points_of(lines, "sentinel2", n, 2 / n)
-    casts = points_of(lines, "multicast", n, 2)  # each gets as much as by lines
-    named = {"lines_ns": by_lines, "sentinel_ns": folds, "sentinel2_ns": shots, "multicast_ns": casts}
+    named = {"lines_ns": by_lines, "sentinel_ns": folds, "sentinel2_ns": shots}
     found = {"store_gbs": 1 / store[1]}
     found.update({name: latency_with(points, store[1]) for name, points in named.items() if points})
     if folds and moves:

@@ -26,7 +26,7 @@ class Fit(unittest.TestCase):
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
         "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0,
-        "direct_ns": 4700.0, "direct_gbs": 345.0, "multicast_ns": 2200.0,
+        "direct_ns": 4700.0, "direct_gbs": 345.0,
     }  # fmt: skip
     MEET_NS = 2700.0
 
@@ -36,7 +36,6 @@ class Fit(unittest.TestCase):
         us = {"tiles": s["tiles_ns"] + push / s["tile_gbs"]}
         if size <= MIB:
             us["lines"] = s["lines_ns"] + 2 * push / s["store_gbs"]
-            us["multicast"] = s["multicast_ns"] + 2 * push / s["store_gbs"]
         if size <= 4 * MIB:
             extra = s["exceptions_ns"] if op == "all_gather" else 0
             us["sentinel"] = s["sentinel_ns"] + extra + push / s["store_gbs"]

@@ -26,10 +26,10 @@ static const struct way among_three[] = {
     {"cuda:relay", TUTTI_BROADCAST, 100003, false},     {"cuda:direct", TUTTI_ALL_GATHER, 50020, true},
     {"cuda:direct", TUTTI_ALL_REDUCE, 100004, true},    {"cuda:direct", TUTTI_BROADCAST, 100004, true},
     {"cuda:engines", TUTTI_ALL_GATHER, 50021, true},    {"cuda:engines", TUTTI_ALL_REDUCE, 500 * SHARDS, true},
-    {"cuda:engines", TUTTI_BROADCAST, 100003, true},    {"cuda:direct", TUTTI_ALL_TO_ALL, 20012, true},
-    {"cuda:engines", TUTTI_ALL_TO_ALL, 20011, true},
+    {"cuda:direct", TUTTI_ALL_TO_ALL, 20012, true},     {"cuda:engines", TUTTI_ALL_TO_ALL, 20011, true},
 };
-static const struct way between_two[] = {{"cuda:engines", TUTTI_REDUCE_SCATTER, 1000 * SHARDS, true}};
+static const struct way between_two[] = {{"cuda:engines", TUTTI_REDUCE_SCATTER, 1000 * SHARDS, true},
+                                         {"cuda:engines", TUTTI_BROADCAST, 100003, true}};
 
 struct replayed {
     struct gpu_rank g;

@@ -21,7 +21,6 @@
 #define OWN_BLOCKS 32                 /* of 18 GB/s on H200: half as much again as its links */
 #define LAST_CHUNK ((size_t)16 << 20) /* or less, unless there were more chunks: 12 us of folding */
 
-
 static bool act(struct cuda_step *out, enum cuda_act what, enum cuda_stream stream)
 {
     out->act = what;
@@ -74,8 +73,7 @@ static bool all_gather(const struct cuda_site *site, const struct tutti_backend_
                        struct cuda_step *out)
 {
     size_t bytes = cuda_call_bytes(call), at = site->me * bytes;
-    if (i < 3 || i > site->n + 1)
-        return around(site, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
+    if (i < 3 || i > site->n + 1) return around(site, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
     return copy(out, cuda_site_there(site, call, peer_of(site, i - 2), at), call->bind.input, bytes);
 }
 
@@ -89,18 +87,14 @@ static bool all_to_all(const struct cuda_site *site, const struct tutti_backend_
     return copy(out, cuda_site_there(site, call, to, at), in + to * bytes, bytes);
 }
 
-/* Shards from the root, then each from its owner to the others. */
+/* Between two: among more, chains by `direct` are faster. */
 static bool broadcast(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                       struct cuda_step *out)
 {
-    uint32_t root = (uint32_t)call->info.root, to = peer_of(site, i % site->n);
-    struct cuda_part whole = {0, cuda_call_bytes(call)}, part = site->n == 2 ? whole : (struct cuda_part){0, 0};
-    if (i % site->n == 0 && i <= 2 * site->n) return (site->n > 2 || i < 4) && meet(out);
-    if (i > 2 * site->n || (site->n == 2 && i > 2)) return false;
-    if (site->n > 2 && i < site->n && site->me == root) part = cuda_shard(whole.bytes, site->n, to);
-    if (site->n > 2 && i > site->n && to != root) part = cuda_shard(whole.bytes, site->n, site->me);
-    if (site->n == 2 && site->me != root) part.bytes = 0;
-    return copy(out, cuda_site_there(site, call, to, part.at), (char *)call->bind.output + part.at, part.bytes);
+    char *from = call->bind.output;
+    if (i != 1) return i <= 2 && meet(out);
+    return copy(out, cuda_site_there(site, call, 1 - site->me, 0), from,
+                site->me == (uint32_t)call->info.root ? cuda_call_bytes(call) : 0);
 }
 
 /* ---- all_reduce ---- */
@@ -148,8 +142,7 @@ static bool fold_half(const struct cuda_site *site, const struct tutti_backend_c
     char *to = call->bind.output;
     struct cuda_part mine = half_of(site, call, site->me, half);
     fold(site, call, to + mine.at, mine.bytes, out);
-    for (uint32_t q = 0; q < site->n; q++)
-        out->from[q] = (q == site->me ? in : to) + half_of(site, call, q, half).at;
+    for (uint32_t q = 0; q < site->n; q++) out->from[q] = (q == site->me ? in : to) + half_of(site, call, q, half).at;
     return true;
 }
 
@@ -262,7 +255,7 @@ static bool fits(const struct cuda_site *site, const struct tutti_backend_call *
 {
     enum tutti_kind kind = call->info.kind;
     bool in_place = cuda_call_in_place(site, call);
-    if (kind == TUTTI_REDUCE_SCATTER && site->n > 2) return false;
+    if ((kind == TUTTI_REDUCE_SCATTER || kind == TUTTI_BROADCAST) && site->n > 2) return false;
     if (site->n < 2 || !site->own || call->bind.v || !steps_of[kind]) return false;
     if (kind == TUTTI_BROADCAST) return true;
     if (kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL)
@@ -271,8 +264,7 @@ static bool fits(const struct cuda_site *site, const struct tutti_backend_call *
            cuda_call_bytes(call) % ((size_t)site->n * CUDA_SHARD_UNIT) == 0;
 }
 
-static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
-                 struct cuda_step *out)
+static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i, struct cuda_step *out)
 {
     return steps_of[call->info.kind](site, call, i, out);
 }
@@ -285,8 +277,7 @@ static double cost(const struct cuda_site *site, const struct tutti_backend_call
     case TUTTI_ALL_REDUCE:
         return 2 * HALVES * others * s->engine_ns + 3 * s->meet_ns + 2 * others * shard / s->engine_gbs;
     case TUTTI_BROADCAST:
-        if (site->n == 2) return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
-        return 2 * others * (s->engine_ns + shard / s->engine_gbs) + 3 * s->meet_ns;
+        return s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
     case TUTTI_REDUCE_SCATTER:
         return (double)chunks_of(call) * s->engine_ns + 2 * s->meet_ns + bytes / s->engine_gbs;
     default:

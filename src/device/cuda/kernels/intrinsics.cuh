@@ -3,9 +3,10 @@
 #define TUTTI_DEVICE_CUDA_INTRINSICS_CUH
 
 /* Everything that kernels ask of the machine beyond C++: each function is one PTX instruction or CUDA intrinsic.
- * Kernels use these alone, so that a host compiler can take them too: then the same names come from tests/standin/cuda,
- * where a thread is a fiber. Pointers are generic; those of `load`, `store` and `read` lie in device memory of any
- * device or in pinned host memory, never in shared memory. Grids and blocks have one dimension.
+ * Kernels use these alone, so that a host compiler can take them too: then the same names come from the header that it
+ * defines as CUDA_INTRINSICS (tests/standin/cuda, where a thread is a fiber). Pointers are generic; those of `load`,
+ * `store` and `read` lie in device memory of any device or in pinned host memory, never in shared memory. Grids and
+ * blocks have one dimension.
  *
  * Memory model: "relaxed" accesses are single-copy atomic for each word of 4 or 8 bytes, at system scope, and promise
  * no order; "plain" ones promise nothing while another thread writes. */
@@ -24,7 +25,7 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 #define CUDA_FULL_WARP 0xffffffffu
 
 #ifndef __CUDACC__
-#include "standin/cuda/intrinsics.h"
+#include CUDA_INTRINSICS
 #else
 
 /* ---- declarations ---- */
