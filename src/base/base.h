@@ -30,6 +30,15 @@
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
+/* Words that programs around tutti look for (torchft, Lightning, users' own): of every deadline that passed, with
+ * tutti_says_ms, and of every peer that died or left. */
+#define TUTTI_SAYS_TIMED_OUT "timed out after %llu ms"
+#define TUTTI_SAYS_CLOSED "connection closed by peer"
+static inline unsigned long long tutti_says_ms(uint64_t ns)
+{
+    return (ns + 999999) / 1000000;
+}
+
 /* ---- errors (error.c). The function that decides an error records it once, on its thread; callers pass it on. ---- */
 /* Fills the thread's record and returns status, so that `return tutti_fail(TUTTI_ERR_ARGUMENT, "count %zu ...", n)`. */
 enum tutti_status tutti_fail(enum tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);

@@ -36,8 +36,8 @@ static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
         if (waits) before = over, until = tutti_deadline_ns(timeout_ns);
         TUTTI_TRY(state_check(b));
         if (tutti_now_ns() >= until)
-            return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while none of %d calls in flight ended",
-                              NCCL_MARKS - 1);
+            return tutti_fail(TUTTI_ERR_TIMEOUT, TUTTI_SAYS_TIMED_OUT ", in which none of %d calls in flight ended",
+                              tutti_says_ms(timeout_ns), NCCL_MARKS - 1);
         watch_hurry(&b->watched); /* it asks at once */
         tutti_sleep_ns(NAP_NS);
     }

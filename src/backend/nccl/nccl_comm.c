@@ -10,22 +10,26 @@
 
 #define NAP_NS UINT64_C(50000)
 
+struct patience {
+    uint64_t timeout_ns, deadline_ns;
+};
+
 /* Whether there is any point in waiting on. */
-static enum tutti_status go_on(const struct nccl_backend *b, uint64_t deadline_ns, const char *what)
+static enum tutti_status go_on(const struct nccl_backend *b, struct patience patience, const char *what)
 {
     struct tutti_error error;
     struct tutti_board call;
     if (tutti_team_state(b->watched.team, &error) < 0) return tutti_fail_record(&error);
     for (uint32_t r = 0; r < b->watched.n; r++) {
         const enum tutti_life life = r == b->watched.me ? TUTTI_LIFE_ALIVE : watch_life(&b->watched, r, &call);
-        if (life == TUTTI_LIFE_ALIVE) continue;
+        if (!tutti_life_gone(life)) continue;
         return tutti_fail(life == TUTTI_LIFE_DEAD ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT,
-                          "rank %u %s while rank %u was waiting for %s", r, life == TUTTI_LIFE_DEAD ? "died" : "left",
-                          b->watched.me, what);
+                          TUTTI_SAYS_CLOSED ": rank %u %s while rank %u was waiting for %s", r,
+                          life == TUTTI_LIFE_DEAD ? "died" : "left", b->watched.me, what);
     }
-    if (tutti_now_ns() >= deadline_ns)
-        return tutti_fail(TUTTI_ERR_TIMEOUT, "the deadline passed while rank %u was waiting for %s", b->watched.me,
-                          what);
+    if (tutti_now_ns() >= patience.deadline_ns)
+        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %u " TUTTI_SAYS_TIMED_OUT " while it was waiting for %s",
+                          b->watched.me, tutti_says_ms(patience.timeout_ns), what);
     tutti_sleep_ns(NAP_NS);
     return TUTTI_OK;
 }
@@ -92,7 +96,7 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
 }
 
 /* The id that slot 0 makes, of which it tells the others on its board. */
-static enum tutti_status id_agree(struct nccl_backend *b, uint64_t deadline_ns, struct nccl_id *out)
+static enum tutti_status id_agree(struct nccl_backend *b, struct patience patience, struct nccl_id *out)
 {
     struct nccl_board *board = nccl_board(b, 0);
     if (b->watched.me == 0) {
@@ -101,12 +105,12 @@ static enum tutti_status id_agree(struct nccl_backend *b, uint64_t deadline_ns, 
         atomic_store_explicit(&board->ready, 1, memory_order_release);
     }
     while (!atomic_load_explicit(&board->ready, memory_order_acquire))
-        TUTTI_TRY(go_on(b, deadline_ns, "rank 0's first call of NCCL"));
+        TUTTI_TRY(go_on(b, patience, "rank 0's first call of NCCL"));
     *out = board->id;
     return TUTTI_OK;
 }
 
-static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
+static enum tutti_status comm_make(struct nccl_backend *b, struct patience patience)
 {
     const struct nccl_config config = {
         .size = sizeof config,
@@ -119,7 +123,7 @@ static enum tutti_status comm_make(struct nccl_backend *b, uint64_t deadline_ns)
         .blocking = 1, /* else every call is a thread of its own */
     };
     struct nccl_id id;
-    TUTTI_TRY(id_agree(b, deadline_ns, &id));
+    TUTTI_TRY(id_agree(b, patience, &id));
     nccl_enter(b);
     /* Not where it was stopped meanwhile: who stops before this rank is within finds nothing to end. */
     const int result = atomic_load(&b->stopped)
@@ -133,7 +137,7 @@ enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
     if (nccl_made(b)) return TUTTI_OK;
     enum tutti_status status = nccl_ending_start(b);
     if (status == TUTTI_OK) status = watch_add(&b->watched);
-    if (status == TUTTI_OK) status = comm_make(b, tutti_deadline_ns(timeout_ns));
+    if (status == TUTTI_OK) status = comm_make(b, (struct patience){timeout_ns, tutti_deadline_ns(timeout_ns)});
     if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->watched.team));
     atomic_store(&nccl_own(b)->made, 1);
     return TUTTI_OK;

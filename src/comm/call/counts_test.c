@@ -142,12 +142,40 @@ static void tables_are_the_callers(void **state)
     assert_int_equal(ranks_run(&config, reuse), 0);
 }
 
+/* One pointer for both sides is no call in place where this rank receives nothing. */
+static void exchange_from_one(struct rank *rank)
+{
+    static const char *const algorithms[] = {NULL, "pairwise", "direct"};
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+        struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+        int64_t in[5] = {11, 22, -1, 33, 44}, out[4] = {0}, *recv = rank->index == 0 ? in : out;
+        size_t none[2] = {0, 0}, sent[2] = {0, 4}, at[2] = {0, 1}, received[2] = {4, 0};
+        bool sends = rank->index == 0; /* all goes from rank 0 to rank 1 */
+        options.algorithm = algorithms[i];
+        RANK_CHECK_OK(rank, tutti_all_to_all_v(in, sends ? sent : none, sends ? at : NULL, recv,
+                                               sends ? none : received, NULL, TUTTI_INT64, rank->comm, &options, NULL));
+        RANK_CHECK(rank, in[0] == 11 && in[1] == 22 && in[4] == 44);
+        if (!sends) RANK_CHECK(rank, out[0] == 22 && out[1] == -1 && out[2] == 33 && out[3] == 44);
+    }
+}
+
+static void one_pointer(void **state)
+{
+    (void)state;
+    struct tutti_option options[] = {{"backends", "off"}};
+    struct ranks_config config = {.n = 2, .timeout_ns = UINT64_C(10000000000)};
+    assert_int_equal(ranks_run(&config, exchange_from_one), 0);
+    config.options = options, config.n_options = 1;
+    assert_int_equal(ranks_run(&config, exchange_from_one), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_disagreement),
         cmocka_unit_test(late_is_not_wrong),
         cmocka_unit_test(tables_are_the_callers),
+        cmocka_unit_test(one_pointer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,8 +34,9 @@ static enum tutti_status board_take(struct tutti_survivors *survivors)
             return TUTTI_OK;
         }
         if (tutti_now_ns() >= survivors->deadline_ns)
-            return tutti_fail(TUTTI_ERR_TIMEOUT, "comm_shrink on rank %d: %d others are under way",
-                              (int)survivors->comm->rank, TUTTI_BOARD_AGREE);
+            return tutti_fail(
+                TUTTI_ERR_TIMEOUT, "comm_shrink on rank %d " TUTTI_SAYS_TIMED_OUT ": %d others are under way",
+                (int)survivors->comm->rank, tutti_says_ms(survivors->comm->create_timeout_ns), TUTTI_BOARD_AGREE);
         tutti_sleep_ns(NAP_LONGEST_NS);
     }
 }
@@ -227,9 +228,11 @@ static enum tutti_status too_late(const struct tutti_survivors *survivors)
     if (all_propose(survivors, &missing, &other))
         for (missing = 0; !tutti_survivors_has(survivors, current(survivors), missing);) missing++;
     return tutti_fail(TUTTI_ERR_TIMEOUT,
-                      "comm_shrink on rank %d: the survivors did not agree before the deadline: rank %u %s (%u ranks "
-                      "are proposed here)",
-                      (int)survivors->comm->rank, missing, what, set_size(survivors, current(survivors)));
+                      "comm_shrink on rank %d " TUTTI_SAYS_TIMED_OUT
+                      ": the survivors did not agree: rank %u %s (%u ranks are "
+                      "proposed here)",
+                      (int)survivors->comm->rank, tutti_says_ms(survivors->comm->create_timeout_ns), missing, what,
+                      set_size(survivors, current(survivors)));
 }
 
 enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint32_t *version)
@@ -273,8 +276,8 @@ enum tutti_status tutti_survivors_confirm(struct tutti_survivors *survivors, uin
         while ((stage = word_of(survivors, s, &theirs)) < MADE) {
             if (tutti_now_ns() >= survivors->deadline_ns)
                 return tutti_fail(TUTTI_ERR_TIMEOUT,
-                                  "comm_shrink on rank %d: rank %u did not make its part before the deadline",
-                                  (int)survivors->comm->rank, s);
+                                  "comm_shrink on rank %d " TUTTI_SAYS_TIMED_OUT ": rank %u did not make its part",
+                                  (int)survivors->comm->rank, tutti_says_ms(survivors->comm->create_timeout_ns), s);
             if (tutti_now_ns() >= look_ns) {
                 if (is_lost(survivors, s)) break; /* a later call says so */
                 look_ns = tutti_now_ns() + LOOK_EVERY_NS;

@@ -278,23 +278,30 @@ void tutti_layout_tables(struct tutti_layout *l, const struct tutti_bind *b, siz
     l->packed = table_fill(table, NULL, b->counts, l->count, n), table += n;
     if (b->in_counts) memcpy(table, b->in_counts, n * sizeof(*table)), l->in_counts = table;
     table += n;
-    if (l->kind == TUTTI_ALL_TO_ALL)
-        l->in_displs = table_fill(table, b->in_displs, b->in_counts, l->count, n), l->out_displs = displs;
+    if (l->kind == TUTTI_ALL_TO_ALL) /* a copy of the input has its blocks one behind the other */
+        l->in_displs = table_fill(table, wants_copy(b) ? NULL : b->in_displs, b->in_counts, l->count, n),
+        l->out_displs = displs;
     else if (!holds_own_alone(l, tutti_kinds[l->kind].send))
-        l->in_displs = displs;
+        l->in_displs = wants_copy(b) ? l->packed : displs;
     else
         l->out_displs = displs;
 }
 
+/* The blocks of the input, one behind the other. */
 static void copy_fill(struct tutti_layout *l, const struct tutti_bind *b, unsigned char *copy)
 {
-    if (!b->scale) {
-        memcpy(copy, l->input, l->n_blocks * l->count * l->element);
-    } else {
-        for (uint32_t i = 0; i < l->n_blocks; i++)
-            b->scale(copy + displacement(l->packed, l, i) * l->element,
-                     l->input + displacement(l->in_displs, l, i) * l->element, block_count(l, i), b->factor);
-        l->in_displs = l->packed;
+    const size_t *counts = l->kind == TUTTI_ALL_TO_ALL ? b->in_counts : b->counts;
+    const size_t *displs = l->kind == TUTTI_ALL_TO_ALL ? b->in_displs : b->displs;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < l->n_blocks; i++) {
+        size_t n = counts ? counts[i] : l->count;
+        const unsigned char *from = l->input + (displs ? displs[i] : at) * l->element;
+        if (b->scale)
+            b->scale(copy + at * l->element, from, n, b->factor);
+        else if (n > 0)
+            memcpy(copy + at * l->element, from, n * l->element);
+        at += n;
     }
     l->input = copy;
 }

@@ -66,8 +66,9 @@ static void silent(struct rig_rank *rank)
 static void test_silent(void **state)
 {
     static const char *const parts[] = {
-        "all_reduce #2 (uint64, 5 elements, sum, tag 'lane') on communicator 4f2a timed out on rank ",
-        " after 900 ms, waiting for rank 2; rank 2 has not called it (its last call is barrier #1, complete)", NULL};
+        "all_reduce #2 (uint64, 5 elements, sum, tag 'lane') on communicator 4f2a: rank ",
+        " timed out after 900 ms, waiting for rank 2; rank 2 has not called it (its last call is barrier #1, complete)",
+        NULL};
     (void)state;
     struct rig rig = {.n = 4, .main = silent};
     run(&rig);
@@ -96,7 +97,7 @@ static void behind(struct rig_rank *rank)
 static void test_behind(void **state)
 {
     static const char *const parts[] = {"all_reduce #2 (uint64, 2 elements, sum, tag 'lane') on communicator 4f2a",
-                                        " timed out on rank ", " after 500 ms behind the calls before it", NULL};
+                                        ": rank ", " timed out after 500 ms behind the calls before it", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = behind};
     run(&rig);
@@ -200,7 +201,7 @@ static void leaving(struct rig_rank *rank)
 static void test_leaving(void **state)
 {
     static const char *const parts[] = {
-        "rank 1 left the communicator while rank ",
+        "connection closed by peer: rank 1 left the communicator while rank ",
         " waited for it in all_reduce #2 (uint64, 1 element, sum, tag 'lane') on communicator 4f2a", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = leaving};
@@ -328,8 +329,8 @@ static void overlaid(struct rig_rank *rank)
 static void test_overlay(void **state)
 {
     static const char *const parts[] = {
-        "barrier #5 (tag 'lane') on communicator 4f2a timed out on rank ",
-        " after 400 ms, waiting for rank 2; that one waits in turn, in the end for rank "
+        "barrier #5 (tag 'lane') on communicator 4f2a: rank ",
+        " timed out after 400 ms, waiting for rank 2; that one waits in turn, in the end for rank "
         "3; rank 3 has not called it (its last call is barrier #4, complete)",
         NULL};
     (void)state;
@@ -351,7 +352,7 @@ static void test_death(void **state)
     const struct fake_lane *shared = (const void *)death->memory;
     const char *text = death->error[0].text;
     for (uint32_t i = 0; i < DEATH_RANKS; i += 2) assert_int_equal(shared->ranks[i].n_cancelled, 1);
-    assert_non_null(strstr(text, "rank 1 died (its process is gone) while rank "));
+    assert_non_null(strstr(text, "connection closed by peer: rank 1 died (its process is gone) while rank "));
     assert_non_null(strstr(text, " waited for it in all_reduce #2 (uint64, 1 element, sum"));
     assert_null(strstr(text, " step"));
     death_free(death);

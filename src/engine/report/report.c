@@ -69,14 +69,6 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
 
 /* ---- waiting in vain ---- */
 
-void tutti_say_duration(char *out, size_t capacity, uint64_t ns)
-{
-    if (ns >= TUTTI_NS_PER_S)
-        tutti_say(out, capacity, "%.1f s", (double)ns / 1e9);
-    else
-        tutti_say(out, capacity, "%.0f ms", (double)ns / 1e6);
-}
-
 /* "rank 2 has not called it (its last call is all_gather #16, complete)". board: what it shows, NULL: nothing. */
 void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
                      size_t capacity)
@@ -172,8 +164,8 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
-    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
-    tutti_say_duration(text, sizeof(text), flight->work.timeout_ns);
+    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+              tutti_says_ms(flight->work.timeout_ns));
     if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
     if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
     if (peer >= 0) {
@@ -196,8 +188,8 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_letter(letter, call, sizeof(call));
-    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", call, team->slot);
-    tutti_say_duration(text, sizeof(text), letter->work.timeout_ns);
+    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+              tutti_says_ms(letter->work.timeout_ns));
     tutti_say(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
     tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
 }
@@ -208,7 +200,7 @@ void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life l
     bool dead = life == TUTTI_LIFE_DEAD;
     char text[TUTTI_ERROR_TEXT] = "";
 
-    tutti_say(text, sizeof(text), "rank %u %s while rank %u waited for it in %s", peer,
+    tutti_say(text, sizeof(text), TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
               dead ? "died (its process is gone)" : "left the communicator", team->slot, where);
     if (flight && step != TUTTI_NO_STEP)
         tutti_say(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);

@@ -19,7 +19,6 @@ void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capac
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);
 /* ", sum" and the like at the end of a text; cut where the room ends. */
 void tutti_say(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
-void tutti_say_duration(char *out, size_t capacity, uint64_t ns);
 /* Of a peer that is waited for; board: what it shows, NULL: nothing. */
 void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
                      size_t capacity);

@@ -42,8 +42,7 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
-    tutti_say(text, sizeof(text), "%s timed out on rank %u after ", what, team->slot);
-    tutti_say_duration(text, sizeof(text), timeout_ns);
+    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, what, team->slot, tutti_says_ms(timeout_ns));
     tutti_say(text, sizeof(text), " on the device, waiting for rank %u", peer);
     if (call->seq > 0 || tutti_life_gone(life)) {
         tutti_say(text, sizeof(text), "; ");

@@ -116,10 +116,10 @@ static enum tutti_status check_send(struct tutti_host *host, uint32_t peer, cons
     struct tutti_host_peer *p = &host->peers[peer];
     if (p->broken) return tutti_fail(TUTTI_ERR_PROTOCOL, "member %u broke the protocol before", peer);
     if (atomic_load_explicit(&p->dead, memory_order_relaxed))
-        return tutti_fail(TUTTI_ERR_PEER_DEAD, "the process of member %u died", peer);
+        return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", peer);
     if (atomic_load_explicit(&tutti_segment_member(host->segment, peer)->state, memory_order_relaxed) ==
         TUTTI_MEMBER_LEFT)
-        return tutti_fail(TUTTI_ERR_PEER_LEFT, "member %u has left", peer);
+        return tutti_fail(TUTTI_ERR_PEER_LEFT, TUTTI_SAYS_CLOSED ": member %u has left", peer);
     return TUTTI_OK;
 }
 
