@@ -21,12 +21,17 @@ struct tutti_load {
     double largest;                                        /* bytes of the largest message */
 };
 
-struct ask; /* load.c */
+/* A pattern of messages, what is folded of it, and how it is meant: see the table in load.c. */
+struct ask;
+struct tutti_load_phase {
+    struct tutti_load (*pattern)(const struct ask *ask);
+    int fold, flags;
+};
 struct tutti_load_row {
     enum tutti_kind kind;
     const struct tutti_algorithm *algorithm;
-    uint32_t radices[3]; /* worth a try, up to the first 0; none: it takes none */
-    struct tutti_load (*load)(const struct ask *ask);
+    uint32_t radices[3];               /* worth a try, up to the first 0; none: it takes none */
+    struct tutti_load_phase phases[4]; /* one after another, up to the first without a pattern */
 };
 /* One row for each kind of each algorithm; of equal times the first one's counts. */
 extern const struct tutti_load_row tutti_load_rows[];

@@ -1,316 +1,302 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-
-/* What each algorithm asks of a machine: one row a kind and algorithm, which puts patterns of messages together. */
+/* What each algorithm asks of a machine: a row a kind and algorithm, which names the few patterns of messages that it
+ * is made of, one after another. Patterns are formulas and not a walk over sealed schedules, which would take every
+ * rank milliseconds at 64 ranks and minutes at some thousands; a test compares both. Sizes that are no power of the
+ * radix round up, so formulas are upper bounds there. */
 
 #include "algo/algo.h"
-#include "model/pattern.h"
+#include "model/cost.h"
 
-static struct tutti_load direct_all_reduce(const struct ask *q)
+struct ask {
+    double p, b;           /* ranks, bytes of a block, or of its part where the pattern is one of parts */
+    double r, d;           /* radix, and levels of a tree of it */
+    double tree_r, tree_d; /* of the tree that is meant: this one, or that of the levels of the shape */
+    bool down;             /* from the root to all; else to the root */
+    double log;            /* levels of a binary one */
+    double fan;            /* messages of a rank to those j * r^k further on, for j < r */
+    double children;       /* of the root of a tree of radix r */
+    double moves;          /* digits that are not 0 in the numbers below p, base r */
+    double depth;          /* of all levels of the shape together, as binary trees */
+};
+
+/* ---- patterns ---- */
+
+/* All p ranks send to all others, at once. */
+static struct tutti_load exchange(const struct ask *q)
 {
-    return load_folding_late(load_exchange(q->p, q->p - 1, q->b));
+    double peers = q->p - 1;
+    return (struct tutti_load){.hops = peers > 0,
+                               .chain = peers > 0 ? q->b : 0,
+                               .messages = 2 * peers,
+                               .sent = peers * q->b,
+                               .received = peers * q->b,
+                               .waits = peers > 0 ? q->p : 0,
+                               .all_messages = q->p * peers,
+                               .all_bytes = q->p * peers * q->b,
+                               .largest = q->b};
 }
-static struct tutti_load direct_blocks(const struct ask *q)
+
+/* Along the order of ranks: the last takes from all others, the first sends to all. */
+static struct tutti_load to_later(const struct ask *q)
 {
-    return load_exchange(q->p, q->p - 1, q->b);
-}
-static struct tutti_load pairwise_reduce_scatter(const struct ask *q)
-{
-    return load_folding(load_exchange(q->p, q->p - 1, q->b));
-}
-static struct tutti_load direct_reduce(const struct ask *q)
-{
-    return load_folding(load_star(q, true));
-}
-static struct tutti_load direct_gather(const struct ask *q)
-{
-    return load_star(q, true);
-}
-static struct tutti_load direct_scatter(const struct ask *q)
-{
-    return load_star(q, false);
-}
-static struct tutti_load direct_barrier(const struct ask *q)
-{
-    return load_exchange(q->p, q->p - 1, 0);
-}
-/* The last rank takes from all others, the first one sends to all. */
-static struct tutti_load direct_scan(const struct ask *q)
-{
-    struct tutti_load load = load_folding_late(load_exchange(q->p, q->p - 1, q->b));
+    struct tutti_load load = exchange(q);
     load.messages /= 2;
     load.sent = 0;
     load.waits = q->p - 1;
     load.all_messages /= 2;
     load.all_bytes /= 2;
-    load.all_folded /= 2;
     return load;
 }
 
-static struct tutti_load two_shot_all_reduce(const struct ask *q)
+/* `rounds` times each sends a message and then waits for one; they carry `bytes` together, the largest `largest`. */
+static struct tutti_load rounds(const struct ask *q, double n, double bytes, double largest)
 {
-    double part = q->b / q->p;
-    return load_both(load_folding_late(load_exchange(q->p, q->p - 1, part)), load_exchange(q->p, q->p - 1, part));
-}
-static struct tutti_load two_shot_reduce(const struct ask *q)
-{
-    struct ask part = *q;
-    part.b = q->b / q->p;
-    return load_both(load_folding_late(load_exchange(q->p, q->p - 1, part.b)), load_star(&part, true));
-}
-static struct tutti_load two_shot_broadcast(const struct ask *q)
-{
-    struct ask part = *q;
-    part.b = q->b / q->p;
-    struct tutti_load load =
-        load_both(load_star(&part, false), load_star(&part, false)); /* the root, which owns a part, too */
-    double others = (q->p - 1) * (q->p - 2);
-    if (q->p <= 2) load.hops = 1;
-    load.waits += others;
-    load.all_messages += others;
-    load.all_bytes += others * part.b;
-    return load;
+    return (struct tutti_load){.hops = n,
+                               .chain = bytes,
+                               .messages = 2 * n,
+                               .sent = bytes,
+                               .received = bytes,
+                               .waits = q->p * n,
+                               .all_messages = q->p * n,
+                               .all_bytes = q->p * bytes,
+                               .largest = largest};
 }
 
-static struct tutti_load ring_all_gather(const struct ask *q)
+static struct tutti_load ring(const struct ask *q)
 {
-    return load_rounds(q->p, q->p - 1, (q->p - 1) * q->b, q->b);
-}
-static struct tutti_load ring_reduce_scatter(const struct ask *q)
-{
-    return load_folding(ring_all_gather(q));
-}
-static struct tutti_load ring_all_reduce(const struct ask *q)
-{
-    struct ask part = *q;
-    part.b = q->b / q->p;
-    return load_both(ring_reduce_scatter(&part), ring_all_gather(&part));
-}
-static struct tutti_load ring_broadcast(const struct ask *q)
-{
-    return load_chain(q->p, q->b);
-}
-static struct tutti_load ring_scan(const struct ask *q)
-{
-    return load_folding(load_chain(q->p, q->b));
-}
-/* The last one has the result, which goes to the root. */
-static struct tutti_load ring_reduce(const struct ask *q)
-{
-    struct tutti_load load = load_folding(load_chain(q->p + 1, q->b));
-    load.all_folded = load.all_early = (q->p - 1) * q->b;
-    return load;
+    return rounds(q, q->p - 1, (q->p - 1) * q->b, q->b);
 }
 
-static struct tutti_load halving_all_gather(const struct ask *q)
+static struct tutti_load halving(const struct ask *q)
 {
-    return load_rounds(q->p, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
-}
-static struct tutti_load halving_reduce_scatter(const struct ask *q)
-{
-    return load_folding(halving_all_gather(q));
-}
-static struct tutti_load halving_all_reduce(const struct ask *q)
-{
-    struct ask part = *q;
-    part.b = q->b / q->p;
-    return load_both(halving_reduce_scatter(&part), halving_all_gather(&part));
-}
-
-static struct tutti_load tree_reduce(const struct ask *q)
-{
-    return load_folding(load_up(q, q->r, q->d));
-}
-static struct tutti_load tree_broadcast(const struct ask *q)
-{
-    return load_down(q, q->r, q->d);
-}
-static struct tutti_load tree_all_reduce(const struct ask *q)
-{
-    return load_both(tree_reduce(q), tree_broadcast(q));
-}
-static struct tutti_load tree_gather(const struct ask *q)
-{
-    return load_of_blocks(q, load_up(q, q->r, q->d), q->r);
-}
-static struct tutti_load tree_scatter(const struct ask *q)
-{
-    return load_of_blocks(q, load_down(q, q->r, q->d), q->r);
-}
-static struct tutti_load tree_barrier(const struct ask *q)
-{
-    struct ask token = *q;
-    token.b = 0;
-    return load_both(load_up(&token, q->r, q->d), load_down(&token, q->r, q->d));
-}
-
-static struct tutti_load double_reduce(const struct ask *q)
-{
-    return load_folding(load_double_pass(q, true));
-}
-static struct tutti_load double_broadcast(const struct ask *q)
-{
-    return load_double_pass(q, false);
-}
-static struct tutti_load double_all_reduce(const struct ask *q)
-{
-    return load_both(double_reduce(q), double_broadcast(q));
+    return rounds(q, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
 }
 
 /* A run of blocks is one message, two where it passes the last slot. */
-static struct tutti_load bruck_all_gather(const struct ask *q)
+static struct tutti_load bruck_runs(const struct ask *q)
 {
-    struct tutti_load load = load_rounds(q->p, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
+    struct tutti_load load = rounds(q, q->d, (q->p - 1) * q->b, q->p * q->b / q->r);
     load.messages = 2 * q->fan + (q->r - 1) * (q->d - 1);
     load.all_messages = q->p * q->fan + q->p - 1 - q->fan;
     return load;
 }
+
 /* Packed and unpacked as well. */
-static struct tutti_load bruck_all_to_all(const struct ask *q)
+static struct tutti_load bruck_packs(const struct ask *q)
 {
-    struct tutti_load load = load_rounds(q->p, q->d, q->moves * q->b, q->p * q->b / q->r);
+    struct tutti_load load = rounds(q, q->d, q->moves * q->b, q->p * q->b / q->r);
     load.messages = 2 * q->fan;
     load.all_messages = q->p * q->fan;
     load.copied = 2 * q->p * q->b;
     return load;
 }
 
-static struct tutti_load dissemination_barrier(const struct ask *q)
+static struct tutti_load dissemination(const struct ask *q)
 {
-    struct tutti_load load = load_rounds(q->p, q->d, 0, 0);
+    struct tutti_load load = rounds(q, q->d, 0, 0);
     load.messages = 2 * q->fan;
     load.all_messages = q->p * q->fan;
     return load;
 }
-static struct tutti_load dissemination_scan(const struct ask *q)
+
+/* In the round of distance d, d ranks have nobody to send to. */
+static struct tutti_load doubling(const struct ask *q)
 {
-    struct tutti_load load = load_folding_late(load_rounds(q->p, q->log, q->log * q->b, q->b));
-    double none = q->p - 1; /* in the round of distance d, d ranks have nobody to send to */
+    struct tutti_load load = rounds(q, q->log, q->log * q->b, q->b);
+    double none = q->p - 1;
     load.messages -= 1;
     load.sent -= q->b;
     load.waits -= none;
     load.all_messages -= none;
     load.all_bytes -= none * q->b;
-    load.all_folded -= none * q->b;
     return load;
+}
+
+static struct tutti_load links(const struct ask *q, double n)
+{
+    return (struct tutti_load){.hops = n,
+                               .chain = n * q->b,
+                               .messages = n > 1 ? 2 : 1,
+                               .sent = n > 1 ? q->b : 0,
+                               .received = q->b,
+                               .waits = n,
+                               .all_messages = n,
+                               .all_bytes = n * q->b,
+                               .largest = q->b};
+}
+
+/* From each to the next, from first to last. */
+static struct tutti_load chain(const struct ask *q)
+{
+    return links(q, q->p - 1);
+}
+
+/* The same, and from the last one to the root, which folds nothing. */
+static struct tutti_load loop(const struct ask *q)
+{
+    return links(q, q->p);
+}
+
+static struct tutti_load star(const struct ask *q)
+{
+    double others = (q->p - 1) * q->b;
+    return (struct tutti_load){.hops = q->p > 1,
+                               .chain = q->b,
+                               .messages = q->p - 1,
+                               .sent = q->down ? others : 0,
+                               .received = q->down ? 0 : others,
+                               .waits = q->down ? q->p - 1 : 1,
+                               .all_messages = q->p - 1,
+                               .all_bytes = others,
+                               .largest = q->b};
+}
+
+/* Each owner of a part sends it to all; the root owns one, too. */
+static struct tutti_load spread(const struct ask *q)
+{
+    struct tutti_load load = star(q);
+    double others = (q->p - 1) * (q->p - 2);
+    load.hops = q->p != 2;
+    load.waits += others;
+    load.all_messages += others;
+    load.all_bytes += others * q->b;
+    return load;
+}
+
+/* A tree of d levels of radix r: heads collect from r - 1 others at each level, the root is a head of all; and back. */
+static struct tutti_load tree(const struct ask *q)
+{
+    double r = q->tree_r, d = q->tree_d, children = r == q->r && d == q->d ? q->children : d * (r - 1);
+    return (struct tutti_load){.hops = d,
+                               .chain = d * q->b,
+                               .messages = children,
+                               .sent = q->down ? children * q->b : 0,
+                               .received = q->down ? 0 : children * q->b,
+                               .waits = q->down ? q->p - 1 : (q->p - 1) / (r - 1),
+                               .all_messages = q->p - 1,
+                               .all_bytes = (q->p - 1) * q->b,
+                               .largest = q->b};
+}
+
+/* Blocks that go with such a tree: the root's parts hold all others', and each block moves once a level. */
+static struct tutti_load tree_blocks(const struct ask *q)
+{
+    struct tutti_load load = tree(q);
+    double others = (q->p - 1) * q->b;
+    if (load.sent > 0) load.sent = others;
+    if (load.received > 0) load.received = others;
+    load.chain = others;
+    load.all_bytes = q->p * q->tree_d * q->b * (q->tree_r - 1) / q->tree_r;
+    load.largest = q->p * q->b / q->tree_r;
+    return load;
+}
+
+/* Two trees for one half each: every rank is an inner node, of three links, in one of them. */
+static struct tutti_load two_trees(const struct ask *q)
+{
+    double hops = q->p > 2 ? q->log + 1 : 1;
+    return (struct tutti_load){.hops = hops,
+                               .chain = hops * q->b / 2,
+                               .messages = q->p > 2 ? 4 : 2,
+                               .sent = q->p > 2 ? q->b : 0,
+                               .received = q->b,
+                               .waits = q->down ? 2 * (q->p - 1) : q->p,
+                               .all_messages = 2 * (q->p - 1),
+                               .all_bytes = (q->p - 1) * q->b,
+                               .largest = q->b / 2};
 }
 
 /* Hierarchical: on each level the units but one send to it; parts with roots of their own share the work. */
-static struct tutti_load levels_pass(const struct ask *q, double bytes)
+static struct tutti_load levels(const struct ask *q)
 {
-    struct tutti_load load = load_exchange(q->p, q->p - 1, bytes);
+    struct tutti_load load = exchange(q);
     load.hops = q->depth;
-    load.chain = q->depth * bytes;
+    load.chain = q->depth * q->b;
     load.waits = q->p * q->depth;
     return load;
 }
-static struct tutti_load levels_all_reduce(const struct ask *q)
-{
-    return load_both(load_folding(levels_pass(q, q->b / q->p)), levels_pass(q, q->b / q->p));
-}
-static struct tutti_load levels_reduce(const struct ask *q)
-{
-    return load_folding(load_up(q, 2, q->depth));
-}
-static struct tutti_load levels_broadcast(const struct ask *q)
-{
-    return load_down(q, 2, q->depth);
-}
-static struct tutti_load levels_all_gather(const struct ask *q)
-{
-    return levels_pass(q, q->b);
-}
-static struct tutti_load levels_reduce_scatter(const struct ask *q)
-{
-    return load_folding(levels_pass(q, q->b));
-}
-static struct tutti_load levels_gather(const struct ask *q)
-{
-    struct ask deep = *q;
-    deep.d = q->depth;
-    return load_of_blocks(&deep, load_up(q, 2, q->depth), 2);
-}
-static struct tutti_load levels_scatter(const struct ask *q)
-{
-    struct ask deep = *q;
-    deep.d = q->depth;
-    return load_of_blocks(&deep, load_down(q, 2, q->depth), 2);
-}
-static struct tutti_load levels_barrier(const struct ask *q)
-{
-    struct ask token = *q;
-    token.b = 0;
-    struct tutti_load once = load_both(load_up(&token, 2, q->depth), load_down(&token, 2, q->depth));
-    return load_both(once, once); /* each group meets on the way up and on the way down */
-}
 
-/* ---- the table ---- */
+/* ---- the table. Flags: each rank's PART of a block instead of the whole; from the root DOWN instead of to it; a tree
+ * of the LEVELS of the shape instead of one of the radix. What comes in is folded as it comes (EARLY), or once all of
+ * it is there (LATE). ---- */
 
-#define ROW(kind, name, load, ...)                                                                                     \
+enum fold { NO_FOLD, EARLY, LATE };
+enum { PART = 1, DOWN = 2, LEVELS = 4 };
+#define ROW(kind, name, radices, ...)                                                                                  \
     {                                                                                                                  \
-        TUTTI_##kind, &tutti_algorithm_##name, {__VA_ARGS__}, load                                                     \
+        TUTTI_##kind, &tutti_algorithm_##name, {RADICES_##radices},                                                    \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
     }
+#define RADICES_1 0
+#define RADICES_4 2, 4
+#define RADICES_8 2, 4, 8
+
+/* clang-format off */
 const struct tutti_load_row tutti_load_rows[] = {
-    ROW(ALL_REDUCE, direct, direct_all_reduce),
-    ROW(ALL_REDUCE, tree, tree_all_reduce, 2, 4, 8),
-    ROW(ALL_REDUCE, halving_doubling, halving_all_reduce),
-    ROW(ALL_REDUCE, ring, ring_all_reduce),
-    ROW(ALL_REDUCE, direct_two_shot, two_shot_all_reduce),
-    ROW(ALL_REDUCE, double_tree, double_all_reduce),
-    ROW(ALL_REDUCE, hierarchical, levels_all_reduce),
+    ROW(ALL_REDUCE, direct, 1, {exchange, LATE, 0}),
+    ROW(ALL_REDUCE, tree, 8, {tree, EARLY, 0}, {tree, NO_FOLD, DOWN}),
+    ROW(ALL_REDUCE, halving_doubling, 1, {halving, EARLY, PART}, {halving, NO_FOLD, PART}),
+    ROW(ALL_REDUCE, ring, 1, {ring, EARLY, PART}, {ring, NO_FOLD, PART}),
+    ROW(ALL_REDUCE, direct_two_shot, 1, {exchange, LATE, PART}, {exchange, NO_FOLD, PART}),
+    ROW(ALL_REDUCE, double_tree, 1, {two_trees, EARLY, 0}, {two_trees, NO_FOLD, DOWN}),
+    ROW(ALL_REDUCE, hierarchical, 1, {levels, EARLY, PART}, {levels, NO_FOLD, PART}),
 
-    ROW(REDUCE, direct, direct_reduce),
-    ROW(REDUCE, tree, tree_reduce, 2, 4, 8),
-    ROW(REDUCE, ring, ring_reduce),
-    ROW(REDUCE, direct_two_shot, two_shot_reduce),
-    ROW(REDUCE, double_tree, double_reduce),
-    ROW(REDUCE, hierarchical, levels_reduce),
+    ROW(REDUCE, direct, 1, {star, EARLY, 0}),
+    ROW(REDUCE, tree, 8, {tree, EARLY, 0}),
+    ROW(REDUCE, ring, 1, {loop, EARLY, 0}),
+    ROW(REDUCE, direct_two_shot, 1, {exchange, LATE, PART}, {star, NO_FOLD, PART}),
+    ROW(REDUCE, double_tree, 1, {two_trees, EARLY, 0}),
+    ROW(REDUCE, hierarchical, 1, {tree, EARLY, LEVELS}),
 
-    ROW(BROADCAST, tree, tree_broadcast, 2, 4, 8),
-    ROW(BROADCAST, direct, direct_scatter),
-    ROW(BROADCAST, ring, ring_broadcast),
-    ROW(BROADCAST, direct_two_shot, two_shot_broadcast),
-    ROW(BROADCAST, double_tree, double_broadcast),
-    ROW(BROADCAST, hierarchical, levels_broadcast),
+    ROW(BROADCAST, tree, 8, {tree, NO_FOLD, DOWN}),
+    ROW(BROADCAST, direct, 1, {star, NO_FOLD, DOWN}),
+    ROW(BROADCAST, ring, 1, {chain, NO_FOLD, 0}),
+    ROW(BROADCAST, direct_two_shot, 1, {star, NO_FOLD, PART | DOWN}, {spread, NO_FOLD, PART | DOWN}),
+    ROW(BROADCAST, double_tree, 1, {two_trees, NO_FOLD, DOWN}),
+    ROW(BROADCAST, hierarchical, 1, {tree, NO_FOLD, LEVELS | DOWN}),
 
-    ROW(ALL_GATHER, direct, direct_blocks),
-    ROW(ALL_GATHER, bruck, bruck_all_gather, 2, 4),
-    ROW(ALL_GATHER, halving_doubling, halving_all_gather),
-    ROW(ALL_GATHER, ring, ring_all_gather),
-    ROW(ALL_GATHER, pairwise, direct_blocks),
-    ROW(ALL_GATHER, hierarchical, levels_all_gather),
+    ROW(ALL_GATHER, direct, 1, {exchange, NO_FOLD, 0}),
+    ROW(ALL_GATHER, bruck, 4, {bruck_runs, NO_FOLD, 0}),
+    ROW(ALL_GATHER, halving_doubling, 1, {halving, NO_FOLD, 0}),
+    ROW(ALL_GATHER, ring, 1, {ring, NO_FOLD, 0}),
+    ROW(ALL_GATHER, pairwise, 1, {exchange, NO_FOLD, 0}),
+    ROW(ALL_GATHER, hierarchical, 1, {levels, NO_FOLD, 0}),
 
-    ROW(GATHER, direct, direct_gather),
-    ROW(GATHER, tree, tree_gather, 2, 4, 8),
-    ROW(GATHER, hierarchical, levels_gather),
+    ROW(GATHER, direct, 1, {star, NO_FOLD, 0}),
+    ROW(GATHER, tree, 8, {tree_blocks, NO_FOLD, 0}),
+    ROW(GATHER, hierarchical, 1, {tree_blocks, NO_FOLD, LEVELS}),
 
-    ROW(SCATTER, direct, direct_scatter),
-    ROW(SCATTER, tree, tree_scatter, 2, 4, 8),
-    ROW(SCATTER, hierarchical, levels_scatter),
+    ROW(SCATTER, direct, 1, {star, NO_FOLD, DOWN}),
+    ROW(SCATTER, tree, 8, {tree_blocks, NO_FOLD, DOWN}),
+    ROW(SCATTER, hierarchical, 1, {tree_blocks, NO_FOLD, LEVELS | DOWN}),
 
-    ROW(REDUCE_SCATTER, direct, direct_all_reduce),
-    ROW(REDUCE_SCATTER, halving_doubling, halving_reduce_scatter),
-    ROW(REDUCE_SCATTER, pairwise, pairwise_reduce_scatter),
-    ROW(REDUCE_SCATTER, ring, ring_reduce_scatter),
-    ROW(REDUCE_SCATTER, hierarchical, levels_reduce_scatter),
+    ROW(REDUCE_SCATTER, direct, 1, {exchange, LATE, 0}),
+    ROW(REDUCE_SCATTER, halving_doubling, 1, {halving, EARLY, 0}),
+    ROW(REDUCE_SCATTER, pairwise, 1, {exchange, EARLY, 0}),
+    ROW(REDUCE_SCATTER, ring, 1, {ring, EARLY, 0}),
+    ROW(REDUCE_SCATTER, hierarchical, 1, {levels, EARLY, 0}),
 
-    ROW(ALL_TO_ALL, pairwise, direct_blocks),
-    ROW(ALL_TO_ALL, direct, direct_blocks),
-    ROW(ALL_TO_ALL, bruck, bruck_all_to_all, 2, 4),
+    ROW(ALL_TO_ALL, pairwise, 1, {exchange, NO_FOLD, 0}),
+    ROW(ALL_TO_ALL, direct, 1, {exchange, NO_FOLD, 0}),
+    ROW(ALL_TO_ALL, bruck, 4, {bruck_packs, NO_FOLD, 0}),
 
-    ROW(BARRIER, dissemination, dissemination_barrier, 2, 4),
-    ROW(BARRIER, tree, tree_barrier, 2, 4, 8),
-    ROW(BARRIER, direct, direct_barrier),
-    ROW(BARRIER, hierarchical, levels_barrier),
+    ROW(BARRIER, dissemination, 4, {dissemination, NO_FOLD, 0}),
+    ROW(BARRIER, tree, 8, {tree, NO_FOLD, 0}, {tree, NO_FOLD, DOWN}),
+    ROW(BARRIER, direct, 1, {exchange, NO_FOLD, 0}),
+    ROW(BARRIER, hierarchical, 1, /* each group meets on the way up and on the way down */
+        {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}, {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}),
 
-    ROW(SCAN, dissemination, dissemination_scan),
-    ROW(SCAN, ring, ring_scan),
-    ROW(SCAN, direct, direct_scan),
+    ROW(SCAN, dissemination, 1, {doubling, LATE, 0}),
+    ROW(SCAN, ring, 1, {chain, EARLY, 0}),
+    ROW(SCAN, direct, 1, {to_later, LATE, 0}),
 
-    ROW(EXSCAN, dissemination, dissemination_scan),
-    ROW(EXSCAN, ring, ring_scan),
-    ROW(EXSCAN, direct, direct_scan),
+    ROW(EXSCAN, dissemination, 1, {doubling, LATE, 0}),
+    ROW(EXSCAN, ring, 1, {chain, EARLY, 0}),
+    ROW(EXSCAN, direct, 1, {to_later, LATE, 0}),
 };
-#undef ROW
+/* clang-format on */
 const size_t tutti_n_load_rows = TUTTI_ARRAY_LEN(tutti_load_rows);
 
 /* ---- asking ---- */
@@ -348,17 +334,48 @@ static uint32_t levels_depth(const struct tutti_shape *shape)
     return depth + log_up(units, 2);
 }
 
+static void fold_add(const struct tutti_load_phase *phase, const struct ask *q, struct tutti_load *load)
+{
+    if (phase->fold == NO_FOLD) return;
+    load->folded = load->received;
+    load->all_folded = phase->pattern == loop ? (q->p - 1) * q->b : load->all_bytes;
+    if (phase->fold == EARLY) load->early = load->folded, load->all_early = load->all_folded;
+}
+
+static void load_add(struct tutti_load *sum, const struct tutti_load *more)
+{
+    sum->hops += more->hops, sum->chain += more->chain;
+    sum->messages += more->messages, sum->sent += more->sent, sum->received += more->received;
+    sum->folded += more->folded, sum->early += more->early, sum->copied += more->copied;
+    sum->waits += more->waits;
+    sum->all_messages += more->all_messages, sum->all_bytes += more->all_bytes;
+    sum->all_folded += more->all_folded, sum->all_early += more->all_early;
+    if (more->largest > sum->largest) sum->largest = more->largest;
+}
+
 struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes)
 {
     uint32_t radix = shape->radix > 1 ? shape->radix : 2;
+    double block = row->kind == TUTTI_BARRIER ? 0 : (double)bytes;
     struct ask ask = {
         .p = shape->size,
-        .b = (double)bytes,
         .r = radix,
         .d = log_up(shape->size, radix),
         .log = log_up(shape->size, 2),
         .depth = levels_depth(shape),
     };
+    struct tutti_load sum = {.hops = 0};
     digits_count(&ask, shape->size, radix);
-    return row->load(&ask);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(row->phases) && row->phases[i].pattern; i++) {
+        const struct tutti_load_phase *phase = &row->phases[i];
+        bool levels = phase->flags & LEVELS;
+        ask.b = phase->flags & PART ? block / ask.p : block;
+        ask.down = phase->flags & DOWN;
+        ask.tree_r = levels ? 2 : ask.r;
+        ask.tree_d = levels ? ask.depth : ask.d;
+        struct tutti_load load = phase->pattern(&ask);
+        fold_add(phase, &ask, &load);
+        load_add(&sum, &load);
+    }
+    return sum;
 }

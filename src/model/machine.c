@@ -13,16 +13,24 @@
 
 #define N_FIELDS TUTTI_ARRAY_LEN(fields)
 
-const struct tutti_machine tutti_machine_default = {
+#define LINK_DEFAULT(level, prefix, where, line, message, ring) {line, message, ring},
 #define MACHINE_DEFAULT(name, fallback, minimum, maximum, help) .name = (float)(fallback),
-    TUTTI_MACHINE(MACHINE_DEFAULT)
-#undef MACHINE_DEFAULT
-};
+const struct tutti_machine tutti_machine_default = {.links = {TUTTI_LINKS(LINK_DEFAULT)},
+                                                    TUTTI_MACHINE(MACHINE_DEFAULT)};
 
+#define AT(level, field) offsetof(struct tutti_machine, links[TUTTI_LINK_##level].field)
 static const struct tutti_constant fields[] = {
+#define LINK_INFO(level, prefix, where, ...)                                                                           \
+    {prefix "line_ns", "a cache line " where " from its writer to a reader that spins, one way", 1, 1e5f,              \
+     AT(level, line_ns)},                                                                                              \
+        {prefix "message_ns", "a message through the engine " where ", at both ends", 1, 1e7f, AT(level, message_ns)}, \
+        {prefix "ring_gbs", "messages " where ", sent and received at once: bytes of one direction", 0.01f, 1e4f,      \
+         AT(level, ring_gbs)},
+    TUTTI_LINKS(LINK_INFO)
+#undef LINK_INFO
 #define MACHINE_INFO(name, fallback, minimum, maximum, help)                                                           \
     {#name, help, (float)(minimum), (float)(maximum), offsetof(struct tutti_machine, name)},
-    TUTTI_MACHINE(MACHINE_INFO)
+        TUTTI_MACHINE(MACHINE_INFO)
 #undef MACHINE_INFO
 };
 static const struct tutti_constants table = {fields, N_FIELDS, sizeof(struct tutti_machine), "a machine"};

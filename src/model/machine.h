@@ -13,12 +13,9 @@
  * each counted once. A rate is that of one rank where few are busy; the one called all is of all ranks together, at
  * most. */
 #define TUTTI_MACHINE(X)                                                                                               \
-    X(line_ns, 90, 1, 1e5, "a cache line from its writer to a reader that spins, one way")                             \
     X(wake_ns, 5000, 10, 1e7, "a word handed to a sleeper on the same CPU")                                            \
     X(yield_ns, 1500, 10, 1e7, "a turn given up to another rank on the same CPU")                                      \
     X(call_ns, 500, 1, 1e7, "a call through the engine, apart from its messages")                                      \
-    X(message_ns, 400, 1, 1e7, "a message through the engine, at both ends")                                           \
-    X(ring_gbs, 6, 0.01, 1e4, "messages through the engine, sent and received at once: bytes of one direction")        \
     X(pull_gbs, 30, 0.01, 1e4, "copying what a peer wrote just now and holds in its cache")                            \
     X(pull_all_gbs, 400, 0.01, 1e6, "the same, all ranks")                                                             \
     X(far_gbs, 12, 0.01, 1e4, "the same from another socket or cache, where ranks are in several")                     \
@@ -30,7 +27,22 @@
     X(attach_gbs, 30, 0.01, 1e4, "its bytes, in huge pages")                                                           \
     X(cache_kib, 32768, 64, 1e8, "last cache of the ranks that share one, in KiB")
 
+/* What a message costs on the way between two ranks: its latency, what both ends have to do for it, and the rate of its
+ * bytes. One row for each level of links that a message may cross: L(level, prefix of its constants' names, help; the
+ * defaults of the three). Today ranks of a host are all there is. */
+#define TUTTI_LINKS(L) L(HOST, "", "in shared memory", 90, 400, 6)
+enum tutti_link_level {
+#define TUTTI_LINK_LEVEL(level, ...) TUTTI_LINK_##level,
+    TUTTI_LINKS(TUTTI_LINK_LEVEL)
+#undef TUTTI_LINK_LEVEL
+        TUTTI_N_LINKS
+};
+struct tutti_link {
+    float line_ns, message_ns, ring_gbs;
+};
+
 struct tutti_machine {
+    struct tutti_link links[TUTTI_N_LINKS];
 #define TUTTI_MACHINE_FIELD(name, fallback, minimum, maximum, help) float name;
     TUTTI_MACHINE(TUTTI_MACHINE_FIELD)
 #undef TUTTI_MACHINE_FIELD

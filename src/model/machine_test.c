@@ -91,7 +91,7 @@ static void some_lines_suffice(void **state)
     (void)state;
     struct tutti_machine machine = tutti_machine_default, wanted = tutti_machine_default;
     text_put("# by hand\n\n  line_ns\t52.5  \npull_gbs 7\n");
-    wanted.line_ns = 52.5f;
+    wanted.links[TUTTI_LINK_HOST].line_ns = 52.5f;
     wanted.pull_gbs = 7;
     assert_int_equal(tutti_machine_read(path, &machine), TUTTI_OK);
     expect_equal(&machine, &wanted);
@@ -154,11 +154,11 @@ static void the_option_chooses(void **state)
     struct tutti_machine machine, plain;
     char own[256], cache[128];
     assert_int_equal(load("off", &plain), TUTTI_OK);
-    assert_true(plain.line_ns == tutti_machine_default.line_ns);
+    assert_true(plain.links[TUTTI_LINK_HOST].line_ns == tutti_machine_default.links[TUTTI_LINK_HOST].line_ns);
 
     text_put("line_ns 33\n");
     assert_int_equal(load(path, &machine), TUTTI_OK);
-    assert_true(machine.line_ns == 33);
+    assert_true(machine.links[TUTTI_LINK_HOST].line_ns == 33);
     assert_true(machine.cache_kib == plain.cache_kib);
     text_put("line_ns\n");
     assert_int_equal(load(path, &machine), TUTTI_ERR_ARGUMENT);
@@ -173,10 +173,10 @@ static void the_option_chooses(void **state)
     assert_true(tutti_machine_path(own, sizeof own));
     assert_int_equal(load("auto", &machine), TUTTI_OK); /* there is none: silent */
     expect_equal(&machine, &plain);
-    machine.line_ns = 44;
+    machine.links[TUTTI_LINK_HOST].line_ns = 44;
     assert_int_equal(tutti_machine_write(own, &machine, "a test"), TUTTI_OK);
     assert_int_equal(load("auto", &machine), TUTTI_OK);
-    assert_true(machine.line_ns == 44);
+    assert_true(machine.links[TUTTI_LINK_HOST].line_ns == 44);
     assert_int_equal(load("off", &machine), TUTTI_OK);
     expect_equal(&machine, &plain);
     FILE *f = fopen(own, "a");

@@ -13,6 +13,11 @@
 #define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
+static double line_ns_of(const struct flat_instance *inst)
+{
+    return inst->machine.links[TUTTI_LINK_HOST].line_ns;
+}
+
 /* Blocks: so many whatever the number of ranks, and so many for each rank. */
 struct blocks {
     double once, each;
@@ -137,7 +142,7 @@ double flat_cost_line(const struct flat_instance *inst, const struct tutti_backe
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
     double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN + further(lines.peers);
-    return CALL_NS + ways * (double)inst->machine.line_ns + turns_ns(inst, lines.ways);
+    return CALL_NS + ways * line_ns_of(inst) + turns_ns(inst, lines.ways);
 }
 
 /* ---- bytes ---- */
@@ -182,7 +187,7 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
     double looks = further((inst->n - 1) * polls[call->info.kind]) * (1 + rounds);
-    double ns = CALL_NS + (ways + looks) * (double)m->line_ns + turns_ns(inst, ways);
+    double ns = CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
     ns += bytes.in / copy + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
 }
@@ -195,7 +200,7 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
     double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(polls[call->info.kind] > 0 ? inst->n - 1 : 1);
-    return CALL_NS + (ways + looks) * (double)inst->machine.line_ns + turns_ns(inst, ways) + (far > near ? far : near);
+    return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + (far > near ? far : near);
 }
 
 /* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */
@@ -216,7 +221,7 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
 static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    return CALL_NS + ways * (double)inst->machine.line_ns + turns_ns(inst, ways);
+    return CALL_NS + ways * line_ns_of(inst) + turns_ns(inst, ways);
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
@@ -252,7 +257,7 @@ double flat_cost_attach_staged(const struct flat_instance *inst, const struct tu
 double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
-    double waits = 3 * (double)inst->machine.line_ns + (inst->crowded ? 3.0 * inst->n * inst->machine.yield_ns : 0);
+    double waits = 3 * line_ns_of(inst) + (inst->crowded ? 3.0 * inst->n * inst->machine.yield_ns : 0);
     return waits * (1 + bytes / (double)inst->chunk) + bytes / inst->machine.copy_gbs + bytes / inst->machine.fold_gbs +
            2 * bytes / pull;
 }
@@ -262,7 +267,7 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
 {
     double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
     double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
-    double hop = 2 * (double)inst->machine.line_ns + (inst->crowded ? (double)inst->machine.yield_ns : 0);
+    double hop = 2 * line_ns_of(inst) + (inst->crowded ? (double)inst->machine.yield_ns : 0);
     return (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) + hop * bytes / CHAIN_PIECE +
            bytes / pull + bytes / inst->machine.copy_gbs;
 }

@@ -171,7 +171,8 @@ static double call(struct tune *tune, uint32_t n, const struct tutti_machine *kn
 static double message(struct tune *tune, uint32_t n, const struct tutti_machine *known)
 {
     (void)n;
-    double ns = small_call_ns(tune->pair), rest = (double)known->call_ns + (double)known->line_ns;
+    double ns = small_call_ns(tune->pair),
+           rest = (double)known->call_ns + (double)known->links[TUTTI_LINK_HOST].line_ns;
     return ns > rest ? ns - rest : 0;
 }
 
@@ -190,7 +191,8 @@ static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *kn
             if (tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) < 0) return 0;
         ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
     }
-    double call_ns = (double)known->call_ns + (double)known->line_ns + (double)known->message_ns;
+    double call_ns = (double)known->call_ns + (double)known->links[TUTTI_LINK_HOST].line_ns +
+                     (double)known->links[TUTTI_LINK_HOST].message_ns;
     double spent = least(ns, BATCHES);
     return spent > call_ns ? RING_BYTES / (spent - call_ns) : 0;
 }
