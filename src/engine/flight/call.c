@@ -179,7 +179,7 @@ bool tutti_team_call(struct tutti_team *team)
 {
     bool moved = false;
 
-    for (uint32_t l = 0; l < team->n_lanes && !team->failed; l++)
+    for (uint32_t l = 0; l < team->n_lanes && !team->halted; l++)
         while ((team->lanes[l].slice || begin(team, l, &moved)) && advance(team, l, &moved)) {
         }
     return moved;

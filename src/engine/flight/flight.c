@@ -106,7 +106,7 @@ bool tutti_flights_run(struct tutti_team *team, bool retry)
             continue;
         }
         if (slice->dirty || (slice->stalled && (retry || i == 0))) moved |= tutti_slice_issue(team, slice);
-        if (team->failed) return true;
+        if (team->halted) return true;
         if (tutti_slice_over(slice)) {
             slice_end(team, i);
             moved = true;
@@ -115,7 +115,7 @@ bool tutti_flights_run(struct tutti_team *team, bool retry)
         }
     }
     if (team->n_runners > 0) moved |= tutti_team_run_runners(team);
-    if (team->n_lanes > 0 && !team->failed) moved |= tutti_team_call(team);
+    if (team->n_lanes > 0 && !team->halted) moved |= tutti_team_call(team);
     return moved;
 }
 

@@ -64,7 +64,7 @@ bool tutti_follow_run(struct tutti_team *team)
 {
     bool any = false;
 
-    while (team->followed && !team->failed) {
+    while (team->followed && !team->halted) {
         uint64_t now = tutti_now_ns();
         if (!any && now < team->look_ns) return false;
         enum tutti_status status = team->followed->ops->look(team->followed->arg);

@@ -134,7 +134,7 @@ enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, in
 
     tutti_owner_enter(owner);
     tutti_owner_pass(owner);
-    if (team->failed) {
+    if (team->halted) {
         status = tutti_fail_record(&team->error);
     } else {
         const struct tutti_envelope *e = tutti_envelope_find(team, source, tag);

@@ -129,14 +129,14 @@ static bool sends_run(struct tutti_team *team)
 {
     bool moved = false;
 
-    for (struct tutti_letter **at = &team->sends; *at && !team->failed;) {
+    for (struct tutti_letter **at = &team->sends; *at && !team->halted;) {
         struct tutti_letter *letter = *at;
         bool over = false;
         if (letter->state == TUTTI_LETTER_QUEUED)
             over = send_envelope(team, letter);
         else if (letter->state == TUTTI_LETTER_MOVING)
             over = send_payload(team, letter);
-        if (team->failed) return true;
+        if (team->halted) return true;
         moved |= over;
         if (over)
             letter_end(team, at, NULL);
@@ -230,7 +230,7 @@ bool tutti_letters_run(struct tutti_team *team, bool retry)
     team->letters_dirty = false;
     team->letter_pass++;
     bool moved = sends_run(team);
-    return !team->failed && recvs_run(team) ? true : moved;
+    return !team->halted && recvs_run(team) ? true : moved;
 }
 
 /* ---- arrivals ---- */

@@ -62,7 +62,7 @@ void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, co
         tutti_stray_keep(engine, port, packet, arrival->payload);
         return;
     }
-    if (team->failed) return;
+    if (team->halted) return;
     uint32_t peer = packet->source < port->transport->n ? team->slots[packet->source] : TUTTI_NO_SLOT;
     if (peer == TUTTI_NO_SLOT) {
         tutti_log(TUTTI_LOG_WARN, "member %u is not of communicator %" PRIx64 ": its packet is dropped", packet->source,

@@ -65,6 +65,9 @@ static void silent(struct rig_rank *rank)
                                         "rank 2 has not called it",
                                         "its last call is all_reduce #1, complete",
                                         NULL};
+    static const char *const less[] = {"all_reduce #2 (int32, 5000 elements, sum, tag 'grad') on communicator 4f2a",
+                                       "timed out after 900 ms", " is doing is not known", NULL};
+    const bool mute = rig_control == RIG_MUTE;
     uint64_t start;
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
@@ -72,8 +75,9 @@ static void silent(struct rig_rank *rank)
     while (rank->me == 2 && tutti_team_state(rank->team, NULL) == TUTTI_OK && tutti_now_ns() - start < 20000 * MS)
         tutti_sleep_ns(MS);
     RIG_CHECK(rank, all_reduce(rank, rank->team, 5000, 900 * MS) < 0, "no error");
-    expect(rank, TUTTI_ERR_TIMEOUT, parts);
-    RIG_CHECK(rank, told[rank->me].seq == 2 && told[rank->me].peer == 2, "seq %" PRIu64, told[rank->me].seq);
+    expect(rank, TUTTI_ERR_TIMEOUT, mute ? less : parts);
+    RIG_CHECK(rank, told[rank->me].seq == 2, "seq %" PRIu64, told[rank->me].seq);
+    RIG_CHECK(rank, mute ? told[rank->me].peer >= 0 : told[rank->me].peer == 2, "peer %d", (int)told[rank->me].peer);
     RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
     /* and every call after it is told the same */
     RIG_CHECK(rank, all_reduce(rank, rank->team, 1, 0) == TUTTI_ERR_TIMEOUT, "no error");
@@ -127,7 +131,9 @@ static void differing(struct rig_rank *rank)
         else
             status = all_reduce(rank, rank->team, m->variant == 1 && odd ? 8 : m->variant == 3 && odd ? 7000 : 7, 0);
     }
-    RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH, "%s", tutti_last_error()->text);
+    /* What messages do not show, boards do: without them such calls just time out. */
+    RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH || (rig_control == RIG_MUTE && status == TUTTI_ERR_TIMEOUT), "%s",
+              tutti_last_error()->text);
     RIG_CHECK(rank, tutti_now_ns() - start < m->within_ns, "after %" PRIu64 " ms", (tutti_now_ns() - start) / MS);
     told[rank->me] = *tutti_last_error();
 }
@@ -138,8 +144,10 @@ static void test_mismatch(void **state)
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(mismatches); i++) {
         struct mismatch m = mismatches[i];
         struct rig rig = {.n = 3, .main = differing, .arg = &m, .compare_after_ns = 200 * MS};
+        if (rig_control == RIG_MUTE) rig.timeout_ns = 400 * MS;
         rig_run(&rig);
-        same_sentence(3, TUTTI_ERR_MISMATCH);
+        same_sentence(3, told[0].status);
+        if (told[0].status == TUTTI_ERR_TIMEOUT) continue;
         assert_non_null(strstr(told[0].text, "#1 on communicator 4f2a"));
         for (const char **part = m.parts; *part; part++)
             if (!strstr(told[0].text, *part)) fail_msg("\"%s\" is not in \"%s\"", *part, told[0].text);
@@ -149,7 +157,7 @@ static void test_mismatch(void **state)
 /* ---- every rank finds something wrong at once: one of them is heard by all ---- */
 static void at_once(struct rig_rank *rank)
 {
-    for (uint32_t round = 0; round < 20; round++) {
+    for (uint32_t round = 0; round < (rig_control == RIG_AT_ONCE ? 20 : 4); round++) {
         struct tutti_team *team = rig_team(rank, RIG_TEAM + 1 + round, round);
         enum tutti_status status = TUTTI_OK;
         pthread_barrier_wait(&rank->rig->barrier);
@@ -209,6 +217,8 @@ static void leaving(struct rig_rank *rank)
 {
     static const char *const parts[] = {"connection closed by peer: rank 1 left the communicator while rank",
                                         "all_reduce #2", "4f2a", NULL};
+    static const char *const less[] = {"timed out after 400 ms", "all_reduce #2", "4f2a", " is doing is not known",
+                                       NULL};
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
     if (rank->me == 1) {
@@ -217,15 +227,18 @@ static void leaving(struct rig_rank *rank)
         return;
     }
     uint64_t start = tutti_now_ns();
-    RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == TUTTI_ERR_PEER_LEFT, "%s", tutti_last_error()->text);
+    /* That it left this communicator, but not the world, is only on its board. */
+    const bool mute = rig_control == RIG_MUTE;
+    const enum tutti_status expected = mute ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_LEFT;
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == expected, "%s", tutti_last_error()->text);
     RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
-    expect(rank, TUTTI_ERR_PEER_LEFT, parts);
+    expect(rank, expected, mute ? less : parts);
 }
 
 static void test_leaving(void **state)
 {
     (void)state;
-    struct rig rig = {.n = 3, .main = leaving};
+    struct rig rig = {.n = 3, .main = leaving, .timeout_ns = rig_control == RIG_MUTE ? 400 * MS : 0};
     memset(told, 0, sizeof(told));
     rig_run(&rig);
     assert_string_equal(told[0].text, told[2].text);
@@ -356,6 +369,52 @@ static void test_death(void **state)
     if (late_ns > TUTTI_NS_PER_S) fail_msg("told after %" PRIu64 " ms", late_ns / MS);
 }
 
+/* ---- a rank that dies, of which control hears late ---- */
+static void dies(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"rank 1 died", "all_reduce #2", "4f2a", NULL};
+
+    RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
+    uint64_t start = tutti_now_ns();
+    if (rank->me == 1) { /* as if it did: it does nothing more until the others are through */
+        late_kill(rank->control);
+        tutti_sleep_ns(1200 * MS);
+        return;
+    }
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == TUTTI_ERR_PEER_DEAD, "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    expect(rank, TUTTI_ERR_PEER_DEAD, parts);
+}
+
+static void test_late_death(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = dies};
+    rig_run(&rig);
+    assert_string_equal(told[0].text, told[2].text);
+}
+
+/* ---- whose question is never answered ---- */
+static void never_answered(struct rig_rank *rank)
+{
+    static const char *const parts[] = {"timed out after 300 ms", " has not been heard of for long", NULL};
+
+    RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
+    uint64_t start = tutti_now_ns();
+    if (rank->me == 1) tutti_sleep_ns(800 * MS);
+    RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 300 * MS) == TUTTI_ERR_TIMEOUT, "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    expect(rank, TUTTI_ERR_TIMEOUT, parts);
+}
+
+/* The sentence waits for the answer no longer than a moment, and says what is known. */
+static void test_never_answered(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = never_answered, .late_ns = 100 * TUTTI_NS_PER_S};
+    rig_run(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,5 +422,17 @@ int main(void)
         cmocka_unit_test(test_at_once), cmocka_unit_test(test_unequal), cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_abort),   cmocka_unit_test(test_lossy),   cmocka_unit_test(test_letters),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest late[] = {
+        cmocka_unit_test(test_late_death), cmocka_unit_test(test_silent),  cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_at_once),    cmocka_unit_test(test_unequal), cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_abort),      cmocka_unit_test(test_letters),
+    };
+    const struct CMUnitTest never[] = {cmocka_unit_test(test_never_answered)};
+    int n_failed = cmocka_run_group_tests_name("failure", tests, NULL, NULL);
+    rig_control = RIG_LATE;
+    n_failed += cmocka_run_group_tests_name("failure, control answers late", late, NULL, NULL);
+    n_failed += cmocka_run_group_tests_name("failure, control never answers", never, NULL, NULL);
+    rig_control = RIG_MUTE;
+    n_failed += cmocka_run_group_tests_name("failure, control knows no boards", late, NULL, NULL);
+    return n_failed;
 }

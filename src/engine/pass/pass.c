@@ -67,7 +67,7 @@ static void port_broken(struct tutti_port *port)
 
     for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
         for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
-            if (!team->failed) tutti_team_break(team, error.status, -1, NULL, TUTTI_NO_STEP, error.text);
+            if (!team->halted) tutti_team_break(team, error.status, -1, NULL, TUTTI_NO_STEP, error.text);
 }
 
 static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
@@ -136,11 +136,11 @@ static bool team_run(struct tutti_team *team)
         retry = team->retry || team->again;
         team->retry = team->again = false;
         moved |= tutti_flights_run(team, retry);
-        if (team->failed) return true;
+        if (team->halted) return true;
         moved |= tutti_letters_run(team, retry);
         if (team->followed) moved |= tutti_follow_run(team);
-    } while (team->retry && !team->failed);
-    if (team->owing && !team->failed) flush(team);
+    } while (team->retry && !team->halted);
+    if (team->owing && !team->halted) flush(team);
     return moved;
 }
 
@@ -153,7 +153,7 @@ static bool pass(void *arg)
     for (struct tutti_port *port = engine->ports; port; port = port->next) any |= port_poll(engine, port);
     for (struct tutti_team *team = engine->busy, *next; team; team = next) {
         next = team->next;
-        if (!team->failed) any |= team_run(team);
+        if (!team->halted) any |= team_run(team);
         if (team->n_work == 0) tutti_team_rest(team);
     }
     if (engine->busy) {
@@ -174,10 +174,10 @@ static bool look(void *arg, bool *worth)
     struct tutti_engine *engine = arg;
 
     for (struct tutti_team *team = engine->busy; team; team = team->next) {
-        if (team->failed) continue;
+        if (team->halted) continue;
         if (team->n_runners > 0) *worth = true;
         if (team->n_runners > 0 && tutti_team_run_runners(team)) return true;
-        if (team->failed || !tutti_team_is_calling(team)) continue;
+        if (team->halted || !tutti_team_is_calling(team)) continue;
         *worth = true;
         if (tutti_team_call(team)) return true;
     }

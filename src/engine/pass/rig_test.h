@@ -6,6 +6,7 @@
  * algorithm of every kind. A rank reports the first thing that is wrong as text; the main thread asserts. */
 
 #include "control/host/host.h"
+#include "control/late_test.h"
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -30,8 +31,15 @@ struct rig_rank {
     pthread_t thread;
     char wrong[600];
 };
+/* How control answers: as that of one host does; late; late, and boards never. For all rigs from now on. */
+enum rig_control { RIG_AT_ONCE, RIG_LATE, RIG_MUTE };
+static enum rig_control rig_control;
+#define RIG_LATE_NS (20 * TUTTI_NS_PER_MS)
+
 struct rig {
     uint32_t n;
+    struct late_hub *hub;
+    uint64_t late_ns; /* that control takes; 0: RIG_LATE_NS */
     const char *decorators, *fault;
     size_t slice_bytes, eager_bytes, zero_copy_bytes, staging_bytes;
     uint64_t spin_ns, timeout_ns, compare_after_ns;
@@ -83,8 +91,12 @@ static inline void *rig_thread(void *arg)
     struct tutti_decorator_options options = {.fault = rig->fault, .delay_ns = TUTTI_NS_PER_MS};
     struct tutti_segment *segment = NULL, *again = NULL;
 
-    RIG_OK(rank, tutti_segment_share(rig->segment, &again));
-    RIG_OK(rank, tutti_host_control_open(again, rank->me, &rank->control));
+    if (rig->hub) {
+        rank->control = late_open(rig->hub, rank->me);
+    } else {
+        RIG_OK(rank, tutti_segment_share(rig->segment, &again));
+        RIG_OK(rank, tutti_host_control_open(again, rank->me, &rank->control));
+    }
     RIG_OK(rank, tutti_segment_share(rig->segment, &segment));
     RIG_OK(rank, tutti_transport_open("self", segment, rank->me, &rank->transport));
     if (rig->decorators)
@@ -120,6 +132,9 @@ static inline void rig_run(struct rig *rig)
     rig->ranks = calloc(rig->n, sizeof(*rig->ranks));
     assert_int_equal(tutti_segment_create(&config, false, &rig->segment), TUTTI_OK);
     pthread_barrier_init(&rig->barrier, NULL, rig->n);
+    rig->hub = rig_control == RIG_AT_ONCE
+                   ? NULL
+                   : late_hub_make(rig->n, rig->late_ns ? rig->late_ns : RIG_LATE_NS, rig_control == RIG_LATE);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     for (uint32_t i = 0; i < rig->n; i++) {
@@ -131,6 +146,7 @@ static inline void rig_run(struct rig *rig)
     for (uint32_t i = 0; i < rig->n; i++) pthread_join(rig->ranks[i].thread, NULL);
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&rig->barrier);
+    if (rig->hub) late_hub_free(rig->hub);
     tutti_segment_release(rig->segment);
     for (uint32_t i = 0; i < rig->n; i++)
         if (rig->ranks[i].wrong[0]) fail_msg("%s (seed %" PRIu64 ")", rig->ranks[i].wrong, test_seed());

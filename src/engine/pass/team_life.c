@@ -69,7 +69,7 @@ static void strays_deliver(struct tutti_team *team)
 {
     const struct tutti_stray *stray;
 
-    while (!team->failed && (stray = tutti_stray_take(team))) {
+    while (!team->halted && (stray = tutti_stray_take(team))) {
         uint32_t source = stray->packet.source;
         uint32_t peer = source < team->port->transport->n ? team->slots[source] : TUTTI_NO_SLOT;
         if (peer != TUTTI_NO_SLOT) tutti_team_deliver(team, peer, &stray->packet, stray->payload);

@@ -15,7 +15,10 @@
 /* Boards that all ranks together look at in that time: of many, each looks at some, first those behind it, so that
  * together they look at all. Were each to look at all, a thousand would soon do nothing else. */
 #define COMPARE_BOARDS 8192
-#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* a second look that is soon, since the deadline may be near */
+#define ASK_NS (250 * TUTTI_NS_PER_MS) /* that a sentence waits for boards which were asked for */
+#define ASK_AGAIN_NS (10 * TUTTI_NS_PER_MS)
+#define PENDING_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* until a board that was asked for is looked at again */
+#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS)    /* a second look that is soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
 #define STAGGER_SLOTS 16
@@ -28,13 +31,28 @@ static uint64_t deadline_of(const struct tutti_team *team, const struct tutti_wo
     return deadline < work->deadline_ns ? TUTTI_NEVER : deadline;
 }
 
+/* Whether some rank was asked for its board and has not answered: the sentence waits a little for what it can say. */
+static bool awaits_boards(struct tutti_team *team)
+{
+    struct tutti_board board;
+    bool awaits = false;
+
+    if (team->port->control->answers_at_once) return false;
+    for (uint32_t i = 0; i < team->size && i < COMPARE_BOARDS / team->size + 2; i++)
+        if (i != team->slot) awaits |= tutti_team_peek(team, i, &board) == TUTTI_PENDING;
+    return awaits;
+}
+
 /* Whether it is over; else the engine looks again by then. */
 static bool is_over(struct tutti_team *team, const struct tutti_work *work, uint64_t now)
 {
     uint64_t deadline = deadline_of(team, work);
 
     tutti_engine_watch_by(team->engine, deadline);
-    return deadline <= now;
+    if (deadline > now) return false;
+    if (now - deadline >= ASK_NS || !awaits_boards(team)) return true;
+    tutti_engine_watch_by(team->engine, now + ASK_AGAIN_NS);
+    return false;
 }
 
 static void watch_deadlines(struct tutti_team *team, uint64_t now)
@@ -73,7 +91,7 @@ static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
     struct tutti_board board;
 
     if (tutti_life_gone(life) && t->ops->holds && t->ops->holds(t, team->members[peer])) return TUTTI_LIFE_ALIVE;
-    if (!tutti_life_gone(life) && tutti_team_peek(team, peer, &board) && board.state == TUTTI_BOARD_LEFT)
+    if (!tutti_life_gone(life) && tutti_team_peek(team, peer, &board) == TUTTI_OK && board.state == TUTTI_BOARD_LEFT)
         life = TUTTI_LIFE_LEFT;
     return life;
 }
@@ -210,7 +228,7 @@ static bool watch_vain(struct tutti_team *team, struct tutti_flight *flight, uin
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
         if (step->op != TUTTI_STEP_SEND && (slice->busy & tutti_slice_bit(k)))
             tutti_recv_ask(team, slice, slice->base + k);
-        if (!tutti_team_peek(team, step->peer, &board) || board.completed < flight->work.seq) continue;
+        if (tutti_team_peek(team, step->peer, &board) != TUTTI_OK || board.completed < flight->work.seq) continue;
         bool again = flight->in_vain;
         flight->in_vain = true;
         flight->compare_ns = now + VAIN_AGAIN_NS;
@@ -237,7 +255,9 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
     oldest->compare_ns = now + COMPARE_AGAIN_NS;
     for (uint32_t k = 0; k <= COMPARE_BOARDS / team->size && k + 1 < team->size; k++) {
         uint32_t i = (team->slot + 1 + oldest->n_compared++ % (team->size - 1)) % team->size;
-        if (!tutti_team_peek(team, i, &board)) continue;
+        enum tutti_status status = tutti_team_peek(team, i, &board);
+        if (status == TUTTI_PENDING) oldest->compare_ns = now + PENDING_AGAIN_NS;
+        if (status != TUTTI_OK) continue;
         if (board.seq < oldest->work.seq && n_missing++ == 0) missing = i;
         if (board.seq < oldest->work.seq) continue;
         const struct tutti_flight *flight = tutti_flight_find(team, board.seq);
@@ -245,6 +265,7 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
         tutti_report_mismatch(team, flight, i, board.count, tutti_call_pack(&board));
         return;
     }
+    tutti_engine_watch_by(team->engine, oldest->compare_ns);
     if (!oldest->runner && watch_vain(team, oldest, now)) return;
     if (n_missing == 0 || oldest->told_missing) return;
     char call[TUTTI_CALL_TEXT];
@@ -254,23 +275,35 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
               n_missing - 1, team->slot);
 }
 
+/* What this rank raised is not back yet. */
+static void watch_verdict(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_error own = team->error;
+
+    if (now >= team->verdict_ns)
+        tutti_team_apply(team, &own);
+    else
+        tutti_engine_watch_by(team->engine, team->verdict_ns);
+}
+
 void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
 {
     engine->tick++;
     engine->next_watch_ns = now_ns + engine->tick_ns;
     for (struct tutti_team *team = engine->busy, *next; team; team = next) {
         next = team->next;
-        if (!team->failed) watch_board(team);
-        for (uint32_t i = 0; i < team->n_active && !team->failed; i++) {
+        if (team->halted && !team->failed) watch_verdict(team, now_ns);
+        if (!team->halted) watch_board(team);
+        for (uint32_t i = 0; i < team->n_active && !team->halted; i++) {
             const struct tutti_slice *slice = team->order[i];
             if (slice->flight->runner)
                 watch_runner(team, slice->flight, now_ns);
             else
                 watch_slice(team, slice, now_ns);
         }
-        for (uint32_t l = 0; l < team->n_lanes && !team->failed; l++) watch_calling(team, &team->lanes[l], now_ns);
-        if (!team->failed) watch_letters(team, now_ns);
-        if (!team->failed) watch_calls(team, now_ns);
-        if (!team->failed) watch_deadlines(team, now_ns);
+        for (uint32_t l = 0; l < team->n_lanes && !team->halted; l++) watch_calling(team, &team->lanes[l], now_ns);
+        if (!team->halted) watch_letters(team, now_ns);
+        if (!team->halted) watch_calls(team, now_ns);
+        if (!team->halted) watch_deadlines(team, now_ns);
     }
 }

@@ -99,10 +99,16 @@ void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint
 
 static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char *out, size_t capacity)
 {
+    const enum tutti_life life = tutti_team_life(team, peer);
     struct tutti_board board;
+    const enum tutti_status status = tutti_team_peek(team, peer, &board);
 
-    tutti_say_state(tutti_team_peek(team, peer, &board) ? &board : NULL, tutti_team_life(team, peer), seq, peer, out,
-                    capacity);
+    if (life == TUTTI_LIFE_UNKNOWN)
+        tutti_say(out, capacity, "rank %u has not been heard of for long", peer);
+    else if (status != TUTTI_OK && status != TUTTI_AGAIN && !tutti_life_gone(life))
+        tutti_say(out, capacity, "what rank %u is doing is not known", peer);
+    else
+        tutti_say_state(status == TUTTI_OK ? &board : NULL, life, seq, peer, out, capacity);
 }
 
 /* The rank that the chain of waiting ranks ends with. */
@@ -111,7 +117,7 @@ static uint32_t chain_end(struct tutti_team *team, uint64_t seq, uint32_t peer)
     struct tutti_board board;
 
     for (uint32_t hops = 0; hops < team->size; hops++) {
-        if (!tutti_team_peek(team, peer, &board) || board.state != TUTTI_BOARD_IN_USE) return peer;
+        if (tutti_team_peek(team, peer, &board) != TUTTI_OK || board.state != TUTTI_BOARD_IN_USE) return peer;
         if (board.seq != seq || board.completed >= seq || board.peer < 0) return peer;
         if ((uint32_t)board.peer >= team->size || (uint32_t)board.peer == team->slot) return peer;
         peer = (uint32_t)board.peer;
@@ -126,7 +132,8 @@ static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, c
     uint32_t n = 0, more = 0;
 
     for (uint32_t i = 0; i < team->size; i++) {
-        if (i == named || i == team->slot || !tutti_team_peek(team, i, &board) || board.seq >= seq) continue;
+        if (i == named || i == team->slot || tutti_team_peek(team, i, &board) != TUTTI_OK) continue;
+        if (board.seq >= seq) continue;
         if (n++ >= NAMED)
             more++;
         else

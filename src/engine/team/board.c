@@ -25,14 +25,15 @@ void tutti_team_complete_board(struct tutti_team *team, uint32_t peer, struct tu
     if (board->seq != seq) board->signature = 0;
 }
 
-bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
+enum tutti_status tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
 {
     struct tutti_control *control = team->port->control;
+    enum tutti_status status = control->ops->peek(control, team->members[peer], board_slot(team), out);
 
-    if (control->ops->peek(control, team->members[peer], board_slot(team), out) != TUTTI_OK) return false;
-    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return false;
+    if (status != TUTTI_OK) return status;
+    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return TUTTI_AGAIN;
     tutti_team_complete_board(team, peer, out);
-    return true;
+    return TUTTI_OK;
 }
 
 uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer)

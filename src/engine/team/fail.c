@@ -8,12 +8,15 @@
 
 #include <string.h>
 
+#define VERDICT_NS (300 * TUTTI_NS_PER_MS) /* that control may take to say whose failure counts */
+
 /* What is followed is stopped at once: all teams that fail are stopped before the pass looks at any of them, since the
  * driver may keep who asks of one waiting for another. */
 void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
 {
     if (team->failed) return;
     team->error = *error;
+    team->halted = true;
     atomic_store(&team->failed, true);
     team->engine->failing = true;
     if (team->followed) team->followed->ops->stop(team->followed->arg);
@@ -69,14 +72,21 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
 {
     struct tutti_error error;
 
-    if (team->failed) return;
+    if (team->halted) return;
     tutti_error_set(&error, status, "%s", text);
     error.peer = peer;
     error.step = step;
     error.seq = flight ? flight->work.seq : 0;
     error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
     raise_failure(team, &error);
-    tutti_team_apply(team, &error);
+    if (team->failed || team->port->control->answers_at_once || team->n_work == 0) {
+        tutti_team_apply(team, &error);
+    } else { /* of several that were raised at once one comes back to all; if none does, this one stands */
+        team->error = error;
+        team->halted = true;
+        team->verdict_ns = tutti_now_ns() + VERDICT_NS;
+        tutti_engine_watch_by(team->engine, team->verdict_ns);
+    }
     if (strcmp(team->error.text, error.text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", error.text);
 }
 

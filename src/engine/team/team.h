@@ -31,6 +31,8 @@ struct tutti_team {
     uint64_t timeout_ns;
     _Atomic uint64_t seq; /* last number given (who starts a call: engine->lock, or the turn of the caller) */
     _Atomic bool failed;  /* then error is final */
+    bool halted;          /* failed, or about to: nothing goes on, and error waits for the word that counts */
+    uint64_t verdict_ns;  /* until then */
     struct tutti_error error;
 
     uint64_t started; /* last collective that came to the owner */
@@ -87,9 +89,9 @@ void tutti_team_list(struct tutti_team *team, uint32_t slot); /* the channel hol
 
 /* ---- board.c ---- */
 void tutti_team_publish(struct tutti_team *team);
-/* What the peer published of this team, and did past the engine; false if it did not publish anything, or something
- * else took its place. The signature is 0 where it is not known. */
-bool tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);
+/* OK: what the peer published of this team, and did past the engine; the signature is 0 where it is not known. AGAIN:
+ * it did not publish anything, or something else took its place. PENDING, UNSUPPORTED: not known, see control.h. */
+enum tutti_status tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);
 /* Completes a board of the peer with what is known of its calls past the engine. */
 void tutti_team_complete_board(struct tutti_team *team, uint32_t peer, struct tutti_board *board);
 enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer);
