@@ -2,8 +2,9 @@
 #ifndef TUTTI_SCHED_SCHED_H
 #define TUTTI_SCHED_SCHED_H
 
-/* Kinds, shapes and sealed schedules: what the checker proves, the engine runs and the tools draw. Pure: no bytes, no
- * pointers to users' memory. Thread: a sealed schedule is immutable and may be shared. */
+/* Shapes and sealed schedules: what the checker proves, the engine runs and the tools draw. Pure: no bytes, no pointers
+ * to users' memory. This room may use base alone. Begin with kind.h, then struct tutti_step below; emit.c records what
+ * an algorithm emits, seal.c makes a schedule of it. Thread: a sealed schedule is immutable and may be shared. */
 
 #include "sched/kind.h"
 
@@ -84,7 +85,7 @@ struct tutti_schedule {
 };
 
 /* Seals the steps of shape->slot. expand: replace calls by their reference schedules (engine, checker) or keep them
- * (text). *out is destroyed with tutti_schedule_destroy. Errors: UNSUPPORTED (kind not offered, needs not met), MEMORY.
+ * (drawings). *out is destroyed with tutti_schedule_destroy. Errors: UNSUPPORTED (kind not offered, needs not met), MEMORY.
  * A defective algorithm is not an error here: out->defect says it. */
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                       const struct tutti_shape *shape, bool expand, struct tutti_schedule **out);
@@ -102,12 +103,6 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
  * does not look up. */
 typedef const struct tutti_algorithm *(*tutti_reference_function)(enum tutti_kind kind, const struct tutti_shape *sub);
 void tutti_schedule_set_reference(tutti_reference_function function);
-
-/* ---- text form (text.c): one step a line; print and parse are inverse ---- */
-/* Writes the schedule to a growing string (*out is malloc'ed, free with tutti_free). */
-enum tutti_status tutti_schedule_print(const struct tutti_schedule *schedule, char **out);
-/* Parses what print wrote (untrusted input: bounds-checked). ARGUMENT with line and reason. */
-enum tutti_status tutti_schedule_parse(const char *text, size_t bytes, struct tutti_schedule **out);
 
 /* ---- cache (cache.c): (algorithm, kind, shape, lanes) -> sealed, shared, bounded (least recently used goes) ---- */
 struct tutti_cache;
