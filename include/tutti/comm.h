@@ -106,7 +106,8 @@ TUTTI_API uint64_t tutti_comm_sequence(const struct tutti_comm *comm);
  * in a call. Free it before the communicator's whole family is destroyed. Not collective. */
 TUTTI_API enum tutti_status tutti_mem_alloc(struct tutti_comm *comm, size_t bytes, void **out) TUTTI_MUST_USE;
 TUTTI_API enum tutti_status tutti_mem_free(struct tutti_comm *comm, void *pointer);
-/* Prepares memory of the caller for transfers (local; a hint on CPUs). handle is opaque. */
+/* Prepares memory of the caller for transfers: local, and a hint. No transport of this version registers memory, so the
+ * arguments are checked, the handle is made, and nothing else is done. */
 struct tutti_mem;
 TUTTI_API enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *pointer, size_t bytes,
                                                struct tutti_mem **out) TUTTI_MUST_USE;

@@ -7,20 +7,7 @@
  * checked, get their route (route.c), and one switch carries the route out. Groups (group.c) and persistent collectives
  * (record.c, persistent.c) keep requests for later. Begin with coll.c, then submit.c. */
 
-#include "comm/device/device.h"
-#include "comm/request/request.h"
-
-/* The short way of a collective that is plain: no algorithm named, nobody else waits, no group, nothing unusual in its
- * arguments (short.c). On devices, where works and sentences are made elsewhere, timeouts and labels are not unusual.
- * AGAIN: not for this call, which goes the long way; nothing was done. That way also makes the sentences.
- * out: NULL to block, else the work of an attended call, which may be complete already. */
-enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *args,
-                              const struct tutti_call_options *options, struct tutti_work **out);
-
-/* Which way a checked request goes, by where its buffers are, what the communicator has, and what back ends can. All
- * but where the buffers are is equal on all members, so that they go one way together. ARGUMENT: buffers of several
- * kinds, or of another device, or the call asks for what can not be. UNSUPPORTED. */
-enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_route *out);
+#include "comm/call/route.h"
 
 /* The public wrappers end here: enter, check, then dispatch (submit.c). */
 enum tutti_status tutti_request_submit(struct tutti_request *request, const struct tutti_call_options *options);

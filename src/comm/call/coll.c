@@ -8,7 +8,8 @@
 static enum tutti_status call(struct tutti_comm *comm, const struct tutti_args *args,
                               const struct tutti_call_options *options, struct tutti_work **work)
 {
-    enum tutti_status status = tutti_short(comm, args, options, work);
+    enum tutti_status status = TUTTI_AGAIN;
+    if (tutti_route_is_short(comm, args, options, work)) status = tutti_short(comm, args, options, work);
     if (status != TUTTI_AGAIN) return status;
     struct tutti_request request = {.name = tutti_kind_name(args->kind),
                                     .kind = args->kind,

@@ -3,7 +3,7 @@
  * errors. It checks that the arguments are right, takes the turn if it is free, and lets the back end carry the call
  * out on this thread: nothing is allocated, looked up or timed. What is right is read from the table of kinds, as by
  * the other checks (request/check.c). */
-#include "comm/call/call.h"
+#include "comm/call/route.h"
 
 /* ---- whether the arguments are right ---- */
 
@@ -172,18 +172,6 @@ static enum tutti_status run_device(struct tutti_comm *comm, const struct tutti_
     return backend ? tutti_device_enqueue(comm, backend, &call, options ? options->stream : NULL) : TUTTI_AGAIN;
 }
 
-/* ---- whether a call may come here ---- */
-
-/* The caller waits, now or at once, and its options ask for nothing; on host memory waits and sentences need the rest.
- */
-static bool is_bare(const struct tutti_comm *comm, const struct tutti_call_options *options, struct tutti_work **work)
-{
-    if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
-    if (!options) return true;
-    if (options->size != sizeof(*options) || options->algorithm) return false;
-    return comm->device || (!options->timeout_ns && !options->tag);
-}
-
 /* Programs repeat their calls: what was found right once needs no second look. */
 static bool is_repeat(const struct tutti_args *last, const struct tutti_args *args)
 {
@@ -194,13 +182,10 @@ static bool is_repeat(const struct tutti_args *last, const struct tutti_args *ar
 enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *args,
                               const struct tutti_call_options *options, struct tutti_work **out)
 {
+    uint64_t start_ns = out ? tutti_now_ns() : 0;
     struct tutti_work *work = NULL;
     enum tutti_status status = TUTTI_AGAIN;
 
-    if (!comm || !is_bare(comm, options, out) || (args->count == 0 && args->kind != TUTTI_BARRIER) ||
-        atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed))
-        return TUTTI_AGAIN;
-    uint64_t start_ns = out ? tutti_now_ns() : 0;
     if (!tutti_comm_turn_try(comm)) return TUTTI_AGAIN;
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
         if (comm->device)

@@ -33,7 +33,7 @@ static enum tutti_status hurry(struct tutti_request *request)
     return work ? tutti_work_finish(work) : TUTTI_OK;
 }
 
-/* The switch of all routes; the short one never comes here. */
+/* The switch of all routes. */
 static enum tutti_status carry_out(struct tutti_request *request)
 {
     switch (request->route.via) {
@@ -43,7 +43,6 @@ static enum tutti_status carry_out(struct tutti_request *request)
     case TUTTI_VIA_BACKEND:
         return request->work ? start(request) : hurry(request);
     case TUTTI_VIA_ENGINE:
-    case TUTTI_VIA_SHORT:
         break;
     }
     return start(request);

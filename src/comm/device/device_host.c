@@ -125,8 +125,12 @@ static enum tutti_status ensure_own(struct tutti_through *through)
     uint32_t *slots = tutti_alloc_array(n, sizeof(*slots));
     if (!slots) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator", (int)comm->rank);
     for (uint32_t i = 0; i < n; i++) slots[i] = i;
-    enum tutti_status status = tutti_comm_new_child(comm, slots, n, (uint32_t)comm->rank,
-                                                    comm->id ^ (OWN_ID + comm->n_devices), comm->epoch, &own);
+    struct tutti_child child = {.slots = slots,
+                                .n = n,
+                                .me = (uint32_t)comm->rank,
+                                .id = comm->id ^ (OWN_ID + comm->n_devices),
+                                .epoch = comm->epoch};
+    enum tutti_status status = tutti_comm_new_child(comm, &child, &own);
     tutti_free(slots);
     if (status < 0) return status;
     tutti_comm_ready(own);

@@ -34,8 +34,9 @@ static enum tutti_status make(struct tutti_survivors *survivors, uint32_t versio
         slots[n++] = s;
     }
     uint64_t facts[] = {survivors->id, survivors->hashes[version]};
-    uint64_t id = tutti_hash64(facts, sizeof(facts), 0) | 1;
-    enum tutti_status status = tutti_comm_new_child(comm, slots, n, me, id, comm->epoch + 1, out);
+    struct tutti_child child = {
+        .slots = slots, .n = n, .me = me, .id = tutti_hash64(facts, sizeof(facts), 0) | 1, .epoch = comm->epoch + 1};
+    enum tutti_status status = tutti_comm_new_child(comm, &child, out);
     tutti_free(slots);
     return status;
 }

@@ -57,10 +57,11 @@ static uint64_t child_id(const struct tutti_comm *parent, uint64_t sequence, int
 static enum tutti_status make_child(struct tutti_comm *comm, const struct entry *entries, int32_t colour,
                                     uint64_t sequence, struct tutti_comm **out)
 {
-    uint32_t *slots = NULL, n = 0, me = 0;
-    TUTTI_TRY(group_members(comm, entries, colour, &slots, &n, &me));
-    enum tutti_status status =
-        tutti_comm_new_child(comm, slots, n, me, child_id(comm, sequence, colour), comm->epoch, out);
+    uint32_t *slots = NULL;
+    struct tutti_child child = {.id = child_id(comm, sequence, colour), .epoch = comm->epoch};
+    TUTTI_TRY(group_members(comm, entries, colour, &slots, &child.n, &child.me));
+    child.slots = slots;
+    enum tutti_status status = tutti_comm_new_child(comm, &child, out);
     tutti_free(slots);
     return status;
 }

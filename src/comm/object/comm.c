@@ -68,15 +68,16 @@ void tutti_comm_ready(struct tutti_comm *comm)
     atomic_store(&comm->phase, TUTTI_COMM_READY);
 }
 
-enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,
-                                       uint64_t id, uint32_t epoch, struct tutti_comm **out)
+enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct tutti_child *child,
+                                       struct tutti_comm **out)
 {
     struct tutti_comm *comm = NULL;
-    TUTTI_TRY(tutti_comm_new(parent->context, (int32_t)me, (int32_t)n, &comm));
-    for (uint32_t i = 0; i < n; i++) comm->members[i] = parent->members[slots[i]];
+    uint32_t n = child->n;
+    TUTTI_TRY(tutti_comm_new(parent->context, (int32_t)child->me, (int32_t)n, &comm));
+    for (uint32_t i = 0; i < n; i++) comm->members[i] = parent->members[child->slots[i]];
     comm->family = tutti_family_hold(parent->family);
-    comm->id = id;
-    comm->epoch = epoch;
+    comm->id = child->id;
+    comm->epoch = child->epoch;
     comm->create_timeout_ns = parent->create_timeout_ns;
     atomic_store(&comm->timeout_ns, atomic_load(&parent->timeout_ns));
     comm->facts.min_cpus = parent->facts.min_cpus;
@@ -85,7 +86,7 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t
     comm->facts.machine = parent->facts.machine;
     /* How many of them share a host is not known: the most that can be, so that all members agree. */
     comm->facts.n_host = parent->facts.n_host < n ? parent->facts.n_host : n;
-    enum tutti_status status = tutti_levels_derive(&parent->facts.shape, slots, n, &comm->facts.shape);
+    enum tutti_status status = tutti_levels_derive(&parent->facts.shape, child->slots, n, &comm->facts.shape);
     if (status >= 0) status = tutti_comm_open_team(comm);
     if (status < 0) {
         tutti_comm_free(comm);

@@ -185,9 +185,15 @@ static inline void tutti_comm_turn_give(struct tutti_comm *comm)
 }
 /* From now on calls may be made. */
 void tutti_comm_ready(struct tutti_comm *comm);
-/* A communicator made from another: slots[i] is the parent's slot of the new slot i. */
-enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const uint32_t *slots, uint32_t n, uint32_t me,
-                                       uint64_t id, uint32_t epoch, struct tutti_comm **out);
+/* A communicator made from another, in phase CREATING, with a team. */
+struct tutti_child {
+    const uint32_t *slots; /* slots[i] is the parent's slot of the new slot i */
+    uint32_t n, me;        /* slots, the own one */
+    uint64_t id;
+    uint32_t epoch;
+};
+enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct tutti_child *child,
+                                       struct tutti_comm **out);
 
 /* Inside a call: keeps the communicator from going. ARGUMENT when it is NULL, still being created or destroyed. `call`
  * is for the sentence. */

@@ -15,9 +15,8 @@
 
 struct tutti_device_backend;
 
-/* Which way a request goes. */
+/* Which way a request goes (decided in call/route.h). */
 enum tutti_via {
-    TUTTI_VIA_SHORT,   /* past the engine, without a request (call/short.c) */
     TUTTI_VIA_BACKEND, /* the communicator's back end carries it out, on host memory */
     TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
