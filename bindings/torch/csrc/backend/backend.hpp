@@ -55,7 +55,7 @@ class Backend : public c10d::Backend
     void setSequenceNumberForGroup() override {} /* numbers start at 0 on every rank */
     uint64_t getSequenceNumberForGroup() override;
 
-    /* ---- collectives (collectives.cpp, lists.cpp, sparse.cpp) ---- */
+    /* ---- collectives (collectives.cpp, lists.cpp) ---- */
     WorkPtr broadcast(Tensors &, const c10d::BroadcastOptions & = {}) override;
     WorkPtr allreduce(Tensors &, const c10d::AllreduceOptions & = {}) override;
     WorkPtr allreduce_sparse(Tensors &, const c10d::AllreduceOptions & = {}) override;

@@ -5,6 +5,8 @@
 
 #include "backend/backend.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 namespace tutti_torch
 {
 
@@ -44,10 +46,9 @@ void receive_into(Call &call, const Tensors &list)
 
 } // namespace
 
-static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int size,
-                                 const c10d::AllgatherOptions &options)
+/* outputs[r] gets what rank r has as its input. */
+static void gather_lists(Call &call, const Tensors &outputs, const Tensor &input, int rank, int size)
 {
-    Call call = call_of(OpType::ALLGATHER, "all_gather", options);
     check_list(call.name, "outputs", outputs, size_t(size));
     check_strided(call.name, "input", input);
     check_own_block(call.name, input, outputs[size_t(rank)]);
@@ -63,6 +64,13 @@ static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int 
             return tutti_all_gather_v(s.in[0], s.out[0], counts.data(), nullptr, dtype, s.comm, s.options, s.work);
         };
     }
+}
+
+static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int size,
+                                 const c10d::AllgatherOptions &options)
+{
+    Call call = call_of(OpType::ALLGATHER, "all_gather", options);
+    gather_lists(call, outputs, input, rank, size);
     return call;
 }
 
@@ -175,6 +183,53 @@ Backend::WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d
     call.launch = [dtype = wire_of(inputs[0]).dtype, in = counts_of(inputs), out = counts_of(outputs)](const Start &s) {
         return tutti_all_to_all_v(s.in[0], in.data(), nullptr, s.out[0], out.data(), nullptr, dtype, s.comm, s.options,
                                   s.work);
+    };
+    return submit(std::move(call));
+}
+
+/* ---- sums of sparse tensors ---- */
+
+/* Every rank gathers the indices and values of all, and adds them up: one row a non-zero element, so that the ranks'
+ * parts follow one another. How many rows each rank has is exchanged first, so the call waits for the others; the
+ * values come asynchronously. All gathers are parts of the user's call, and have no numbers of their own. */
+Backend::WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options)
+{
+    constexpr const char *name = "all_reduce (sparse)";
+    Tensor &tensor = only(name, "tensors", tensors);
+    TORCH_CHECK_VALUE(tensor.layout() == at::kSparse, "tutti: ", name, ": the tensor is not sparse");
+    TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM, "tutti: ", name, ": only sums are defined");
+    TORCH_CHECK(!is_coalescing(), "tutti: ", name, " waits for the other ranks, so it can not be coalesced");
+    at::AutoDispatchBelowAutograd guard;
+    auto gather = [&](const Tensor &rows, const Tensor &all, at::IntArrayRef n_rows) {
+        Call call = call_of(OpType::_ALLREDUCE_SPARSE, name, options);
+        gather_lists(call, all.split_with_sizes(n_rows), rows, rank_, size_);
+        return call;
+    };
+    auto submit_part = [&](Call call) {
+        call.async = call.counted = false;
+        submit(std::move(call));
+    };
+    auto rows_for = [](const Tensor &own, int64_t n) {
+        std::vector<int64_t> sizes = own.sizes().vec();
+        sizes[0] = n;
+        return at::empty(sizes, own.options());
+    };
+    const Tensor own = tensor.coalesce();
+    const Tensor indices = own.indices().t().contiguous(), values = own.values().contiguous();
+    const Tensor n_own = at::full({1}, values.size(0), at::kLong), n_all = at::empty({size_}, at::kLong);
+    submit_part(gather(n_own, n_all, std::vector<int64_t>(size_t(size_), 1)));
+    const std::vector<int64_t> n_rows(n_all.data_ptr<int64_t>(), n_all.data_ptr<int64_t>() + size_);
+    const int64_t total = n_all.sum().item<int64_t>();
+
+    const Tensor all_indices = rows_for(indices, total), all_values = rows_for(values, total);
+    submit_part(gather(indices, all_indices, n_rows));
+    Call call = gather(values, all_values, n_rows);
+    call.results = {tensor};
+    call.unpack = [tensor, all_indices, all_values, gathered = std::move(call.unpack)] {
+        if (gathered) gathered();
+        Tensor sum = at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), tensor.options()).coalesce();
+        Tensor target = tensor;
+        target.copy_(sum);
     };
     return submit(std::move(call));
 }
