@@ -266,6 +266,17 @@ def all_to_all_uneven(rank: int, n: int, asynchronous: bool):
 
 
 @call
+def all_to_all_some_splits(rank: int, n: int, asynchronous: bool):
+    """Rank 0 says its splits, and keeps more rows for itself; the others have none, which means equal ones."""
+    rows = lambda r: [values(100 * r + to, 29 if r == to == 0 else 25) for to in range(n)]  # noqa: E731
+    sizes = [len(part) for part in rows(rank)]
+    tensor, output = late(torch.cat(rows(rank))), fresh(sum(sizes))
+    splits = (sizes, sizes) if rank == 0 else (None, None)
+    work = dist.all_to_all_single(output, tensor, *splits, async_op=asynchronous)
+    return work, [(output, torch.cat([rows(r)[rank] for r in range(n)]))]
+
+
+@call
 def send_recv(rank: int, n: int, asynchronous: bool):
     """Around the ring."""
     to, source = (rank + 1) % n, (rank - 1) % n
