@@ -82,12 +82,12 @@ def sums(rank: int, n: int, store: dist.Store) -> None:
     device = world(rank, n, store)
     memory = new_pool(None, device)
     for registered in (False, True):
-        tensors = take(memory, device, 1000, 300_000, LARGE)
+        tensors = take(memory, device, 1000, LARGE) if cuda_world.PLAYED else take(memory, device, 1000, 300_000, LARGE)
         assert memory.snapshot(), "the pool has no memory"
         if registered:
             backend_of(None, device).register_mem_pool(memory)
         for tensor in tensors:
-            for again in range(3):
+            for again in range(1 if cuda_world.PLAYED else 3):
                 tensor.copy_(values(rank + again, len(tensor)))
                 dist.all_reduce(tensor)
                 assert torch.equal(tensor.cpu(), sum(values(r + again, len(tensor)) for r in range(n)))

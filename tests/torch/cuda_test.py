@@ -19,7 +19,7 @@ from cuda_world import calls
 from calls import CALLS, compare, late, values
 
 SIZES = (1, 2, 7, 256, 1000, 4099, 65_536) if cuda_world.PLAYED else (1, 2, 7, 256, 1000, 4099, 65_536, 1_000_003)
-REPLAYS = 20 if cuda_world.PLAYED else 1000
+REPLAYS, LARGE = (6, 100_000) if cuda_world.PLAYED else (1000, 700_000)
 
 
 def device_of(rank: int) -> torch.device:
@@ -200,7 +200,7 @@ def memory_is_used_again(rank: int, n: int) -> None:
     device = device_of(rank)
     dist.all_reduce(torch.ones(1, device=device))
     kept = []
-    for i in range(50):
+    for i in range(15 if cuda_world.PLAYED else 50):
         dist.all_reduce(torch.full((100_000,), float(i), device=device), async_op=True)
         kept.append(torch.full((100_000,), -1.0, device=device))
         outputs = [torch.empty(999, device=device) for _ in range(n)]
@@ -294,7 +294,7 @@ def graph(rank: int, n: int) -> None:
     """Replays with changing data, eager calls in between; synchronous calls, asynchronous ones and regions."""
     device = device_of(rank)
     dist.all_reduce(torch.ones(1, device=device))
-    sizes = (64, 20_000, 700_000)
+    sizes = (64, 20_000, LARGE)
     inputs = [torch.zeros(size, device=device) for size in sizes]
     outputs = [torch.zeros(size, device=device) for size in sizes]
     gathered, eager = torch.zeros(n * sizes[0], device=device), torch.zeros(777, device=device)

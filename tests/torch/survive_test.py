@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 900
+# short: Survive.test_a_rank_dies Survive.test_a_rank_is_killed_in_ddp Survive.test_ends Survive.test_interrupted_waits
+# short: Survive.test_sent_before_the_end
 """What happens to the others when a rank dies, is interrupted, forks or just ends: they are told, in a sentence and
 soon; they go on in a smaller group; and no process hangs or crashes on its way out."""
 
@@ -369,26 +371,26 @@ class Survive(unittest.TestCase):
     def test_interrupted_while_the_ranks_meet(self) -> None:
         self.finish(programs.server.start_all(interrupted_meeting, 2))
 
+    def ends(self, how: str, code: int, words: str) -> None:
+        ranks = programs.server.start_all(ends, 2, how)
+        self.finish(ranks, 0, code)
+        heard = await_mark(self.folder_of(ranks[0]), "rank 0 heard")
+        self.assertIn("rank 1 ", heard)
+        self.assertIn(words, heard)
+        self.assertEqual("the program's own error" in ranks[1].output(), "raising" in how)
+        marks = os.listdir(self.folder_of(ranks[1]))
+        self.assertEqual("callback ran" in marks, how.startswith("pending"))
+        self.assertEqual("hook ran" in marks, how == "destroying at exit")
+
     def test_ends(self) -> None:
-        for how, code, words in (
-            ("normal", 0, "left"),
-            ("pending", 0, "program ends"),
-            ("pending and raising", 1, "program ends"),
-            ("raising", 1, "left"),
-            ("exit code", 7, "left"),
-            ("waiting thread", 0, "program ends"),
-            ("destroying at exit", 0, "left"),
-        ):
+        self.ends("pending and raising", 1, "program ends")
+        self.ends("destroying at exit", 0, "left")
+
+    def test_more_ends(self) -> None:
+        for how, code, words in (("normal", 0, "left"), ("pending", 0, "program ends"), ("raising", 1, "left"),
+                                 ("exit code", 7, "left"), ("waiting thread", 0, "program ends")):  # fmt: skip
             with self.subTest(how):
-                ranks = programs.server.start_all(ends, 2, how)
-                self.finish(ranks, 0, code)
-                heard = await_mark(self.folder_of(ranks[0]), "rank 0 heard")
-                self.assertIn("rank 1 ", heard)
-                self.assertIn(words, heard)
-                self.assertEqual("the program's own error" in ranks[1].output(), "raising" in how)
-                marks = os.listdir(self.folder_of(ranks[1]))
-                self.assertEqual("callback ran" in marks, how.startswith("pending"))
-                self.assertEqual("hook ran" in marks, how == "destroying at exit")
+                self.ends(how, code, words)
 
     def test_sent_before_the_end(self) -> None:
         self.finish(programs.server.start_all(sends_and_ends, 2))
