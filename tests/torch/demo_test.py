@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 900
+# short: DataTest ToleranceTest RunTest.test_demo
 """The demo (examples/torch/train_digits.py): its images and their order are the C example's, its tolerance lies between
 rounding and the smallest mistake, and started by `tutti run` it ends well; so do two other examples under the variables
 that programs are run with which never heard of tutti."""
