@@ -70,9 +70,9 @@ struct tutti_control_ops {
     enum tutti_life (*life)(struct tutti_control *c, uint32_t peer);
     /* Shows a board in a slot of this member, until the next one; slots from TUTTI_BOARD_ALL on are ignored. */
     void (*publish)(struct tutti_control *c, uint32_t slot, const struct tutti_board *board);
-    /* OK: what the peer showed last, all zero if nothing; it may lag behind by some 100 ms, never goes back, and stays
-     * when the peer is gone. PENDING: it was asked for, look again later. UNSUPPORTED: it will never be known. One's
-     * own boards are always known. */
+    /* OK: what the peer showed last, all zero if nothing. It may lag behind by some 100 ms, but never goes back; of a
+     * peer that `life` told gone it is the last that it ever showed. PENDING: it was asked for, look again later.
+     * UNSUPPORTED: it will never be known. One's own boards are always known. */
     enum tutti_status (*peek)(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out);
     /* Tells every member, this one too; fire and forget. Of the failures that members raise for one communicator and
      * epoch, `failure` gives the same one to all. */

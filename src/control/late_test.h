@@ -88,11 +88,14 @@ static inline enum tutti_status late_peek(struct tutti_control *c, uint32_t peer
     if (peer == c->me) {
         *out = late->boards[slot];
     } else {
+        const struct late_control *p = hub->members[peer];
+        const uint64_t gone_ns = p->died_ns ? p->died_ns : p->left_ns;
         if (asked->asked_ns && now >= asked->asked_ns + hub->delay_ns) {
-            if (!hub->members[peer]->died_ns) asked->answer = hub->members[peer]->boards[slot];
+            asked->answer = p->boards[slot]; /* somebody keeps those of the dead */
             asked->asked_ns = 0, asked->answer_ns = now;
         }
-        if (!asked->asked_ns && now >= asked->answer_ns + LATE_FRESH_NS) asked->asked_ns = now;
+        if (!asked->asked_ns && (gone_ns ? asked->answer_ns <= gone_ns : now >= asked->answer_ns + LATE_FRESH_NS))
+            asked->asked_ns = now;
         status = asked->asked_ns ? TUTTI_PENDING : TUTTI_OK;
         if (status == TUTTI_PENDING) atomic_fetch_add(&hub->n_pending, 1);
         if (status == TUTTI_OK) *out = asked->answer;

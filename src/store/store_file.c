@@ -136,8 +136,8 @@ static enum tutti_status value_wait(const struct file_store *store, const char *
         if (status != TUTTI_AGAIN) return status;
         uint64_t now = tutti_now_ns();
         if (now >= deadline_ns)
-            return tutti_fail(TUTTI_ERR_TIMEOUT, "key %.100s did not appear in the store %s: timed out after %llu ms",
-                              key, store->path, (unsigned long long)((now - start_ns) / TUTTI_NS_PER_MS));
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "key %.100s did not appear in the store %s: " TUTTI_SAYS_TIMED_OUT,
+                              key, store->path, tutti_says_ms(now - start_ns));
         tutti_sleep_ns(pause < deadline_ns - now ? pause : deadline_ns - now);
         pause = pause * 2 < LOOK_MAX_NS ? pause * 2 : LOOK_MAX_NS;
     }

@@ -101,9 +101,8 @@ static void clients_look(struct tutti_store_server *s, uint64_t now)
         if (c->until_ns > now) {
             tutti_store_server_look_by(s, c->until_ns);
         } else if (c->waiter.entry) {
-            tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear: timed out after %llu ms",
-                       (int)c->waiter.entry->key_bytes, c->waiter.entry->key,
-                       (unsigned long long)(c->wait_ns / TUTTI_NS_PER_MS));
+            tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear: " TUTTI_SAYS_TIMED_OUT,
+                       (int)c->waiter.entry->key_bytes, c->waiter.entry->key, tutti_says_ms(c->wait_ns));
             tutti_store_waiter_remove(&s->table, &c->waiter);
             c->until_ns = TUTTI_NEVER;
             tutti_store_client_error(s, c);

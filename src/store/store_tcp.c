@@ -76,8 +76,7 @@ static enum tutti_status frame_receive(const struct tcp_store *store, struct con
         if (k > 0)
             c->n_in += (size_t)k;
         else if (k == 0)
-            return tutti_fail(TUTTI_ERR_SYSTEM, "the store at %s:%s: connection closed by peer", store->host,
-                              store->port);
+            return tutti_fail(TUTTI_ERR_SYSTEM, "the store at %s:%s: " TUTTI_SAYS_CLOSED, store->host, store->port);
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
             TUTTI_TRY(fd_wait(c->fd, POLLIN, deadline_ns));
         else if (errno != EINTR)
@@ -98,11 +97,6 @@ static enum tutti_status error_of(const struct tcp_store *store, const struct tu
                       (const char *)frame->value);
 }
 
-static unsigned long long ms_since(uint64_t start_ns)
-{
-    return (unsigned long long)((tutti_now_ns() - start_ns + TUTTI_NS_PER_MS / 2) / TUTTI_NS_PER_MS);
-}
-
 /* One request and its answer, whose bytes lie in c->in. */
 static enum tutti_status exchange(const struct tcp_store *store, struct connection *c,
                                   const struct tutti_store_frame *request, uint64_t deadline_ns,
@@ -114,8 +108,8 @@ static enum tutti_status exchange(const struct tcp_store *store, struct connecti
     enum tutti_status status = bytes_send(store, c, n, deadline_ns);
     if (status == TUTTI_OK) status = frame_receive(store, c, deadline_ns, answer);
     if (status == TUTTI_ERR_TIMEOUT)
-        return tutti_fail(status, "the store at %s:%s does not answer: timed out after %llu ms", store->host,
-                          store->port, ms_since(start_ns));
+        return tutti_fail(status, "the store at %s:%s does not answer: " TUTTI_SAYS_TIMED_OUT, store->host, store->port,
+                          tutti_says_ms(tutti_now_ns() - start_ns));
     return status;
 }
 
@@ -187,8 +181,8 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
     c->session.secret = store->secret;
     while ((status = socket_connect(store, deadline_ns, &c->fd)) == TUTTI_AGAIN) {
         if (tutti_now_ns() >= deadline_ns) {
-            status = tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: timed out after %llu ms", store->host,
-                                store->port, ms_since(start_ns));
+            status = tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT, store->host,
+                                store->port, tutti_says_ms(tutti_now_ns() - start_ns));
             break;
         }
         tutti_sleep_ns(RETRY_NS);

@@ -22,7 +22,7 @@ static void check_values(const struct tutti_store *s)
     bool existed = true;
     assert_int_equal(ops->get(s->self, "absent", value, sizeof value, &n, in(0)), TUTTI_ERR_TIMEOUT);
     assert_non_null(strstr(tutti_last_error()->text, "absent"));
-    assert_non_null(strstr(tutti_last_error()->text, "timed out after 0 ms"));
+    assert_non_null(strstr(tutti_last_error()->text, "timed out after "));
     assert_int_equal(n, 99);
     assert_int_equal(ops->remove(s->self, "absent", &existed), TUTTI_OK);
     assert_false(existed);

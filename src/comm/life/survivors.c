@@ -93,15 +93,19 @@ static void publish(const struct tutti_survivors *survivors, enum stage stage, u
     tell(survivors, stage, survivors->hashes[version], set_size(survivors, version), status);
 }
 
-static bool peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
+/* OK: the board of slot s. PENDING: control has not answered. AGAIN: it shows nothing of this agreement, or control
+ * will never know. */
+static enum tutti_status peek(const struct tutti_survivors *survivors, uint32_t slot, struct tutti_board *board)
 {
+    enum tutti_status result = TUTTI_AGAIN, status;
     struct tutti_control *control = control_of(survivors);
     uint32_t member = survivors->comm->members[slot];
-    for (uint32_t k = 0; k < TUTTI_BOARD_AGREE; k++)
-        if (control->ops->peek(control, member, TUTTI_BOARD_SLOTS + k, board) == TUTTI_OK &&
-            board->comm == survivors->id && board->state == TUTTI_BOARD_IN_USE)
-            return true;
-    return false;
+    for (uint32_t k = 0; k < TUTTI_BOARD_AGREE; k++) {
+        status = control->ops->peek(control, member, TUTTI_BOARD_SLOTS + k, board);
+        if (status == TUTTI_OK && board->comm == survivors->id && board->state == TUTTI_BOARD_IN_USE) return TUTTI_OK;
+        if (status == TUTTI_PENDING) result = TUTTI_PENDING;
+    }
+    return result;
 }
 
 /* Dead, gone from the world, or gone from this communicator. */
@@ -167,14 +171,18 @@ static void look(struct tutti_survivors *survivors)
 
 /* Whether any member, also one that died since, shows a decision. It is read after the look, so that no decision of a
  * dead member is missed. */
-static bool find_decision(const struct tutti_survivors *survivors, struct tutti_board *board, uint32_t *by)
+static enum tutti_status find_decision(const struct tutti_survivors *survivors, struct tutti_board *board, uint32_t *by)
 {
+    enum tutti_status result = TUTTI_AGAIN;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
-        if (!tutti_survivors_has(survivors, 0, s) || !peek(survivors, s, board) || board->seq < DECIDED) continue;
+        if (!tutti_survivors_has(survivors, 0, s)) continue;
+        const enum tutti_status status = peek(survivors, s, board);
+        if (status == TUTTI_PENDING) result = status; /* it may be a decision */
+        if (status != TUTTI_OK || board->seq < DECIDED) continue;
         *by = s;
-        return true;
+        return TUTTI_OK;
     }
-    return false;
+    return result;
 }
 
 static bool all_propose(const struct tutti_survivors *survivors, uint32_t *missing, bool *other)
@@ -182,7 +190,7 @@ static bool all_propose(const struct tutti_survivors *survivors, uint32_t *missi
     struct tutti_board board;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
         if (s == (uint32_t)survivors->comm->rank || !tutti_survivors_has(survivors, current(survivors), s)) continue;
-        bool there = peek(survivors, s, &board);
+        bool there = peek(survivors, s, &board) == TUTTI_OK;
         if (there && board.signature == survivors->hashes[current(survivors)]) continue;
         *missing = s;
         *other = there;
@@ -243,8 +251,9 @@ enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint3
     for (uint64_t nap = NAP_FIRST_NS; tutti_now_ns() < survivors->deadline_ns;
          nap = nap < NAP_LONGEST_NS ? 2 * nap : nap) {
         look(survivors);
-        if (find_decision(survivors, &board, &by)) return adopt(survivors, &board, by, version);
-        if (is_leader(survivors) && all_propose(survivors, &missing, &other)) {
+        const enum tutti_status found = find_decision(survivors, &board, &by);
+        if (found == TUTTI_OK) return adopt(survivors, &board, by, version);
+        if (found == TUTTI_AGAIN && is_leader(survivors) && all_propose(survivors, &missing, &other)) {
             *version = current(survivors);
             publish(survivors, DECIDED, *version, TUTTI_OK);
             return TUTTI_OK;
@@ -259,7 +268,8 @@ enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint3
 static enum stage word_of(const struct tutti_survivors *survivors, uint32_t s, enum tutti_status *status)
 {
     struct tutti_board board;
-    if (!peek(survivors, s, &board)) return MADE;
+    const enum tutti_status known = peek(survivors, s, &board);
+    if (known != TUTTI_OK) return known == TUTTI_PENDING ? PROPOSED : MADE;
     *status = (enum tutti_status)(int64_t)board.completed;
     return (enum stage)board.seq;
 }

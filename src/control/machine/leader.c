@@ -99,17 +99,17 @@ static bool is_here(const void *arg, uint32_t rank)
     return l->seats[rank].taken;
 }
 
-static void time_is_over(struct tutti_meeting_leader *l, uint32_t patience_ms)
+static void time_is_over(struct tutti_meeting_leader *l, unsigned long long patience_ms)
 {
     char missing[160];
     const uint32_t n = (uint32_t)l->self.n_ranks;
     if (losses_check(l, TUTTI_NEVER) == TUTTI_OK) { /* who is dead need not be awaited any more */
         tutti_meeting_missing_text(n, is_here, l, missing, sizeof missing);
         if (l->n_seated == n)
-            tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree: timed out after %u ms", n,
+            tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree: " TUTTI_SAYS_TIMED_OUT, n,
                        patience_ms);
         else
-            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: timed out after %u ms%s%s", missing, patience_ms,
+            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT "%s%s", missing, patience_ms,
                        l->refusal[0] ? "; refused: " : "", l->refusal);
     }
     tutti_leader_fail(l, true);
@@ -350,15 +350,15 @@ static enum tutti_status told_check(struct tutti_meeting_leader *l, uint64_t now
         l->culprit = k->rank;
         if (is_dead(l, l->seats[k->rank].host, k->pid, 0)) return tutti_meeting_fail_dead(k->rank, k->pid);
         if (now >= k->until_ns)
-            return tutti_fail(TUTTI_ERR_BOOTSTRAP,
-                              "rank %d could not join: process %d went away while the ranks were meeting: connection "
-                              "closed by peer",
-                              (int)k->rank, (int)k->pid);
+            return tutti_fail(
+                TUTTI_ERR_BOOTSTRAP,
+                "rank %d could not join: process %d went away while the ranks were meeting: " TUTTI_SAYS_CLOSED,
+                (int)k->rank, (int)k->pid);
     }
     l->culprit = l->self.rank;
     if (now < l->self.deadline_ns) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_TIMEOUT,
-                      "rank %d waited for the ranks to map their shared memory: timed out after %u ms",
+                      "rank %d waited for the ranks to map their shared memory: " TUTTI_SAYS_TIMED_OUT,
                       (int)l->self.rank, tutti_meeting_patience_ms(l->self.started_ns, l->self.deadline_ns));
 }
 

@@ -152,6 +152,6 @@ enum tutti_status tutti_meeting_fail_dead(int32_t rank, int32_t pid);
 uint32_t tutti_meeting_missing_text(uint32_t n, bool (*here)(const void *arg, uint32_t rank), const void *arg,
                                     char *out, size_t capacity);
 /* The time that a rank gives the others, in ms, rounded: part of it is gone before the meeting starts. */
-uint32_t tutti_meeting_patience_ms(uint64_t started_ns, uint64_t deadline_ns);
+unsigned long long tutti_meeting_patience_ms(uint64_t started_ns, uint64_t deadline_ns);
 
 #endif

@@ -109,14 +109,14 @@ void tutti_member_tick(struct tutti_meeting_member *m, uint64_t now)
     if (m->phase >= TUTTI_MEMBER_GRANTED || now < m->until_ns) return;
     if (m->phase == TUTTI_MEMBER_WAITS) {
         tutti_meeting_fill(&m->self, TUTTI_MEETING_ASK, &ask);
-        ask.patience_ms = tutti_meeting_patience_ms(m->self.started_ns, m->self.deadline_ns);
+        ask.patience_ms = (uint32_t)tutti_meeting_patience_ms(m->self.started_ns, m->self.deadline_ns);
         m->phase = TUTTI_MEMBER_ASKED;
         m->until_ns = now + GRACE_NS;
         message_send(m, &ask);
         return;
     }
     over(m,
-         tutti_fail(TUTTI_ERR_TIMEOUT, "the rank that leads the meeting does not answer rank %d: timed out after %u ms",
+         tutti_fail(TUTTI_ERR_TIMEOUT, "the rank that leads the meeting does not answer rank %d: " TUTTI_SAYS_TIMED_OUT,
                     (int)m->self.rank, tutti_meeting_patience_ms(m->self.started_ns, m->self.deadline_ns)));
 }
 

@@ -40,19 +40,18 @@ enum tutti_status tutti_meeting_fail_dead(int32_t rank, int32_t pid)
 {
     struct tutti_error error;
     tutti_error_set(&error, TUTTI_ERR_PEER_DEAD,
-                    "rank %d (process %d) died while the ranks were meeting: connection closed by peer", (int)rank,
-                    (int)pid);
+                    "rank %d (process %d) died while the ranks were meeting: " TUTTI_SAYS_CLOSED, (int)rank, (int)pid);
     error.peer = rank;
     return tutti_fail_record(&error);
 }
 
-uint32_t tutti_meeting_patience_ms(uint64_t started_ns, uint64_t deadline_ns)
+unsigned long long tutti_meeting_patience_ms(uint64_t started_ns, uint64_t deadline_ns)
 {
     if (deadline_ns <= started_ns) return 0;
     const uint64_t ns = deadline_ns - started_ns;
     const uint64_t unit = ns < 10 * TUTTI_NS_PER_S ? 10 * TUTTI_NS_PER_MS : TUTTI_NS_PER_S;
     const uint64_t ms = (ns + unit / 2) / unit * (unit / TUTTI_NS_PER_MS);
-    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    return ms < UINT32_MAX ? ms : UINT32_MAX;
 }
 
 uint32_t tutti_meeting_missing_text(uint32_t n, bool (*here)(const void *arg, uint32_t rank), const void *arg,

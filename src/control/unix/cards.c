@@ -148,7 +148,7 @@ static enum tutti_status missing_fail(struct tutti_segment *segment, uint32_t n,
 {
     char missing[160];
     tutti_meeting_missing_text(n, is_here, segment, missing, sizeof missing);
-    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: timed out after %u ms", missing,
+    return tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT, missing,
                       tutti_meeting_patience(request));
 }
 

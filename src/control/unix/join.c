@@ -37,7 +37,7 @@ enum tutti_status tutti_meeting_time(const struct tutti_meeting_request *request
         return tutti_fail(TUTTI_ERR_CANCELLED, "rank %d withdrew while it waited for %s", (int)request->rank,
                           waiting_for);
     if (tutti_now_ns() >= request->deadline_ns)
-        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %d waited for %s: timed out after %u ms", (int)request->rank,
+        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %d waited for %s: " TUTTI_SAYS_TIMED_OUT, (int)request->rank,
                           waiting_for, tutti_meeting_patience(request));
     return TUTTI_OK;
 }

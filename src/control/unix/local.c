@@ -85,7 +85,7 @@ static enum tutti_status ticket_redeem(struct tutti_ticket *ticket, const char *
     if (!done && waited == TUTTI_ERR_CANCELLED)
         return tutti_fail(waited, "rank %d withdrew while the ranks were meeting", (int)request->rank);
     if (!done)
-        return tutti_fail(waited, "the rank that leads the meeting does not answer rank %d: timed out after %u ms",
+        return tutti_fail(waited, "the rank that leads the meeting does not answer rank %d: " TUTTI_SAYS_TIMED_OUT,
                           (int)request->rank, tutti_meeting_patience(request));
     enum tutti_status status = ticket->error.status;
     if (status == TUTTI_OK) *out = ticket->result;

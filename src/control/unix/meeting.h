@@ -44,7 +44,7 @@ static inline bool tutti_meeting_cancelled(const struct tutti_meeting_request *r
 {
     return request->cancel && *request->cancel;
 }
-static inline uint32_t tutti_meeting_patience(const struct tutti_meeting_request *request)
+static inline unsigned long long tutti_meeting_patience(const struct tutti_meeting_request *request)
 {
     return tutti_meeting_patience_ms(request->started_ns, request->deadline_ns);
 }
