@@ -117,14 +117,13 @@ static enum tutti_status serve_hello(struct tutti_store_server *s, struct tutti_
                                      const struct tutti_store_frame *f)
 {
     uint8_t *nonce = c->session.nonces[1];
-    if (f->type != TUTTI_STORE_HELLO || f->value_bytes != TUTTI_STORE_NONCE_BYTES || f->mac)
+    if (f->type != TUTTI_STORE_HELLO || f->value_bytes != TUTTI_NONCE_BYTES || f->mac)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a connection that does not begin with HELLO");
-    memcpy(c->session.nonces[0], f->value, TUTTI_STORE_NONCE_BYTES);
-    TUTTI_TRY(tutti_random_bytes(nonce, TUTTI_STORE_NONCE_BYTES));
+    memcpy(c->session.nonces[0], f->value, TUTTI_NONCE_BYTES);
+    TUTTI_TRY(tutti_random_bytes(nonce, TUTTI_NONCE_BYTES));
     c->state = TUTTI_CLIENT_GREETED;
     tutti_store_client_send(
-        s, c,
-        &(struct tutti_store_frame){.type = TUTTI_STORE_HELLO, .value = nonce, .value_bytes = TUTTI_STORE_NONCE_BYTES});
+        s, c, &(struct tutti_store_frame){.type = TUTTI_STORE_HELLO, .value = nonce, .value_bytes = TUTTI_NONCE_BYTES});
     return TUTTI_OK;
 }
 

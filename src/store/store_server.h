@@ -20,7 +20,7 @@ struct tutti_store_client {
     uint64_t wait_ns;  /* how long it waits */
     uint8_t wait_type; /* GET or WAIT */
     bool doomed;       /* closed at the end of the round of events */
-    struct tutti_store_session session;
+    struct tutti_session session;
     uint8_t *in, *out;
     size_t n_in, max_in, n_out, sent;
     struct tutti_store_client *next, *previous;

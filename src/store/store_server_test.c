@@ -74,7 +74,7 @@ static void test_garbage(void **state)
     unlink(log_path);
     /* A frame that claims 64 KiB before it has proved anything is cut off early. */
     if (tutti_hmac_available()) {
-        struct tutti_store_session session = {.secret = NULL};
+        struct tutti_session session = {.secret = NULL};
         struct tutti_store_frame set = {.type = TUTTI_STORE_SET,
                                         .key = (const uint8_t *)"k",
                                         .key_bytes = 1,
@@ -100,10 +100,10 @@ static void test_replay(void **state)
 {
     uint8_t bytes[2][512], answer[512];
     struct fixture f;
-    struct tutti_store_session session = {.secret = "sesame"};
+    struct tutti_session session = {.secret = "sesame"};
     struct tutti_store_frame frame = {.type = TUTTI_STORE_HELLO,
                                       .value = session.nonces[0],
-                                      .value_bytes = TUTTI_STORE_NONCE_BYTES},
+                                      .value_bytes = TUTTI_NONCE_BYTES},
                              got;
     size_t n[2], k = 0;
     int64_t count;
@@ -116,7 +116,7 @@ static void test_replay(void **state)
         assert_int_equal(send(fd, bytes[0], n[0], 0), n[0]);
         k = (size_t)recv(fd, answer, sizeof answer, 0);
         assert_int_equal(tutti_store_frame_decode(answer, k, &got), TUTTI_OK);
-        memcpy(session.nonces[1], got.value, TUTTI_STORE_NONCE_BYTES);
+        memcpy(session.nonces[1], got.value, TUTTI_NONCE_BYTES);
         if (connection == 0) {
             struct tutti_store_frame add = {
                 .type = TUTTI_STORE_ADD, .number = 1, .key = (const uint8_t *)"n", .key_bytes = 1};

@@ -21,7 +21,7 @@
 
 struct connection {
     int fd;
-    struct tutti_store_session session;
+    struct tutti_session session;
     struct connection *next;
     size_t n_in;
     uint8_t in[TUTTI_STORE_FRAME_MAX], out[TUTTI_STORE_FRAME_MAX];
@@ -117,14 +117,14 @@ static enum tutti_status exchange(const struct tcp_store *store, struct connecti
 static enum tutti_status introduce(const struct tcp_store *store, struct connection *c, uint64_t deadline_ns)
 {
     struct tutti_store_frame hello = {
-        .type = TUTTI_STORE_HELLO, .value = c->session.nonces[0], .value_bytes = TUTTI_STORE_NONCE_BYTES};
+        .type = TUTTI_STORE_HELLO, .value = c->session.nonces[0], .value_bytes = TUTTI_NONCE_BYTES};
     struct tutti_store_frame ping = {.type = TUTTI_STORE_PING}, answer = {.type = 0};
-    TUTTI_TRY(tutti_random_bytes(c->session.nonces[0], TUTTI_STORE_NONCE_BYTES));
+    TUTTI_TRY(tutti_random_bytes(c->session.nonces[0], TUTTI_NONCE_BYTES));
     TUTTI_TRY(exchange(store, c, &hello, deadline_ns, &answer));
-    if (answer.type != TUTTI_STORE_HELLO || answer.value_bytes != TUTTI_STORE_NONCE_BYTES)
+    if (answer.type != TUTTI_STORE_HELLO || answer.value_bytes != TUTTI_NONCE_BYTES)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the store at %s:%s answers HELLO with a frame of type %u", store->host,
                           store->port, answer.type);
-    memcpy(c->session.nonces[1], answer.value, TUTTI_STORE_NONCE_BYTES);
+    memcpy(c->session.nonces[1], answer.value, TUTTI_NONCE_BYTES);
     TUTTI_TRY(exchange(store, c, &ping, deadline_ns, &answer));
     if (answer.type == TUTTI_STORE_ERROR && answer.number == TUTTI_ERR_AUTH) return error_of(store, &answer);
     TUTTI_TRY(tutti_store_frame_verify(&c->session, c->in, &answer));

@@ -9,19 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROTOCOL "tutti store 1"
+
 static const uint8_t magic[4] = {'T', 'U', 'S', 'T'};
-
-static uint64_t load_le(const uint8_t *p, unsigned n)
-{
-    uint64_t x = 0;
-    for (unsigned i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
-    return x;
-}
-
-static void store_le(uint8_t *p, unsigned n, uint64_t x)
-{
-    for (unsigned i = 0; i < n; i++) p[i] = (uint8_t)(x >> (8 * i));
-}
 
 enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struct tutti_store_frame *out)
 {
@@ -35,9 +25,9 @@ enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struc
     if (n < TUTTI_STORE_HEAD_BYTES) return TUTTI_AGAIN;
     frame.type = bytes[5];
     frame.flags = bytes[6];
-    frame.number = (int64_t)load_le(bytes + 8, 8);
-    frame.key_bytes = (uint32_t)load_le(bytes + 16, 4);
-    frame.value_bytes = (uint32_t)load_le(bytes + 20, 4);
+    frame.number = (int64_t)tutti_le_load(bytes + 8, 8);
+    frame.key_bytes = (uint32_t)tutti_le_load(bytes + 16, 4);
+    frame.value_bytes = (uint32_t)tutti_le_load(bytes + 20, 4);
     if (frame.type == 0 || frame.type >= TUTTI_STORE_N_TYPES || frame.flags > TUTTI_STORE_SIGNED || bytes[7] != 0)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of type %u with flags %u can not be", frame.type,
                           frame.flags);
@@ -56,22 +46,7 @@ enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struc
     return TUTTI_OK;
 }
 
-/* The key of a connection's direction and place; then the MAC of the frame with it: no copy of the frame is needed. */
-static enum tutti_status frame_mac(const struct tutti_store_session *session, bool to_server, uint64_t number,
-                                   const uint8_t *bytes, size_t n, uint8_t out[TUTTI_HMAC_BYTES])
-{
-    uint8_t context[16 + 2 * TUTTI_STORE_NONCE_BYTES + 8] = "tutti store 1";
-    uint8_t key[TUTTI_HMAC_BYTES];
-    context[15] = to_server;
-    memcpy(context + 16, session->nonces, sizeof session->nonces);
-    store_le(context + 16 + sizeof session->nonces, 8, number);
-    TUTTI_TRY(tutti_hmac(session->secret, strlen(session->secret), context, sizeof context, key));
-    enum tutti_status status = tutti_hmac(key, sizeof key, bytes, n, out);
-    explicit_bzero(key, sizeof key);
-    return status;
-}
-
-enum tutti_status tutti_store_frame_encode(struct tutti_store_session *session, const struct tutti_store_frame *frame,
+enum tutti_status tutti_store_frame_encode(struct tutti_session *session, const struct tutti_store_frame *frame,
                                            uint8_t *out, size_t *bytes)
 {
     bool sign = session->secret && frame->type != TUTTI_STORE_HELLO;
@@ -81,34 +56,28 @@ enum tutti_status tutti_store_frame_encode(struct tutti_store_session *session, 
     out[5] = frame->type;
     out[6] = sign ? TUTTI_STORE_SIGNED : 0;
     out[7] = 0;
-    store_le(out + 8, 8, (uint64_t)frame->number);
-    store_le(out + 16, 4, frame->key_bytes);
-    store_le(out + 20, 4, frame->value_bytes);
+    tutti_le_store(out + 8, 8, (uint64_t)frame->number);
+    tutti_le_store(out + 16, 4, frame->key_bytes);
+    tutti_le_store(out + 20, 4, frame->value_bytes);
     if (frame->key_bytes) memcpy(out + n, frame->key, frame->key_bytes);
     n += frame->key_bytes;
     if (frame->value_bytes) memcpy(out + n, frame->value, frame->value_bytes);
     n += frame->value_bytes;
     if (sign) {
-        TUTTI_TRY(frame_mac(session, !session->server, session->n_sent, out, n, out + n));
+        TUTTI_TRY(tutti_session_sign(session, PROTOCOL, out, n, out + n));
         n += TUTTI_HMAC_BYTES;
-        session->n_sent++;
     }
     *bytes = n;
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_store_frame_verify(struct tutti_store_session *session, const uint8_t *bytes,
+enum tutti_status tutti_store_frame_verify(struct tutti_session *session, const uint8_t *bytes,
                                            const struct tutti_store_frame *frame)
 {
-    uint8_t expected[TUTTI_HMAC_BYTES];
     if (!session->secret && !frame->mac) return TUTTI_OK;
     if (!session->secret) return tutti_fail(TUTTI_ERR_AUTH, "the other side has a secret, this side has none");
     if (!frame->mac) return tutti_fail(TUTTI_ERR_AUTH, "the other side has no secret, this side has one");
-    TUTTI_TRY(frame_mac(session, session->server, session->n_received, bytes, frame->signed_bytes, expected));
-    if (!tutti_hmac_equal(expected, frame->mac))
-        return tutti_fail(TUTTI_ERR_AUTH, "a frame does not verify: the two sides have different secrets");
-    session->n_received++;
-    return TUTTI_OK;
+    return tutti_session_check(session, PROTOCOL, bytes, frame->signed_bytes, frame->mac);
 }
 
 enum tutti_status tutti_store_key_check(const char *key)

@@ -13,13 +13,12 @@
  * signed over (direction, client's nonce, server's nonce, number of the frame in its direction, frame): so that nothing
  * can be altered, replayed, reordered or reflected. One request at a time is under way on a connection. */
 
-#include "base/base.h"
+#include "base/session.h"
 
 #include <tutti/store.h>
 
 #define TUTTI_STORE_WIRE_VERSION 1
 #define TUTTI_STORE_HEAD_BYTES 24
-#define TUTTI_STORE_NONCE_BYTES 16
 #define TUTTI_STORE_FRAME_MAX (TUTTI_STORE_HEAD_BYTES + TUTTI_STORE_KEY_MAX + TUTTI_STORE_VALUE_MAX + TUTTI_HMAC_BYTES)
 
 enum tutti_store_type {
@@ -45,21 +44,13 @@ struct tutti_store_frame {
     size_t signed_bytes;        /* of the frame, before the MAC */
     size_t frame_bytes;
 };
-/* What both ends of a connection know; the fields are filled as the HELLOs pass. */
-struct tutti_store_session {
-    const char *secret;                         /* NULL: nothing is signed */
-    uint8_t nonces[2][TUTTI_STORE_NONCE_BYTES]; /* of the client, of the server */
-    uint64_t n_sent, n_received;
-    bool server;
-};
-
 /* Pure. OK; AGAIN when n bytes are not a whole frame yet (the front is checked as far as it is there); PROTOCOL. */
 enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struct tutti_store_frame *out);
 /* Encodes and, except HELLO, signs. out has room for TUTTI_STORE_FRAME_MAX. Returns through *bytes. */
-enum tutti_status tutti_store_frame_encode(struct tutti_store_session *session, const struct tutti_store_frame *frame,
+enum tutti_status tutti_store_frame_encode(struct tutti_session *session, const struct tutti_store_frame *frame,
                                            uint8_t *out, size_t *bytes);
 /* AUTH when a frame is not signed as the session asks. Counts the frame. */
-enum tutti_status tutti_store_frame_verify(struct tutti_store_session *session, const uint8_t *bytes,
+enum tutti_status tutti_store_frame_verify(struct tutti_session *session, const uint8_t *bytes,
                                            const struct tutti_store_frame *frame);
 /* Checks a key of a caller: 1 to 255 bytes. ARGUMENT. */
 enum tutti_status tutti_store_key_check(const char *key);

@@ -16,7 +16,7 @@ static void test_frames(void **state)
     (void)state;
     for (int round = 0; round < 300; round++) {
         uint8_t key[100], value[300];
-        struct tutti_store_session session = {.secret = NULL};
+        struct tutti_session session = {.secret = NULL};
         struct tutti_store_frame in_frame = {.type = (uint8_t)(1 + tutti_random64(&seed) % (TUTTI_STORE_N_TYPES - 1)),
                                              .number = (int64_t)tutti_random64(&seed),
                                              .key = key,
@@ -59,7 +59,7 @@ static void test_frames(void **state)
 static void test_signature(void **state)
 {
     uint8_t bytes[256];
-    struct tutti_store_session client = {.secret = "s", .nonces = {{1}, {2}}};
+    struct tutti_session client = {.secret = "s", .nonces = {{1}, {2}}};
     struct tutti_store_frame frame = {.type = TUTTI_STORE_SET,
                                       .number = 5,
                                       .key = (const uint8_t *)"key",
@@ -73,7 +73,7 @@ static void test_signature(void **state)
     assert_int_equal(tutti_store_frame_encode(&client, &frame, bytes, &n), TUTTI_OK);
     assert_int_equal(n, TUTTI_STORE_HEAD_BYTES + 8 + TUTTI_HMAC_BYTES);
     for (size_t bit = 0; bit <= 8 * n; bit++) {
-        struct tutti_store_session server = {.secret = "s", .nonces = {{1}, {2}}, .server = true};
+        struct tutti_session server = {.secret = "s", .nonces = {{1}, {2}}, .server = true};
         if (bit < 8 * n) bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         enum tutti_status status = tutti_store_frame_decode(bytes, n, &out);
         if (status == TUTTI_OK) status = tutti_store_frame_verify(&server, bytes, &out);
@@ -81,7 +81,7 @@ static void test_signature(void **state)
         if (bit < 8 * n) bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     /* Another place, direction, nonce or secret. */
-    struct tutti_store_session other[] = {
+    struct tutti_session other[] = {
         {.secret = "s", .nonces = {{1}, {2}}, .server = true, .n_received = 1},
         {.secret = "s", .nonces = {{1}, {2}}, .server = false},
         {.secret = "s", .nonces = {{2}, {1}}, .server = true},

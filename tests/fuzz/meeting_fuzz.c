@@ -66,7 +66,7 @@ static void check_machines(const uint8_t *bytes, size_t n, const char *secret)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     static uint8_t wire[TUTTI_MEETING_FRAME_MAX], twice[TUTTI_MEETING_FRAME_MAX];
-    struct tutti_meeting_session open = {.secret = NULL};
+    struct tutti_session open = {.secret = NULL};
     struct tutti_meeting_message message, back;
     tutti_log_threshold = TUTTI_LOG_ERROR; /* refusals are the rule */
     check_machines(bytes, n, NULL);

@@ -11,7 +11,7 @@ static uint8_t wire[TUTTI_STORE_FRAME_MAX];
 
 static void check_signing(const struct tutti_store_frame *frame, size_t salt)
 {
-    struct tutti_store_session client = {.secret = "a secret"}, server = {.secret = "a secret", .server = true};
+    struct tutti_session client = {.secret = "a secret"}, server = {.secret = "a secret", .server = true};
     struct tutti_store_frame received;
     size_t n = 0;
     FUZZ_CHECK(tutti_store_frame_encode(&client, frame, wire, &n) == TUTTI_OK);
@@ -30,7 +30,7 @@ static void check_signing(const struct tutti_store_frame *frame, size_t salt)
 
 static void check_frame(const uint8_t *bytes, const struct tutti_store_frame *frame)
 {
-    struct tutti_store_session open = {0}, secret = {.secret = "a secret", .server = true};
+    struct tutti_session open = {0}, secret = {.secret = "a secret", .server = true};
     struct tutti_store_frame shorter;
     int64_t counter = 0;
     FUZZ_CHECK(frame->key_bytes <= TUTTI_STORE_KEY_MAX && frame->value_bytes <= TUTTI_STORE_VALUE_MAX);

@@ -140,7 +140,7 @@ void tutti_leader_opened(struct tutti_meeting_leader *l, uint32_t link, int32_t 
         .pid = pid,
         .rank = -1,
         .until_ns = now + OPENING_NS,
-        .session = {.secret = l->self.secret, .leader = true},
+        .session = {.secret = l->self.secret, .server = true},
     };
 }
 

@@ -73,7 +73,7 @@ struct tutti_meeting_link {
     enum tutti_link_state state;
     int32_t pid, rank; /* rank: -1 before it has a seat */
     uint64_t until_ns; /* to be seated by then; told and gone: when its process is asked about */
-    struct tutti_meeting_session session;
+    struct tutti_session session;
     struct tutti_newcomer who; /* from CHALLENGED on */
 };
 struct tutti_meeting_seat {
@@ -123,7 +123,7 @@ struct tutti_meeting_member {
     struct tutti_meeting_self self;
     struct tutti_meeting_out out;
     enum tutti_member_phase phase;
-    struct tutti_meeting_session session;
+    struct tutti_session session;
     struct tutti_error error;
     uint64_t until_ns;
     struct tutti_meeting_loss leader; /* who leads, once that is known: pid 0 before */
@@ -144,7 +144,7 @@ void tutti_member_mapped(struct tutti_meeting_member *member, enum tutti_status 
 void tutti_meeting_fill(const struct tutti_meeting_self *self, enum tutti_meeting_type type,
                         struct tutti_meeting_message *out);
 /* Decodes and checks that it is of this build, and signed as it must be. CONFIG, PROTOCOL, AUTH. */
-enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, struct tutti_meeting_session *session,
+enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, struct tutti_session *session,
                                      const uint8_t *bytes, size_t n, struct tutti_meeting_message *out);
 /* The error of a death, with its sentence and its peer. */
 enum tutti_status tutti_meeting_fail_dead(int32_t rank, int32_t pid);

@@ -455,7 +455,7 @@ static void frames_come_back(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 1000; seed++) {
-        struct tutti_meeting_session session = {.secret = NULL};
+        struct tutti_session session = {.secret = NULL};
         struct tutti_meeting_message m = message_of(seed), back;
         uint8_t bytes[TUTTI_MEETING_FRAME_MAX];
         size_t n;
@@ -474,11 +474,11 @@ static void signatures_bind(void **state)
 {
     (void)state;
     if (!tutti_hmac_available()) skip();
-    struct tutti_meeting_session member = {.secret = "s", .nonces = {{1}, {2}}, .ready = true}, leader = member, other;
+    struct tutti_session member = {.secret = "s", .nonces = {{1}, {2}}, .ready = true}, leader = member, other;
     uint8_t first[TUTTI_MEETING_FRAME_MAX], second[TUTTI_MEETING_FRAME_MAX];
     struct tutti_meeting_message m = message_of(7), back;
     size_t n, n2;
-    leader.leader = true;
+    leader.server = true;
     assert_int_equal(tutti_meeting_encode(&member, &m, first, &n), TUTTI_OK);
     assert_int_equal(tutti_meeting_encode(&member, &m, second, &n2), TUTTI_OK);
     assert_int_equal(tutti_meeting_decode(first, n, &back), TUTTI_OK);

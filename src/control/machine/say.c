@@ -21,7 +21,7 @@ void tutti_meeting_fill(const struct tutti_meeting_self *self, enum tutti_meetin
     snprintf(out->release, sizeof out->release, "%s", self->version);
 }
 
-enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, struct tutti_meeting_session *session,
+enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, struct tutti_session *session,
                                      const uint8_t *bytes, size_t n, struct tutti_meeting_message *out)
 {
     enum tutti_status status = tutti_meeting_decode(bytes, n, out);
@@ -29,7 +29,7 @@ enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, stru
         return tutti_fail(TUTTI_ERR_CONFIG, "another build of tutti: %s there, %s here; ranks must run the same one",
                           out->release, self->version);
     if (status < 0) return status;
-    if (out->type == TUTTI_MEETING_CHALLENGE && !session->leader && !session->ready) {
+    if (out->type == TUTTI_MEETING_CHALLENGE && !session->server && !session->ready) {
         memcpy(session->nonces[1], out->nonce, sizeof out->nonce);
         session->ready = true;
     }

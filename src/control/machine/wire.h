@@ -18,10 +18,9 @@
  * (direction, both nonces, number of the frame in its direction, frame): nothing can be altered, replayed, reordered or
  * reflected. */
 
-#include "base/base.h"
+#include "base/session.h"
 
 #define TUTTI_MEETING_WIRE_VERSION 1
-#define TUTTI_MEETING_NONCE 16
 #define TUTTI_MEETING_HOSTS 64 /* in one frame */
 #define TUTTI_MEETING_HEAD_BYTES 112
 #define TUTTI_MEETING_FRAME_MAX                                                                                        \
@@ -56,28 +55,20 @@ struct tutti_meeting_message {
     int32_t status, peer; /* as in struct tutti_error */
     uint32_t patience_ms;
     uint64_t host, world; /* world: equal on all members, random */
-    uint8_t nonce[TUTTI_MEETING_NONCE];
+    uint8_t nonce[TUTTI_NONCE_BYTES];
     struct tutti_meeting_loss lost;
     uint32_t n_hosts;
     struct tutti_meeting_host hosts[TUTTI_MEETING_HOSTS];
     char text[TUTTI_ERROR_TEXT];
 };
-/* What both ends of a connection know; ready: both nonces are filled in. */
-struct tutti_meeting_session {
-    const char *secret;                     /* NULL: nothing is signed */
-    uint8_t nonces[2][TUTTI_MEETING_NONCE]; /* of the member, of the leader */
-    uint64_t n_sent, n_received;
-    bool leader, ready;
-};
-
 /* Pure, over bytes that nobody vouches for. OK. CONFIG: a frame of another version, of which build and release are
  * told. PROTOCOL: no frame. */
 enum tutti_status tutti_meeting_decode(const uint8_t *bytes, size_t n, struct tutti_meeting_message *out);
 /* Encodes and, when the session is ready, signs. out has room for TUTTI_MEETING_FRAME_MAX. */
-enum tutti_status tutti_meeting_encode(struct tutti_meeting_session *session,
-                                       const struct tutti_meeting_message *message, uint8_t *out, size_t *bytes);
+enum tutti_status tutti_meeting_encode(struct tutti_session *session, const struct tutti_meeting_message *message,
+                                       uint8_t *out, size_t *bytes);
 /* AUTH when a decoded frame is not signed as the session asks. Counts the frame. */
-enum tutti_status tutti_meeting_verify(struct tutti_meeting_session *session, const uint8_t *bytes, size_t n,
+enum tutti_status tutti_meeting_verify(struct tutti_session *session, const uint8_t *bytes, size_t n,
                                        const struct tutti_meeting_message *message);
 
 #endif
