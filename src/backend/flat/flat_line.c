@@ -292,6 +292,8 @@ bool flat_line_fit(const struct flat_instance *inst, const struct tutti_backend_
     bool in_order = true;
     if (inst->n == 1) return false;
     switch (call->info.kind) {
+    case TUTTI_BARRIER:
+        return true; /* whatever its count says */
     case TUTTI_ALL_REDUCE:
         in_order = inst->n_factors == 1;
         break;
