@@ -191,6 +191,6 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
              const char **name);
 
 /* ---- nccl_watch.c ---- */
-extern const struct watch_source nccl_source;
+extern const struct watch_ops nccl_watch_ops;
 
 #endif

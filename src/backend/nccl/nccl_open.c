@@ -11,9 +11,10 @@
 #define CARD_VERSION 4
 #define NAP_NS UINT64_C(50000)
 #define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
-#define EXIT_NS (10 * TUTTI_NS_PER_S) /* for a communicator before the process may exit, which must not be meanwhile;  \
-                                       */
-#define HELD_NS (3 * TUTTI_NS_PER_S)  /* and where a graph may hold calls of it, which it waits for */
+#define EXIT_NS                                                                                                        \
+    (10 * TUTTI_NS_PER_S)            /* for a communicator before the process may exit, which must not be meanwhile;   \
+                                      */
+#define HELD_NS (3 * TUTTI_NS_PER_S) /* and where a graph may hold calls of it, which it waits for */
 
 struct card {
     uint32_t version, nccl;
@@ -46,7 +47,7 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     enum tutti_status status = TUTTI_OK;
     struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
     b->base.ops = &tutti_device_nccl;
-    b->watched.source = &nccl_source;
+    b->watched.ops = &nccl_watch_ops;
     b->library = library;
     b->gpu = config->gpu, b->blocks = config->blocks;
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);

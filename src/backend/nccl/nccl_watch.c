@@ -129,4 +129,4 @@ static void ask(struct watched *w)
     }
 }
 
-const struct watch_source nccl_source = {.stop = stop, .look = look, .ask = ask, .waits = waits, .life = life};
+const struct watch_ops nccl_watch_ops = {.stop = stop, .look = look, .ask = ask, .waits = waits, .life = life};

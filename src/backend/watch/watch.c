@@ -10,7 +10,7 @@
 enum tutti_life watch_life(const struct watched *w, uint32_t peer, struct tutti_board *call)
 {
     const struct watch_pair pair = watch_pair_of(w, peer);
-    if (w->source->life) return w->source->life(w, peer, call);
+    if (w->ops->life) return w->ops->life(w, peer, call);
     return watch_log_life(&pair, w->control->ops->life(w->control, w->members[peer]), call);
 }
 
@@ -20,7 +20,7 @@ void watch_tell_late(struct watched *w, uint64_t launch, uint32_t peer, uint64_t
     struct tutti_board mine, theirs;
     watch_log_launched(&pair, launch, &mine);
     watch_log_board(pair.theirs, &theirs);
-    w->source->stop(w);
+    w->ops->stop(w);
     tutti_team_tell_timeout(w->team, &mine, timeout_ns, peer, &theirs);
 }
 
@@ -30,7 +30,7 @@ static bool find_mismatch(struct watched *w)
         const struct watch_pair pair = watch_pair_of(w, q);
         struct watch_mismatch found;
         if (q == w->me || !watch_log_mismatch(w->team, &pair, &found)) continue;
-        w->source->stop(w);
+        w->ops->stop(w);
         watch_log_tell(w->team, &pair, &found);
         return true;
     }
@@ -43,7 +43,7 @@ static bool find_lost(struct watched *w, uint64_t now)
         struct tutti_board call;
         const enum tutti_life life = q == w->me ? TUTTI_LIFE_ALIVE : watch_life(w, q, &call);
         if (!watch_log_gone(&w->gone_ns[q], life, now)) continue;
-        w->source->stop(w);
+        w->ops->stop(w);
         tutti_team_tell_lost(w->team, &call, q, life);
         return true;
     }
@@ -55,15 +55,15 @@ static bool find_lost(struct watched *w, uint64_t now)
 static bool is_busy(const struct watched *w)
 {
     if (atomic_load(&w->told)) return false;
-    return watch_is_in_flight(w) || atomic_load(&w->captured) || (w->source->waits && w->source->waits(w));
+    return watch_is_in_flight(w) || atomic_load(&w->captured) || (w->ops->waits && w->ops->waits(w));
 }
 
 static bool look(struct watched *w, uint64_t now)
 {
     if (atomic_load(&w->told)) return false;
-    const bool over = tutti_team_state(w->team, NULL) < 0 || w->source->look(w, now) ||
+    const bool over = tutti_team_state(w->team, NULL) < 0 || w->ops->look(w, now) ||
                       (is_busy(w) && (find_mismatch(w) || find_lost(w, now)));
-    if (over && w->source->stop(w)) atomic_store(&w->told, true);
+    if (over && w->ops->stop(w)) atomic_store(&w->told, true);
     return over ? !atomic_load(&w->told) : is_busy(w);
 }
 
@@ -71,7 +71,7 @@ static bool ask(struct watched *w, uint64_t now)
 {
     (void)now; /* the driver may take its time */
     if (atomic_load(&w->told) || !watch_is_in_flight(w)) return false;
-    w->source->ask(w);
+    w->ops->ask(w);
     return !atomic_load(&w->told) && watch_is_in_flight(w);
 }
 

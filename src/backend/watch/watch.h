@@ -10,8 +10,8 @@
  * instances. One asks the driver what is over, and does nothing else: the driver may keep it waiting until the device
  * is idle. The other one looks at memory of the host alone, so it can always stop a kernel that waits for a dead peer.
  *
- * An instance is a *source*: it embeds a struct watched and says how its calls are asked for and stopped. Each member
- * writes what it enqueues into a log that all map (watch_log.h): from two logs the watch tells who called what.
+ * An instance embeds a struct watched, and says by a struct watch_ops how its calls are asked for and stopped. Each
+ * member writes what it enqueues into a log that all map (watch_log.h): from two logs the watch tells who called what.
  *
  * Begin with this file; then watch.c (the threads), watch_find.c (what two logs tell), watch_log.c (logs),
  * watch_member.c (logs opened and mapped, and what stays for peers when an instance is closed). */
@@ -35,11 +35,11 @@ struct watch {
     struct watch_kept *kept; /* what stays for peers */
 };
 
-struct watch_source {
+struct watch_ops {
     /* Stops all that waits on the device, without waiting for anybody. True: nothing is left to be stopped. */
     bool (*stop)(struct watched *w);
-    /* Finds what the source alone knows of, in memory of the host. True: the device is to be stopped, or it is and the
-     * team has failed. */
+    /* Finds what the back end alone knows of, in memory of the host. True: the device is to be stopped, or it is and
+     * the team has failed. */
     bool (*look)(struct watched *w, uint64_t now_ns);
     /* Asks the driver what is over, and counts it in n_over. */
     void (*ask)(struct watched *w);
@@ -50,7 +50,7 @@ struct watch_source {
 };
 
 struct watched {
-    const struct watch_source *source;
+    const struct watch_ops *ops;
     struct watch *watch;
     struct tutti_transport *transport;
     struct tutti_control *control; /* who lives */

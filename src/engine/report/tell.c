@@ -96,7 +96,7 @@ void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *cal
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
-    tutti_say(text, sizeof(text), "rank %u %s while rank %u waited for it in %s", peer,
+    tutti_say(text, sizeof(text), TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
               dead ? "died (its process is gone)" : "left the communicator", team->slot, what);
     end(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, call, peer, text);
 }

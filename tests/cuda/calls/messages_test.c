@@ -248,7 +248,7 @@ static void missed(struct rank *rank)
     }
     RANK_CHECK_OK(rank, tutti_group_end(NULL));
     while (tutti_comm_state(rank->comm, &error) == TUTTI_OK) nanosleep(&nap, NULL); /* until the run's deadline */
-    if (error.status != TUTTI_ERR_TIMEOUT || !strstr(error.text, said) || !strstr(error.text, "on rank 0"))
+    if (error.status != TUTTI_ERR_TIMEOUT || !strstr(error.text, said) || !strstr(error.text, ": rank 0 timed out"))
         rank_fail(rank, __FILE__, __LINE__, "%s: \"%s\"", tutti_status_name(error.status), error.text);
     GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream)); /* the device came to its end */
 }

@@ -185,14 +185,14 @@ static void deadlines(void **state)
     (void)state;
     run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "rank 1", stay_away, UINT64_C(1000000000)});
     run_wrong(
-        2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_two, UINT64_C(20000000000)});
-    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 0 after 1.0 s on the device, waiting for rank 1",
+        2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1000 ms on the device", stay_away_from_two, UINT64_C(20000000000)});
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "rank 0 timed out after 1000 ms on the device, waiting for rank 1",
                                 stay_away_from_a_message, UINT64_C(20000000000)});
     if (gpu_ranks_by_nccl()) return; /* which has no deadlines in replays, fuses nothing and has no methods */
     run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "waiting for rank 1", replay_without, UINT64_C(1000000000)});
-    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1.0 s on the device", stay_away_from_a_group,
+    run_wrong(2, (struct wrong){TUTTI_ERR_TIMEOUT, "after 1000 ms on the device", stay_away_from_a_group,
                                 UINT64_C(20000000000)});
-    run_wrong(4, (struct wrong){TUTTI_ERR_TIMEOUT, "on rank 3 after 2.0 s on the device, waiting for rank 1",
+    run_wrong(4, (struct wrong){TUTTI_ERR_TIMEOUT, "rank 3 timed out after 2000 ms on the device, waiting for rank 1",
                                 stay_away_from_a_relay, UINT64_C(20000000000)});
 }
 static void mismatches(void **state)

@@ -4,8 +4,8 @@
 
 #include "test.h"
 
-#include "fake_nccl.h"
 #include "cuda/support/gpu_ranks.h"
+#include "fake_nccl.h"
 
 #include "backend/nccl/nccl.h"
 
@@ -125,9 +125,9 @@ static void run(struct stuck stuck)
 static void deadlines(void **state)
 {
     (void)state;
-    run((struct stuck){some_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1.0 s on the device", false});
-    run((struct stuck){many_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1.0 s on the device", false});
-    run((struct stuck){message_before, TUTTI_ERR_TIMEOUT, "recv from rank 1 (666 bytes)", "after 1.0 s on the device",
+    run((struct stuck){some_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1000 ms on the device", false});
+    run((struct stuck){many_behind, TUTTI_ERR_TIMEOUT, "666 elements", "after 1000 ms on the device", false});
+    run((struct stuck){message_before, TUTTI_ERR_TIMEOUT, "recv from rank 1 (666 bytes)", "after 1000 ms on the device",
                        false});
 }
 

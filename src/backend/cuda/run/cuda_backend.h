@@ -144,6 +144,6 @@ void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns);
 void cuda_discard(struct cuda_backend *b); /* which nobody else knows of yet */
 
 /* ---- cuda_watch.c ---- */
-extern const struct watch_source cuda_source;
+extern const struct watch_ops cuda_watch_ops;
 
 #endif

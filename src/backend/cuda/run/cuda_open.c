@@ -122,7 +122,7 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status;
     b->base.ops = &tutti_device_cuda;
-    b->watched.source = &cuda_source;
+    b->watched.ops = &cuda_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
     struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};

@@ -56,4 +56,4 @@ static void ask(struct watched *w)
     if (!atomic_load(&w->captured)) atomic_store(&cuda_log(b)->items_over, items);
 }
 
-const struct watch_source cuda_source = {.stop = stop, .look = look, .ask = ask};
+const struct watch_ops cuda_watch_ops = {.stop = stop, .look = look, .ask = ask};

@@ -7,7 +7,7 @@
  * its own part, in rank order. Parts travel through rings in the receiver's scratch memory, which all ranks map and
  * into which senders push.
  *
- * Three protocols (docs/gpu.md says which serves what):
+ * Three protocols (README.md says more, docs/gpu.md which serves what):
  * - lines: 16-byte stores of two 8-byte words, each 4 bytes of data and a 4-byte flag. A word arrives whole, so no
  *   fence, no barrier: one latency. Twice the bytes. (NCCL calls it LL.)
  * - sentinel: 16 bytes of data; a word that has not arrived reads as all ones. Reductions of floating point never send

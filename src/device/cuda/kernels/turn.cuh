@@ -53,12 +53,13 @@ CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uin
     return rings + first * block_bytes;
 }
 
-/* Who hears of a block's calls by data, and who has to be told; known before its turn is. */
+/* Which peers learn of this block's progress from data, and which need an explicit flag. A thread a peer; known before
+ * the turn is. */
 struct cuda_audience {
-    uint32_t *begun; /* where this thread tells a peer to which the block sends nothing; */
-    bool tells;      /* of those that it sends to once in a while, */
-    bool tells_now;  /* of the others in each call */
-    uint32_t heard;  /* ranks that send it something */
+    uint32_t *begun; /* the peer's word in which this thread tells it */
+    bool tells;      /* there is a peer to tell: once in 2^31 calls, if the block sends it data in each */
+    bool tells_now;  /* ... in this call, since the block sends it nothing */
+    uint32_t heard;  /* ranks that send the block something, a bit each */
 };
 
 /* `first`: where the block's first unit is in parts. */
