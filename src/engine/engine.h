@@ -15,6 +15,8 @@
  * dropped. A granted message in memory that the receiver can map is offered instead of copied; the receiver reads it in
  * place. */
 
+#include "base/clock.h"
+#include "base/poller.h"
 #include "control/control.h"
 #include "device/cpu/reduce.h"
 #include "sched/sched.h"
@@ -31,6 +33,8 @@ struct tutti_engine_config {
     size_t slice_bytes, eager_bytes, zero_copy_bytes;
     uint64_t spin_ns, compare_after_ns;
     const char *simd;
+    const struct tutti_clock *clock; /* NULL: the system's. All times of the engine's calls are of this clock */
+    struct tutti_poller *poller;     /* NULL: the system's. What threads of the engine sleep in */
 };
 enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out);
 /* Spinning is decided once the world is known: 0 when its ranks outnumber their CPUs. Any thread. */

@@ -57,7 +57,7 @@ void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed
 {
     *team->followed_end = followed;
     team->followed_end = &followed->next;
-    if (team->followed == followed) look_later(team, tutti_now_ns());
+    if (team->followed == followed) look_later(team, tutti_owner_now(team->engine->owner));
 }
 
 bool tutti_follow_run(struct tutti_team *team)
@@ -65,7 +65,7 @@ bool tutti_follow_run(struct tutti_team *team)
     bool any = false;
 
     while (team->followed && !team->halted) {
-        uint64_t now = tutti_now_ns();
+        uint64_t now = tutti_owner_now(team->engine->owner);
         if (!any && now < team->look_ns) return false;
         enum tutti_status status = team->followed->ops->look(team->followed->arg);
         if (status == TUTTI_PENDING) {
@@ -84,13 +84,13 @@ bool tutti_follow_run(struct tutti_team *team)
 /* Whoever borrowed buffers has them back when this returns, unless the device hangs. */
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error)
 {
-    uint64_t deadline = tutti_deadline_ns(STOP_NS);
+    uint64_t deadline = tutti_owner_deadline(team->engine->owner, STOP_NS);
 
     if (team->followed) team->followed->ops->stop(team->followed->arg);
     while (team->followed) {
         enum tutti_status status = team->followed->ops->look(team->followed->arg);
-        if (status == TUTTI_PENDING && tutti_now_ns() < deadline)
-            tutti_sleep_ns(LOOK_FIRST_NS);
+        if (status == TUTTI_PENDING && tutti_owner_now(team->engine->owner) < deadline)
+            tutti_clock_sleep(team->engine->owner->clock, LOOK_FIRST_NS);
         else
             followed_end(team, error);
     }

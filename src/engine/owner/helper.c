@@ -23,10 +23,12 @@ static bool idle(const void *arg)
 }
 
 /* Until the word changes, or the time is over; whether it was that. */
-static bool doze(struct tutti_helper *helper, uint32_t word, uint64_t ns)
+static bool doze(struct tutti_owner *owner, uint32_t word, uint64_t ns)
 {
+    struct tutti_helper *helper = &owner->helper;
+
     atomic_store(&helper->sleeps, 1);
-    tutti_futex_wait(&helper->word, word, tutti_deadline_ns(ns));
+    tutti_poller_wait_word(owner->poller, &helper->word, word, tutti_owner_deadline(owner, ns));
     atomic_store(&helper->sleeps, 0);
     return atomic_load(&helper->word) == word;
 }
@@ -39,7 +41,7 @@ static uint32_t rest(struct tutti_owner *owner, uint32_t word, uint32_t quiet)
 
     if (quiet < NAPS && atomic_load(&helper->prompt)) {
         atomic_store(&helper->naps, true);
-        bool through = doze(helper, word, helper->nap_ns);
+        bool through = doze(owner, word, helper->nap_ns);
         if (through && atomic_load(&helper->n_relied) == relied) return quiet + 1;
         if (helper->nap_ns < NAP_LONGEST_NS) helper->nap_ns *= 2;
         return 0;
@@ -48,7 +50,7 @@ static uint32_t rest(struct tutti_owner *owner, uint32_t word, uint32_t quiet)
     atomic_store(&helper->naps, false);
     /* From now on who leaves work behind wakes it; some may have relied on it just before. The timeout is a second line
      * only. */
-    if (idle(owner) || atomic_load(&owner->owned) || atomic_load(&owner->want) > 0) doze(helper, word, TUTTI_NS_PER_S);
+    if (idle(owner) || atomic_load(&owner->owned) || atomic_load(&owner->want) > 0) doze(owner, word, TUTTI_NS_PER_S);
     return 0;
 }
 

@@ -17,19 +17,17 @@
 
 static void owner_sleep(struct tutti_owner *owner, uint64_t until_ns)
 {
-    struct tutti_bed bed = {.deadline_ns = until_ns};
+    struct tutti_bed bed;
 
+    bed.n_transports = bed.n_runners = 0;
+    tutti_sources_init(&bed.sources);
+    tutti_sources_until(&bed.sources, until_ns);
     atomic_store(&owner->sleeping, 1);
     bool quiet = owner->ops->sleep_begin(owner->arg, &bed);
     /* After sleep_begin, so that a kick from now on is seen by the futex. */
     if (quiet && atomic_load(&owner->want) == 0 && !atomic_load(&owner->helper.stop)) {
         atomic_store_explicit(&owner->n_sleeps, owner->n_sleeps + 1, memory_order_relaxed);
-        if (bed.n == 1)
-            tutti_futex_wait(bed.words[0], bed.expected[0], bed.deadline_ns);
-        else if (bed.n > 1)
-            tutti_futex_wait_any(bed.words, bed.expected, bed.n, bed.deadline_ns);
-        else
-            tutti_sleep_ns(TUTTI_NS_PER_MS);
+        tutti_poller_wait(owner->poller, &bed.sources);
     }
     owner->ops->sleep_end(owner->arg, &bed);
     atomic_store(&owner->sleeping, 0);
@@ -66,7 +64,7 @@ void tutti_owner_own(struct tutti_owner *owner, bool (*ready)(const void *), con
             idle_ns = 0, n_yields = 0;
             continue;
         }
-        uint64_t now = tutti_now_ns();
+        uint64_t now = tutti_owner_now(owner);
         if (now >= until_ns) return;
         if (idle_ns == 0) idle_ns = now;
         bool spins = now - idle_ns < (owner->ops->is_calling(owner->arg) ? SPIN_CALLING * spin : spin),
@@ -89,7 +87,7 @@ static void waiter_sleep(struct tutti_owner *owner, bool (*ready)(const void *),
                          uint64_t until_ns)
 {
     struct tutti_waiter me = {.key = key};
-    uint64_t deadline = tutti_deadline_ns(key ? TUTTI_NS_PER_S : 10 * TUTTI_NS_PER_MS);
+    uint64_t deadline = tutti_owner_deadline(owner, key ? TUTTI_NS_PER_S : 10 * TUTTI_NS_PER_MS);
 
     if (until_ns < deadline) deadline = until_ns;
     pthread_mutex_lock(&owner->lock);
@@ -100,7 +98,7 @@ static void waiter_sleep(struct tutti_owner *owner, bool (*ready)(const void *),
     atomic_fetch_add(&owner->n_waiters, 1);
     /* Who completes or leaves looks at the counts after doing so. */
     if (!ready(arg) && (atomic_load(&owner->owned) || atomic_load(&owner->want) > 0))
-        tutti_futex_wait(&me.word, 0, deadline);
+        tutti_poller_wait_word(owner->poller, &me.word, 0, deadline);
     atomic_fetch_sub(&owner->n_waiters, 1);
     pthread_mutex_lock(&owner->lock);
     if (me.next) me.next->previous = me.previous;
@@ -114,7 +112,7 @@ void tutti_owner_wait(struct tutti_owner *owner, bool (*ready)(const void *), co
     bool mine = true;
 
     while (!ready(arg)) {
-        if (until_ns != TUTTI_NEVER && tutti_now_ns() >= until_ns) break;
+        if (until_ns != TUTTI_NEVER && tutti_owner_now(owner) >= until_ns) break;
         mine = tutti_owner_try(owner);
         if (!mine && atomic_load(&owner->helper.owns)) {
             tutti_owner_enter(owner);

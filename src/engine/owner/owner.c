@@ -52,7 +52,8 @@ void tutti_owner_enter(struct tutti_owner *owner)
     atomic_fetch_add(&owner->want, 1);
     while (!atomic_compare_exchange_strong(&owner->owned, &free_word, 1)) {
         tutti_owner_kick(owner);
-        if (!owner_leaves(owner)) tutti_futex_wait(&owner->owned, 1, tutti_deadline_ns(ENTER_NS));
+        if (!owner_leaves(owner))
+            tutti_poller_wait_word(owner->poller, &owner->owned, 1, tutti_owner_deadline(owner, ENTER_NS));
         free_word = 0;
     }
     atomic_fetch_sub(&owner->want, 1);

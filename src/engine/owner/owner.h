@@ -7,7 +7,8 @@
  * lowest room of the engine and uses base alone. Begin with own.c (how the owner spins and sleeps), then owner.c (how
  * the ownership goes from thread to thread), prompt.c and helper.c (when the helper has it). */
 
-#include "base/base.h"
+#include "base/clock.h"
+#include "base/poller.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,20 +16,14 @@
 struct tutti_runner;
 struct tutti_transport;
 
-/* What one sleep waits for: words of transports, then of runners. */
-#define TUTTI_BED_WORDS 16
+/* What one sleep of the owner waits for, and who is to be told that it is over. */
+#define TUTTI_BED_ARMED 32
 struct tutti_bed {
-    _Atomic uint32_t *words[TUTTI_BED_WORDS];
-    uint32_t expected[TUTTI_BED_WORDS];
-    struct tutti_transport *transports[TUTTI_BED_WORDS];
-    struct tutti_runner *runners[TUTTI_BED_WORDS];
-    uint32_t n, n_transports, n_runners;
-    uint64_t deadline_ns;
+    struct tutti_sources sources;
+    struct tutti_transport *transports[TUTTI_BED_ARMED];
+    struct tutti_runner *runners[TUTTI_BED_ARMED];
+    uint32_t n_transports, n_runners;
 };
-static inline void tutti_bed_until(struct tutti_bed *bed, uint64_t ns)
-{
-    if (ns < bed->deadline_ns) bed->deadline_ns = ns;
-}
 
 /* What the owner does. All but kick are called by the owner alone, with `arg` of the owner. */
 struct tutti_owner_ops {
@@ -66,6 +61,8 @@ struct tutti_helper { /* any thread */
 struct tutti_owner {
     const struct tutti_owner_ops *ops;
     void *arg;
+    const struct tutti_clock *clock; /* NULL: the system's, */
+    struct tutti_poller *poller;     /* and its poller */
     _Atomic uint64_t spin_ns;
     _Atomic uint32_t owned, want, sleeping, n_waiters;
     _Atomic uint32_t n_inflight; /* works that are not complete: while there are some, somebody must own */
@@ -76,7 +73,16 @@ struct tutti_owner {
 };
 
 /* ---- owner.c: any thread ---- */
+/* ops, arg, clock and poller are set by the caller. */
 void tutti_owner_init(struct tutti_owner *owner, uint64_t spin_ns);
+static inline uint64_t tutti_owner_now(const struct tutti_owner *owner)
+{
+    return tutti_clock_now(owner->clock);
+}
+static inline uint64_t tutti_owner_deadline(const struct tutti_owner *owner, uint64_t timeout_ns)
+{
+    return tutti_clock_deadline(owner->clock, timeout_ns);
+}
 void tutti_owner_fini(struct tutti_owner *owner);
 bool tutti_owner_try(struct tutti_owner *owner);
 void tutti_owner_enter(struct tutti_owner *owner); /* at once: whoever owns gives way */

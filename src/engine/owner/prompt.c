@@ -35,7 +35,7 @@ void tutti_helper_call(struct tutti_owner *owner)
     else
         atomic_fetch_add(&helper->n_relied, 1);
     /* Where the helper was woken on this CPU it has run first: that is no delay of the caller's. */
-    if (!atomic_load(&helper->prompt)) tutti_helper_waited(owner, tutti_now_ns());
+    if (!atomic_load(&helper->prompt)) tutti_helper_waited(owner, tutti_owner_now(owner));
 }
 
 void tutti_helper_watch(struct tutti_owner *owner, int32_t n)
@@ -51,7 +51,7 @@ void tutti_helper_learn(struct tutti_owner *owner, uint64_t start_ns)
     if (!atomic_load(&helper->runs)) return;
     if (since < start_ns) since = start_ns;
     uint32_t score = atomic_load_explicit(&helper->score, memory_order_relaxed), before = score;
-    if (tutti_now_ns() - since > PROMPT_NS)
+    if (tutti_owner_now(owner) - since > PROMPT_NS)
         score = score > SCORE_LATE ? score - SCORE_LATE : 0;
     else if (score < SCORE_MOST)
         score++;

@@ -27,7 +27,11 @@ struct death {
 
 static inline void death_process(struct death *death, struct tutti_segment *segment, uint32_t me)
 {
-    struct tutti_engine_config config = {1 << 17, 2048, SIZE_MAX, 0, 5 * TUTTI_NS_PER_S, "auto"};
+    struct tutti_engine_config config = {.slice_bytes = 1 << 17,
+                                         .eager_bytes = 2048,
+                                         .zero_copy_bytes = SIZE_MAX,
+                                         .compare_after_ns = 5 * TUTTI_NS_PER_S,
+                                         .simd = "auto"};
     struct rig rig = {.n = DEATH_RANKS, .timeout_ns = 60 * TUTTI_NS_PER_S};
     struct rig_rank rank = {.rig = &rig, .me = me, .n = DEATH_RANKS};
 

@@ -33,6 +33,7 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
     }
     engine->owner = &engine->works->owner;
     engine->owner->ops = &tutti_pass_ops, engine->owner->arg = engine;
+    engine->owner->clock = config->clock, engine->owner->poller = config->poller;
     engine->config = *config;
     engine->config.simd = NULL; /* borrowed, and not needed here */
     atomic_init(&engine->tick_ns, TUTTI_TICK_NS);

@@ -71,14 +71,14 @@ static void silent(struct rig_rank *rank)
     uint64_t start;
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
-    start = tutti_now_ns();
-    while (rank->me == 2 && tutti_team_state(rank->team, NULL) == TUTTI_OK && tutti_now_ns() - start < 20000 * MS)
-        tutti_sleep_ns(MS);
+    start = rig_now();
+    while (rank->me == 2 && tutti_team_state(rank->team, NULL) == TUTTI_OK && rig_now() - start < 20000 * MS)
+        rig_sleep(MS);
     RIG_CHECK(rank, all_reduce(rank, rank->team, 5000, 900 * MS) < 0, "no error");
     expect(rank, TUTTI_ERR_TIMEOUT, mute ? less : parts);
     RIG_CHECK(rank, told[rank->me].seq == 2, "seq %" PRIu64, told[rank->me].seq);
     RIG_CHECK(rank, mute ? told[rank->me].peer >= 0 : told[rank->me].peer == 2, "peer %d", (int)told[rank->me].peer);
-    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    RIG_CHECK(rank, rig_now() - start < 15000 * MS, "late");
     /* and every call after it is told the same */
     RIG_CHECK(rank, all_reduce(rank, rank->team, 1, 0) == TUTTI_ERR_TIMEOUT, "no error");
     RIG_CHECK(rank, strcmp(tutti_last_error()->text, told[rank->me].text) == 0, "%s", tutti_last_error()->text);
@@ -93,6 +93,29 @@ static void test_silent(void **state)
     struct rig rig = {.n = 4, .main = silent};
     rig_run(&rig);
     same_sentence(4, TUTTI_ERR_TIMEOUT);
+}
+
+/* ---- deadlines of half an hour pass in no time, and in their order ---- */
+static void long_wait(struct rig_rank *rank)
+{
+    const uint64_t start = rig_now(), hour = 3600 * TUTTI_NS_PER_S;
+
+    if (rank->me == 0) {
+        enum tutti_status status = all_reduce(rank, rank->team, 10, hour / 2);
+        RIG_CHECK(rank, status == TUTTI_ERR_TIMEOUT, "%s: %s", tutti_status_name(status), tutti_last_error()->text);
+        RIG_CHECK(rank, strstr(tutti_last_error()->text, "timed out after 1800000 ms"), "%s", tutti_last_error()->text);
+        RIG_CHECK(rank, rig_now() - start >= hour / 2 && rig_now() - start < hour / 2 + TUTTI_NS_PER_S, "when");
+    } else {
+        rig_sleep(hour);
+        RIG_CHECK(rank, tutti_team_state(rank->team, NULL) == TUTTI_ERR_TIMEOUT, "it is not told");
+    }
+}
+
+static void test_long_wait(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = long_wait, .compare_after_ns = 7200 * TUTTI_NS_PER_S};
+    rig_run(&rig);
 }
 
 /* ---- different calls ---- */
@@ -118,7 +141,7 @@ static const struct mismatch {
 static void differing(struct rig_rank *rank)
 {
     const struct mismatch *m = rank->rig->arg;
-    uint64_t start = tutti_now_ns();
+    uint64_t start = rig_now();
     bool odd = rank->me == 2;
     enum tutti_status status = TUTTI_OK;
 
@@ -134,7 +157,7 @@ static void differing(struct rig_rank *rank)
     /* What messages do not show, boards do: without them such calls just time out. */
     RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH || (rig_control == RIG_MUTE && status == TUTTI_ERR_TIMEOUT), "%s",
               tutti_last_error()->text);
-    RIG_CHECK(rank, tutti_now_ns() - start < m->within_ns, "after %" PRIu64 " ms", (tutti_now_ns() - start) / MS);
+    RIG_CHECK(rank, rig_now() - start < m->within_ns, "after %" PRIu64 " ms", (rig_now() - start) / MS);
     told[rank->me] = *tutti_last_error();
 }
 
@@ -160,14 +183,14 @@ static void at_once(struct rig_rank *rank)
     for (uint32_t round = 0; round < (rig_control == RIG_AT_ONCE ? 20 : 4); round++) {
         struct tutti_team *team = rig_team(rank, RIG_TEAM + 1 + round, round);
         enum tutti_status status = TUTTI_OK;
-        pthread_barrier_wait(&rank->rig->barrier);
+        rig_meet(rank);
         for (int i = 0; i < 3 && status == TUTTI_OK; i++) status = all_reduce(rank, team, 10 + rank->me, 0);
         RIG_CHECK(rank, status == TUTTI_ERR_MISMATCH, "round %u: %s", round, tutti_last_error()->text);
         told[rank->me] = *tutti_last_error();
-        pthread_barrier_wait(&rank->rig->barrier);
+        rig_meet(rank);
         for (uint32_t i = 0; i < rank->n; i++)
             RIG_CHECK(rank, strcmp(told[i].text, told[0].text) == 0, "\"%s\" but \"%s\"", told[i].text, told[0].text);
-        pthread_barrier_wait(&rank->rig->barrier);
+        rig_meet(rank);
         tutti_team_destroy(team);
     }
 }
@@ -226,12 +249,12 @@ static void leaving(struct rig_rank *rank)
         rank->team = NULL;
         return;
     }
-    uint64_t start = tutti_now_ns();
+    uint64_t start = rig_now();
     /* That it left this communicator, but not the world, is only on its board. */
     const bool mute = rig_control == RIG_MUTE;
     const enum tutti_status expected = mute ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER_LEFT;
     RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == expected, "%s", tutti_last_error()->text);
-    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    RIG_CHECK(rank, rig_now() - start < 15000 * MS, "late");
     expect(rank, expected, mute ? less : parts);
 }
 
@@ -250,7 +273,7 @@ static void *aborter(void *arg)
     struct rig_rank *rank = arg;
     struct tutti_error error;
 
-    tutti_sleep_ns(50 * MS);
+    rig_sleep(50 * MS);
     tutti_error_set(&error, TUTTI_ERR_ABORTED, "rank %u aborted: enough", rank->me);
     tutti_team_fail(rank->team, &error, true);
     return NULL;
@@ -266,13 +289,13 @@ static void aborted(struct rig_rank *rank)
                             .count = 200000,
                             .input = data,
                             .output = data};
-    uint64_t start = tutti_now_ns();
+    uint64_t start = rig_now();
 
     if (rank->me == 0) pthread_create(&thread, NULL, aborter, rank);
-    if (rank->me == 2) tutti_sleep_ns(100 * MS); /* the others wait for it */
+    if (rank->me == 2) rig_sleep(100 * MS); /* the others wait for it */
     RIG_CHECK(rank, rig_call(rank, rank->team, &call) == TUTTI_ERR_ABORTED, "%s", tutti_last_error()->text);
     told[rank->me] = *tutti_last_error();
-    if (rank->me != 2) RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    if (rank->me != 2) RIG_CHECK(rank, rig_now() - start < 15000 * MS, "late");
     for (size_t i = 0; i < 200000; i++) data[i] = -1;
     if (rank->me == 0) pthread_join(thread, NULL);
     struct tutti_team *team = rig_team(rank, RIG_TEAM, 1);
@@ -296,12 +319,12 @@ static void test_abort(void **state)
 /* ---- lost packets end in a deadline, never in a hang ---- */
 static void lossy(struct rig_rank *rank)
 {
-    uint64_t start = tutti_now_ns();
+    uint64_t start = rig_now();
     enum tutti_status status = TUTTI_OK;
 
     for (int i = 0; i < 100 && status == TUTTI_OK; i++) status = all_reduce(rank, rank->team, 2000, 200 * MS);
     RIG_CHECK(rank, status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_PEER_LEFT, "%s", tutti_last_error()->text);
-    RIG_CHECK(rank, tutti_now_ns() - start < 20 * TUTTI_NS_PER_S, "late");
+    RIG_CHECK(rank, rig_now() - start < 20 * TUTTI_NS_PER_S, "late");
 }
 
 static void test_lossy(void **state)
@@ -375,14 +398,14 @@ static void dies(struct rig_rank *rank)
     static const char *const parts[] = {"rank 1 died", "all_reduce #2", "4f2a", NULL};
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
-    uint64_t start = tutti_now_ns();
+    uint64_t start = rig_now();
     if (rank->me == 1) { /* as if it did: it does nothing more until the others are through */
         late_kill(rank->control);
-        tutti_sleep_ns(1200 * MS);
+        rig_sleep(1200 * MS);
         return;
     }
     RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 0) == TUTTI_ERR_PEER_DEAD, "%s", tutti_last_error()->text);
-    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    RIG_CHECK(rank, rig_now() - start < 15000 * MS, "late");
     expect(rank, TUTTI_ERR_PEER_DEAD, parts);
 }
 
@@ -400,10 +423,10 @@ static void never_answered(struct rig_rank *rank)
     static const char *const parts[] = {"timed out after 300 ms", " has not been heard of for long", NULL};
 
     RIG_OK(rank, all_reduce(rank, rank->team, 10, 0));
-    uint64_t start = tutti_now_ns();
-    if (rank->me == 1) tutti_sleep_ns(800 * MS);
+    uint64_t start = rig_now();
+    if (rank->me == 1) rig_sleep(800 * MS);
     RIG_CHECK(rank, all_reduce(rank, rank->team, 10, 300 * MS) == TUTTI_ERR_TIMEOUT, "%s", tutti_last_error()->text);
-    RIG_CHECK(rank, tutti_now_ns() - start < 15000 * MS, "late");
+    RIG_CHECK(rank, rig_now() - start < 15000 * MS, "late");
     expect(rank, TUTTI_ERR_TIMEOUT, parts);
 }
 
@@ -417,10 +440,12 @@ static void test_never_answered(void **state)
 
 int main(void)
 {
+    rig_virtual = true;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),   cmocka_unit_test(test_silent),  cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_at_once), cmocka_unit_test(test_unequal), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_abort),   cmocka_unit_test(test_lossy),   cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_death),    cmocka_unit_test(test_long_wait), cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_at_once),   cmocka_unit_test(test_unequal),
+        cmocka_unit_test(test_leaving),  cmocka_unit_test(test_abort),     cmocka_unit_test(test_lossy),
+        cmocka_unit_test(test_letters),
     };
     const struct CMUnitTest late[] = {
         cmocka_unit_test(test_late_death), cmocka_unit_test(test_silent),  cmocka_unit_test(test_mismatch),

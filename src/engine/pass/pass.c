@@ -157,7 +157,7 @@ static bool pass(void *arg)
         if (team->n_work == 0) tutti_team_rest(team);
     }
     if (engine->busy) {
-        uint64_t now = tutti_now_ns();
+        uint64_t now = tutti_owner_now(engine->owner);
         if (now >= engine->next_watch_ns) tutti_engine_watch(engine, now);
     }
     if (engine->failing) {
@@ -195,12 +195,12 @@ static bool is_calling(void *arg)
 
 /* ---- sleeping ---- */
 
-/* Whether there is room for another word; else what it stands for is looked at in short turns. */
-static bool has_room(struct tutti_bed *bed)
+/* Too many to be armed: what is left is looked at in short turns. */
+static bool is_full(struct tutti_bed *bed, uint32_t n)
 {
-    if (bed->n < TUTTI_BED_WORDS) return true;
-    tutti_bed_until(bed, tutti_deadline_ns(TUTTI_NS_PER_MS));
-    return false;
+    if (n < TUTTI_BED_ARMED) return false;
+    bed->sources.crowded = true;
+    return true;
 }
 
 /* Whether there is nothing to do: also of the next ones. */
@@ -211,29 +211,32 @@ static bool ports_begin(const struct tutti_engine *engine, struct tutti_bed *bed
     for (struct tutti_port *port = engine->ports; port; port = port->next) {
         struct tutti_transport *t = port->transport;
         if (port->n_busy == 0 && engine->ports->next) continue;
-        if (!has_room(bed)) return quiet;
-        quiet &= t->ops->sleep_begin(t, &bed->expected[bed->n]) && !tutti_control_alarmed(port->control);
-        bed->words[bed->n++] = t->doorbell;
+        if (is_full(bed, bed->n_transports)) return quiet;
+        uint32_t expected;
+        quiet &= t->ops->sleep_begin(t, &expected) && !tutti_control_alarmed(port->control);
+        tutti_sources_add_word(&bed->sources, t->doorbell, expected);
         bed->transports[bed->n_transports++] = t;
         if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns)
-            tutti_bed_until(bed, t->ops->next_event_ns(t));
+            tutti_sources_until(&bed->sources, t->ops->next_event_ns(t));
     }
     return quiet;
 }
 
 static bool runner_begin(struct tutti_runner *runner, struct tutti_bed *bed)
 {
-    if (!has_room(bed)) return true;
-    bool quiet = runner->ops->sleep_begin(runner, &bed->words[bed->n], &bed->expected[bed->n]);
+    if (is_full(bed, bed->n_runners)) return true;
+    _Atomic uint32_t *word;
+    uint32_t expected;
+    bool quiet = runner->ops->sleep_begin(runner, &word, &expected);
     bed->runners[bed->n_runners++] = runner;
-    bed->n += quiet;
+    if (quiet) tutti_sources_add_word(&bed->sources, word, expected);
     return quiet;
 }
 
 static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
 {
     for (const struct tutti_team *team = engine->busy; team; team = team->next) {
-        if (team->followed) tutti_bed_until(bed, team->look_ns);
+        if (team->followed) tutti_sources_until(&bed->sources, team->look_ns);
         if (team->n_runners > 0 && !runner_begin(team->order[tutti_runner_oldest(team)]->flight->runner, bed))
             return false;
         for (uint32_t l = 0; l < team->n_lanes; l++)
@@ -246,8 +249,8 @@ static bool sleep_begin(void *arg, struct tutti_bed *bed)
 {
     struct tutti_engine *engine = arg;
 
-    tutti_bed_until(bed, tutti_deadline_ns(engine->tick_ns));
-    tutti_bed_until(bed, engine->next_watch_ns);
+    tutti_sources_until(&bed->sources, tutti_owner_deadline(engine->owner, engine->tick_ns));
+    tutti_sources_until(&bed->sources, engine->next_watch_ns);
     return ports_begin(engine, bed) && runners_begin(engine, bed) && !atomic_load(&engine->works->has_submitted) &&
            !engine->failing;
 }

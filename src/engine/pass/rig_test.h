@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "test.h"
+#include "virtual_time.h"
 
 #define RIG_TEAM 0x4f2aULL
 
@@ -34,6 +35,9 @@ struct rig_rank {
 /* How control answers: as that of one host does; late; late, and boards never. For all rigs from now on. */
 enum rig_control { RIG_AT_ONCE, RIG_LATE, RIG_MUTE };
 static enum rig_control rig_control;
+/* The time of all ranks where control answers at once, in programs that set rig_virtual; else NULL, the system's. */
+static bool rig_virtual;
+static struct virtual_time *rig_time;
 #define RIG_LATE_NS (20 * TUTTI_NS_PER_MS)
 
 struct rig {
@@ -61,6 +65,17 @@ struct rig {
     } while (0)
 #define RIG_OK(rank, call) RIG_CHECK(rank, (call) == TUTTI_OK, "%s", tutti_last_error()->text)
 
+static inline uint64_t rig_now(void)
+{
+    return tutti_clock_now(rig_time ? &rig_time->clock : NULL);
+}
+static inline void rig_sleep(uint64_t ns)
+{
+    tutti_clock_sleep(rig_time ? &rig_time->clock : NULL, ns);
+}
+/* All ranks come. */
+static inline void rig_meet(struct rig_rank *rank);
+
 static inline struct tutti_team *rig_team(struct rig_rank *rank, uint64_t id, uint32_t epoch)
 {
     struct tutti_team *team = NULL;
@@ -78,6 +93,15 @@ static inline struct tutti_team *rig_team(struct rig_rank *rank, uint64_t id, ui
     return team;
 }
 
+static inline void rig_meet(struct rig_rank *rank)
+{
+    if (rig_time) virtual_leave(rig_time);
+    pthread_barrier_wait(&rank->rig->barrier);
+    if (!rig_time) return;
+    virtual_join(rig_time);
+    pthread_barrier_wait(&rank->rig->barrier); /* time passes when all take part again */
+}
+
 static inline void *rig_thread(void *arg)
 {
     struct rig_rank *rank = arg;
@@ -87,7 +111,9 @@ static inline void *rig_thread(void *arg)
                                          .zero_copy_bytes = rig->zero_copy_bytes,
                                          .spin_ns = rig->spin_ns,
                                          .compare_after_ns = rig->compare_after_ns,
-                                         .simd = "auto"};
+                                         .simd = "auto",
+                                         .clock = rig_time ? &rig_time->clock : NULL,
+                                         .poller = rig_time ? &rig_time->poller : NULL};
     struct tutti_decorator_options options = {.fault = rig->fault, .delay_ns = TUTTI_NS_PER_MS};
     struct tutti_segment *segment = NULL, *again = NULL;
 
@@ -103,13 +129,13 @@ static inline void *rig_thread(void *arg)
         RIG_OK(rank, tutti_transport_decorate(rank->transport, rig->decorators, &options, &rank->transport));
     RIG_OK(rank, tutti_engine_create(&config, &rank->engine));
     RIG_OK(rank, tutti_engine_attach(rank->engine, rank->transport, rank->control));
-    pthread_barrier_wait(&rig->barrier);
+    rig_meet(rank);
     if (!rank->wrong[0]) {
         if (!rig->no_team) rank->team = rig_team(rank, RIG_TEAM, 0);
         rig->main(rank);
         if (rank->team) tutti_team_destroy(rank->team);
     }
-    pthread_barrier_wait(&rig->barrier);
+    rig_meet(rank);
     tutti_engine_detach(rank->engine, rank->transport);
     rank->control->ops->close(rank->control);
     rank->transport->ops->close(rank->transport);
@@ -129,6 +155,7 @@ static inline void rig_run(struct rig *rig)
     if (!rig->zero_copy_bytes) rig->zero_copy_bytes = SIZE_MAX;
     if (!rig->timeout_ns) rig->timeout_ns = 60 * TUTTI_NS_PER_S;
     if (!rig->compare_after_ns) rig->compare_after_ns = 5 * TUTTI_NS_PER_S;
+    rig_time = rig_virtual && rig_control == RIG_AT_ONCE ? virtual_time_create() : NULL;
     rig->ranks = calloc(rig->n, sizeof(*rig->ranks));
     assert_int_equal(tutti_segment_create(&config, false, &rig->segment), TUTTI_OK);
     pthread_barrier_init(&rig->barrier, NULL, rig->n);
@@ -147,6 +174,8 @@ static inline void rig_run(struct rig *rig)
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&rig->barrier);
     if (rig->hub) late_hub_free(rig->hub);
+    if (rig_time) virtual_time_destroy(rig_time);
+    rig_time = NULL;
     tutti_segment_release(rig->segment);
     for (uint32_t i = 0; i < rig->n; i++)
         if (rig->ranks[i].wrong[0]) fail_msg("%s (seed %" PRIu64 ")", rig->ranks[i].wrong, test_seed());

@@ -84,7 +84,7 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
     } else { /* of several that were raised at once one comes back to all; if none does, this one stands */
         team->error = error;
         team->halted = true;
-        team->verdict_ns = tutti_now_ns() + VERDICT_NS;
+        team->verdict_ns = tutti_owner_now(team->engine->owner) + VERDICT_NS;
         tutti_engine_watch_by(team->engine, team->verdict_ns);
     }
     if (strcmp(team->error.text, error.text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", error.text);

@@ -23,7 +23,7 @@ void tutti_team_begin_work(struct tutti_team *team)
 
     team->n_work++;
     if (team->busy) return;
-    tutti_engine_watch_by(engine, tutti_now_ns() + engine->tick_ns);
+    tutti_engine_watch_by(engine, tutti_owner_now(engine->owner) + engine->tick_ns);
     team->busy = true;
     team->port->n_busy++;
     team->next = engine->busy;

@@ -29,6 +29,7 @@ static void *notifier_main(void *arg)
 {
     struct tutti_works *works = arg;
     struct tutti_notifier *notifier = &works->notifier;
+    struct tutti_owner *owner = &works->owner;
     bool ended = false;
 
     while (!ended) {
@@ -40,7 +41,8 @@ static void *notifier_main(void *arg)
             if (atomic_load(&notifier->n_drains) > 0) tutti_futex_wake(&notifier->n_run, UINT32_MAX);
         } else if (!ended) {
             atomic_store(&notifier->sleeping, 1);
-            tutti_futex_wait(&notifier->word, word, tutti_deadline_ns(TUTTI_NS_PER_S)); /* a second line only */
+            /* The timeout is a second line only. */
+            tutti_poller_wait_word(owner->poller, &notifier->word, word, tutti_owner_deadline(owner, TUTTI_NS_PER_S));
             atomic_store(&notifier->sleeping, 0);
         }
     }
@@ -107,7 +109,8 @@ void tutti_notifier_drain(struct tutti_works *works, const void *home)
     pthread_mutex_unlock(&notifier->lock);
     atomic_fetch_add(&notifier->n_drains, 1);
     while ((int32_t)(number - (run = atomic_load(&notifier->n_run))) > 0)
-        tutti_futex_wait(&notifier->n_run, run, tutti_deadline_ns(TUTTI_NS_PER_S));
+        tutti_poller_wait_word(works->owner.poller, &notifier->n_run, run,
+                               tutti_owner_deadline(&works->owner, TUTTI_NS_PER_S));
     atomic_fetch_sub(&notifier->n_drains, 1);
 }
 

@@ -47,7 +47,7 @@ void *tutti_work_new(struct tutti_works *works, enum tutti_work_type type)
     work->team = NULL;
     work->next = NULL;
     work->type = type;
-    work->start_ns = tutti_now_ns();
+    work->start_ns = tutti_owner_now(&works->owner);
     work->end_ns = work->seq = 0;
     work->tag = NULL;
     work->home = NULL;

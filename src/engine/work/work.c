@@ -51,7 +51,7 @@ void tutti_work_complete(struct tutti_work *work, const struct tutti_error *erro
     struct tutti_owner *owner = &work->works->owner;
 
     if (error) work->error = *error;
-    work->end_ns = tutti_now_ns();
+    work->end_ns = tutti_owner_now(owner);
     work->team = NULL;
     atomic_store(&work->done, 1);
     tutti_owner_wake(owner, work);
@@ -197,9 +197,10 @@ enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
 {
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
     if (is_done(work)) return result_of(work);
-    tutti_helper_learn(&work->works->owner, first_start(work));
-    bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_deadline_ns(timeout_ns));
-    tutti_helper_waited(&work->works->owner, complete ? last_end(work) : tutti_now_ns());
+    struct tutti_owner *owner = &work->works->owner;
+    tutti_helper_learn(owner, first_start(work));
+    bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_owner_deadline(owner, timeout_ns));
+    tutti_helper_waited(owner, complete ? last_end(work) : tutti_owner_now(owner));
     return complete ? result_of(work) : TUTTI_PENDING;
 }
 
