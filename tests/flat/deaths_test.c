@@ -159,14 +159,14 @@ static void deaths(void **state)
 {
     (void)state;
     if (!ranks_can_fork()) skip();
-    play_all(false, flat_n_methods, times);
+    play_all(false, times > 1 ? flat_n_methods : 14, times);
 }
 
 static void stops(void **state)
 {
     (void)state;
     if (!ranks_can_fork()) skip();
-    play_all(true, times > 1 ? flat_n_methods : 8, times);
+    play_all(true, times > 1 ? flat_n_methods : 4, times);
 }
 
 /* With the argument "long": many deaths and stops in each method. */

@@ -107,8 +107,7 @@ static void methods(void **state)
         for (size_t k = 0; k < i; k++) seen |= strcmp(flat_methods[k].name, flat_methods[i].name) == 0;
         if (seen) continue;
         for (uint32_t n = 2; n < 7; n += 2)
-            run((struct rig_config){.n = n, .method = flat_methods[i].name}, (struct mark_mix){0}, 80,
-                test_seed() + i);
+            run((struct rig_config){.n = n, .method = flat_methods[i].name}, (struct mark_mix){0}, 80, test_seed() + i);
     }
 }
 

@@ -78,32 +78,32 @@ static void run(uint32_t n, bool forked, const char *staging, size_t chunk, uint
 static void two_threads(void **state)
 {
     (void)state;
-    run(2, false, SMALL, 400);
-    run(2, false, LARGE, 100);
+    run(2, false, SMALL, 150);
+    run(2, false, LARGE, 40);
 }
 
 static void more_threads(void **state)
 {
     (void)state;
     static const uint32_t worlds[] = {3, 4, 5, 8};
-    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) run(worlds[i], false, SMALL, 120);
-    run(4, false, LARGE, 30);
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) run(worlds[i], false, SMALL, 50);
+    run(4, false, LARGE, 15);
 }
 
 static void many_threads(void **state)
 {
     (void)state;
-    run(17, false, SMALL, 40);
-    run(20, false, SMALL, 40); /* butterflies of two levels */
+    run(17, false, SMALL, 15);
+    run(20, false, SMALL, 15); /* butterflies of two levels */
 }
 
 static void processes(void **state)
 {
     (void)state;
-    run(2, true, SMALL, 300);
-    run(2, true, LARGE, 100);
-    run(3, true, SMALL, 150);
-    run(5, true, SMALL, 100);
+    run(2, true, SMALL, 100);
+    run(2, true, LARGE, 40);
+    run(3, true, SMALL, 50);
+    run(5, true, SMALL, 40);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 #include "rig_call.h"
 #include "steps.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,16 @@ bool rig_fits(struct rig *rig, const struct flat_method *method, const struct ma
     mark_prepare(plan, 0, sheet);
     rig_call_make(plan, 0, sheet, &call);
     return method->kind == plan->kind && method->fits((const struct flat_instance *)rig->ranks[0].lane, &call);
+}
+
+bool rig_serves(const struct rig *rig, enum tutti_kind kind)
+{
+    const struct tutti_backend *backend = rig->ranks[0].lane;
+    struct tutti_backend_call call = {
+        .bind = {.count = 1, .dtype = TUTTI_UINT8}, .info = {.kind = kind, .dtype = TUTTI_UINT8}, .commutative = true};
+    bool small = backend->ops->score(backend, &call) < HUGE_VAL;
+    call.bind.count = SIZE_MAX / 4;
+    return small && backend->ops->score(backend, &call) < HUGE_VAL;
 }
 
 /* ---- one rank's step ---- */

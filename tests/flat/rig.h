@@ -33,6 +33,8 @@ struct flat_method;
 uint32_t rig_ran(const struct rig *rig, const struct flat_method *method);
 /* Whether the method can carry out the call here, as far as its arguments tell. */
 bool rig_fits(struct rig *rig, const struct flat_method *method, const struct mark_plan *plan);
+/* Whether flat carries out calls of the kind here whatever their size, so that they may take the short way. */
+bool rig_serves(const struct rig *rig, enum tutti_kind kind);
 /* Words of the larger side that a call of this rig may have at most. */
 size_t rig_words_most(const struct rig *rig);
 

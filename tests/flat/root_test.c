@@ -86,14 +86,14 @@ static void run(struct world w)
 static void alone(void **state)
 {
     (void)state;
-    run((struct world){.n = 1, .n_batches = 300});
+    run((struct world){.n = 1, .n_batches = 120});
 }
 
 static void two_threads(void **state)
 {
     (void)state;
-    run((struct world){.n = 2, .small = true, .n_batches = 400});
-    run((struct world){.n = 2, .n_batches = 100});
+    run((struct world){.n = 2, .small = true, .n_batches = 160});
+    run((struct world){.n = 2, .n_batches = 40});
 }
 
 static void more_threads(void **state)
@@ -101,39 +101,39 @@ static void more_threads(void **state)
     (void)state;
     static const uint32_t worlds[] = {3, 4, 5, 8};
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
-        run((struct world){.n = worlds[i], .small = true, .n_batches = 120});
-    run((struct world){.n = 4, .n_batches = 30});
+        run((struct world){.n = worlds[i], .small = true, .n_batches = 48});
+    run((struct world){.n = 4, .n_batches = 12});
 }
 
 static void many_threads(void **state)
 {
     (void)state;
-    run((struct world){.n = 17, .small = true, .n_batches = 40});
-    run((struct world){.n = 17, .small = true, .n_batches = 20, .reproducible = true});
+    run((struct world){.n = 17, .small = true, .n_batches = 8});
+    run((struct world){.n = 17, .small = true, .n_batches = 6, .reproducible = true});
 }
 
 static void processes(void **state)
 {
     (void)state;
-    run((struct world){.n = 2, .forked = true, .small = true, .n_batches = 300});
-    run((struct world){.n = 2, .forked = true, .n_batches = 100});
-    run((struct world){.n = 3, .forked = true, .small = true, .n_batches = 150});
-    run((struct world){.n = 5, .forked = true, .small = true, .n_batches = 100});
+    run((struct world){.n = 2, .forked = true, .small = true, .n_batches = 120});
+    run((struct world){.n = 2, .forked = true, .n_batches = 40});
+    run((struct world){.n = 3, .forked = true, .small = true, .n_batches = 60});
+    run((struct world){.n = 5, .forked = true, .small = true, .n_batches = 40});
 }
 
 /* Nothing but the slots keeps ranks together. */
 static void rooted_calls_alone(void **state)
 {
     (void)state;
-    run((struct world){.n = 2, .small = true, .n_batches = 300, .most = 20000, .rooted = true});
-    run((struct world){.n = 5, .small = true, .n_batches = 150, .most = 20000, .rooted = true});
-    run((struct world){.n = 4, .forked = true, .small = true, .n_batches = 150, .most = 20000, .rooted = true});
-    run((struct world){.n = 17, .small = true, .n_batches = 40, .most = 20000, .rooted = true});
+    run((struct world){.n = 2, .small = true, .n_batches = 120, .most = 20000, .rooted = true});
+    run((struct world){.n = 5, .small = true, .n_batches = 60, .most = 20000, .rooted = true});
+    run((struct world){.n = 4, .forked = true, .small = true, .n_batches = 60, .most = 20000, .rooted = true});
+    run((struct world){.n = 17, .small = true, .n_batches = 16, .most = 20000, .rooted = true});
 }
 
 /* ---- ranks that are far ahead of those who take from them ---- */
 
-enum { AHEAD_MOST = 3000, AHEAD_CALLS = 120 };
+enum { AHEAD_MOST = 3000, AHEAD_CALLS = 40 };
 
 static uint64_t value_of(int call, int32_t rank, size_t i)
 {

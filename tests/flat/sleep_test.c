@@ -12,7 +12,7 @@
 #include <time.h>
 
 #define FOREVER_NS (30 * TUTTI_NS_PER_S)
-#define LATE_NS (300 * TUTTI_NS_PER_MS)
+#define LATE_NS (150 * TUTTI_NS_PER_MS)
 
 /* ---- sleeps that nothing but a wake-up ends ---- */
 
