@@ -99,6 +99,7 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
     const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
     for (uint32_t w = 0; w < n_worlds(); w++) {
         if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
+        if (test_is_sampled() && method[0] && (w + suite->first) % 2) continue;
         struct ranks_config config = {.n = worlds[w],
                                       .forked = forked,
                                       .options = options,
