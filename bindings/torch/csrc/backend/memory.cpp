@@ -14,22 +14,6 @@ namespace tutti_torch
 namespace
 {
 
-/* A piece of memory holds its communicator: it can be given back whenever the last tensor goes. */
-struct Piece {
-    std::shared_ptr<Comm> comm;
-    void *memory;
-    Origin origin;
-};
-
-void give_back(void *context)
-{
-    auto *piece = static_cast<Piece *>(context);
-    /* In a forked process it is the parent's still. */
-    if (piece->origin.is_here() && tutti_mem_free(piece->comm->handle(), piece->memory) < 0)
-        TORCH_WARN("tutti: ", tutti_last_error()->text);
-    delete piece;
-}
-
 class Allocator final : public c10::Allocator
 {
   public:
@@ -42,7 +26,13 @@ class Allocator final : public c10::Allocator
         if (!comm) C10_THROW_ERROR(DistBackendError, "tutti: allocation from a process group that was destroyed");
         void *memory = nullptr;
         check(tutti_mem_alloc(comm->handle(), bytes, &memory));
-        return {memory, new Piece{std::move(comm), memory, {}}, give_back, c10::Device(c10::kCPU)};
+        /* It holds its communicator: it can be given back whenever the last tensor goes. In a forked process it is the
+         * parent's still. */
+        auto give_back = [comm = std::move(comm), origin = Origin()](void *piece) {
+            if (origin.is_here() && tutti_mem_free(comm->handle(), piece) < 0)
+                TORCH_WARN("tutti: ", tutti_last_error()->text);
+        };
+        return c10::InefficientStdFunctionContext::makeDataPtr(memory, give_back, c10::Device(c10::kCPU));
     }
 
     c10::DeleterFnPtr raw_deleter() const override { return nullptr; }

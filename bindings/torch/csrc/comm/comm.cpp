@@ -16,33 +16,30 @@
 namespace tutti_torch
 {
 
-/* ---- the context ---- */
-
-Context::Context()
-{
-    check(tutti_context_create(nullptr, 0, &handle_));
-}
-
-/* A child that was forked has the parent's handles, but neither its threads nor a seat: they are left alone. */
-Context::~Context()
-{
-    if (origin_.is_here()) tutti_context_destroy(handle_);
-}
-
-std::shared_ptr<Context> Context::get()
+/* The context of this process; made by the first group, gone with the last. A child that was forked makes its own: it
+ * has the parent's handles, but neither its threads nor a seat, and leaves them alone. */
+static std::shared_ptr<tutti_context> context_of_process()
 {
     static std::mutex lock;
-    static std::weak_ptr<Context> current;
+    static std::weak_ptr<tutti_context> current;
+    static Origin origin;
 
     std::lock_guard<std::mutex> guard(lock);
-    std::shared_ptr<Context> context = current.lock();
-    if (!context || !context->origin_.is_here()) current = context = std::shared_ptr<Context>(new Context());
+    std::shared_ptr<tutti_context> context = current.lock();
+    if (context && origin.is_here()) return context;
+    tutti_context *made = nullptr;
+    check(tutti_context_create(nullptr, 0, &made));
+    origin = Origin();
+    context.reset(made, [here = origin](tutti_context *handle) {
+        if (here.is_here()) tutti_context_destroy(handle);
+    });
+    current = context;
     return context;
 }
 
-/* ---- communicators ---- */
-
-Comm::Comm(std::shared_ptr<Context> context, tutti_comm *handle) : context_(std::move(context)), handle_(handle) {}
+Comm::Comm(std::shared_ptr<tutti_context> context, tutti_comm *handle) : context_(std::move(context)), handle_(handle)
+{
+}
 
 std::shared_ptr<Comm> Comm::adopt(const Comm &parent, tutti_comm *handle)
 {
@@ -77,7 +74,7 @@ static tutti_error with_reason(tutti_error error, const std::string &why)
 std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const std::string &name,
                                    milliseconds timeout)
 {
-    std::shared_ptr<Context> context = Context::get();
+    std::shared_ptr<tutti_context> context = context_of_process();
     StoreTable table(store);
     tutti_store over = table.table();
     tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
@@ -90,7 +87,7 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     config.device = TUTTI_DEVICE_NONE; /* DeviceComm has devices */
 
     tutti_comm *handle = nullptr;
-    check(tutti_comm_create(context->handle(), &config, &handle));
+    check(tutti_comm_create(context.get(), &config, &handle));
     tutti_error error;
     try {
         /* The others may have begun, and failed, before this rank looked: that is an error of their calls. */

@@ -18,23 +18,6 @@
 namespace tutti_torch
 {
 
-class Context
-{
-  public:
-    /* The context of this process; made by the first group, gone with the last. After fork the child makes its own. */
-    static std::shared_ptr<Context> get();
-    ~Context();
-    Context(const Context &) = delete;
-    Context &operator=(const Context &) = delete;
-
-    tutti_context *handle() const { return handle_; }
-
-  private:
-    Context();
-    tutti_context *handle_ = nullptr;
-    Origin origin_;
-};
-
 class Comm
 {
   public:
@@ -53,8 +36,8 @@ class Comm
     void drain(const std::function<bool(milliseconds)> &more, bool failing);
 
   private:
-    Comm(std::shared_ptr<Context> context, tutti_comm *handle);
-    std::shared_ptr<Context> context_;
+    Comm(std::shared_ptr<tutti_context> context, tutti_comm *handle);
+    std::shared_ptr<tutti_context> context_;
     tutti_comm *handle_;
     Origin origin_;
     Patience patience_;
