@@ -2,14 +2,29 @@
 #ifndef TUTTI_BACKEND_BACKEND_H
 #define TUTTI_BACKEND_BACKEND_H
 
-/* A back end carries out whole collectives its own way: the engine is general, a back end knows one kind of machine.
- * One instance serves one group of slots of a communicator. Opening is a collective in two steps: each member opens its
- * side and gets a card, the cards are gathered by who opens it, then each connects with all of them. A back end that
- * one member can not open, no member uses.
+/* The contract of back ends. The engine is general; a back end carries out whole collectives its own way, on one kind
+ * of machine: the ranks of one host, the GPUs of one maker. This room may use the engine and all below it. Begin with
+ * struct tutti_backend_ops, then read open.h: how all members open a back end together.
  *
- * All members start the calls of one instance in the same order. What is chosen inside may depend on the call's agreed
- * arguments, on what the cards said and on what members tell one another in the call, never on local facts alone. */
+ * One instance serves one group of slots of a communicator. A back end has one of two faces, or both:
+ *  - for host memory: it makes runners, which the engine advances (`begin`), and may carry out small calls at once;
+ *  - for memory of a device: it enqueues calls on a stream of the caller and returns (`enqueue`).
+ *
+ * Order: all members start the calls of one instance in the same order. What is chosen inside may depend on the call's
+ * agreed arguments, on what the cards said and on what members tell one another in the call, never on local facts.
+ * Threads: one thread at a time calls an instance (it holds the communicator's turn); `failed`, `stop`, `overlay` and
+ *   `last_event` may be called by any thread, at any time.
+ * Blocking: only `connect` and `close` may wait for other members, each with a deadline.
+ * Ownership: the opener owns an instance until `close`; buffers of a call are borrowed until the call is over.
+ * Errors: a status below zero leaves the thread's error record. Failures on a device, and peers that die, are seen
+ *   when the call has returned long ago: the instance's watch (a thread) fails the team with the sentence, and stops
+ *   what waits on the device.
+ *
+ * Example, for one call on host memory:
+ *     if (ops->score(backend, &op->call) < HUGE_VAL) ops->begin(backend, op);
+ *     if (ops->hurry(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
 
+#include "device/device.h"
 #include "engine/engine.h"
 #include "model/machine.h"
 #include "topo/topo.h"
@@ -20,8 +35,8 @@ struct tutti_backend {
     const struct tutti_backend_ops *ops;
 };
 
-/* What the back ends of one world share on this rank; the world's owner initialises the lock, zeroes the rest, and
- * calls tutti_backend_sweep when the last of them is closed. */
+/* What the back ends of one world share on this rank. The world's owner initialises the lock, zeroes the rest,
+ * and calls tutti_backend_sweep when the last of them is closed. */
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
@@ -31,20 +46,33 @@ struct tutti_backend_host {
 /* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */
 void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
 
-#define TUTTI_BACKEND_CARD_BYTES 128
 struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
     struct tutti_control *control; /* of the same members */
     const uint32_t *members;       /* slot -> member of the transport; borrowed */
     uint32_t n, me;                /* slots, the own one */
-    bool crowded;                  /* ranks of this host outnumber its CPUs; equal on all */
-    uint32_t n_cpus;               /* that they may use together; equal on all */
-    struct tutti_domains domains;  /* that the slots form; n 0: one; equal on all */
-    bool reproducible;             /* reductions fold in rank order, from left to right */
-    size_t staging_bytes;          /* at most so much memory of this rank for staging */
     const char *method; /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
+
+    /* ---- for host memory ---- */
+    bool crowded;                        /* ranks of this host outnumber its CPUs; equal on all */
+    uint32_t n_cpus;                     /* that they may use together; equal on all */
+    struct tutti_domains domains;        /* that the slots form; n 0: one; equal on all */
+    bool reproducible;                   /* reductions fold in rank order, from left to right */
+    size_t staging_bytes;                /* at most so much memory of this rank for staging */
     const struct tutti_machine *machine; /* measured constants, equal on all; copied */
+
+    /* ---- for memory of devices ---- */
+    struct tutti_device *device; /* the caller's, open for longer than the back end */
+    struct tutti_team *team;
+    uint64_t id;                   /* of the communicator */
+    uint64_t nonce;                /* of the world; equal on all members, unlike any other's */
+    size_t scratch_bytes;          /* device memory that this instance may take */
+    uint32_t blocks;               /* of a launch, at most; 0: as many as are best; equal on all */
+    enum tutti_device_share share; /* how others get at it */
+    uint64_t timeout_ns;           /* that others wait for a step of opening */
+    const char *tuning;            /* cuda: what was measured, "auto", "off" or a file */
+    const char *library;           /* nccl: the file to open, "": found */
 };
 
 /* A call: where things are (bind, without schedule and cache; the factor of premul_sum in `factor`) and what it is. */
@@ -91,47 +119,114 @@ struct tutti_backend_candidate {
     uint32_t n_sms;     /* of devices: the most SMs that one of its launches takes */
 };
 
+/* A window over device memory: a collective registration (tutti_window_create). The same offset into it on all ranks is
+ * what kernels and copy engines need: they write where the own host says, without asking a peer. */
+struct tutti_window_card {
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
+    uint64_t offset, bytes; /* of the window in the exported allocation; bytes 0: none */
+    uint64_t address;       /* where the exporting process has it */
+};
+
+/* One message of a batch of point-to-point calls. */
+struct tutti_backend_message {
+    uint32_t peer;
+    bool send;
+    void *buffer;
+    size_t bytes;
+};
+
+#define TUTTI_BACKEND_CARD_MOST 384
 struct tutti_backend_ops {
     const char *name, *help;
-    /* OK and the card, UNSUPPORTED when it can not serve these members (the record says why), MEMORY, SYSTEM. */
+
+    /* ---- opening, by all members together (open.h), and the end ---- */
+    size_t card_bytes; /* at most TUTTI_BACKEND_CARD_MOST */
+    /* OK and the card (zeroed before); UNSUPPORTED with the reason when it can not serve these members; MEMORY, SYSTEM.
+     */
     enum tutti_status (*open)(const struct tutti_backend_config *config, void *card, struct tutti_backend **out);
-    /* The cards of all n members, `stride` bytes from one to the next. Closes itself when it fails. */
+    /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one
+     * another. Closes itself when it fails. */
     enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards, size_t stride);
-    /* No call is in flight here. Connected or not: peers may have connected, and still be reading what this member
-     * left, which stays until they have closed, too. */
-    void (*close)(struct tutti_backend *backend);
+    /* All members have connected, or nobody goes on and close follows: what was kept for that can go. NULL: nothing. */
+    void (*connected)(struct tutti_backend *backend);
+    /* No call is in flight on the host. Waits for what is enqueued on a device, until `deadline_ns`, then stops it.
+     * Connected or not: peers may have connected, and may still read what this member left, which stays for them. */
+    void (*close)(struct tutti_backend *backend, uint64_t deadline_ns);
+
+    /* ---- choosing ---- */
     /* Predicted nanoseconds of the call here, by the method that would be chosen; HUGE_VAL: it can not. Pure over what
      * is equal on all members. */
     double (*score)(const struct tutti_backend *backend, const struct tutti_backend_call *call);
+    /* The ways in which the call could be carried out, as far as this member can tell of its own buffers; at most
+     * `capacity`, their number. For `tutti bench --explain`. NULL: there is but one. */
+    size_t (*candidates)(const struct tutti_backend *backend, const struct tutti_backend_call *call,
+                         struct tutti_backend_candidate *out, size_t capacity);
+    size_t (*memory_used)(const struct tutti_backend *backend); /* bytes of this rank, of host or device */
+    /* What it has opened, in few words, for the log. NULL: there is nothing to tell. */
+    void (*describe)(const struct tutti_backend *backend, char *out, size_t capacity);
+
+    /* ---- calls on host memory; begin NULL: it has none of these ---- */
     /* Makes the runner of op->call, which score accepted, and takes its place in the order. The tables of v forms are
      * copied. MEMORY: nothing was begun. */
     enum tutti_status (*begin)(struct tutti_backend *backend, struct tutti_backend_op *op);
     /* Advances a runner that was begun just now, on the caller's thread, past the engine, for as long as is worth while
      * without a clock (about 1,024 spins; where ranks outnumber CPUs some turns given up). Ends early when `failed`. As
-     * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. */
+     * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. NULL: not worth it. */
     enum tutti_advance (*hurry)(struct tutti_backend_op *op, const struct tutti_team *team);
-    /* Plain calls with blocks of less bytes than that may be tiny ones; 0: none of the kind. */
+    /* Plain calls with blocks of less bytes than that may be tiny ones; 0: none of the kind. NULL: there are none. */
     size_t (*tiny_below)(const struct tutti_backend *backend, enum tutti_kind kind);
     /* Carries out a tiny call. MOVED: nothing was begun, take the long way. BLOCKED: it was begun, and goes on by
      * `resume` of an op with the same call. */
     enum tutti_advance (*tiny)(struct tutti_backend *backend, const struct tutti_tiny *tiny);
     void (*resume)(struct tutti_backend *backend, struct tutti_backend_op *op);
-    /* See tutti_overlay. */
+    /* See tutti_overlay. NULL: boards tell all. */
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
-    /* The ways in which the call could be carried out, as far as this member can tell of its own buffers; at most
-     * `capacity`, their number. For `tutti bench --explain`. */
-    size_t (*candidates)(const struct tutti_backend *backend, const struct tutti_backend_call *call,
-                         struct tutti_backend_candidate *out, size_t capacity);
-    size_t (*staging_used)(const struct tutti_backend *backend); /* bytes of this rank */
+
+    /* ---- calls on memory of a device; enqueue NULL: it has none of these ---- */
+    bool schedules; /* it carries out calls whose schedule is named: bind.schedule, which may go when enqueue returns */
+    /* Enqueues a call that score accepted. bind.input and bind.output are memory of the device; tables of v forms may
+     * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
+     * MEMORY), or the team has failed. */
+    enum tutti_status (*enqueue)(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
+    /* Enqueues messages as one: none waits for another of the batch. In order between two ranks. */
+    enum tutti_status (*messages)(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
+                                  void *stream, uint64_t timeout_ns);
+    /* Several collectives as one (a group): NULL, or as n times enqueue. */
+    enum tutti_status (*batch)(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
+                               void *stream);
+    /* Collective windows; NULL: there is no use for them. peers: the window of each slot as mapped here. */
+    enum tutti_status (*window_add)(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
+                                    void *own, size_t bytes, void **peers);
+    void (*window_remove)(struct tutti_backend *backend, void *own);
+    /* Stops all that waits on the device, at once: the team has failed. */
+    void (*stop)(struct tutti_backend *backend);
+    /* An event that is over when all that was enqueued so far is over; NULL if nothing was enqueued. */
+    void *(*last_event)(struct tutti_backend *backend);
+    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap.
+     * NULL: the device reports none. */
+    bool (*failed)(struct tutti_backend *backend);
 };
 
-/* Whether an option of this text names a method of the back end flat, of whatever kind; empty: none. ARGUMENT. */
-enum tutti_status tutti_backend_method_check(const char *method);
-
-/* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. */
-#define TUTTI_BACKENDS(X) X(flat)
+/* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. Of those
+ * for devices the first is the one whose loss is reported: the others need not be there. */
+#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(nccl)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
 TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
 #undef TUTTI_BACKEND_DECLARE
+#define TUTTI_BACKEND_INDEX(name) TUTTI_BACKEND_##name,
+enum { TUTTI_BACKENDS(TUTTI_BACKEND_INDEX) TUTTI_N_BACKENDS };
+#undef TUTTI_BACKEND_INDEX
+/* The list as a table (open.c). Tests put others in their places. */
+extern const struct tutti_backend_ops *tutti_backends[TUTTI_N_BACKENDS];
+
+/* Options that back ends read. ARGUMENT, SYSTEM with the sentence when the text is not right: a method of flat, a
+ * method of cuda, "auto", "off" or a file of times measured on devices. */
+enum tutti_status tutti_backend_method_check(const char *method);
+enum tutti_status tutti_device_method_check(const char *method);
+enum tutti_status tutti_device_tuning_check(const char *tuning);
+
+/* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
+ * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */
+void tutti_device_sweep(struct tutti_backend_host *host);
 
 #endif

@@ -39,21 +39,21 @@ void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, 
 
 /* ---- messages ---- */
 
-const struct tutti_device_message *tutti_message_next(const struct tutti_device_message *messages, size_t n,
-                                                      uint32_t peer, bool send, size_t *at)
+const struct tutti_backend_message *tutti_message_next(const struct tutti_backend_message *messages, size_t n,
+                                                       uint32_t peer, bool send, size_t *at)
 {
     while (*at < n) {
-        const struct tutti_device_message *m = &messages[(*at)++];
+        const struct tutti_backend_message *m = &messages[(*at)++];
         if (m->peer == peer && m->send == send) return m;
     }
     return NULL;
 }
 
-enum tutti_status tutti_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
+enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, size_t n, uint32_t me,
                                  struct tutti_own *own)
 {
-    const struct tutti_device_message *s = own->sent = tutti_message_next(messages, n, me, true, &own->at[0]);
-    const struct tutti_device_message *r = own->received = tutti_message_next(messages, n, me, false, &own->at[1]);
+    const struct tutti_backend_message *s = own->sent = tutti_message_next(messages, n, me, true, &own->at[0]);
+    const struct tutti_backend_message *r = own->received = tutti_message_next(messages, n, me, false, &own->at[1]);
     if (!s && !r) return TUTTI_AGAIN;
     if (s && r && s->bytes == r->bytes) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,

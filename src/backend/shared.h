@@ -6,7 +6,7 @@
  * `addresses` says that all members share an address space, plain pages), and the messages of a batch in their order.
  */
 
-#include "backend/device.h"
+#include "backend/backend.h"
 
 /* Zeroed, and touched; *where tells the others of it. MEMORY, with `what` it is for, and what the heap fails with. */
 enum tutti_status tutti_shared_open(struct tutti_transport *t, bool addresses, size_t bytes, const char *what,
@@ -17,15 +17,15 @@ void *tutti_shared_map(struct tutti_transport *t, bool addresses, uint32_t membe
 void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, size_t bytes);
 
 /* The next message to a peer (send), or from it, from *at on; NULL: there is none. */
-const struct tutti_device_message *tutti_message_next(const struct tutti_device_message *messages, size_t n,
-                                                      uint32_t peer, bool send, size_t *at);
+const struct tutti_backend_message *tutti_message_next(const struct tutti_backend_message *messages, size_t n,
+                                                       uint32_t peer, bool send, size_t *at);
 /* What a rank sends to itself: the next pair of a batch, its k-th that is sent and its k-th that is received (at: where
  * it goes on, zeros at first). AGAIN: there is none left; ARGUMENT: they are no pair. */
 struct tutti_own {
     size_t at[2];
-    const struct tutti_device_message *sent, *received;
+    const struct tutti_backend_message *sent, *received;
 };
-enum tutti_status tutti_own_next(const struct tutti_device_message *messages, size_t n, uint32_t me,
+enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, size_t n, uint32_t me,
                                  struct tutti_own *own);
 
 #endif

@@ -37,7 +37,7 @@ struct contract_room {
     struct tutti_window *window; /* NULL: it is in none */
 };
 struct contract_memory {
-    void *gpu, *stream; /* struct tutti_gpu, and the stream of the calls */
+    void *gpu, *stream; /* struct tutti_device, and the stream of the calls */
     struct contract_room rooms[CONTRACT_ROOMS];
     /* Device memory for an arena of host memory, with its bytes. NULL: there is none. */
     void *(*put)(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes);

@@ -186,7 +186,7 @@ struct rig *rig_open(const struct rig_config *config)
 {
     struct rig *rig = calloc(1, sizeof *rig);
     uint32_t n = config->n, members[MARK_MAX_RANKS];
-    unsigned char *cards = calloc(n, TUTTI_BACKEND_CARD_BYTES);
+    unsigned char *cards = calloc(n, tutti_backend_flat.card_bytes);
     bool open = rig && cards;
     if (open) {
         rig->config = *config;
@@ -199,9 +199,9 @@ struct rig *rig_open(const struct rig_config *config)
     }
     for (uint32_t r = 0; r < n; r++) members[r] = r;
     for (uint32_t r = 0; open && r < n; r++)
-        open = rank_open(rig, r, members, cards + (size_t)r * TUTTI_BACKEND_CARD_BYTES);
+        open = rank_open(rig, r, members, cards + (size_t)r * tutti_backend_flat.card_bytes);
     for (uint32_t r = 0; open && r < n; r++) {
-        open = tutti_backend_flat.connect(rig->ranks[r].lane, cards, TUTTI_BACKEND_CARD_BYTES) == TUTTI_OK;
+        open = tutti_backend_flat.connect(rig->ranks[r].lane, cards, tutti_backend_flat.card_bytes) == TUTTI_OK;
         struct flat_instance *lane = (struct flat_instance *)rig->ranks[r].lane;
         lane->spins = 0;
         lane->fences = true; /* in one thread both ways are alike, and this one is cheap */
@@ -215,7 +215,7 @@ void rig_close(struct rig *rig)
 {
     for (uint32_t r = 0; r < rig->config.n; r++) {
         struct rig_rank *rank = &rig->ranks[r];
-        rank->lane->ops->close(rank->lane);
+        rank->lane->ops->close(rank->lane, 0);
     }
     for (uint32_t r = 0; r < rig->config.n; r++) {
         struct rig_rank *rank = &rig->ranks[r];

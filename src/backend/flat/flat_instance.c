@@ -27,7 +27,6 @@ struct card {
     int32_t pid;
     uint8_t fences;
 };
-_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_BYTES, "a card holds what an instance tells");
 
 static size_t staging_at(void)
 {
@@ -166,7 +165,6 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     mine.address = inst->n > 1 ? (uint64_t)(uintptr_t)inst->memories[inst->me] : 0;
     mine.chunk = inst->chunk;
     mine.fences = !flat_barrier_available();
-    memset(card, 0, TUTTI_BACKEND_CARD_BYTES);
     memcpy(card, &mine, sizeof(mine));
     *out = &inst->base;
     return TUTTI_OK;
@@ -194,7 +192,7 @@ static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, co
     return TUTTI_OK;
 }
 
-static void flat_close(struct tutti_backend *backend);
+static void flat_close(struct tutti_backend *backend, uint64_t deadline_ns);
 
 static enum tutti_status flat_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
@@ -207,7 +205,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
         enum tutti_status status = peer_connect(inst, r, &card);
         if (status >= 0) continue;
-        flat_close(backend);
+        flat_close(backend, 0);
         return status;
     }
     if (inst->n > 1) flat_attach_tell(inst);
@@ -268,8 +266,9 @@ static void memories_drop(struct flat_instance *inst)
     tutti_backend_sweep(inst->host, false);
 }
 
-static void flat_close(struct tutti_backend *backend)
+static void flat_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
+    (void)deadline_ns; /* nothing waits */
     struct flat_instance *inst = (struct flat_instance *)backend;
     if (inst->n > 1) {
         inst->areas[inst->me] = &inst->memories[inst->me]->area; /* also when it did not come to that */
@@ -301,6 +300,7 @@ static size_t flat_staging_used(const struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_flat = {
     .name = "flat",
     .help = "ranks of one host, through memory that all of them map",
+    .card_bytes = sizeof(struct card),
     .open = flat_open,
     .connect = flat_connect,
     .close = flat_close,
@@ -312,5 +312,5 @@ const struct tutti_backend_ops tutti_backend_flat = {
     .resume = flat_resume,
     .overlay = flat_overlay,
     .candidates = flat_candidates,
-    .staging_used = flat_staging_used,
+    .memory_used = flat_staging_used,
 };

@@ -11,7 +11,7 @@
  * and the end of that. nccl_watch.c: what this back end tells the watch. */
 
 #include "backend/watch/watch.h"
-#include "device/cuda/gpu.h"
+#include "device/device.h"
 
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
 #define NCCL_NEEDED 21800
@@ -104,11 +104,11 @@ struct nccl_mark {
     _Atomic uint64_t items;              /* which then had as many */
 };
 struct nccl_backend {
-    struct tutti_device_backend base;
+    struct tutti_backend base;
     struct watched watched;
     const struct nccl_library *library;
-    struct tutti_gpu *gpu; /* the caller's */
-    uint32_t blocks;       /* of a launch, at most; 0: NCCL's choice */
+    struct tutti_device *gpu; /* the caller's */
+    uint32_t blocks;          /* of a launch, at most; 0: NCCL's choice */
 
     /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
     pthread_mutex_t lock;
@@ -128,7 +128,7 @@ struct nccl_backend {
     _Atomic uint64_t turn_ns;  /* when the turn of the first that is not over came, 0: not yet */
     _Atomic uint64_t error_ns; /* since when NCCL has one, 0: it has none */
 };
-static inline struct nccl_backend *nccl_of(const struct tutti_device_backend *backend)
+static inline struct nccl_backend *nccl_of(const struct tutti_backend *backend)
 {
     return (struct nccl_backend *)(uintptr_t)backend; /* its first member */
 }
@@ -177,10 +177,9 @@ void nccl_stop(struct nccl_backend *b);
 bool nccl_is_left(const struct nccl_backend *b);
 
 /* nccl_call.c */
-enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                               void *stream);
-enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
-                                size_t n, void *stream, uint64_t timeout_ns);
+enum tutti_status nccl_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
+enum tutti_status nccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
+                                void *stream, uint64_t timeout_ns);
 
 /* nccl_kinds.c: whether NCCL has it among n ranks, with the meaning that tutti gives it; and what it has for it. */
 bool nccl_can(const struct tutti_backend_call *call, uint32_t n);

@@ -46,8 +46,8 @@ static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
 
 static enum tutti_status mark_open(struct nccl_backend *b, struct nccl_mark *mark)
 {
-    if (!mark->begun) TUTTI_TRY(tutti_gpu_event_create(b->gpu, &mark->begun));
-    return mark->over ? TUTTI_OK : tutti_gpu_event_create(b->gpu, &mark->over);
+    if (!mark->begun) TUTTI_TRY(b->gpu->ops->event_create(b->gpu, false, &mark->begun));
+    return mark->over ? TUTTI_OK : b->gpu->ops->event_create(b->gpu, false, &mark->over);
 }
 
 static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
@@ -55,7 +55,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
 {
     const uint64_t i = atomic_load(&b->watched.n_enqueued);
     struct nccl_mark *mark = mark_of(b, i);
-    TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, capture));
+    TUTTI_TRY(tutti_device_capturing(b->gpu, stream, capture));
     if (!*capture) TUTTI_TRY(mark_wait(b, timeout_ns));
     atomic_store(&mark->launch, seq ? seq : watch_log_round(&nccl_own(b)->log));
     atomic_store(&mark->timeout_ns, timeout_ns);
@@ -63,19 +63,19 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
         if (!nccl_made(b))
             return tutti_fail(TUTTI_ERR_ARGUMENT,
                               "the first call by nccl on a communicator can not be captured: make one before");
-        const bool chained = *capture == b->capture && !tutti_gpu_one_stream(stream, b->capture_stream);
-        return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
+        const bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
+        return chained ? b->gpu->ops->capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
     TUTTI_TRY(mark_open(b, mark));
-    if (i > 0 && !tutti_gpu_one_stream(stream, b->stream))
-        TUTTI_TRY(tutti_gpu_stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
-    return tutti_gpu_event_record(b->gpu, mark->begun, stream);
+    if (i > 0 && !tutti_device_one_stream(stream, b->stream))
+        TUTTI_TRY(b->gpu->ops->stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
+    return b->gpu->ops->event_record(b->gpu, mark->begun, stream);
 }
 
 static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_t capture)
 {
     if (capture) {
-        TUTTI_TRY(tutti_gpu_capture_mark(b->gpu, stream, &b->node));
+        TUTTI_TRY(b->gpu->ops->capture_mark(b->gpu, stream, &b->node));
         b->capture = capture;
         b->capture_stream = stream;
         if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
@@ -83,7 +83,7 @@ static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_
     }
     struct nccl_mark *mark = mark_of(b, atomic_load(&b->watched.n_enqueued));
     atomic_store(&mark->items, atomic_load(&nccl_own(b)->log.n_items));
-    TUTTI_TRY(tutti_gpu_event_record(b->gpu, mark->over, stream));
+    TUTTI_TRY(b->gpu->ops->event_record(b->gpu, mark->over, stream));
     b->stream = stream;
     atomic_fetch_add(&b->watched.n_enqueued, 1);
     watch_wake(&b->watched);
@@ -94,11 +94,11 @@ static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_
 
 struct item {
     const struct tutti_backend_call *call; /* NULL: messages */
-    const struct tutti_device_message *messages;
+    const struct tutti_backend_message *messages;
     size_t n;
 };
 
-static int message_run(const struct nccl_backend *b, void *comm, const struct tutti_device_message *m, void *stream)
+static int message_run(const struct nccl_backend *b, void *comm, const struct tutti_backend_message *m, void *stream)
 {
     if (m->bytes == 0) return NCCL_OK;
     return m->send ? b->library->send(m->buffer, m->bytes, NCCL_INT8, (int)m->peer, comm, stream)
@@ -121,7 +121,7 @@ static void item_log(struct nccl_backend *b, const struct item *item, uint64_t t
     const uint64_t launch = watch_log_round(log);
     if (item->call) watch_log_post(log, item->call, 0, timeout_ns);
     for (size_t i = 0; i < item->n; i++) {
-        const struct tutti_device_message *m = &item->messages[i];
+        const struct tutti_backend_message *m = &item->messages[i];
         watch_log_message(log, launch, m->peer, m->send, m->bytes, timeout_ns);
     }
 }
@@ -175,15 +175,15 @@ static enum tutti_status call_run(struct nccl_backend *b, const struct item *ite
     const struct item aside = {.call = &call};
     void *in = NULL, *out = NULL, *theirs = call.bind.output;
     enum tutti_status status = TUTTI_OK, freed = TUTTI_OK;
-    if (in_bytes) status = tutti_gpu_alloc_ordered(b->gpu, in_bytes, stream, &in);
-    if (status == TUTTI_OK && in) status = tutti_gpu_copy(b->gpu, in, call.bind.input, in_bytes, stream);
-    if (status == TUTTI_OK && out_bytes) status = tutti_gpu_alloc_ordered(b->gpu, out_bytes, stream, &out);
+    if (in_bytes) status = b->gpu->ops->alloc_ordered(b->gpu, in_bytes, stream, &in);
+    if (status == TUTTI_OK && in) status = b->gpu->ops->copy(b->gpu, in, call.bind.input, in_bytes, stream);
+    if (status == TUTTI_OK && out_bytes) status = b->gpu->ops->alloc_ordered(b->gpu, out_bytes, stream, &out);
     if (in) call.bind.input = in;
     if (out) call.bind.output = out;
     if (status == TUTTI_OK) status = item_run(b, &aside, stream);
-    if (status == TUTTI_OK && out) status = tutti_gpu_copy(b->gpu, theirs, out, out_bytes, stream);
-    if (in) freed = tutti_gpu_free_ordered(b->gpu, in, stream);
-    if (out && freed == TUTTI_OK) freed = tutti_gpu_free_ordered(b->gpu, out, stream);
+    if (status == TUTTI_OK && out) status = b->gpu->ops->copy(b->gpu, theirs, out, out_bytes, stream);
+    if (in) freed = b->gpu->ops->free_ordered(b->gpu, in, stream);
+    if (out && freed == TUTTI_OK) freed = b->gpu->ops->free_ordered(b->gpu, out, stream);
     return status < 0 ? status : freed;
 }
 
@@ -206,17 +206,16 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
 
 static enum tutti_status item_enter(struct nccl_backend *b, const struct item *item, void *stream, uint64_t timeout_ns)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(state_check(b));
-    TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
+    TUTTI_TRY(tutti_device_enter(b->gpu, &scope));
     const enum tutti_status status =
         item_enqueue(b, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(b->watched.team));
-    tutti_gpu_leave(&scope);
+    tutti_device_leave(b->gpu, &scope);
     return status;
 }
 
-enum tutti_status nccl_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                               void *stream)
+enum tutti_status nccl_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream)
 {
     const struct item item = {.call = call};
     return item_enter(nccl_of(backend), &item, stream, call->info.timeout_ns);
@@ -233,8 +232,8 @@ static enum tutti_status own_check(const struct nccl_backend *b, const struct it
     return status == TUTTI_AGAIN ? TUTTI_OK : status;
 }
 
-enum tutti_status nccl_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
-                                size_t n, void *stream, uint64_t timeout_ns)
+enum tutti_status nccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
+                                void *stream, uint64_t timeout_ns)
 {
     const struct item item = {.messages = messages, .n = n};
     TUTTI_TRY(own_check(nccl_of(backend), &item));

@@ -14,9 +14,9 @@
 struct nccl_ending {
     pthread_t thread;
     const struct nccl_library *library;
-    struct tutti_gpu *gpu; /* until it is within */
-    void *comm;            /* NULL: there was none */
-    bool alone;            /* nobody is left to wait for, and all is well: destroyed, which is quicker */
+    struct tutti_device *gpu; /* until it is within */
+    void *comm;               /* NULL: there was none */
+    bool alone;               /* nobody is left to wait for, and all is well: destroyed, which is quicker */
     _Atomic uint32_t state;
 };
 enum { ENDING_AWAITED, ENDING_BEGUN, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT };
@@ -24,14 +24,14 @@ enum { ENDING_AWAITED, ENDING_BEGUN, ENDING_WITHIN, ENDING_OVER, ENDING_LEFT };
 static void *ending_run(void *arg)
 {
     struct nccl_ending *ending = arg;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     while (atomic_load(&ending->state) == ENDING_AWAITED) tutti_futex_wait(&ending->state, ENDING_AWAITED, TUTTI_NEVER);
-    const bool entered = ending->comm && tutti_gpu_enter(ending->gpu, &scope) == TUTTI_OK;
+    const bool entered = ending->comm && tutti_device_enter(ending->gpu, &scope) == TUTTI_OK;
     atomic_store(&ending->state, ENDING_WITHIN);
     if (entered) {
         if (!ending->alone || ending->library->comm_destroy(ending->comm) != NCCL_OK)
             ending->library->comm_abort(ending->comm);
-        tutti_gpu_leave(&scope);
+        tutti_device_leave(ending->gpu, &scope);
     }
     if (atomic_exchange(&ending->state, ENDING_OVER) == ENDING_LEFT) tutti_free(ending);
     return NULL;

@@ -87,7 +87,7 @@ static int recv_from(const struct work *w, char *to, size_t bytes, uint32_t peer
 static int copy_own(const struct work *w, char *to, const char *from, size_t bytes)
 {
     if (to == from || bytes == 0) return NCCL_OK;
-    return tutti_gpu_copy(w->b->gpu, to, from, bytes, w->stream) < 0 ? -1 : NCCL_OK;
+    return w->b->gpu->ops->copy(w->b->gpu, to, from, bytes, w->stream) < 0 ? -1 : NCCL_OK;
 }
 
 /* ---- kinds ---- */

@@ -22,14 +22,14 @@ struct card {
     uint64_t board; /* offset in the heap, or address */
     uint32_t shares, unused;
 };
-_Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
+_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
 static void discard(struct nccl_backend *b)
 {
     const struct watch_remains nothing = {0};
     for (uint32_t i = 0; i < NCCL_MARKS; i++) {
-        tutti_gpu_event_destroy(b->gpu, b->marks[i].begun);
-        tutti_gpu_event_destroy(b->gpu, b->marks[i].over);
+        b->gpu->ops->event_destroy(b->gpu, b->marks[i].begun);
+        b->gpu->ops->event_destroy(b->gpu, b->marks[i].over);
     }
     watch_member_close(&b->watched, nothing);
     nccl_ending_leave(b);
@@ -37,8 +37,8 @@ static void discard(struct nccl_backend *b)
     tutti_free(b);
 }
 
-static enum tutti_status nccl_open(const struct tutti_device_config *config, void *out_card,
-                                   struct tutti_device_backend **out)
+static enum tutti_status nccl_open(const struct tutti_backend_config *config, void *out_card,
+                                   struct tutti_backend **out)
 {
     const struct nccl_library *library = nccl_library(config->library);
     if (!library) return tutti_last_error()->status;
@@ -46,15 +46,14 @@ static enum tutti_status nccl_open(const struct tutti_device_config *config, voi
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status = TUTTI_OK;
     struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
-    b->base.ops = &tutti_device_nccl;
+    b->base.ops = &tutti_backend_nccl;
     b->watched.ops = &nccl_watch_ops;
     b->library = library;
-    b->gpu = config->gpu, b->blocks = config->blocks;
+    b->gpu = config->device, b->blocks = config->blocks;
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "nccl", sizeof(struct nccl_board), &card.board),
                    err_backend);
-    memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
     memcpy(out_card, &card, sizeof card);
     *out = &b->base;
     return TUTTI_OK;
@@ -104,7 +103,7 @@ static enum tutti_status boards_map(struct nccl_backend *b, const void *cards, s
     return TUTTI_OK;
 }
 
-static enum tutti_status nccl_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+static enum tutti_status nccl_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
     struct nccl_backend *b = nccl_of(backend);
     /* First, so that all members let go of all boards, however it ends. */
@@ -114,14 +113,14 @@ static enum tutti_status nccl_connect(struct tutti_device_backend *backend, cons
     return status;
 }
 
-static void nccl_connected(struct tutti_device_backend *backend)
+static void nccl_connected(struct tutti_backend *backend)
 {
     nccl_of(backend)->watched.agreed = true;
 }
 
 /* ---- the end ---- */
 
-static void *nccl_last_event(struct tutti_device_backend *backend)
+static void *nccl_last_event(struct tutti_backend *backend)
 {
     const struct nccl_backend *b = nccl_of(backend);
     const uint64_t n = atomic_load(&b->watched.n_enqueued);
@@ -133,7 +132,7 @@ static bool is_over(struct nccl_backend *b, uint64_t deadline_ns)
 {
     void *event = nccl_last_event(&b->base);
     while (event && !tutti_team_failed(b->watched.team)) {
-        const enum tutti_status status = tutti_gpu_event_query(b->gpu, event);
+        const enum tutti_status status = b->gpu->ops->event_query(b->gpu, event);
         if (status != TUTTI_PENDING) return status == TUTTI_OK;
         if (tutti_now_ns() >= deadline_ns) return false;
         tutti_sleep_ns(NAP_NS);
@@ -153,7 +152,7 @@ static bool peers_are_done(struct nccl_backend *b)
     return true;
 }
 
-static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
+static void nccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct nccl_backend *b = nccl_of(backend);
     const bool over = is_over(b, deadline_ns);
@@ -172,31 +171,32 @@ static void nccl_close(struct tutti_device_backend *backend, uint64_t deadline_n
 /* Its communicator takes seconds and memory when the first call makes it: a few percent are not worth that. */
 #define WORTH_IT 2.0
 
-static double nccl_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+static double nccl_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     const struct nccl_backend *b = nccl_of(backend);
     return nccl_can(call, b->watched.n) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
 }
 
-static void stop(struct tutti_device_backend *backend)
+static void stop(struct tutti_backend *backend)
 {
     nccl_stop(nccl_of(backend));
 }
 
-static bool nccl_failed(struct tutti_device_backend *backend)
+static bool nccl_failed(struct tutti_backend *backend)
 {
     return atomic_load(&nccl_of(backend)->stopped);
 }
 
-static size_t nccl_scratch_used(const struct tutti_device_backend *backend)
+static size_t nccl_scratch_used(const struct tutti_backend *backend)
 {
     (void)backend;
     return 0; /* of ours; NCCL does not say how much it takes */
 }
 
-const struct tutti_device_backend_ops tutti_device_nccl = {
+const struct tutti_backend_ops tutti_backend_nccl = {
     .name = "nccl",
     .help = "NVIDIA GPUs, by NVIDIA's library, where it is installed",
+    .card_bytes = sizeof(struct card),
     .open = nccl_open,
     .connect = nccl_connect,
     .connected = nccl_connected,
@@ -207,5 +207,5 @@ const struct tutti_device_backend_ops tutti_device_nccl = {
     .stop = stop,
     .failed = nccl_failed,
     .last_event = nccl_last_event,
-    .scratch_used = nccl_scratch_used,
+    .memory_used = nccl_scratch_used,
 };

@@ -42,12 +42,12 @@ static void test_absence_is_a_sentence(void **state)
 
 static double score(enum tutti_kind kind, enum tutti_dtype dtype, int32_t op, uint32_t n, size_t count)
 {
-    const struct nccl_backend b = {.base.ops = &tutti_device_nccl, .watched.n = n};
+    const struct nccl_backend b = {.base.ops = &tutti_backend_nccl, .watched.n = n};
     const struct tutti_backend_call call = {
         .info = {.kind = kind, .dtype = dtype, .op = op, .count = count, .root = -1},
         .bind = {.count = count, .dtype = dtype},
     };
-    return tutti_device_nccl.score(&b.base, &call);
+    return tutti_backend_nccl.score(&b.base, &call);
 }
 
 static bool can_among(uint32_t n, enum tutti_kind kind, enum tutti_dtype dtype, int32_t op)

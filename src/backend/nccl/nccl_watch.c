@@ -113,7 +113,7 @@ static void ask(struct watched *w)
     struct nccl_backend *b = nccl_watching(w);
     while (watch_is_in_flight(w)) {
         const struct nccl_mark *mark = &b->marks[atomic_load(&w->n_over) % NCCL_MARKS];
-        const enum tutti_status status = tutti_gpu_event_query(b->gpu, mark->over);
+        const enum tutti_status status = b->gpu->ops->event_query(b->gpu, mark->over);
         if (atomic_load(&b->stopped) || tutti_team_failed(w->team)) return; /* and nothing is over that was not */
         if (status < 0) {
             nccl_fail(b, "a call by nccl", watch_launch_seq(atomic_load(&mark->launch)));
@@ -123,7 +123,7 @@ static void ask(struct watched *w)
             mark_over(b, mark);
             continue;
         }
-        if (!atomic_load(&b->turn_ns) && tutti_gpu_event_query(b->gpu, mark->begun) == TUTTI_OK)
+        if (!atomic_load(&b->turn_ns) && b->gpu->ops->event_query(b->gpu, mark->begun) == TUTTI_OK)
             atomic_store(&b->turn_ns, tutti_now_ns());
         return;
     }

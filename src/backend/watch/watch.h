@@ -16,7 +16,7 @@
  * Begin with this file; then watch.c (the threads), watch_find.c (what two logs tell), watch_log.c (logs),
  * watch_member.c (logs opened and mapped, and what stays for peers when an instance is closed). */
 
-#include "backend/device.h"
+#include "backend/backend.h"
 #include "backend/watch/watch_log.h"
 
 struct watched;
@@ -86,14 +86,14 @@ static inline struct watch_pair watch_pair_of(const struct watched *w, uint32_t 
 /* ---- members (watch_member.c) ---- */
 /* Fills w for this member, and opens its log: log_bytes, of which the first are a struct watch_log. *where is for the
  * cards. UNSUPPORTED: there are too many ranks, or no memory that all of them map; `name` is the back end's. */
-enum tutti_status watch_member_open(struct watched *w, const struct tutti_device_config *config, const char *name,
+enum tutti_status watch_member_open(struct watched *w, const struct tutti_backend_config *config, const char *name,
                                     size_t log_bytes, uint64_t *where);
 /* Maps a peer's log. First of all for all peers, so that each hears when this member closes. */
 enum tutti_status watch_member_map(struct watched *w, uint32_t r, uint64_t where);
 /* What peers' kernels may touch until they have closed, too: given back by release(gpu, memory). NULL: nothing. */
 struct watch_remains {
-    void (*release)(struct tutti_gpu *gpu, void *memory);
-    struct tutti_gpu *gpu;
+    void (*release)(struct tutti_device *gpu, void *memory);
+    struct tutti_device *gpu;
     void *memory;
 };
 /* Tells peers that this member has closed. Its log and what remains stay until all of them have, too, or are gone. */

@@ -122,7 +122,7 @@ void tutti_device_sweep(struct tutti_backend_host *host)
 
 /* ---- members ---- */
 
-enum tutti_status watch_member_open(struct watched *w, const struct tutti_device_config *config, const char *name,
+enum tutti_status watch_member_open(struct watched *w, const struct tutti_backend_config *config, const char *name,
                                     size_t log_bytes, uint64_t *where)
 {
     void *log;

@@ -25,12 +25,12 @@ static size_t backend_ways(const struct tutti_request *request, struct tutti_way
     return n;
 }
 
-static size_t ways_of_device(const struct tutti_request *request, struct tutti_device_backend *backend,
-                             struct tutti_way *out, size_t capacity)
+static size_t ways_of_device(const struct tutti_request *request, struct tutti_backend *backend, struct tutti_way *out,
+                             size_t capacity)
 {
     struct tutti_backend_candidate found[TUTTI_MAX_WAYS];
     struct tutti_backend_call call;
-    const struct tutti_device_backend_ops *ops = backend->ops;
+    const struct tutti_backend_ops *ops = backend->ops;
     tutti_request_call(request, &call);
     found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true, 0};
     if (capacity == 0 || found[0].ns == HUGE_VAL) return 0;

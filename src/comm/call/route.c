@@ -49,7 +49,7 @@ static enum tutti_status refuse_foreign(const struct tutti_request *request, con
     const struct tutti_comm_device *device = request->comm->device;
     struct tutti_error failure; /* on the way to a device, too */
     if (!device && tutti_team_state(request->comm->team, &failure) < 0) return tutti_fail_record(&failure);
-    if (!device || !device->gpu)
+    if (!device || !device->device)
         return REFUSE("%s is memory of device %d, but the communicator has no device at this rank: give it one by "
                       "tutti_comm_config.device or tutti_comm_set_device",
                       buffer->name, (int)buffer->device);
@@ -81,9 +81,9 @@ static enum tutti_via via_of_empty(const struct tutti_request *request, const st
     for (uint32_t i = 0; i < n; i++) {
         if (!buffers[i].pointer) continue;
         told = true;
-        here |= device && device->gpu && tutti_gpu_of(buffers[i].pointer) == device->ordinal;
+        here |= device && device->device && device->device->ops->of(buffers[i].pointer) == device->ordinal;
     }
-    if (!device || !device->gpu || n == 0) return TUTTI_VIA_ENGINE;
+    if (!device || !device->device || n == 0) return TUTTI_VIA_ENGINE;
     bool uneven = request->v || request->type != TUTTI_REQUEST_COLLECTIVE;
     if (device->n > 0 && (!uneven || !told)) return TUTTI_VIA_DEVICE;
     return here ? via_device(device) : TUTTI_VIA_ENGINE;
@@ -101,7 +101,7 @@ static enum tutti_status via_of_memory(const struct tutti_request *request, enum
     for (uint32_t i = 0; i < n; i++) {
         struct buffer *buffer = &buffers[i];
         if (buffer->empty) continue;
-        buffer->device = tutti_gpu_of(buffer->pointer);
+        buffer->device = tutti_device_of(buffer->pointer);
         if (first && (first->device < 0) != (buffer->device < 0)) return refuse_mixed(request, first, buffer);
         first = buffer;
     }
@@ -126,7 +126,7 @@ static enum tutti_status choose_schedule(const struct tutti_request *request, st
     TUTTI_TRY(tutti_route_algorithm(request, out));
     asked.route = *out;
     for (uint32_t b = 0; b < device->n && !out->device; b++) {
-        struct tutti_device_backend *backend = device->backends[b];
+        struct tutti_backend *backend = device->backends[b];
         if (!backend->ops->schedules) continue;
         TUTTI_TRY(tutti_request_seal(&asked));
         tutti_request_call(&asked, &call);

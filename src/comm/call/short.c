@@ -49,8 +49,8 @@ static bool is_right(const struct tutti_comm *comm, struct tutti_plain *plain)
 /* Whether all that the call touches here is memory of that device; -1: of the host. */
 static bool lies_on(const struct tutti_plain *plain, int32_t device)
 {
-    if (plain->in.bytes && tutti_gpu_of((const void *)plain->in.at) != device) return false;
-    return !plain->out.bytes || plain->out.at == plain->in.at || tutti_gpu_of((const void *)plain->out.at) == device;
+    if (plain->in.bytes && tutti_device_of((const void *)plain->in.at) != device) return false;
+    return !plain->out.bytes || plain->out.at == plain->in.at || tutti_device_of((const void *)plain->out.at) == device;
 }
 
 /* ---- by the back end ---- */
@@ -168,7 +168,7 @@ static enum tutti_status run_device(struct tutti_comm *comm, const struct tutti_
         return TUTTI_AGAIN;
     fill(comm, &plain, &call);
     if (options && options->timeout_ns) call.info.timeout_ns = options->timeout_ns;
-    struct tutti_device_backend *backend = tutti_device_choose(comm, &call);
+    struct tutti_backend *backend = tutti_device_choose(comm, &call);
     return backend ? tutti_device_enqueue(comm, backend, &call, options ? options->stream : NULL) : TUTTI_AGAIN;
 }
 

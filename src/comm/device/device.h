@@ -11,12 +11,8 @@
  * device memory are the devices' (a user-defined operation, and what no back end takes, go through the host). Or n is
  * 0 on all: device memory goes through the host, and meets host memory of other ranks in the same calls. */
 
-#include "backend/device.h"
+#include "backend/backend.h"
 #include "comm/request/request.h"
-
-#define TUTTI_DEVICE_COUNT(name) +1
-enum { TUTTI_MAX_DEVICE_BACKENDS = 0 TUTTI_DEVICE_BACKENDS(TUTTI_DEVICE_COUNT) };
-#undef TUTTI_DEVICE_COUNT
 
 struct tutti_through; /* device_host.c */
 
@@ -26,13 +22,13 @@ struct tutti_device_event; /* device_start.c */
 #define TUTTI_DEVICE_CHOICES 64
 struct tutti_device_choice {
     uint64_t signature;
-    struct tutti_device_backend *backend;
+    struct tutti_backend *backend;
 };
 
 struct tutti_comm_device {
-    struct tutti_gpu *gpu;                                            /* NULL: this member has none, others have */
-    int32_t ordinal;                                                  /* of gpu, else TUTTI_DEVICE_NONE */
-    struct tutti_device_backend *backends[TUTTI_MAX_DEVICE_BACKENDS]; /* the same on all members, in the list's order */
+    struct tutti_device *device;                      /* NULL: this member has none, others have */
+    int32_t ordinal;                                  /* of the device, else TUTTI_DEVICE_NONE */
+    struct tutti_backend *backends[TUTTI_N_BACKENDS]; /* the same on all members, in the list's order */
     uint32_t n;
     struct tutti_through *through;                            /* NULL: not opened, nothing goes through the host */
     struct tutti_device_choice choices[TUTTI_DEVICE_CHOICES]; /* the turn's */
@@ -43,11 +39,9 @@ struct tutti_comm_device {
 };
 
 /* ---- the device of a communicator (device.c; its end: device_close.c) ---- */
-/* The list, as a table; tests put others in their place. */
-extern const struct tutti_device_backend_ops *tutti_device_backends[TUTTI_MAX_DEVICE_BACKENDS];
 /* ARGUMENT: the option gpu is no way, or gpu_share none. */
 enum tutti_status tutti_device_option_check(const struct tutti_config *config);
-enum tutti_gpu_share tutti_device_share(const struct tutti_config *config); /* of options that were checked */
+enum tutti_device_share tutti_device_share_option(const struct tutti_config *config); /* of options that were checked */
 /* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted);
 /* Collective, after the team and the back ends of CPUs, when no call is under way; `wanted` is a device or NONE. Sets
@@ -70,9 +64,9 @@ void tutti_comm_hear_device(struct tutti_comm *comm);
 
 /* ---- choosing and starting (device_start.c) ---- */
 /* NULL: none can. The turn is held; call->method is NULL. */
-struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
+struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
 /* Gives the call its number and enqueues it. The turn is held. */
-enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
+enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_backend *backend,
                                        struct tutti_backend_call *call, void *stream);
 /* Into the order in which all members enqueue what a group holds. */
 void tutti_device_order(struct tutti_request *requests, size_t n);
@@ -91,17 +85,14 @@ enum tutti_status tutti_device_before(const struct tutti_request *request);
 void tutti_device_free_events(struct tutti_comm_device *device);
 
 /* ---- through the host (device_host.c) ---- */
-/* Collective: all members call it, also those without a device, once it is known which back ends are open
- * (comm->device->n, the same on all). Its outcomes are compared by the caller. Host memory for twins, streams and
- * threads may be taken at the first call; calls of the communicator may be made apart only (tutti_apart_begin), unless
- * its phase is READY. */
-enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_through **out);
+/* device->through, of a communicator whose device this is to be. Threads and memory are taken at the first call. */
+enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_comm_device *device);
 /* Nothing is enqueued any more, or the team has failed and what was is stopped. The team is still there. */
 void tutti_through_close(struct tutti_through *through);
 /* Enqueues n checked requests of one communicator, all on options.stream of the first, that run together (a group, or
- * one). Returns at once; the stream goes on when they are complete. The buffers are of device->gpu or empty; tables may
- * go when it returns. Called with the communicator's turn held, in the order of the calls, which is the order in which
- * they are carried out: with request.staged set, through tutti_request_prepare and _start as ever, on twins.
+ * one). Returns at once; the stream goes on when they are complete. The buffers are of device->device or empty; tables
+ * may go when it returns. Called with the communicator's turn held, in the order of the calls, which is the order in
+ * which they are carried out: with request.staged set, through tutti_request_prepare and _start as ever, on twins.
  *
  * Where device->n is 0 their numbers are those that they get when they start, so that they meet the others' calls on
  * host memory. Else all members' calls are such calls: they are carried out on a team (or communicator) of their own,

@@ -9,7 +9,7 @@
 void tutti_device_free(struct tutti_comm_device *device)
 {
     tutti_device_free_events(device);
-    if (device->gpu) tutti_gpu_close(device->gpu);
+    if (device->device) device->device->ops->close(device->device);
     pthread_mutex_destroy(&device->lock);
     tutti_free(device);
 }
@@ -29,7 +29,7 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
     pthread_mutex_unlock(&device->lock);
     tutti_through_close(through);
     while (n > 0) {
-        struct tutti_device_backend *backend = device->backends[--n];
+        struct tutti_backend *backend = device->backends[--n];
         backend->ops->close(backend, deadline_ns);
     }
 }
@@ -52,7 +52,7 @@ static bool is_idle(const struct tutti_comm_device *device)
 {
     for (uint32_t b = 0; b < device->n; b++) {
         void *event = device->backends[b]->ops->last_event(device->backends[b]);
-        if (event && tutti_gpu_event_query(device->gpu, event) == TUTTI_PENDING) return false;
+        if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
     }
     return !device->through || tutti_through_idle(device->through);
 }
@@ -71,7 +71,7 @@ bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns)
 bool tutti_device_has_failed(const struct tutti_comm_device *device)
 {
     for (uint32_t b = 0; b < device->n; b++) {
-        const struct tutti_device_backend_ops *ops = device->backends[b]->ops;
+        const struct tutti_backend_ops *ops = device->backends[b]->ops;
         if (ops->failed && ops->failed(device->backends[b])) return true;
     }
     return false;

@@ -53,20 +53,16 @@ static void on_end(void *arg)
 
 /* ---- opening and closing ---- */
 
-enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_through **out)
+enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_comm_device *device)
 {
-    if (!comm->device->gpu) {
-        *out = NULL;
-        return TUTTI_OK;
-    }
     struct tutti_through *through = tutti_alloc(sizeof(*through));
     if (!through) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator", (int)comm->rank);
     through->comm = comm;
-    through->gpu = comm->device->gpu;
+    through->device = device->device;
     through->end = &through->first;
     pthread_mutex_init(&through->order, NULL);
     pthread_mutex_init(&through->lock, NULL);
-    *out = through;
+    device->through = through;
     return TUTTI_OK;
 }
 
@@ -85,9 +81,9 @@ static void asker_end(struct tutti_through *through)
 
 static void parts_free(struct tutti_through *through)
 {
-    if (through->pulse) tutti_gpu_event_destroy(through->gpu, through->pulse);
-    if (through->end_event) tutti_gpu_event_destroy(through->gpu, through->end_event);
-    if (through->go) tutti_gpu_free_host(through->gpu, (void *)through->go);
+    if (through->pulse) through->device->ops->event_destroy(through->device, through->pulse);
+    if (through->end_event) through->device->ops->event_destroy(through->device, through->end_event);
+    if (through->go) through->device->ops->free_host(through->device, (void *)through->go);
     through->pulse = through->end_event = NULL, through->go = NULL;
 }
 
@@ -98,10 +94,10 @@ static enum tutti_status ensure_running(struct tutti_through *through)
     void *go = NULL;
 
     if (through->runs) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_alloc_host(through->gpu, sizeof(*through->go), &go));
+    TUTTI_TRY(through->device->ops->alloc_host(through->device, sizeof(*through->go), &go));
     through->go = go;
-    TUTTI_TRY_GOTO(status, tutti_gpu_event_create(through->gpu, &through->pulse), err_parts);
-    TUTTI_TRY_GOTO(status, tutti_gpu_event_create(through->gpu, &through->end_event), err_parts);
+    TUTTI_TRY_GOTO(status, through->device->ops->event_create(through->device, false, &through->pulse), err_parts);
+    TUTTI_TRY_GOTO(status, through->device->ops->event_create(through->device, false, &through->end_event), err_parts);
     atomic_store(&through->question, 0);
     TUTTI_TRY_GOTO(status, thread_start(through, &through->asker, tutti_through_ask), err_parts);
     TUTTI_TRY_GOTO(status, thread_start(through, &through->thread, tutti_through_serve), err_asker);
@@ -291,7 +287,7 @@ static enum tutti_status passage_make(struct tutti_through *through, const struc
 /* ---- enqueueing ---- */
 
 struct copies {
-    struct tutti_gpu *gpu;
+    struct tutti_device *device;
     void *stream;
     char *twin;
 };
@@ -299,19 +295,19 @@ struct copies {
 static enum tutti_status copy_in(void *arg, char *device, size_t at, size_t bytes)
 {
     const struct copies *copies = arg;
-    return tutti_gpu_copy(copies->gpu, copies->twin + at, device, bytes, copies->stream);
+    return copies->device->ops->copy(copies->device, copies->twin + at, device, bytes, copies->stream);
 }
 
 static enum tutti_status copy_out(void *arg, char *device, size_t at, size_t bytes)
 {
     const struct copies *copies = arg;
-    return tutti_gpu_copy(copies->gpu, device, copies->twin + at, bytes, copies->stream);
+    return copies->device->ops->copy(copies->device, device, copies->twin + at, bytes, copies->stream);
 }
 
 static enum tutti_status copy_all(struct tutti_through *through, const struct tutti_passage *passage,
                                   const struct tutti_request *requests, enum tutti_twin_way way)
 {
-    struct copies copies = {.gpu = through->gpu, .stream = requests[0].options.stream};
+    struct copies copies = {.device = through->device, .stream = requests[0].options.stream};
     if (!passage->room) return TUTTI_OK;
     copies.twin = passage->room->at;
     for (size_t i = 0; i < passage->n; i++) {
@@ -335,7 +331,8 @@ static enum tutti_status announce(struct tutti_through *through, struct tutti_pa
                                   const struct tutti_request *requests)
 {
     enum tutti_status status = copy_all(through, passage, requests, TUTTI_TWIN_IN);
-    if (status >= 0) status = tutti_gpu_host(through->gpu, requests[0].options.stream, on_arrival, passage);
+    if (status >= 0)
+        status = through->device->ops->host_call(through->device, requests[0].options.stream, on_arrival, passage);
     if (status >= 0) return status;
     tutti_passage_release(passage);
     for (size_t i = 0; i < passage->n; i++) tutti_request_disown(&passage->requests[i]);
@@ -348,10 +345,10 @@ static enum tutti_status follow(struct tutti_through *through, void *stream)
 {
     const struct tutti_comm_device *device = through->comm->device;
     if (atomic_load(&through->enqueued) > 0 && (stream != through->last || (uintptr_t)stream == 2))
-        TUTTI_TRY(tutti_gpu_stream_wait(through->gpu, stream, through->end_event));
+        TUTTI_TRY(through->device->ops->stream_wait(through->device, stream, through->end_event));
     for (uint32_t b = 0; b < device->n; b++) {
         void *event = device->backends[b]->ops->last_event(device->backends[b]);
-        if (event) TUTTI_TRY(tutti_gpu_stream_wait(through->gpu, stream, event));
+        if (event) TUTTI_TRY(through->device->ops->stream_wait(through->device, stream, event));
     }
     return TUTTI_OK;
 }
@@ -360,18 +357,18 @@ static enum tutti_status follow(struct tutti_through *through, void *stream)
 static enum tutti_status passage_enqueue(struct tutti_through *through, struct tutti_passage *passage,
                                          const struct tutti_request *requests)
 {
-    struct tutti_gpu *gpu = through->gpu;
+    struct tutti_device *dev = through->device;
     void *stream = requests[0].options.stream;
     uint32_t number = passage->number = atomic_load(&through->enqueued) + 1;
 
     TUTTI_TRY(announce(through, passage, requests));
     atomic_store(&through->enqueued, number);
     append(through, passage);
-    TUTTI_TRY(tutti_gpu_stream_wait_word(gpu, stream, (const uint32_t *)(void *)through->go, number));
+    TUTTI_TRY(dev->ops->stream_wait_word(dev, stream, (const uint32_t *)(void *)through->go, number));
     TUTTI_TRY(copy_all(through, passage, requests, TUTTI_TWIN_OUT));
-    TUTTI_TRY(tutti_gpu_event_record(gpu, through->end_event, stream));
+    TUTTI_TRY(dev->ops->event_record(dev, through->end_event, stream));
     through->last = stream;
-    return tutti_gpu_host(gpu, stream, on_end, passage);
+    return dev->ops->host_call(dev, stream, on_end, passage);
 }
 
 static bool has_room(struct tutti_through *through, size_t bytes)
@@ -407,7 +404,7 @@ static enum tutti_status await_room(struct tutti_through *through, const struct 
 static enum tutti_status refuse_capture(struct tutti_through *through, const struct tutti_request *request)
 {
     uint64_t capture = 0;
-    TUTTI_TRY(tutti_gpu_capturing(through->gpu, request->options.stream, &capture));
+    TUTTI_TRY(tutti_device_capturing(through->device, request->options.stream, &capture));
     if (!capture) return TUTTI_OK;
     return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
                               "the call goes through the host, which can not be captured in a graph");
@@ -416,7 +413,7 @@ static enum tutti_status refuse_capture(struct tutti_through *through, const str
 static enum tutti_status enqueue(struct tutti_through *through, struct tutti_request *requests, size_t n)
 {
     struct tutti_passage *passage = NULL;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     struct tutti_error failure;
     size_t bytes = passage_bytes(requests, n);
 
@@ -428,18 +425,18 @@ static enum tutti_status enqueue(struct tutti_through *through, struct tutti_req
     TUTTI_TRY(ensure_own(through));
     TUTTI_TRY(await_room(through, requests, bytes));
     TUTTI_TRY(passage_make(through, requests, n, bytes, &passage));
-    enum tutti_status status = tutti_gpu_enter(through->gpu, &scope);
+    enum tutti_status status = tutti_device_enter(through->device, &scope);
     if (status >= 0) status = follow(through, requests[0].options.stream);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         passage_discard(through, passage);
-        tutti_gpu_leave(&scope);
+        tutti_device_leave(through->device, &scope);
         return tutti_fail_record(&why);
     }
     status = passage_enqueue(through, passage, requests);
     /* The stream holds a part of it: the passage is left alone, as what the stream may come to. */
     if (status < 0) tutti_through_fail(through);
-    tutti_gpu_leave(&scope);
+    tutti_device_leave(through->device, &scope);
     return status;
 }
 

@@ -32,7 +32,7 @@ struct tutti_passage {
 
 struct tutti_through {
     struct tutti_comm *comm;
-    struct tutti_gpu *gpu;
+    struct tutti_device *device;
     _Atomic(struct tutti_comm *) own; /* see tutti_through_enqueue; NULL: the calls are comm's, or there was none yet */
 
     pthread_mutex_t order; /* of who enqueues; held while the driver waits for streams: the thread never takes it */

@@ -33,7 +33,7 @@ static enum tutti_status room_make(struct tutti_through *through, size_t bytes, 
 
     if (!room) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for calls that go through the host");
     room->bytes = size_for(bytes);
-    enum tutti_status status = tutti_gpu_alloc_host(through->gpu, room->bytes, &at);
+    enum tutti_status status = through->device->ops->alloc_host(through->device, room->bytes, &at);
     if (status < 0) {
         tutti_free(room);
         return status;
@@ -68,7 +68,7 @@ void tutti_rooms_free(struct tutti_through *through)
     while (through->rooms) {
         struct tutti_room *room = through->rooms;
         through->rooms = room->next;
-        tutti_gpu_free_host(through->gpu, room->at);
+        through->device->ops->free_host(through->device, room->at);
         tutti_free(room);
     }
 }

@@ -49,7 +49,7 @@ void *tutti_through_ask(void *arg)
             tutti_futex_wait(&through->question, NO_QUESTION, TUTTI_NEVER);
             continue;
         }
-        if (tutti_gpu_event_query(through->gpu, through->pulse) < 0) tutti_through_fail(through);
+        if (through->device->ops->event_query(through->device, through->pulse) < 0) tutti_through_fail(through);
         atomic_compare_exchange_strong(&through->question, &question, NO_QUESTION);
     }
     return NULL;

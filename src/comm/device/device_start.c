@@ -27,7 +27,7 @@ static struct tutti_device_event *event_take(struct tutti_comm *comm)
     event = tutti_alloc(sizeof(*event));
     if (!event) {
         tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for an event", (int)comm->rank);
-    } else if (tutti_gpu_event_create(device->gpu, &event->event) < 0) {
+    } else if (device->device->ops->event_create(device->device, false, &event->event) < 0) {
         tutti_free(event);
         event = NULL;
     } else {
@@ -51,7 +51,7 @@ void tutti_device_free_events(struct tutti_comm_device *device)
     while (device->events) {
         struct tutti_device_event *event = device->events;
         device->events = event->next;
-        tutti_gpu_event_destroy(device->gpu, event->event);
+        device->device->ops->event_destroy(device->device, event->event);
         tutti_free(event);
     }
 }
@@ -61,7 +61,7 @@ static enum tutti_status event_look(void *arg)
 {
     const struct tutti_device_event *event = arg;
     struct tutti_comm_device *device = event->comm->device;
-    enum tutti_status status = tutti_gpu_event_query(device->gpu, event->event);
+    enum tutti_status status = device->device->ops->event_query(device->device, event->event);
     if (status != TUTTI_OK) return status;
     pthread_mutex_lock(&device->lock);
     bool failed = tutti_device_has_failed(device);
@@ -84,7 +84,7 @@ static const struct tutti_followed_ops event_ops = {event_look, event_stop, even
 static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_request *request,
                                 struct tutti_device_event *event, uint64_t seq, struct tutti_work **work)
 {
-    TUTTI_TRY(tutti_gpu_event_record(comm->device->gpu, event->event, request->options.stream));
+    TUTTI_TRY(comm->device->device->ops->event_record(comm->device->device, event->event, request->options.stream));
     return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.tag, work);
 }
 
@@ -92,27 +92,27 @@ static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_requ
 
 /* Back ends put their own calls in order; those of another one come before, too. Not in a capture, which sees only what
  * is captured in it. */
-static enum tutti_status follow_others(const struct tutti_comm_device *device,
-                                       const struct tutti_device_backend *backend, void *stream)
+static enum tutti_status follow_others(const struct tutti_comm_device *device, const struct tutti_backend *backend,
+                                       void *stream)
 {
     for (uint32_t b = 0; b <= device->n; b++) {
-        struct tutti_device_backend *other = b < device->n ? device->backends[b] : NULL;
+        struct tutti_backend *other = b < device->n ? device->backends[b] : NULL;
         void *event = !other             ? tutti_through_last_event(device->through)
                       : other == backend ? NULL
                                          : other->ops->last_event(other);
         uint64_t capture;
         if (!event) continue;
-        TUTTI_TRY(tutti_gpu_capturing(device->gpu, stream, &capture));
-        if (!capture) TUTTI_TRY(tutti_gpu_stream_wait(device->gpu, stream, event));
+        TUTTI_TRY(tutti_device_capturing(device->device, stream, &capture));
+        if (!capture) TUTTI_TRY(device->device->ops->stream_wait(device->device, stream, event));
     }
     return TUTTI_OK;
 }
 
-struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
+struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
 {
     struct tutti_comm_device *device = comm->device;
     struct tutti_device_choice *choice = &device->choices[call->info.signature % TUTTI_DEVICE_CHOICES];
-    struct tutti_device_backend *best = NULL;
+    struct tutti_backend *best = NULL;
     double least = HUGE_VAL;
     if (choice->signature == call->info.signature && choice->backend) return choice->backend;
     for (uint32_t b = 0; b < device->n; b++) {
@@ -123,7 +123,7 @@ struct tutti_device_backend *tutti_device_choose(struct tutti_comm *comm, struct
     return best;
 }
 
-enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_device_backend *backend,
+enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_backend *backend,
                                        struct tutti_backend_call *call, void *stream)
 {
     struct tutti_error failure;
@@ -178,16 +178,16 @@ static enum tutti_status enqueue_collectives(struct tutti_request *requests, siz
 }
 
 /* One or two for each request. */
-static size_t messages_of(const struct tutti_request *request, struct tutti_device_message *out)
+static size_t messages_of(const struct tutti_request *request, struct tutti_backend_message *out)
 {
     size_t n = 0, element = tutti_dtype_bytes(request->dtype);
     if (request->type != TUTTI_REQUEST_RECV)
-        out[n++] = (struct tutti_device_message){.peer = (uint32_t)request->dest,
-                                                 .send = true,
-                                                 .buffer = (void *)(uintptr_t)request->send,
-                                                 .bytes = request->count * element};
+        out[n++] = (struct tutti_backend_message){.peer = (uint32_t)request->dest,
+                                                  .send = true,
+                                                  .buffer = (void *)(uintptr_t)request->send,
+                                                  .bytes = request->count * element};
     if (request->type != TUTTI_REQUEST_SEND)
-        out[n++] = (struct tutti_device_message){
+        out[n++] = (struct tutti_backend_message){
             .peer = (uint32_t)request->source, .buffer = request->recv, .bytes = request->recv_count * element};
     return n;
 }
@@ -204,7 +204,7 @@ static void tell_message(const struct tutti_request *request)
 static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t n)
 {
     struct tutti_comm *comm = requests->comm;
-    struct tutti_device_message few[8], *messages = few;
+    struct tutti_backend_message few[8], *messages = few;
     struct tutti_error failure;
     size_t n_messages = 0;
     uint64_t timeout_ns = tutti_request_timeout(requests);
@@ -215,7 +215,7 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
         n_messages += messages_of(&requests[i], &messages[n_messages]);
         if (tutti_request_timeout(&requests[i]) < timeout_ns) timeout_ns = tutti_request_timeout(&requests[i]);
     }
-    struct tutti_device_backend *backend = requests->route.device;
+    struct tutti_backend *backend = requests->route.device;
     void *stream = requests->options.stream;
     enum tutti_status status = follow_others(comm->device, backend, stream);
     if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
@@ -278,11 +278,11 @@ static size_t part_end(const struct tutti_request *requests, size_t n)
 
 enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request)
 {
-    struct tutti_gpu *gpu = request->comm->device->gpu;
+    struct tutti_device *dev = request->comm->device->device;
     uint64_t captures[2] = {0, 0};
     if (before->options.stream == request->options.stream || !is_together(before, request)) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_capturing(gpu, before->options.stream, &captures[0]));
-    TUTTI_TRY(tutti_gpu_capturing(gpu, request->options.stream, &captures[1]));
+    TUTTI_TRY(tutti_device_capturing(dev, before->options.stream, &captures[0]));
+    TUTTI_TRY(tutti_device_capturing(dev, request->options.stream, &captures[1]));
     if (captures[0] == captures[1]) return TUTTI_OK;
     return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
                               "it runs together with calls of the group on other streams, not all of which are "
@@ -300,7 +300,7 @@ static bool is_new_stream(const struct tutti_request *requests, size_t i)
 static enum tutti_status part_tie(const struct tutti_request *requests, size_t n, bool begins)
 {
     struct tutti_comm *comm = requests->comm;
-    struct tutti_gpu *gpu = comm->device->gpu;
+    struct tutti_device *dev = comm->device->device;
     void *first = requests->options.stream;
     struct tutti_device_event *event = NULL;
     enum tutti_status status = TUTTI_OK;
@@ -308,8 +308,8 @@ static enum tutti_status part_tie(const struct tutti_request *requests, size_t n
         void *other = requests[i].options.stream;
         if (!is_new_stream(requests, i)) continue;
         if (!event && !(event = event_take(comm))) return tutti_last_error()->status;
-        status = tutti_gpu_event_record(gpu, event->event, begins ? other : first);
-        if (status >= 0) status = tutti_gpu_stream_wait(gpu, begins ? first : other, event->event);
+        status = dev->ops->event_record(dev, event->event, begins ? other : first);
+        if (status >= 0) status = dev->ops->stream_wait(dev, begins ? first : other, event->event);
     }
     if (event) event_give(event);
     return status;
@@ -381,7 +381,7 @@ enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, b
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request)
 {
     uint64_t capture = 0;
-    TUTTI_TRY(tutti_gpu_capturing(request->comm->device->gpu, request->options.stream, &capture));
+    TUTTI_TRY(tutti_device_capturing(request->comm->device->device, request->options.stream, &capture));
     if (capture == 0) return TUTTI_OK;
     return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
                               "work must be NULL while its stream is captured: a replay has no work");

@@ -14,9 +14,9 @@ enum tutti_status tutti_mem_alloc(struct tutti_comm *comm, size_t bytes, void **
     if (bytes == 0 || bytes > (size_t)PTRDIFF_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "mem_alloc: bytes is %zu", bytes);
     TUTTI_TRY(tutti_comm_enter(comm, "mem_alloc"));
-    const struct tutti_gpu *gpu = comm->device ? comm->device->gpu : NULL;
+    const struct tutti_device *dev = comm->device ? comm->device->device : NULL;
     enum tutti_status status =
-        tutti_block_take(comm->family, gpu, tutti_device_share(&comm->context->config), bytes, out);
+        tutti_block_take(comm->family, dev, tutti_device_share_option(&comm->context->config), bytes, out);
     tutti_comm_leave(comm);
     return status;
 }

@@ -144,7 +144,7 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, size
     enum tutti_status status = tutti_agree_gather(comm, "window_create", &mine, sizeof(mine), parts, NULL);
     if (status >= 0) status = window_agree(comm, parts, base, &window);
     tutti_free(parts);
-    tutti_gpu_unexport(mine.card.handle); /* whoever could map it has, or knows that it is refused */
+    tutti_window_device_withdraw(comm, &mine); /* whoever could map it has, or knows that it is refused */
     if (status < 0) {
         if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "window_create on rank %d: out is NULL", (int)comm->rank);
         if (mine.memory == TUTTI_WINDOW_DEVICE && mine.status < 0 && own.status == (enum tutti_status)mine.status)

@@ -13,7 +13,7 @@ struct tutti_window_part {
     uint64_t offset, bytes; /* offset: of host memory, in what its transport offers */
     int64_t status;
     int64_t memory; /* enum tutti_window_memory */
-    struct tutti_device_window_card card;
+    struct tutti_window_card card;
 };
 
 struct tutti_window_peer {
@@ -34,6 +34,8 @@ struct tutti_window {
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base);
 /* The own part; status and the thread's error record say what is wrong with it. */
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out);
+/* The offer that the own part holds, if it holds one, stands no more. */
+void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window);

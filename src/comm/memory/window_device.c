@@ -6,26 +6,34 @@
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
 {
     const struct tutti_comm_device *device = comm->device;
-    return base && device && device->gpu && tutti_gpu_of(base) == device->ordinal;
+    return base && device && device->device && device->device->ops->of(base) == device->ordinal;
 }
 
 /* Others can map what holds the range: by its address in this process, else by a handle. */
 static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, size_t bytes,
-                                   struct tutti_device_window_card *card)
+                                   struct tutti_window_card *card)
 {
-    struct tutti_gpu *gpu = comm->device->gpu;
+    struct tutti_device *dev = comm->device->device;
     bool addresses = (comm->family->world.transport->caps & TUTTI_CAP_ADDRESSES) != 0;
 
     card->bytes = bytes;
     card->address = (uint64_t)(uintptr_t)base;
-    if (addresses || comm->size == 1) return tutti_gpu_holds(gpu, base, bytes);
-    return tutti_gpu_export(gpu, base, bytes, card->handle, &card->offset);
+    if (addresses || comm->size == 1) return dev->ops->holds(dev, base, bytes);
+    if (!dev->ops->export_memory)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "memory of device %d is this process's alone", (int)dev->ordinal);
+    return dev->ops->export_memory(dev, base, bytes, card->handle, &card->offset);
 }
 
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out)
 {
     out->memory = TUTTI_WINDOW_DEVICE;
     out->status = card_fill(comm, base, bytes, &out->card);
+}
+
+void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part)
+{
+    const struct tutti_device *dev = part->memory == TUTTI_WINDOW_DEVICE ? comm->device->device : NULL;
+    if (dev && dev->ops->unexport_memory) dev->ops->unexport_memory(part->card.handle);
 }
 
 static size_t n_windowed(const struct tutti_comm_device *device)
@@ -38,7 +46,7 @@ static size_t n_windowed(const struct tutti_comm_device *device)
 static void remove_from(const struct tutti_comm_device *device, uint32_t n_backends, void *own)
 {
     for (uint32_t b = 0; b < n_backends; b++) {
-        struct tutti_device_backend *backend = device->backends[b];
+        struct tutti_backend *backend = device->backends[b];
         if (backend->ops->window_remove) backend->ops->window_remove(backend, own);
     }
 }
@@ -52,7 +60,7 @@ static enum tutti_status add_to_all(struct tutti_comm *comm, const struct tutti_
     void **peers = first;
 
     for (uint32_t b = 0; b < device->n; b++) {
-        struct tutti_device_backend *backend = device->backends[b];
+        struct tutti_backend *backend = device->backends[b];
         if (!backend->ops->window_add) continue;
         enum tutti_status status = backend->ops->window_add(backend, &parts->card, sizeof(*parts), own, bytes, peers);
         if (status < 0) {

@@ -27,7 +27,7 @@ struct group {
 
 struct record { /* of one group */
     int64_t status;
-    unsigned char card[TUTTI_BACKEND_CARD_BYTES];
+    unsigned char card[TUTTI_BACKEND_CARD_MOST];
 };
 
 static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, uint32_t n,
@@ -89,7 +89,7 @@ static enum tutti_status open_group(const struct tutti_comm *comm, const struct 
         .method = options->text[TUTTI_OPT_flat],
         .machine = &comm->facts.machine,
     };
-    enum tutti_status status = tutti_backend_flat.open(&config, mine->card, out);
+    enum tutti_status status = tutti_backends[0]->open(&config, mine->card, out);
     tutti_free(members);
     return status;
 }
@@ -99,7 +99,7 @@ static size_t open_one(const struct tutti_comm *comm, struct group *group, size_
     struct tutti_backend *opened = NULL;
     mine->status = open_group(comm, &group->slots, staging, mine, &opened);
     group->backend = opened;
-    if (opened) return opened->ops->staging_used(opened);
+    if (opened) return opened->ops->memory_used(opened);
     tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
     return 0;
 }
@@ -190,7 +190,7 @@ static enum tutti_status connect_group(struct tutti_comm *comm, const struct gro
 {
     struct tutti_backend *backend = group->backend;
     TUTTI_TRY(backend->ops->connect(backend, records->card, apart * sizeof(*records)));
-    atomic_fetch_add(&comm->family->staging_used, backend->ops->staging_used(backend));
+    atomic_fetch_add(&comm->family->staging_used, backend->ops->memory_used(backend));
     if (for_all)
         use_for_all(comm, backend);
     else
@@ -230,7 +230,7 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
         if (status >= 0 && all_opened(comm, &groups[g].slots, records, apart))
             status = connect_group(comm, &groups[g], g == 0, records, apart);
         else
-            groups[g].backend->ops->close(groups[g].backend);
+            groups[g].backend->ops->close(groups[g].backend, 0);
     }
     tutti_free(all);
     if (status < 0 || comm->lanes.n == 0) return status;
@@ -240,8 +240,8 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
 static void close_one(struct tutti_comm *comm, struct tutti_backend **backend)
 {
     if (!*backend) return;
-    atomic_fetch_sub(&comm->family->staging_used, (*backend)->ops->staging_used(*backend));
-    (*backend)->ops->close(*backend);
+    atomic_fetch_sub(&comm->family->staging_used, (*backend)->ops->memory_used(*backend));
+    (*backend)->ops->close(*backend, 0);
     *backend = NULL;
 }
 

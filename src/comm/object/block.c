@@ -8,7 +8,7 @@ struct tutti_block {
     void *pointer;
     size_t bytes;
     bool heap;
-    struct tutti_gpu *gpu; /* held; NULL: host memory */
+    struct tutti_device *device; /* held; NULL: host memory */
 };
 
 /* Whole units of the device, so that an allocation begins on a page and is shared with nothing else. */
@@ -16,16 +16,17 @@ struct tutti_block {
 
 static void give_device(const struct tutti_block *block)
 {
-    if (block->pointer) tutti_gpu_free(block->gpu, block->pointer);
-    tutti_gpu_close(block->gpu);
+    if (block->pointer) block->device->ops->free(block->device, block->pointer);
+    block->device->ops->close(block->device);
 }
 
-static enum tutti_status take_device(const struct tutti_gpu *gpu, enum tutti_gpu_share share, struct tutti_block *block)
+static enum tutti_status take_device(const struct tutti_device *dev, enum tutti_device_share share,
+                                     struct tutti_block *block)
 {
     size_t bytes = (block->bytes + DEVICE_UNIT - 1) & ~(DEVICE_UNIT - 1); /* less than 2^63 before */
-    TUTTI_TRY(tutti_gpu_open(gpu->ordinal, &block->gpu));
-    enum tutti_status status = tutti_gpu_alloc_shared(block->gpu, share, bytes, &block->pointer);
-    if (status >= 0) status = tutti_gpu_set(block->gpu, block->pointer, 0, bytes);
+    TUTTI_TRY(dev->ops->open(dev->ordinal, &block->device));
+    enum tutti_status status = block->device->ops->alloc_shared(block->device, share, bytes, &block->pointer);
+    if (status >= 0) status = block->device->ops->set(block->device, block->pointer, 0, bytes);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
     give_device(block);
@@ -46,7 +47,7 @@ static enum tutti_status take_host(struct tutti_transport *transport, struct tut
 static enum tutti_status give(struct tutti_transport *transport, struct tutti_block *block)
 {
     enum tutti_status status = TUTTI_OK;
-    if (block->gpu)
+    if (block->device)
         give_device(block);
     else if (block->heap)
         status = transport->ops->heap_free(transport, block->pointer);
@@ -56,13 +57,13 @@ static enum tutti_status give(struct tutti_transport *transport, struct tutti_bl
     return status;
 }
 
-enum tutti_status tutti_block_take(struct tutti_family *family, const struct tutti_gpu *gpu, enum tutti_gpu_share share,
-                                   size_t bytes, void **out)
+enum tutti_status tutti_block_take(struct tutti_family *family, const struct tutti_device *dev,
+                                   enum tutti_device_share share, size_t bytes, void **out)
 {
     struct tutti_block *block = tutti_alloc(sizeof(*block));
     if (!block) return tutti_fail(TUTTI_ERR_MEMORY, "mem_alloc: out of memory");
     block->bytes = bytes;
-    enum tutti_status status = gpu ? take_device(gpu, share, block) : take_host(family->world.transport, block);
+    enum tutti_status status = dev ? take_device(dev, share, block) : take_host(family->world.transport, block);
     if (status < 0) {
         tutti_free(block);
         return status;

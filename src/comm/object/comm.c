@@ -64,7 +64,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
 
 void tutti_comm_ready(struct tutti_comm *comm)
 {
-    comm->guarded = !comm->device && tutti_gpu_in_use();
+    comm->guarded = !comm->device && tutti_device_in_use();
     atomic_store(&comm->phase, TUTTI_COMM_READY);
 }
 

@@ -12,7 +12,7 @@
 #include "base/config.h"
 #include "control/start/bootstrap.h"
 #include "device/cpu/cpu.h"
-#include "device/cuda/gpu.h"
+#include "device/device.h"
 #include "engine/engine.h"
 #include "model/choose.h"
 
@@ -69,9 +69,9 @@ struct tutti_family *tutti_family_hold(struct tutti_family *family);
 void tutti_family_drop(struct tutti_family *family);
 
 /* ---- blocks of memory that a family has given out (block.c) ---- */
-/* Takes `bytes` of the device that gpu is, or of the host's memory where it is NULL. */
-enum tutti_status tutti_block_take(struct tutti_family *family, const struct tutti_gpu *gpu, enum tutti_gpu_share share,
-                                   size_t bytes, void **out);
+/* Takes `bytes` of the device that dev is, or of the host's memory where it is NULL. */
+enum tutti_status tutti_block_take(struct tutti_family *family, const struct tutti_device *dev,
+                                   enum tutti_device_share share, size_t bytes, void **out);
 /* AGAIN: no block begins there. */
 enum tutti_status tutti_block_give(struct tutti_family *family, const void *pointer);
 /* Whether the range lies in one block. */
@@ -113,7 +113,7 @@ struct tutti_plain {
 };
 
 struct tutti_comm_device; /* device.h */
-struct tutti_device_backend;
+struct tutti_backend;
 
 struct tutti_comm {
     struct tutti_context *context;

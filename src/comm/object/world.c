@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A family: one bootstrap's world, counted by the communicators that stem from it. The last one closes the transport.
  */
-#include "backend/device.h"
+#include "backend/backend.h"
 #include "comm/object/comm.h"
 
 enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,

@@ -2,7 +2,7 @@
 /* What a checked request is for those who carry it out: the question which algorithm, where its memory is, what all
  * ranks must agree on. */
 #include "comm/request/request.h"
-#include "backend/device.h"
+#include "backend/backend.h"
 
 #include <string.h>
 

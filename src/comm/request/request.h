@@ -13,7 +13,7 @@
 
 #include "comm/object/comm.h"
 
-struct tutti_device_backend;
+struct tutti_backend;
 
 /* Which way a request goes (decided in call/route.h). */
 enum tutti_via {
@@ -24,7 +24,7 @@ enum tutti_via {
 };
 struct tutti_route {
     enum tutti_via via;
-    struct tutti_device_backend *device;     /* DEVICE: who enqueues it */
+    struct tutti_backend *device;            /* DEVICE: who enqueues it */
     const struct tutti_algorithm *algorithm; /* ENGINE, collectives; DEVICE: NULL, or one that the call names */
     struct tutti_shape shape;                /* of the algorithm */
 };

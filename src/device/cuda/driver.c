@@ -41,7 +41,7 @@ enum tutti_status cuda_fail_forked(void)
     return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", forked_text);
 }
 
-enum tutti_status cuda_result(const struct tutti_gpu *gpu, int result, const char *call)
+enum tutti_status cuda_result(const struct tutti_device *gpu, int result, const char *call)
 {
     if (result == CUDA_RESULT_OK) return TUTTI_OK;
     if (result == CUDA_RESULT_NOT_READY) return TUTTI_PENDING;

@@ -36,7 +36,6 @@ enum cuda_result {
 };
 enum cuda_device_attribute {
     CUDA_DEVICE_N_SMS = 16,
-    CUDA_DEVICE_INTEGRATED = 18,
     CUDA_DEVICE_CAPABILITY_MAJOR = 75,
     CUDA_DEVICE_CAPABILITY_MINOR = 76,
     CUDA_DEVICE_HAS_VIRTUAL_MEMORY = 102,
@@ -230,7 +229,7 @@ bool cuda_forked(void);
 enum tutti_status cuda_fail_forked(void);
 /* OK for OK, PENDING for not ready; else fails with "CALL on CUDA device 0 (its name): the driver's words (its name for
  * them)": MEMORY, UNSUPPORTED (peers, what this driver or device has not), all else SYSTEM. */
-enum tutti_status cuda_result(const struct tutti_gpu *gpu, int result, const char *call);
+enum tutti_status cuda_result(const struct tutti_device *gpu, int result, const char *call);
 
 /* ---- gpu.c: what a gpu is besides what all see ---- */
 /* Allocations of the virtual memory API that lie, or are to lie, one after another. */
@@ -243,7 +242,7 @@ struct cuda_pieces {
     size_t n, capacity;
 };
 struct cuda_import {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
     uint64_t pointer;
     uint32_t n_uses;
     struct cuda_pieces pieces; /* none: of a legacy handle */
@@ -253,7 +252,7 @@ struct cuda_kernel {
     void *function;
 };
 struct cuda_gpu {
-    struct tutti_gpu seen;
+    struct tutti_device seen;
     const struct cuda_driver *driver;
     void *stream; /* for what is waited for at once */
     void **modules;
@@ -269,19 +268,19 @@ struct cuda_gpu {
     pthread_mutex_t queues;        /* held while what may be the first of its kind is enqueued on a stream */
     _Atomic uint32_t queue_turns;  /* how often it has been given back */
 };
-static inline struct cuda_gpu *cuda_gpu_of(struct tutti_gpu *gpu)
+static inline struct cuda_gpu *cuda_gpu_of(struct tutti_device *gpu)
 {
     return (struct cuda_gpu *)gpu; /* its first member */
 }
-static inline const struct cuda_driver *cuda_calls(const struct tutti_gpu *gpu)
+static inline const struct cuda_driver *cuda_calls(const struct tutti_device *gpu)
 {
     return ((const struct cuda_gpu *)gpu)->driver;
 }
 void cuda_lock(void); /* of the process's gpus */
 void cuda_unlock(void);
 /* Ends what tutti_gpu_enter began, and says what became of the call. */
-static inline enum tutti_status cuda_done(const struct tutti_gpu *gpu, const struct tutti_gpu_scope *scope, int result,
-                                          const char *call)
+static inline enum tutti_status cuda_done(const struct tutti_device *gpu, const struct tutti_device_scope *scope,
+                                          int result, const char *call)
 {
     tutti_gpu_leave(scope);
     return result == CUDA_RESULT_OK ? TUTTI_OK : cuda_result(gpu, result, call);
@@ -290,11 +289,12 @@ static inline enum tutti_status cuda_done(const struct tutti_gpu *gpu, const str
 /* The same around calls that a capture somewhere in this process would forbid, or be ended by (allocations, queries):
  * they are none of its business. */
 struct cuda_aside {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     int mode;
 };
-enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside);
-enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call);
+enum tutti_status cuda_aside_enter(struct tutti_device *gpu, struct cuda_aside *aside);
+enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_aside *aside, int result,
+                                  const char *call);
 
 /* ---- gpu_memory.c ---- */
 /* It can have a legacy IPC handle: not expandable segments, cudaMallocAsync or managed memory. */
@@ -302,25 +302,25 @@ bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer);
 
 /* ---- gpu_virtual.c: memory of the virtual memory API ---- */
 enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, size_t bytes);
-void cuda_pieces_release(struct tutti_gpu *gpu, struct cuda_pieces *pieces); /* once */
-void cuda_pieces_free(struct tutti_gpu *gpu, struct cuda_pieces *pieces);    /* releases what is not yet */
+void cuda_pieces_release(struct tutti_device *gpu, struct cuda_pieces *pieces); /* once */
+void cuda_pieces_free(struct tutti_device *gpu, struct cuda_pieces *pieces);    /* releases what is not yet */
 /* The allocations that hold the range, retained, and where the first begins; none (n is 0): it is other memory.
  * ARGUMENT: something between is not mapped. */
-enum tutti_status cuda_pieces_find(struct tutti_gpu *gpu, const void *pointer, size_t bytes, struct cuda_pieces *out,
+enum tutti_status cuda_pieces_find(struct tutti_device *gpu, const void *pointer, size_t bytes, struct cuda_pieces *out,
                                    uint64_t *start);
 /* One after another at new addresses, for this device; the handles may be released then. */
-enum tutti_status cuda_pieces_map(struct tutti_gpu *gpu, const struct cuda_pieces *pieces, uint64_t *out);
-void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cuda_pieces *pieces);
+enum tutti_status cuda_pieces_map(struct tutti_device *gpu, const struct cuda_pieces *pieces, uint64_t *out);
+void cuda_pieces_unmap(struct tutti_device *gpu, uint64_t pointer, const struct cuda_pieces *pieces);
 /* Memory that can be exported by descriptors; true: it was such memory. */
-enum tutti_status cuda_virtual_alloc(struct tutti_gpu *gpu, size_t bytes, void **out);
-bool cuda_virtual_free(struct tutti_gpu *gpu, void *pointer);
+enum tutti_status cuda_virtual_alloc(struct tutti_device *gpu, size_t bytes, void **out);
+bool cuda_virtual_free(struct tutti_device *gpu, void *pointer);
 
 /* ---- gpu_queues.c: around what enqueues something on a stream of a caller ---- */
 enum cuda_use { CUDA_USE_KERNEL, CUDA_USE_GRAPH, CUDA_USE_HOST, CUDA_USE_EVENT, CUDA_USE_COPY, CUDA_N_USES };
 /* Where this may be the first such use of the stream: locks out others of the device that come to that; gives up after
  * some milliseconds of one of them. True: locked, which `end` undoes. */
-bool cuda_queue_begin(struct tutti_gpu *gpu, void *stream, enum cuda_use use);
-void cuda_queue_end(struct tutti_gpu *gpu, bool locked);
+bool cuda_queue_begin(struct tutti_device *gpu, void *stream, enum cuda_use use);
+void cuda_queue_end(struct tutti_device *gpu, bool locked);
 void cuda_queue_made(void); /* a stream was */
 
 /* ---- gpu_kernels.c ---- */

@@ -25,7 +25,7 @@ void cuda_unlock(void)
 
 /* ---- contexts ---- */
 
-enum tutti_status tutti_gpu_enter(struct tutti_gpu *gpu, struct tutti_gpu_scope *scope)
+enum tutti_status tutti_gpu_enter(struct tutti_device *gpu, struct tutti_device_scope *scope)
 {
     scope->changed = false;
     if (__builtin_expect(cuda_forked(), 0)) return cuda_fail_forked();
@@ -36,14 +36,14 @@ enum tutti_status tutti_gpu_enter(struct tutti_gpu *gpu, struct tutti_gpu_scope 
     return cuda_result(gpu, result, "cuCtxSetCurrent");
 }
 
-void tutti_gpu_leave(const struct tutti_gpu_scope *scope)
+void tutti_gpu_leave(const struct tutti_device_scope *scope)
 {
     if (!scope->changed) return;
     const struct cuda_driver *driver = cuda_driver();
     if (driver) driver->context_set(scope->before);
 }
 
-enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *aside)
+enum tutti_status cuda_aside_enter(struct tutti_device *gpu, struct cuda_aside *aside)
 {
     TUTTI_TRY(tutti_gpu_enter(gpu, &aside->scope));
     aside->mode = CUDA_CAPTURE_MODE_RELAXED;
@@ -52,7 +52,8 @@ enum tutti_status cuda_aside_enter(struct tutti_gpu *gpu, struct cuda_aside *asi
     return cuda_done(gpu, &aside->scope, result, "cuThreadExchangeStreamCaptureMode");
 }
 
-enum tutti_status cuda_aside_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call)
+enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_aside *aside, int result,
+                                  const char *call)
 {
     cuda_calls(gpu)->capture_mode(&aside->mode);
     return cuda_done(gpu, &aside->scope, result, call);
@@ -74,22 +75,20 @@ int32_t tutti_gpu_current(void)
 
 /* ---- opening ---- */
 
-static enum tutti_status facts_read(const struct cuda_driver *driver, int device, struct tutti_gpu_facts *out)
+static enum tutti_status facts_read(const struct cuda_driver *driver, int device, struct tutti_device_facts *out)
 {
     struct cuda_uuid uuid;
-    int major = 0, minor = 0, n_sms = 0, integrated = 0, result;
+    int major = 0, minor = 0, n_sms = 0, result;
     if ((result = driver->device_name(out->name, sizeof out->name, device)) != CUDA_RESULT_OK ||
         (result = driver->device_uuid(&uuid, device)) != CUDA_RESULT_OK ||
         (result = driver->device_memory(&out->memory_bytes, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&n_sms, CUDA_DEVICE_N_SMS, device)) != CUDA_RESULT_OK ||
-        (result = driver->device_attribute(&integrated, CUDA_DEVICE_INTEGRATED, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&major, CUDA_DEVICE_CAPABILITY_MAJOR, device)) != CUDA_RESULT_OK ||
         (result = driver->device_attribute(&minor, CUDA_DEVICE_CAPABILITY_MINOR, device)) != CUDA_RESULT_OK)
         return cuda_result(NULL, result, "cuDeviceGetAttribute");
     memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
     out->n_sms = (uint32_t)n_sms;
     out->capability = (uint32_t)(major * 10 + minor);
-    out->integrated = integrated != 0;
     return TUTTI_OK;
 }
 
@@ -106,7 +105,7 @@ static enum tutti_status driver_for(int32_t ordinal, const struct cuda_driver **
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_gpu_facts *out)
+enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_device_facts *out)
 {
     const struct cuda_driver *driver = NULL;
     TUTTI_TRY(driver_for(ordinal, &driver));
@@ -164,15 +163,15 @@ static enum tutti_status gpu_create(const struct cuda_driver *driver, int32_t or
     struct cuda_gpu *gpu = tutti_alloc(sizeof *gpu);
     if (!gpu) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
     gpu->driver = driver;
+    gpu->seen.ops = &tutti_device_cuda;
     gpu->seen.ordinal = ordinal;
     pthread_mutex_init(&gpu->queues, NULL);
-    struct tutti_gpu_facts facts;
+    struct tutti_device_facts facts;
     enum tutti_status status;
     TUTTI_TRY_GOTO(status, facts_read(driver, ordinal, &facts), err_gpu);
     memcpy(gpu->seen.name, facts.name, sizeof facts.name);
     memcpy(gpu->seen.uuid, facts.uuid, sizeof facts.uuid);
     gpu->seen.n_sms = facts.n_sms, gpu->seen.capability = facts.capability;
-    gpu->seen.integrated = facts.integrated;
     const int result = driver->primary_retain(&gpu->seen.context, ordinal);
     if (result != CUDA_RESULT_OK) gpu->seen.context = NULL;
     TUTTI_TRY_GOTO(status, cuda_result(&gpu->seen, result, "cuDevicePrimaryCtxRetain"), err_gpu);
@@ -184,7 +183,7 @@ err_gpu:
     return status;
 }
 
-enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
+enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_device **out)
 {
     const struct cuda_driver *driver = NULL;
     TUTTI_TRY(driver_for(ordinal, &driver));
@@ -196,7 +195,7 @@ enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_gpu **out)
     return status;
 }
 
-void tutti_gpu_close(struct tutti_gpu *gpu)
+void tutti_gpu_close(struct tutti_device *gpu)
 {
     (void)gpu; /* it stays for the next: see gpu.h */
 }
@@ -210,7 +209,7 @@ bool tutti_gpu_reaches(int32_t ordinal, int32_t other)
     return driver && (ordinal == other || (driver->device_can_reach(&can, ordinal, other) == CUDA_RESULT_OK && can));
 }
 
-enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other)
+enum tutti_status tutti_gpu_reach(struct tutti_device *gpu, struct tutti_device *other)
 {
     if (gpu == other) return TUTTI_OK;
     struct cuda_aside aside;
@@ -223,7 +222,7 @@ enum tutti_status tutti_gpu_reach(struct tutti_gpu *gpu, struct tutti_gpu *other
     return cuda_aside_done(gpu, &aside, there ? CUDA_RESULT_OK : result, "cuCtxEnablePeerAccess");
 }
 
-bool tutti_gpu_may_reach(struct tutti_gpu *gpu, const unsigned char uuid[16])
+bool tutti_gpu_may_reach(struct tutti_device *gpu, const unsigned char uuid[16])
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     struct cuda_uuid other;

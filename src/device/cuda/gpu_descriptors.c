@@ -59,7 +59,7 @@ static void offer_free(struct offer *offer)
     tutti_free(offer);
 }
 
-static enum tutti_status piece_may(struct tutti_gpu *gpu, uint64_t handle)
+static enum tutti_status piece_may(struct tutti_device *gpu, uint64_t handle)
 {
     struct cuda_allocation what = {0};
     struct cuda_aside aside;
@@ -71,13 +71,13 @@ static enum tutti_status piece_may(struct tutti_gpu *gpu, uint64_t handle)
                       "its allocation is this process's alone: it was made without a type for descriptors");
 }
 
-enum tutti_status cuda_descriptors_may(struct tutti_gpu *gpu, const struct cuda_pieces *pieces)
+enum tutti_status cuda_descriptors_may(struct tutti_device *gpu, const struct cuda_pieces *pieces)
 {
     for (size_t i = 0; i < pieces->n; i++) TUTTI_TRY(piece_may(gpu, pieces->at[i].handle));
     return TUTTI_OK;
 }
 
-static enum tutti_status export_piece(struct tutti_gpu *gpu, uint64_t handle, int *out)
+static enum tutti_status export_piece(struct tutti_device *gpu, uint64_t handle, int *out)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
@@ -102,7 +102,7 @@ static enum tutti_status table_write(struct offer *offer, const struct cuda_piec
                 : tutti_fail(TUTTI_ERR_SYSTEM, "no table for descriptors of device memory: %s", strerror(errno));
 }
 
-static enum tutti_status offer_fill(struct tutti_gpu *gpu, const struct cuda_pieces *pieces, struct offer *offer)
+static enum tutti_status offer_fill(struct tutti_device *gpu, const struct cuda_pieces *pieces, struct offer *offer)
 {
     offer->told = (struct cuda_descriptors){.pid = getpid(), .table = -1, .n = pieces->n};
     offer->descriptors = tutti_alloc_array(pieces->n, sizeof *offer->descriptors);
@@ -116,7 +116,7 @@ static enum tutti_status offer_fill(struct tutti_gpu *gpu, const struct cuda_pie
     return table_write(offer, pieces);
 }
 
-enum tutti_status cuda_descriptors_offer(struct tutti_gpu *gpu, const struct cuda_pieces *pieces,
+enum tutti_status cuda_descriptors_offer(struct tutti_device *gpu, const struct cuda_pieces *pieces,
                                          struct cuda_descriptors *out)
 {
     struct offer *offer = tutti_alloc(sizeof *offer);
@@ -185,7 +185,7 @@ static bool is_offered(int table, const struct cuda_descriptors *offer)
            head.n == offer->n;
 }
 
-static enum tutti_status import_piece(struct tutti_gpu *gpu, int descriptor, uint64_t *out)
+static enum tutti_status import_piece(struct tutti_device *gpu, int descriptor, uint64_t *out)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
@@ -193,8 +193,8 @@ static enum tutti_status import_piece(struct tutti_gpu *gpu, int descriptor, uin
     return cuda_aside_done(gpu, &aside, result, "cuMemImportFromShareableHandle");
 }
 
-static enum tutti_status take_row(struct tutti_gpu *gpu, const struct cuda_descriptors *offer, int process, int table,
-                                  uint64_t i, struct cuda_pieces *out)
+static enum tutti_status take_row(struct tutti_device *gpu, const struct cuda_descriptors *offer, int process,
+                                  int table, uint64_t i, struct cuda_pieces *out)
 {
     struct row row;
     int descriptor;
@@ -208,7 +208,7 @@ static enum tutti_status take_row(struct tutti_gpu *gpu, const struct cuda_descr
     return status;
 }
 
-static enum tutti_status take_table(struct tutti_gpu *gpu, const struct cuda_descriptors *offer, int process,
+static enum tutti_status take_table(struct tutti_device *gpu, const struct cuda_descriptors *offer, int process,
                                     struct cuda_pieces *out)
 {
     int table;
@@ -221,7 +221,7 @@ static enum tutti_status take_table(struct tutti_gpu *gpu, const struct cuda_des
     return status;
 }
 
-enum tutti_status cuda_descriptors_take(struct tutti_gpu *gpu, const struct cuda_descriptors *offer,
+enum tutti_status cuda_descriptors_take(struct tutti_device *gpu, const struct cuda_descriptors *offer,
                                         struct cuda_pieces *out)
 {
     *out = (struct cuda_pieces){0};

@@ -29,9 +29,9 @@ static int capture_write(const struct cuda_driver *driver, void *stream, void *n
                                         : driver->capture_update(stream, &node, 1, how);
 }
 
-enum tutti_status tutti_gpu_capturing(struct tutti_gpu *gpu, void *stream, uint64_t *id)
+enum tutti_status tutti_gpu_capturing(struct tutti_device *gpu, void *stream, uint64_t *id)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     struct capture capture;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     TUTTI_TRY(cuda_done(gpu, &scope, capture_read(cuda_calls(gpu), stream, &capture), "cuStreamGetCaptureInfo"));
@@ -57,9 +57,9 @@ static int mark_read(const struct cuda_driver *driver, void *stream, void **out)
     return result == CUDA_RESULT_OK ? capture_write(driver, stream, *out, CUDA_CAPTURE_SET_DEPENDENCIES) : result;
 }
 
-enum tutti_status tutti_gpu_capture_mark(struct tutti_gpu *gpu, void *stream, void **node)
+enum tutti_status tutti_gpu_capture_mark(struct tutti_device *gpu, void *stream, void **node)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     void *found = NULL;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const int result = mark_read(cuda_calls(gpu), stream, &found);
@@ -78,9 +78,9 @@ static int after_write(const struct cuda_driver *driver, void *stream, void *nod
     return capture_write(driver, stream, node, CUDA_CAPTURE_ADD_DEPENDENCIES);
 }
 
-enum tutti_status tutti_gpu_capture_after(struct tutti_gpu *gpu, void *stream, void *node)
+enum tutti_status tutti_gpu_capture_after(struct tutti_device *gpu, void *stream, void *node)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     if (!node) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     return cuda_done(gpu, &scope, after_write(cuda_calls(gpu), stream, node), "cuStreamUpdateCaptureDependencies");
@@ -88,20 +88,20 @@ enum tutti_status tutti_gpu_capture_after(struct tutti_gpu *gpu, void *stream, v
 
 /* ---- graphs ---- */
 
-enum tutti_status tutti_gpu_graph_begin(struct tutti_gpu *gpu, void *stream)
+enum tutti_status tutti_gpu_graph_begin(struct tutti_device *gpu, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const int result = cuda_calls(gpu)->capture_begin(stream, CUDA_CAPTURE_MODE_THREAD_LOCAL);
     return cuda_done(gpu, &scope, result, "cuStreamBeginCapture");
 }
 
-enum tutti_status tutti_gpu_graph_end(struct tutti_gpu *gpu, void *stream, void **graph)
+enum tutti_status tutti_gpu_graph_end(struct tutti_device *gpu, void *stream, void **graph)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     struct cuda_aside aside;
     void *captured = NULL, *ready = NULL;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     TUTTI_TRY(cuda_done(gpu, &scope, driver->capture_end(stream, &captured), "cuStreamEndCapture"));
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
@@ -112,9 +112,9 @@ enum tutti_status tutti_gpu_graph_end(struct tutti_gpu *gpu, void *stream, void 
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_graph_launch(struct tutti_gpu *gpu, void *graph, void *stream)
+enum tutti_status tutti_gpu_graph_launch(struct tutti_device *gpu, void *graph, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_GRAPH);
     const int result = cuda_calls(gpu)->graph_launch(graph, stream);
@@ -122,7 +122,7 @@ enum tutti_status tutti_gpu_graph_launch(struct tutti_gpu *gpu, void *graph, voi
     return cuda_done(gpu, &scope, result, "cuGraphLaunch");
 }
 
-void tutti_gpu_graph_destroy(struct tutti_gpu *gpu, void *graph)
+void tutti_gpu_graph_destroy(struct tutti_device *gpu, void *graph)
 {
     struct cuda_aside aside;
     if (!graph || cuda_aside_enter(gpu, &aside) < 0) return;

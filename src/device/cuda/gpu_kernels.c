@@ -141,7 +141,7 @@ void cuda_kernels_unload(struct cuda_gpu *gpu)
 }
 
 /* Of drivers that do not list what a module holds (before 12.4). */
-static void *kernel_ask(struct tutti_gpu *gpu, const char *name)
+static void *kernel_ask(struct tutti_device *gpu, const char *name)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
     struct cuda_aside aside;
@@ -155,7 +155,7 @@ static void *kernel_ask(struct tutti_gpu *gpu, const char *name)
     return result == CUDA_RESULT_OK ? function : NULL;
 }
 
-void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name)
+void *tutti_gpu_kernel(struct tutti_device *gpu, const char *name)
 {
     const struct cuda_gpu *own = cuda_gpu_of(gpu);
     const struct cuda_kernel wanted = {.name = name};
@@ -164,7 +164,7 @@ void *tutti_gpu_kernel(struct tutti_gpu *gpu, const char *name)
     return found ? found->function : NULL;
 }
 
-static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, void **parameters)
+static int launch_overlapping(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, void **parameters)
 {
     struct cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value = {.flag = 1}};
     const struct cuda_launch_config config = {.grid = {launch->blocks, 1, 1},
@@ -176,13 +176,13 @@ static int launch_overlapping(struct tutti_gpu *gpu, const struct tutti_gpu_laun
     return cuda_calls(gpu)->launch_by(&config, launch->kernel, parameters, NULL);
 }
 
-static int launch_in_turn(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, void **parameters)
+static int launch_in_turn(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, void **parameters)
 {
     return cuda_calls(gpu)->launch(launch->kernel, launch->blocks, 1, 1, launch->threads, 1, 1, launch->shared_bytes,
                                    launch->stream, parameters, NULL);
 }
 
-enum tutti_status tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch, const void *args)
+enum tutti_status tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, const void *args)
 {
     void *parameters[] = {(void *)(uintptr_t)args}; /* it is only read */
     const bool overlaps = launch->overlaps && cuda_gpu_of(gpu)->overlaps;

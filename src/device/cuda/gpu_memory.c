@@ -55,7 +55,7 @@ enum tutti_status tutti_gpu_block(const void *pointer, struct tutti_gpu_block *o
     return cuda_result(NULL, block_read(driver, (uint64_t)(uintptr_t)pointer, out), "cuPointerGetAttribute");
 }
 
-enum tutti_status tutti_gpu_block_id(const struct tutti_gpu *gpu, const void *pointer, uint64_t *out)
+enum tutti_status tutti_gpu_block_id(const struct tutti_device *gpu, const void *pointer, uint64_t *out)
 {
     unsigned long long id = 0;
     const int result = cuda_calls(gpu)->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, (uint64_t)(uintptr_t)pointer);
@@ -67,15 +67,15 @@ enum tutti_status tutti_gpu_block_id(const struct tutti_gpu *gpu, const void *po
 /* ---- allocation ---- */
 
 /* With the bytes in the sentence. */
-static enum tutti_status alloc_done(const struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call,
-                                    size_t bytes)
+static enum tutti_status alloc_done(const struct tutti_device *gpu, struct cuda_aside *aside, int result,
+                                    const char *call, size_t bytes)
 {
     char text[64];
     snprintf(text, sizeof text, "%s of %zu bytes", call, bytes);
     return cuda_aside_done(gpu, aside, result, text);
 }
 
-enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **out)
+enum tutti_status tutti_gpu_alloc(struct tutti_device *gpu, size_t bytes, void **out)
 {
     struct cuda_aside aside;
     uint64_t pointer = 0;
@@ -87,7 +87,7 @@ enum tutti_status tutti_gpu_alloc(struct tutti_gpu *gpu, size_t bytes, void **ou
 }
 
 /* Whether the driver makes legacy handles: it says so only of memory that is there. */
-static bool makes_handles(struct tutti_gpu *gpu, void *pointer)
+static bool makes_handles(struct tutti_device *gpu, void *pointer)
 {
     struct cuda_aside aside;
     struct cuda_ipc_handle handle;
@@ -97,7 +97,7 @@ static bool makes_handles(struct tutti_gpu *gpu, void *pointer)
     return result != CUDA_RESULT_NOT_SUPPORTED;
 }
 
-static enum tutti_status alloc_either(struct tutti_gpu *gpu, size_t bytes, void **out)
+static enum tutti_status alloc_either(struct tutti_device *gpu, size_t bytes, void **out)
 {
     _Atomic bool *none = &cuda_gpu_of(gpu)->no_handles;
     if (!atomic_load(none)) {
@@ -114,38 +114,27 @@ static enum tutti_status alloc_either(struct tutti_gpu *gpu, size_t bytes, void 
     return status == TUTTI_ERR_UNSUPPORTED ? tutti_gpu_alloc(gpu, bytes, out) : status;
 }
 
-enum tutti_status tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes, void **out)
+enum tutti_status tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
+                                         void **out)
 {
-    static enum tutti_status (*const ways[])(struct tutti_gpu *, size_t, void **) = {
-        [TUTTI_GPU_SHARE_AUTO] = alloc_either,
-        [TUTTI_GPU_SHARE_IPC] = tutti_gpu_alloc,
-        [TUTTI_GPU_SHARE_FD] = cuda_virtual_alloc,
+    static enum tutti_status (*const ways[])(struct tutti_device *, size_t, void **) = {
+        [TUTTI_DEVICE_SHARE_AUTO] = alloc_either,
+        [TUTTI_DEVICE_SHARE_IPC] = tutti_gpu_alloc,
+        [TUTTI_DEVICE_SHARE_FD] = cuda_virtual_alloc,
     };
     return ways[share](gpu, bytes, out);
 }
 
-bool tutti_gpu_share_named(const char *name, enum tutti_gpu_share *out)
-{
-    static const char *const names[] = {
-        [TUTTI_GPU_SHARE_AUTO] = "auto", [TUTTI_GPU_SHARE_IPC] = "ipc", [TUTTI_GPU_SHARE_FD] = "fd"};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(names); i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        *out = (enum tutti_gpu_share)i;
-        return true;
-    }
-    return false;
-}
-
-void tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
+void tutti_gpu_free(struct tutti_device *gpu, void *pointer)
 {
     struct cuda_aside aside;
     if (!pointer || cuda_virtual_free(gpu, pointer) || cuda_aside_enter(gpu, &aside) < 0) return;
     cuda_aside_done(gpu, &aside, cuda_calls(gpu)->memory_free((uint64_t)(uintptr_t)pointer), "cuMemFree");
 }
 
-enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, void *stream, void **out)
+enum tutti_status tutti_gpu_alloc_ordered(struct tutti_device *gpu, size_t bytes, void *stream, void **out)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     uint64_t pointer = 0;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
@@ -158,9 +147,9 @@ enum tutti_status tutti_gpu_alloc_ordered(struct tutti_gpu *gpu, size_t bytes, v
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, void *stream)
+enum tutti_status tutti_gpu_free_ordered(struct tutti_device *gpu, void *pointer, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->memory_free_ordered
@@ -170,7 +159,7 @@ enum tutti_status tutti_gpu_free_ordered(struct tutti_gpu *gpu, void *pointer, v
     return cuda_done(gpu, &scope, result, "cuMemFreeAsync");
 }
 
-enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void **out)
+enum tutti_status tutti_gpu_alloc_host(struct tutti_device *gpu, size_t bytes, void **out)
 {
     struct cuda_aside aside;
     void *pointer = NULL;
@@ -183,7 +172,7 @@ enum tutti_status tutti_gpu_alloc_host(struct tutti_gpu *gpu, size_t bytes, void
     return TUTTI_OK;
 }
 
-void tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer)
+void tutti_gpu_free_host(struct tutti_device *gpu, void *pointer)
 {
     struct cuda_aside aside;
     if (!pointer || cuda_aside_enter(gpu, &aside) < 0) return;
@@ -192,13 +181,13 @@ void tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer)
 
 /* ---- at once: on a stream of our own, so that nothing else is waited for ---- */
 
-static enum tutti_status sync_done(struct tutti_gpu *gpu, struct cuda_aside *aside, int result, const char *call)
+static enum tutti_status sync_done(struct tutti_device *gpu, struct cuda_aside *aside, int result, const char *call)
 {
     if (result == CUDA_RESULT_OK) result = cuda_calls(gpu)->stream_sync(cuda_gpu_of(gpu)->stream);
     return cuda_aside_done(gpu, aside, result, call);
 }
 
-enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned char value, size_t bytes)
+enum tutti_status tutti_gpu_set(struct tutti_device *gpu, void *pointer, unsigned char value, size_t bytes)
 {
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;
@@ -208,7 +197,7 @@ enum tutti_status tutti_gpu_set(struct tutti_gpu *gpu, void *pointer, unsigned c
     return sync_done(gpu, &aside, result, "cuMemsetD8Async");
 }
 
-enum tutti_status tutti_gpu_copy_now(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes)
+enum tutti_status tutti_gpu_copy_now(struct tutti_device *gpu, void *dst, const void *src, size_t bytes)
 {
     struct cuda_aside aside;
     if (bytes == 0) return TUTTI_OK;

@@ -44,7 +44,7 @@ static bool lock_soon(struct cuda_gpu *gpu)
     return false;
 }
 
-bool cuda_queue_begin(struct tutti_gpu *gpu, void *stream, enum cuda_use use)
+bool cuda_queue_begin(struct tutti_device *gpu, void *stream, enum cuda_use use)
 {
     /* Copies go either way, and the stream does not say which it has known. */
     if (use != CUDA_USE_COPY) {
@@ -56,7 +56,7 @@ bool cuda_queue_begin(struct tutti_gpu *gpu, void *stream, enum cuda_use use)
     return lock_soon(cuda_gpu_of(gpu));
 }
 
-void cuda_queue_end(struct tutti_gpu *gpu, bool locked)
+void cuda_queue_end(struct tutti_device *gpu, bool locked)
 {
     if (!locked) return;
     atomic_fetch_add(&cuda_gpu_of(gpu)->queue_turns, 1);

@@ -24,7 +24,7 @@ static enum tutti_status block_of(const void *pointer, size_t bytes, struct tutt
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_holds(struct tutti_gpu *gpu, const void *pointer, size_t bytes)
+enum tutti_status tutti_gpu_holds(struct tutti_device *gpu, const void *pointer, size_t bytes)
 {
     struct tutti_gpu_block block;
     struct cuda_pieces pieces;
@@ -36,8 +36,8 @@ enum tutti_status tutti_gpu_holds(struct tutti_gpu *gpu, const void *pointer, si
     return found ? TUTTI_OK : block_of(pointer, bytes, &block);
 }
 
-static enum tutti_status export_legacy(struct tutti_gpu *gpu, const void *pointer, size_t bytes, struct cuda_offer *out,
-                                       uint64_t *start)
+static enum tutti_status export_legacy(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                       struct cuda_offer *out, uint64_t *start)
 {
     struct tutti_gpu_block block;
     struct cuda_aside aside;
@@ -49,7 +49,7 @@ static enum tutti_status export_legacy(struct tutti_gpu *gpu, const void *pointe
     return cuda_aside_done(gpu, &aside, result, "cuIpcGetMemHandle");
 }
 
-static enum tutti_status export_virtual(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
+static enum tutti_status export_virtual(struct tutti_device *gpu, const void *pointer, size_t bytes,
                                         struct cuda_offer *out, uint64_t *start)
 {
     struct cuda_pieces pieces;
@@ -64,21 +64,21 @@ static enum tutti_status export_virtual(struct tutti_gpu *gpu, const void *point
     return status;
 }
 
-enum tutti_status tutti_gpu_export(struct tutti_gpu *gpu, const void *pointer, size_t bytes,
-                                   unsigned char handle[TUTTI_GPU_HANDLE_BYTES], uint64_t *offset)
+enum tutti_status tutti_gpu_export(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                   unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset)
 {
     struct cuda_offer offer = {.kind = 0};
     uint64_t start = 0;
     if (tutti_gpu_of(pointer) < 0) return refuse_range(pointer, bytes);
     const bool legacy = cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer);
     TUTTI_TRY((legacy ? export_legacy : export_virtual)(gpu, pointer, bytes, &offer, &start));
-    memset(handle, 0, TUTTI_GPU_HANDLE_BYTES);
+    memset(handle, 0, TUTTI_DEVICE_HANDLE_BYTES);
     memcpy(handle, &offer, sizeof offer);
     *offset = (uint64_t)(uintptr_t)pointer - start;
     return TUTTI_OK;
 }
 
-void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
+void tutti_gpu_unexport(const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES])
 {
     struct cuda_offer offer;
     memcpy(&offer, handle, sizeof offer);
@@ -90,7 +90,7 @@ void tutti_gpu_unexport(const unsigned char handle[TUTTI_GPU_HANDLE_BYTES])
 static struct cuda_import *import_by_handle(struct cuda_gpu *gpu, const unsigned char *handle)
 {
     for (size_t i = 0; i < gpu->n_imports; i++)
-        if (memcmp(gpu->imports[i].handle, handle, TUTTI_GPU_HANDLE_BYTES) == 0) return &gpu->imports[i];
+        if (memcmp(gpu->imports[i].handle, handle, TUTTI_DEVICE_HANDLE_BYTES) == 0) return &gpu->imports[i];
     return NULL;
 }
 
@@ -115,7 +115,8 @@ static enum tutti_status imports_reserve(struct cuda_gpu *gpu)
     return TUTTI_OK;
 }
 
-static enum tutti_status import_legacy(struct tutti_gpu *gpu, const struct cuda_offer *offer, struct cuda_import *out)
+static enum tutti_status import_legacy(struct tutti_device *gpu, const struct cuda_offer *offer,
+                                       struct cuda_import *out)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
@@ -123,7 +124,8 @@ static enum tutti_status import_legacy(struct tutti_gpu *gpu, const struct cuda_
     return cuda_aside_done(gpu, &aside, result, "cuIpcOpenMemHandle");
 }
 
-static enum tutti_status import_virtual(struct tutti_gpu *gpu, const struct cuda_offer *offer, struct cuda_import *out)
+static enum tutti_status import_virtual(struct tutti_device *gpu, const struct cuda_offer *offer,
+                                        struct cuda_import *out)
 {
     TUTTI_TRY(cuda_descriptors_take(gpu, &offer->by.descriptors, &out->pieces));
     const enum tutti_status status = cuda_pieces_map(gpu, &out->pieces, &out->pointer);
@@ -149,7 +151,7 @@ static enum tutti_status import_map(struct cuda_gpu *gpu, const unsigned char *h
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_import(struct tutti_gpu *gpu, const unsigned char handle[TUTTI_GPU_HANDLE_BYTES],
+enum tutti_status tutti_gpu_import(struct tutti_device *gpu, const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES],
                                    void **out)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
@@ -175,7 +177,7 @@ static void import_unmap(struct cuda_gpu *gpu, struct cuda_import *import)
     }
 }
 
-void tutti_gpu_unimport(struct tutti_gpu *gpu, void *pointer)
+void tutti_gpu_unimport(struct tutti_device *gpu, void *pointer)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
     if (!pointer || cuda_forked()) return;

@@ -7,7 +7,7 @@
 
 /* ---- streams ---- */
 
-enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out)
+enum tutti_status tutti_gpu_stream_create(struct tutti_device *gpu, void **out)
 {
     struct cuda_aside aside;
     void *stream = NULL;
@@ -19,37 +19,37 @@ enum tutti_status tutti_gpu_stream_create(struct tutti_gpu *gpu, void **out)
     return TUTTI_OK;
 }
 
-void tutti_gpu_stream_destroy(struct tutti_gpu *gpu, void *stream)
+void tutti_gpu_stream_destroy(struct tutti_device *gpu, void *stream)
 {
     struct cuda_aside aside;
     if (!stream || cuda_aside_enter(gpu, &aside) < 0) return;
     cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_destroy(stream), "cuStreamDestroy");
 }
 
-enum tutti_status tutti_gpu_stream_query(struct tutti_gpu *gpu, void *stream)
+enum tutti_status tutti_gpu_stream_query(struct tutti_device *gpu, void *stream)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_query(stream), "cuStreamQuery");
 }
 
-enum tutti_status tutti_gpu_stream_sync(struct tutti_gpu *gpu, void *stream)
+enum tutti_status tutti_gpu_stream_sync(struct tutti_device *gpu, void *stream)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_sync(stream), "cuStreamSynchronize");
 }
 
-enum tutti_status tutti_gpu_sync(struct tutti_gpu *gpu)
+enum tutti_status tutti_gpu_sync(struct tutti_device *gpu)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->context_sync(), "cuCtxSynchronize");
 }
 
-enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, void *event)
+enum tutti_status tutti_gpu_stream_wait(struct tutti_device *gpu, void *stream, void *event)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->stream_wait_event(stream, event, 0);
@@ -57,9 +57,10 @@ enum tutti_status tutti_gpu_stream_wait(struct tutti_gpu *gpu, void *stream, voi
     return cuda_done(gpu, &scope, result, "cuStreamWaitEvent");
 }
 
-enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream, const uint32_t *word, uint32_t value)
+enum tutti_status tutti_gpu_stream_wait_word(struct tutti_device *gpu, void *stream, const uint32_t *word,
+                                             uint32_t value)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result =
@@ -70,37 +71,27 @@ enum tutti_status tutti_gpu_stream_wait_word(struct tutti_gpu *gpu, void *stream
 
 /* ---- events ---- */
 
-static enum tutti_status event_make(struct tutti_gpu *gpu, unsigned flags, void **out)
+enum tutti_status tutti_gpu_event_create(struct tutti_device *gpu, bool timed, void **out)
 {
     struct cuda_aside aside;
     void *event = NULL;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->event_create(&event, flags);
+    const int result = cuda_calls(gpu)->event_create(&event, timed ? 0 : CUDA_EVENT_DISABLE_TIMING);
     TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuEventCreate"));
     *out = event;
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_event_create(struct tutti_gpu *gpu, void **out)
-{
-    return event_make(gpu, CUDA_EVENT_DISABLE_TIMING, out);
-}
-
-enum tutti_status tutti_gpu_event_create_timed(struct tutti_gpu *gpu, void **out)
-{
-    return event_make(gpu, 0, out);
-}
-
-void tutti_gpu_event_destroy(struct tutti_gpu *gpu, void *event)
+void tutti_gpu_event_destroy(struct tutti_device *gpu, void *event)
 {
     struct cuda_aside aside;
     if (!event || cuda_aside_enter(gpu, &aside) < 0) return;
     cuda_aside_done(gpu, &aside, cuda_calls(gpu)->event_destroy(event), "cuEventDestroy");
 }
 
-enum tutti_status tutti_gpu_event_record(struct tutti_gpu *gpu, void *event, void *stream)
+enum tutti_status tutti_gpu_event_record(struct tutti_device *gpu, void *event, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
     const int result = cuda_calls(gpu)->event_record(event, stream);
@@ -108,14 +99,14 @@ enum tutti_status tutti_gpu_event_record(struct tutti_gpu *gpu, void *event, voi
     return cuda_done(gpu, &scope, result, "cuEventRecord");
 }
 
-enum tutti_status tutti_gpu_event_query(struct tutti_gpu *gpu, void *event)
+enum tutti_status tutti_gpu_event_query(struct tutti_device *gpu, void *event)
 {
     struct cuda_aside aside;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->event_query(event), "cuEventQuery");
 }
 
-enum tutti_status tutti_gpu_elapsed(struct tutti_gpu *gpu, void *from, void *to, double *us)
+enum tutti_status tutti_gpu_elapsed(struct tutti_device *gpu, void *from, void *to, double *us)
 {
     struct cuda_aside aside;
     float ms = 0;
@@ -128,9 +119,9 @@ enum tutti_status tutti_gpu_elapsed(struct tutti_gpu *gpu, void *from, void *to,
 
 /* ---- work ---- */
 
-enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *src, size_t bytes, void *stream)
+enum tutti_status tutti_gpu_copy(struct tutti_device *gpu, void *dst, const void *src, size_t bytes, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
@@ -139,9 +130,9 @@ enum tutti_status tutti_gpu_copy(struct tutti_gpu *gpu, void *dst, const void *s
     return cuda_done(gpu, &scope, result, "cuMemcpyAsync");
 }
 
-enum tutti_status tutti_gpu_host(struct tutti_gpu *gpu, void *stream, void (*function)(void *arg), void *arg)
+enum tutti_status tutti_gpu_host(struct tutti_device *gpu, void *stream, void (*function)(void *arg), void *arg)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_HOST);
     const int result = cuda_calls(gpu)->launch_host(stream, function, arg);

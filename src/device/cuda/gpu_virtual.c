@@ -33,7 +33,7 @@ enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, s
     return TUTTI_OK;
 }
 
-void cuda_pieces_release(struct tutti_gpu *gpu, struct cuda_pieces *pieces)
+void cuda_pieces_release(struct tutti_device *gpu, struct cuda_pieces *pieces)
 {
     struct cuda_aside aside;
     if (pieces->n == 0 || cuda_aside_enter(gpu, &aside) < 0) return;
@@ -44,7 +44,7 @@ void cuda_pieces_release(struct tutti_gpu *gpu, struct cuda_pieces *pieces)
     cuda_aside_done(gpu, &aside, CUDA_RESULT_OK, "");
 }
 
-void cuda_pieces_free(struct tutti_gpu *gpu, struct cuda_pieces *pieces)
+void cuda_pieces_free(struct tutti_device *gpu, struct cuda_pieces *pieces)
 {
     cuda_pieces_release(gpu, pieces);
     tutti_free(pieces->at);
@@ -94,7 +94,7 @@ static enum tutti_status pieces_collect(const struct cuda_driver *driver, uint64
     return TUTTI_OK;
 }
 
-enum tutti_status cuda_pieces_find(struct tutti_gpu *gpu, const void *pointer, size_t bytes, struct cuda_pieces *out,
+enum tutti_status cuda_pieces_find(struct tutti_device *gpu, const void *pointer, size_t bytes, struct cuda_pieces *out,
                                    uint64_t *start)
 {
     struct cuda_aside aside;
@@ -138,7 +138,7 @@ static void unmap(const struct cuda_driver *driver, uint64_t pointer, const stru
     }
 }
 
-static int map(const struct tutti_gpu *gpu, const struct cuda_pieces *pieces, uint64_t *out, const char **call)
+static int map(const struct tutti_device *gpu, const struct cuda_pieces *pieces, uint64_t *out, const char **call)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     const size_t bytes = pieces_bytes(pieces);
@@ -165,7 +165,7 @@ static int map(const struct tutti_gpu *gpu, const struct cuda_pieces *pieces, ui
     return result;
 }
 
-enum tutti_status cuda_pieces_map(struct tutti_gpu *gpu, const struct cuda_pieces *pieces, uint64_t *out)
+enum tutti_status cuda_pieces_map(struct tutti_device *gpu, const struct cuda_pieces *pieces, uint64_t *out)
 {
     struct cuda_aside aside;
     const char *call;
@@ -174,7 +174,7 @@ enum tutti_status cuda_pieces_map(struct tutti_gpu *gpu, const struct cuda_piece
     return cuda_aside_done(gpu, &aside, result, call);
 }
 
-void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cuda_pieces *pieces)
+void cuda_pieces_unmap(struct tutti_device *gpu, uint64_t pointer, const struct cuda_pieces *pieces)
 {
     struct cuda_aside aside;
     if (cuda_aside_enter(gpu, &aside) < 0) return;
@@ -184,7 +184,7 @@ void cuda_pieces_unmap(struct tutti_gpu *gpu, uint64_t pointer, const struct cud
 }
 
 /* Managed memory everybody reaches; that of pools (cudaMallocAsync) is opened to others by its owner alone. */
-static enum tutti_status reach_other(const struct tutti_gpu *gpu, const void *pointer)
+static enum tutti_status reach_other(const struct tutti_device *gpu, const void *pointer)
 {
     unsigned managed = 0; /* 4 bytes or 1: see gpu_memory.c */
     const int result =
@@ -194,7 +194,7 @@ static enum tutti_status reach_other(const struct tutti_gpu *gpu, const void *po
                       gpu->ordinal, gpu->name, pointer);
 }
 
-enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *pointer, size_t bytes)
+enum tutti_status tutti_gpu_reach_memory(struct tutti_device *gpu, const void *pointer, size_t bytes)
 {
     struct cuda_pieces pieces;
     struct cuda_aside aside;
@@ -215,7 +215,7 @@ enum tutti_status tutti_gpu_reach_memory(struct tutti_gpu *gpu, const void *poin
 
 /* ---- own allocations ---- */
 
-static enum tutti_status refuse_without(const struct tutti_gpu *gpu)
+static enum tutti_status refuse_without(const struct tutti_device *gpu)
 {
     static const int needed[] = {CUDA_DEVICE_HAS_VIRTUAL_MEMORY, CUDA_DEVICE_HAS_DESCRIPTORS};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(needed); i++) {
@@ -229,14 +229,14 @@ static enum tutti_status refuse_without(const struct tutti_gpu *gpu)
 }
 
 /* The peers, too: they reach such memory only where it says so. Those that can not, go without. */
-static void access_for_peers(const struct tutti_gpu *gpu, uint64_t pointer, size_t bytes)
+static void access_for_peers(const struct tutti_device *gpu, uint64_t pointer, size_t bytes)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
     for (int32_t i = 0; i < (int32_t)driver->n_devices; i++)
         if (i != gpu->ordinal && tutti_gpu_reaches(i, gpu->ordinal)) access_for(driver, i, pointer, bytes);
 }
 
-static int virtual_make(const struct tutti_gpu *gpu, size_t bytes, struct cuda_pieces *pieces, uint64_t *pointer,
+static int virtual_make(const struct tutti_device *gpu, size_t bytes, struct cuda_pieces *pieces, uint64_t *pointer,
                         const char **call)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
@@ -266,7 +266,7 @@ static void virtual_enter(struct cuda_gpu *gpu, struct cuda_virtual *made)
     cuda_unlock();
 }
 
-enum tutti_status cuda_virtual_alloc(struct tutti_gpu *gpu, size_t bytes, void **out)
+enum tutti_status cuda_virtual_alloc(struct tutti_device *gpu, size_t bytes, void **out)
 {
     struct cuda_aside aside;
     const char *call = "";
@@ -302,7 +302,7 @@ static struct cuda_virtual *virtual_take(struct cuda_gpu *gpu, uint64_t pointer)
     return found;
 }
 
-bool cuda_virtual_free(struct tutti_gpu *gpu, void *pointer)
+bool cuda_virtual_free(struct tutti_device *gpu, void *pointer)
 {
     if (cuda_forked()) return false;
     struct cuda_virtual *found = virtual_take(cuda_gpu_of(gpu), (uint64_t)(uintptr_t)pointer);

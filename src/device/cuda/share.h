@@ -23,16 +23,16 @@ struct cuda_offer {
         struct cuda_descriptors descriptors;
     } by;
 };
-_Static_assert(sizeof(struct cuda_offer) <= TUTTI_GPU_HANDLE_BYTES, "a handle holds an offer");
+_Static_assert(sizeof(struct cuda_offer) <= TUTTI_DEVICE_HANDLE_BYTES, "a handle holds an offer");
 
 /* UNSUPPORTED: a piece was not allocated for that. */
-enum tutti_status cuda_descriptors_may(struct tutti_gpu *gpu, const struct cuda_pieces *pieces);
+enum tutti_status cuda_descriptors_may(struct tutti_device *gpu, const struct cuda_pieces *pieces);
 /* Opens descriptors of all pieces. */
-enum tutti_status cuda_descriptors_offer(struct tutti_gpu *gpu, const struct cuda_pieces *pieces,
+enum tutti_status cuda_descriptors_offer(struct tutti_device *gpu, const struct cuda_pieces *pieces,
                                          struct cuda_descriptors *out);
 void cuda_descriptors_withdraw(const struct cuda_descriptors *offer);
 /* The pieces of another process, imported but not mapped. UNSUPPORTED: they can not be had, or not any more. */
-enum tutti_status cuda_descriptors_take(struct tutti_gpu *gpu, const struct cuda_descriptors *offer,
+enum tutti_status cuda_descriptors_take(struct tutti_device *gpu, const struct cuda_descriptors *offer,
                                         struct cuda_pieces *out);
 
 #endif

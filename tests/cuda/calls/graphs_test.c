@@ -111,8 +111,8 @@ static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *
     void *graph = NULL, *other = g->stream, *fork = NULL, *join = NULL;
     const uint32_t n =
         gpu_ranks_times(shape->threads ? 1 : (uint32_t)rank->n, REPLAYS, REPLAYS_IN_TURNS, REPLAYS_STAND_IN);
-    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &fork));
-    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, &join));
+    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, false, &fork));
+    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, false, &join));
     if (shape->two_streams) GPU_CHECK_OK(g, tutti_gpu_stream_create(g->gpu, &other));
     GPU_CHECK_OK(g, enqueue_first(g, d, second));
     GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));

@@ -117,7 +117,7 @@ static void moves(struct scene *s)
 /* Whether all ranks' devices have room for it. */
 static bool is_roomy(struct rank *rank, int32_t device)
 {
-    struct tutti_gpu_facts facts = {.memory_bytes = 0};
+    struct tutti_device_facts facts = {.memory_bytes = 0};
     int32_t mine = 0, all = 0;
     mine = tutti_gpu_facts(device, &facts) == TUTTI_OK && facts.memory_bytes >= NEEDED && !gpu_ranks_stand_in();
     return tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, rank->comm, NULL, NULL) == TUTTI_OK && all;

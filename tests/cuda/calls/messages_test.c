@@ -38,12 +38,13 @@ static bool streams_open(struct rank *rank, struct streams *s)
 {
     *s = (struct streams){.in = NULL};
     if (!gpu_rank_open(rank, &s->g)) return false;
-    struct tutti_gpu *gpu = s->g.gpu;
+    struct tutti_device *gpu = s->g.gpu;
     s->in = gpu_rank_words(&s->g, WORDS), s->out = gpu_rank_words(&s->g, WORDS);
     s->sent = gpu_rank_host_words(&s->g, WORDS), s->came = gpu_rank_host_words(&s->g, WORDS);
     s->of[0] = s->g.stream;
     return s->in && s->out && s->sent && s->came && tutti_gpu_stream_create(gpu, &s->of[1]) == TUTTI_OK &&
-           tutti_gpu_event_create(gpu, &s->fork) == TUTTI_OK && tutti_gpu_event_create(gpu, &s->join) == TUTTI_OK;
+           tutti_gpu_event_create(gpu, false, &s->fork) == TUTTI_OK &&
+           tutti_gpu_event_create(gpu, false, &s->join) == TUTTI_OK;
 }
 
 static void hold_up(void *arg)
@@ -57,7 +58,7 @@ static void hold_up(void *arg)
 static void shift(struct streams *s, bool works)
 {
     struct rank *rank = s->g.rank;
-    struct tutti_gpu *gpu = s->g.gpu;
+    struct tutti_device *gpu = s->g.gpu;
     const int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
     struct tutti_call_options on[STREAMS] = {TUTTI_CALL_OPTIONS_INIT, TUTTI_CALL_OPTIONS_INIT};
     for (int i = 0; i < STREAMS; i++) on[i].stream = s->of[i];

@@ -78,7 +78,7 @@ static void close_all(struct racing *r)
 static enum tutti_status make(struct racing *r, uint32_t t)
 {
     const struct one *one = &r->calls[t];
-    struct tutti_gpu *gpu = r->g.gpu;
+    struct tutti_device *gpu = r->g.gpu;
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     void *stream = options.stream = r->streams[one->stream];
     uint32_t *in = r->in[one->comm][one->stream], *out = r->out[one->comm][one->stream];

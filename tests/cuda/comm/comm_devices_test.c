@@ -110,8 +110,8 @@ static void off(struct rank *rank)
 static void configured(struct rank *rank)
 {
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
-    struct tutti_gpu_scope scope;
-    struct tutti_gpu *gpu = NULL;
+    struct tutti_device_scope scope;
+    struct tutti_device *gpu = NULL;
     char name[128];
     config.rank = rank->index, config.n_ranks = rank->n, config.name = name;
     int32_t device = rank->index % (int32_t)tutti_gpu_count();

@@ -62,7 +62,7 @@ static void foreign(struct rank *rank)
     struct fixture f;
     struct tutti_comm *without = NULL;
     float *other = NULL;
-    struct tutti_gpu *gpu = NULL;
+    struct tutti_device *gpu = NULL;
     if (!fixture_open(rank, &f)) return;
     struct tutti_call_options timed = f.options;
     timed.timeout_ns = 15 * TUTTI_NS_PER_S;

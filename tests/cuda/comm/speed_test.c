@@ -67,7 +67,7 @@ static void first_counts(struct rank *rank)
     if (rank->failure[0] || !gpu_rank_open(rank, &g)) return;
     unlink(path);
     const struct tutti_comm_device *device = rank->comm->device;
-    RANK_CHECK(rank, device && device->n == 1 && device->backends[0]->ops == &tutti_device_cuda);
+    RANK_CHECK(rank, device && device->n == 1 && device->backends[0]->ops == &tutti_backend_cuda);
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)device->backends[0];
     RANK_CHECK(rank, b->site.speed->tiles_ns == 1 && b->site.speed->blocks == BLOCKS);
     RANK_CHECK(rank, b->site.speed->lines_ns == cuda_speed_known("", N)->lines_ns);

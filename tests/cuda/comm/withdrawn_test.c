@@ -22,13 +22,13 @@ enum tutti_status __wrap_cuda_pieces_add(struct cuda_pieces *pieces, uint64_t ha
 
 static void withdrawn(void **state)
 {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
-    struct tutti_gpu *gpu = NULL;
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
+    struct tutti_device *gpu = NULL;
     void *memory = NULL, *taken = NULL;
     uint64_t offset;
     (void)state;
     assert_int_equal(tutti_gpu_open(0, &gpu), TUTTI_OK);
-    if (tutti_gpu_alloc_shared(gpu, TUTTI_GPU_SHARE_FD, 1 << 20, &memory) == TUTTI_ERR_UNSUPPORTED) skip();
+    if (tutti_gpu_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1 << 20, &memory) == TUTTI_ERR_UNSUPPORTED) skip();
     for (int withdraws = 0; withdraws < 2; withdraws++) {
         assert_int_equal(tutti_gpu_export(gpu, memory, 1 << 20, handle, &offset), TUTTI_OK);
         offered = withdraws ? handle : NULL;

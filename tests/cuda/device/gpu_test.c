@@ -18,7 +18,7 @@
 enum { SKIPPED = 77, BYTES = 3 << 20 };
 #define OK(call) assert_int_equal(call, TUTTI_OK)
 
-static struct tutti_gpu *gpu;
+static struct tutti_device *gpu;
 static int exporter = -1; /* the socket of a process that was forked before the driver was opened */
 
 static void fill(unsigned char *bytes, size_t n, uint64_t seed)
@@ -34,7 +34,7 @@ static void test_kernels_want_little_local_memory(void **state)
 {
     (void)state;
     const struct cuda_gpu *own = cuda_gpu_of(gpu);
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     if (own->n_kernels == 0) skip(); /* drivers before 12.4 do not list them */
     OK(tutti_gpu_enter(gpu, &scope));
     for (size_t i = 0; i < own->n_kernels; i++) {
@@ -50,7 +50,7 @@ static void test_a_device_is_opened_once(void **state)
 {
     (void)state;
     static const unsigned char nothing[16];
-    struct tutti_gpu *again, *none;
+    struct tutti_device *again, *none;
     OK(tutti_gpu_open(0, &again));
     assert_ptr_equal(again, gpu);
     tutti_gpu_close(again);
@@ -73,7 +73,7 @@ static void test_devices_reach_themselves(void **state)
     assert_true(tutti_gpu_may_reach(gpu, gpu->uuid));
     assert_true(tutti_gpu_may_reach(gpu, unseen));
     for (uint32_t i = 1; i < tutti_gpu_count(); i++) {
-        struct tutti_gpu *other;
+        struct tutti_device *other;
         OK(tutti_gpu_open((int32_t)i, &other));
         assert_memory_not_equal(other->uuid, gpu->uuid, sizeof gpu->uuid);
         const bool may = tutti_gpu_may_reach(gpu, other->uuid);
@@ -85,7 +85,7 @@ static void test_devices_reach_themselves(void **state)
 
 static void *without_a_context(void *arg)
 {
-    struct tutti_gpu_scope outer, inner;
+    struct tutti_device_scope outer, inner;
     int32_t *seen = arg;
     seen[0] = tutti_gpu_current();
     if (tutti_gpu_enter(gpu, &outer) < 0) return NULL;
@@ -196,7 +196,7 @@ static void test_events_order_streams(void **state)
     struct gate gate = {0};
     OK(tutti_gpu_stream_create(gpu, &a));
     OK(tutti_gpu_stream_create(gpu, &b));
-    OK(tutti_gpu_event_create(gpu, &event));
+    OK(tutti_gpu_event_create(gpu, false, &event));
     OK(tutti_gpu_event_query(gpu, event)); /* never recorded */
     OK(tutti_gpu_stream_query(gpu, a));
     OK(tutti_gpu_host(gpu, a, wait_at_gate, &gate));
@@ -251,7 +251,7 @@ static void test_captures_are_seen_and_replayed(void **state)
     unsigned char *device, *host, got[64];
     uint64_t id = 99;
     OK(tutti_gpu_stream_create(gpu, &stream));
-    OK(tutti_gpu_event_create(gpu, &event));
+    OK(tutti_gpu_event_create(gpu, false, &event));
     OK(tutti_gpu_event_record(gpu, event, stream));
     OK(tutti_gpu_stream_sync(gpu, stream));
     OK(tutti_gpu_alloc(gpu, sizeof got, (void **)&device));
@@ -266,8 +266,8 @@ static void test_captures_are_seen_and_replayed(void **state)
     tutti_gpu_free(gpu, made);
     OK(tutti_gpu_copy(gpu, device, host, sizeof got, stream));
     OK(tutti_gpu_graph_end(gpu, stream, &graph));
-    OK(tutti_gpu_event_create_timed(gpu, &from));
-    OK(tutti_gpu_event_create_timed(gpu, &to));
+    OK(tutti_gpu_event_create(gpu, true, &from));
+    OK(tutti_gpu_event_create(gpu, true, &to));
     OK(tutti_gpu_event_record(gpu, from, stream));
     for (uint64_t round = 0; round < 5; round++) {
         fill(host, sizeof got, test_seed() + round);
@@ -295,7 +295,7 @@ static void test_captures_are_seen_and_replayed(void **state)
 static size_t n_before_next(void *stream)
 {
     const struct cuda_driver *driver = cuda_gpu_of(gpu)->driver;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     void *graph, *const *nodes;
     const void *edges;
     uint64_t id;
@@ -318,8 +318,8 @@ static void test_captured_streams_are_chained(void **state)
     uint64_t ids[2] = {0, 0};
     OK(tutti_gpu_stream_create(gpu, &a));
     OK(tutti_gpu_stream_create(gpu, &b));
-    OK(tutti_gpu_event_create(gpu, &fork_event));
-    OK(tutti_gpu_event_create(gpu, &join_event));
+    OK(tutti_gpu_event_create(gpu, false, &fork_event));
+    OK(tutti_gpu_event_create(gpu, false, &join_event));
     OK(tutti_gpu_alloc(gpu, BYTES, (void **)&device));
     OK(tutti_gpu_alloc_host(gpu, 2 * (size_t)BYTES, (void **)&host));
     OK(tutti_gpu_graph_begin(gpu, a));
@@ -363,7 +363,7 @@ static void test_captured_streams_are_chained(void **state)
 
 /* What the exporter tells; it then waits for a byte, and answers with the first byte of its memory. */
 struct offer {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
     uint64_t offset;
     uint64_t seed;
     bool failed;
@@ -374,7 +374,7 @@ static void export_to(int socket)
     struct offer offer = {.seed = test_seed() ^ 7, .failed = true};
     unsigned char *bytes = malloc(BYTES), *there = NULL, first = 0;
     char go;
-    struct tutti_gpu *mine;
+    struct tutti_device *mine;
     if (read(socket, &go, 1) != 1) return; /* the parent goes on */
     fill(bytes, BYTES, offer.seed);
     if (tutti_gpu_open(0, &mine) == TUTTI_OK && tutti_gpu_alloc(mine, BYTES, (void **)&there) == TUTTI_OK)
@@ -418,7 +418,7 @@ static void test_memory_of_another_process(void **state)
 static int child_of_a_user(void)
 {
     void *pointer;
-    struct tutti_gpu *other;
+    struct tutti_device *other;
     if (!tutti_gpu_absence() || !strstr(tutti_gpu_absence(), "there is no CUDA after fork")) return 1;
     if (tutti_gpu_open(0, &other) != TUTTI_ERR_UNSUPPORTED) return 2;
     if (tutti_gpu_alloc(gpu, 1, &pointer) != TUTTI_ERR_UNSUPPORTED) return 3;

@@ -34,10 +34,10 @@ enum { SKIPPED = 77, OFFSET = 4321, ROUNDS = 5, DEADLINE_S = 100 };
 
 struct side {
     int socket;
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
 };
 struct offer {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
     uint64_t offset;
 };
 
@@ -132,7 +132,7 @@ static void memory_open(struct side *side, struct memory *m)
         m->bytes = 3 * m->segment.piece;
         return;
     }
-    const enum tutti_gpu_share share = source == SHARED ? TUTTI_GPU_SHARE_FD : TUTTI_GPU_SHARE_IPC;
+    const enum tutti_device_share share = source == SHARED ? TUTTI_DEVICE_SHARE_FD : TUTTI_DEVICE_SHARE_IPC;
     CHECK_OK(tutti_gpu_alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
 }
 
@@ -307,7 +307,7 @@ static void export_and_lie(struct side *side)
 
 static void refused(struct side *side, const struct cuda_offer *offer, const char *why)
 {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES] = {0};
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES] = {0};
     void *mapped = NULL;
     memcpy(handle, offer, sizeof *offer);
     const int before = descriptors_open();
@@ -354,7 +354,7 @@ static void what_can_not_be_had_says_why(void **state)
 /* Memory that stays in its process, and ranges that are not memory throughout. */
 static void export_in_vain(struct side *side)
 {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
     uint64_t offset;
     struct segment secret;
     void *pooled = NULL, *plain = NULL;
@@ -395,13 +395,13 @@ static void what_is_private_stays_private(void **state)
 
 static void without(struct side *side)
 {
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
     uint64_t offset;
     void *memory = NULL;
     struct cuda_offer offer;
     setenv("TUTTI_STANDIN_IPC", "0", 1);
     for (int twice = 0; twice < 2; twice++) {
-        CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_AUTO, 1000, &memory));
+        CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
         CHECK_OK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset));
         memcpy(&offer, handle, sizeof offer);
         CHECK(offer.kind == CUDA_OFFER_DESCRIPTORS);
@@ -410,9 +410,9 @@ static void without(struct side *side)
     }
     setenv("TUTTI_STANDIN_FDS", "0", 1);
     memory = NULL;
-    CHECK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_FD, 1000, &memory) == TUTTI_ERR_UNSUPPORTED && !memory);
+    CHECK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 1000, &memory) == TUTTI_ERR_UNSUPPORTED && !memory);
     CHECK(strstr(tutti_last_error()->text, "has no memory that descriptors share"));
-    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_AUTO, 1000, &memory));
+    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
     CHECK_OK(tutti_gpu_set(side->gpu, memory, 1, 1000));
     CHECK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
     tutti_gpu_free(side->gpu, memory);
@@ -429,7 +429,7 @@ static void drivers_without_handles_share_descriptors(void **state)
 /* The memory of one device, for another of the process: own allocations at once, others when it is said. */
 static void reach(struct side *side)
 {
-    struct tutti_gpu *other;
+    struct tutti_device *other;
     struct segment segment;
     void *own;
     unsigned char got[100], *data = malloc(100);
@@ -437,7 +437,7 @@ static void reach(struct side *side)
     CHECK_OK(tutti_gpu_open(1, &other));
     CHECK_OK(tutti_gpu_reach(other, side->gpu));
     CHECK(segment_open(&segment, side->gpu, 3, true));
-    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_GPU_SHARE_FD, 100, &own));
+    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 100, &own));
     CHECK_OK(tutti_gpu_reach_memory(side->gpu, segment.base, 100));
     CHECK_OK(tutti_gpu_reach_memory(other, segment.base + 100, 2 * segment.piece)); /* all three pieces */
     memset(data, 0x5a, 100);
@@ -462,10 +462,10 @@ static void devices_of_a_process_reach_mappings(void **state)
 /* Whether there is a device, and it has virtual memory, as a child finds. */
 static int look(void)
 {
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
     void *memory;
     if (tutti_gpu_absence() || tutti_gpu_open(0, &gpu) < 0) return 1;
-    return tutti_gpu_alloc_shared(gpu, TUTTI_GPU_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
+    return tutti_gpu_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
 }
 
 int main(void)

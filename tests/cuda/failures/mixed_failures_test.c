@@ -176,9 +176,9 @@ static void refusals(struct rank *rank)
 static _Atomic int n_waiting; /* ranks that wait for their streams */
 static _Atomic bool asked, in_vain;
 
-enum tutti_status __real_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event)
+enum tutti_status __real_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event)
 {
     for (int i = 0; atomic_load(&n_waiting) > 0; i++, usleep(1000)) {
         atomic_store(&asked, true);

@@ -88,11 +88,11 @@ static _Atomic(uint32_t *) held;     /* what a stream waits for until somebody a
 static _Atomic bool freed_early;
 static _Atomic int n_freed; /* as closing does at last */
 
-enum tutti_status __real_tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __real_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args);
-enum tutti_status __wrap_tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __wrap_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args);
-enum tutti_status __wrap_tutti_gpu_launch(struct tutti_gpu *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __wrap_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args)
 {
     if (n_launches > 0 && --n_launches == 0) return tutti_fail(TUTTI_ERR_MEMORY, "this launch was to fail");
@@ -106,17 +106,17 @@ static bool let_go(void)
     return gate != NULL;
 }
 
-enum tutti_status __real_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_gpu *gpu, void *event)
+enum tutti_status __real_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event)
 {
     (void)let_go();
     return __real_tutti_gpu_event_query(gpu, event);
 }
 
-void __real_tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer);
-void __wrap_tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer);
-void __wrap_tutti_gpu_free_host(struct tutti_gpu *gpu, void *pointer)
+void __real_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer)
 {
     if (let_go()) atomic_store(&freed_early, true);
     atomic_fetch_add(&n_freed, 1);
@@ -182,11 +182,11 @@ const char *__wrap_tutti_gpu_built_for(void)
     return other_build ? "another GPU" : __real_tutti_gpu_built_for();
 }
 
-enum tutti_status __real_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+enum tutti_status __real_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out);
-enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out);
-enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutti_gpu_share share, size_t bytes,
+enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out)
 {
     const enum tutti_status status = __real_tutti_gpu_alloc_shared(gpu, share, bytes, out);
@@ -194,9 +194,9 @@ enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_gpu *gpu, enum tutt
     return status;
 }
 
-void __real_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);
-void __wrap_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer);
-void __wrap_tutti_gpu_free(struct tutti_gpu *gpu, void *pointer)
+void __real_tutti_gpu_free(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_gpu_free(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_gpu_free(struct tutti_device *gpu, void *pointer)
 {
     if (pointer == scratch) scratch = NULL;
     __real_tutti_gpu_free(gpu, pointer);

@@ -20,7 +20,7 @@ static void open_rig(struct rig *rig, uint32_t n, uint32_t n_devices)
 
 static void copy(const struct rig *rig, uint32_t r, void *dst, const void *src)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     assert_int_equal(tutti_gpu_enter(rig->gpus[r], &scope), TUTTI_OK);
     assert_int_equal(tutti_gpu_copy(rig->gpus[r], dst, src, BYTES, rig->streams[r]), TUTTI_OK);
     tutti_gpu_leave(&scope);

@@ -165,7 +165,7 @@ static void two_streams(struct rank *rank)
     check_sum(&g, rank->comm, words, NULL);
     if (rank->failure[0]) return;
     GPU_CHECK_OK(&g, tutti_gpu_stream_create(g.gpu, &other));
-    GPU_CHECK_OK(&g, tutti_gpu_event_create(g.gpu, &event));
+    GPU_CHECK_OK(&g, tutti_gpu_event_create(g.gpu, false, &event));
     GPU_CHECK_OK(&g, capture_two(&g, other, event, words, &graph));
     for (size_t i = 0; i < 4 * WORDS; i++) host[i] = 1;
     GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, words, host, 4 * WORDS * 4));

@@ -8,10 +8,9 @@
 #include <string.h>
 
 struct fake_switches fake_switches;
-static struct tutti_device_backend_ops fake_ops;
+static struct tutti_backend_ops fake_ops;
 
-static enum tutti_status fake_open(const struct tutti_device_config *config, void *card,
-                                   struct tutti_device_backend **out)
+static enum tutti_status fake_open(const struct tutti_backend_config *config, void *card, struct tutti_backend **out)
 {
     if (fake_switches.refuse_open == 1 + (int)config->me)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u has a bad day", config->me);
@@ -20,7 +19,7 @@ static enum tutti_status fake_open(const struct tutti_device_config *config, voi
     fake->base.ops = &fake_ops;
     fake->config = *config;
     memcpy(card, &config->me, sizeof(config->me));
-    enum tutti_status status = tutti_gpu_event_create(config->gpu, &fake->event);
+    enum tutti_status status = config->device->ops->event_create(config->device, false, &fake->event);
     if (status >= 0)
         *out = &fake->base;
     else
@@ -28,17 +27,17 @@ static enum tutti_status fake_open(const struct tutti_device_config *config, voi
     return status;
 }
 
-static void fake_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
+static void fake_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct fake *fake = (struct fake *)backend;
     (void)deadline_ns;
     if (atomic_load(&fake->n_within)) atomic_fetch_add(&fake_switches.n_closed_within, 1);
-    tutti_gpu_event_destroy(fake->config.gpu, fake->event);
+    fake->config.device->ops->event_destroy(fake->config.device, fake->event);
     tutti_free(fake);
 }
 
 /* Cards come in the order of the slots. */
-static enum tutti_status fake_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+static enum tutti_status fake_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
     struct fake *fake = (struct fake *)backend;
     bool right = fake_switches.refuse_connect != 1 + (int)fake->config.me;
@@ -53,7 +52,7 @@ static enum tutti_status fake_connect(struct tutti_device_backend *backend, cons
     return TUTTI_ERR_UNSUPPORTED;
 }
 
-static double fake_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+static double fake_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     (void)backend;
     if (call->method && strcmp(call->method, "known") != 0) return HUGE_VAL;
@@ -70,7 +69,7 @@ static struct fake_entry *entry_add(struct fake *fake, enum fake_type type, void
 static enum tutti_status ended(struct fake *fake, void *stream)
 {
     fake->recorded = true;
-    return tutti_gpu_event_record(fake->config.gpu, fake->event, stream);
+    return fake->config.device->ops->event_record(fake->config.device, fake->event, stream);
 }
 
 static void write_down(struct fake *fake, enum fake_type type, const struct tutti_backend_call *call, size_t n,
@@ -82,7 +81,7 @@ static void write_down(struct fake *fake, enum fake_type type, const struct tutt
     entry->input = call->bind.input, entry->output = call->bind.output;
 }
 
-static enum tutti_status fake_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+static enum tutti_status fake_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call,
                                       void *stream)
 {
     struct fake *fake = (struct fake *)backend;
@@ -91,9 +90,8 @@ static enum tutti_status fake_enqueue(struct tutti_device_backend *backend, cons
     return ended(fake, stream);
 }
 
-static enum tutti_status fake_messages(struct tutti_device_backend *backend,
-                                       const struct tutti_device_message *messages, size_t n, void *stream,
-                                       uint64_t timeout_ns)
+static enum tutti_status fake_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages,
+                                       size_t n, void *stream, uint64_t timeout_ns)
 {
     struct fake *fake = (struct fake *)backend;
     struct fake_entry *entry = entry_add(fake, FAKE_MESSAGES, stream);
@@ -102,8 +100,8 @@ static enum tutti_status fake_messages(struct tutti_device_backend *backend,
     return ended(fake, stream);
 }
 
-static enum tutti_status fake_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls,
-                                    size_t n, void *stream)
+static enum tutti_status fake_batch(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
+                                    void *stream)
 {
     struct fake *fake = (struct fake *)backend;
     for (size_t i = 0; i < n; i++) write_down(fake, FAKE_BATCH, &calls[i], n - i, stream);
@@ -119,56 +117,57 @@ static void linger(struct fake *fake)
     atomic_fetch_sub(&fake->n_within, 1);
 }
 
-static void fake_stop(struct tutti_device_backend *backend)
+static void fake_stop(struct tutti_backend *backend)
 {
     struct fake *fake = (struct fake *)backend;
     fake->n_stops++;
     linger(fake);
 }
 
-static void *fake_last_event(struct tutti_device_backend *backend)
+static void *fake_last_event(struct tutti_backend *backend)
 {
     struct fake *fake = (struct fake *)backend;
     return fake->recorded ? fake->event : NULL;
 }
 
-static bool fake_failed(struct tutti_device_backend *backend)
+static bool fake_failed(struct tutti_backend *backend)
 {
     linger((struct fake *)backend);
     return fake_switches.reports_failure;
 }
 
-static size_t fake_scratch_used(const struct tutti_device_backend *backend)
+static size_t fake_scratch_used(const struct tutti_backend *backend)
 {
     (void)backend;
     return 0;
 }
 
-static struct tutti_device_backend_ops fake_ops = {.name = "cuda",
-                                                   .help = "writes down what it is given",
-                                                   .open = fake_open,
-                                                   .connect = fake_connect,
-                                                   .close = fake_close,
-                                                   .score = fake_score,
-                                                   .enqueue = fake_enqueue,
-                                                   .messages = fake_messages,
-                                                   .stop = fake_stop,
-                                                   .last_event = fake_last_event,
-                                                   .scratch_used = fake_scratch_used,
-                                                   .failed = fake_failed};
+static struct tutti_backend_ops fake_ops = {.name = "cuda",
+                                            .help = "writes down what it is given",
+                                            .card_bytes = sizeof(uint32_t),
+                                            .open = fake_open,
+                                            .connect = fake_connect,
+                                            .close = fake_close,
+                                            .score = fake_score,
+                                            .enqueue = fake_enqueue,
+                                            .messages = fake_messages,
+                                            .stop = fake_stop,
+                                            .last_event = fake_last_event,
+                                            .memory_used = fake_scratch_used,
+                                            .failed = fake_failed};
 
-static const struct tutti_device_backend_ops *real[TUTTI_MAX_DEVICE_BACKENDS];
+static const struct tutti_backend_ops *real;
 
 void fake_install(void)
 {
-    for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) real[b] = tutti_device_backends[b];
+    real = tutti_backends[TUTTI_BACKEND_cuda];
     fake_ops.batch = fake_switches.batches ? fake_batch : NULL;
-    tutti_device_backends[0] = &fake_ops;
+    tutti_backends[TUTTI_BACKEND_cuda] = &fake_ops;
 }
 
 void fake_remove(void)
 {
-    for (uint32_t b = 0; b < TUTTI_MAX_DEVICE_BACKENDS; b++) tutti_device_backends[b] = real[b];
+    tutti_backends[TUTTI_BACKEND_cuda] = real;
     memset(&fake_switches, 0, sizeof(fake_switches));
 }
 

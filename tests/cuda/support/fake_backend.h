@@ -5,7 +5,7 @@
 /* A device back end that carries nothing out: it writes down what it is given, and leaves on the stream an event of
  * each call. For tests of what communicators do around back ends. */
 
-#include "backend/device.h"
+#include "backend/backend.h"
 
 #include <stdatomic.h>
 
@@ -19,11 +19,11 @@ struct fake_entry {
     const void *input;
     void *output, *stream;
     size_t n; /* messages; calls of the batch from this one on */
-    struct tutti_device_message messages[8];
+    struct tutti_backend_message messages[8];
 };
 struct fake {
-    struct tutti_device_backend base;
-    struct tutti_device_config config;
+    struct tutti_backend base;
+    struct tutti_backend_config config;
     void *event;
     bool recorded;
     size_t n;

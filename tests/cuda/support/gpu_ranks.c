@@ -24,9 +24,9 @@ uint32_t gpu_ranks_devices(void)
     return (uint32_t)known;
 }
 
-bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu))
+bool gpu_ranks_ask(bool (*question)(const struct tutti_device *gpu))
 {
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
     int status = 0;
     pid_t child = fork();
     if (child == 0) _exit(tutti_gpu_open(0, &gpu) < 0 || !question(gpu));

@@ -20,7 +20,7 @@ bool gpu_ranks_by_nccl(void);
 /* Where that has no two: the same end. */
 void gpu_ranks_need_two(void);
 /* What a child says of its device 0; it is closed then. */
-bool gpu_ranks_ask(bool (*question)(const struct tutti_gpu *gpu));
+bool gpu_ranks_ask(bool (*question)(const struct tutti_device *gpu));
 /* As many ranks as are wanted, or as can be. */
 uint32_t gpu_ranks_at_most(uint32_t n);
 /* The machine of TUTTI_CUDA_DRIVER is a stand-in: everything takes a thousand times as long. */
@@ -36,7 +36,7 @@ uint32_t gpu_ranks_deadline_s(void);
 /* What a rank has. Opened by gpu_rank_open, which gives the rank's communicator its device, too. */
 struct gpu_rank {
     struct rank *rank;
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
     void *stream;
 };
 bool gpu_rank_open(struct rank *rank, struct gpu_rank *out);

@@ -30,7 +30,7 @@ struct mixed {
     struct rank *rank;
     const struct mixed_world *world;
     struct tutti_comm *beside; /* of the same ranks, for meeting where rank->comm is to fail */
-    struct tutti_gpu *gpu;     /* NULL: none */
+    struct tutti_device *gpu;  /* NULL: none */
     void *streams[MIXED_STREAMS];
     struct tutti_call_options on[MIXED_STREAMS]; /* options of calls on them */
 };

@@ -49,7 +49,7 @@ uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled)
 uint32_t rig_devices(void)
 {
     if (tutti_gpu_count() < MOST_DEVICES) return 1;
-    struct tutti_gpu *a, *b;
+    struct tutti_device *a, *b;
     OK(tutti_gpu_open(0, &a));
     OK(tutti_gpu_open(1, &b));
     const bool both = tutti_gpu_may_reach(a, b->uuid) && tutti_gpu_may_reach(b, a->uuid);
@@ -156,7 +156,7 @@ void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t block
 {
     const struct tutti_gpu_launch launch = {
         .kernel = kernel, .stream = rig->streams[me], .blocks = blocks, .threads = threads};
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     assert_non_null(kernel);
     OK(tutti_gpu_enter(rig->gpus[me], &scope));
     OK(tutti_gpu_launch(rig->gpus[me], &launch, args));

@@ -7,8 +7,8 @@
 
 #include "test.h"
 
-#include "device/cuda/kernels/exchange.h"
 #include "device/cuda/gpu.h"
+#include "device/cuda/kernels/exchange.h"
 
 struct rig_shape {
     uint32_t n, n_blocks, line_bytes, sentinel_bytes, tile_bytes, n_tiles, n_devices;
@@ -18,7 +18,7 @@ struct rig {
     uint32_t n;
     struct cuda_layout layout;
     struct cuda_control *control; /* of all ranks */
-    struct tutti_gpu *gpus[CUDA_MAX_RANKS];
+    struct tutti_device *gpus[CUDA_MAX_RANKS];
     void *streams[CUDA_MAX_RANKS];
     char *scratch[CUDA_MAX_RANKS];
     uint64_t seq;

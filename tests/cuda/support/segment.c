@@ -35,9 +35,9 @@ static int map_all(struct segment *s, bool shareable)
     return result == CUDA_RESULT_OK ? driver->virtual_access(base, n * s->piece, &access, 1) : result;
 }
 
-bool segment_open(struct segment *segment, struct tutti_gpu *gpu, size_t n, bool shareable)
+bool segment_open(struct segment *segment, struct tutti_device *gpu, size_t n, bool shareable)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     *segment = (struct segment){.gpu = gpu, .n = n};
     if (tutti_gpu_enter(gpu, &scope) < 0) return false;
     return cuda_done(gpu, &scope, map_all(segment, shareable), "a segment") == TUTTI_OK;
@@ -48,7 +48,7 @@ void segment_close(struct segment *s)
     const struct cuda_driver *driver = cuda_calls(s->gpu);
     const uint64_t base = (uint64_t)(uintptr_t)s->base;
     const size_t n = s->n;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     if (!s->base || tutti_gpu_enter(s->gpu, &scope) < 0) return;
     for (size_t i = 0; i < n; i++) driver->virtual_unmap(base + i * s->piece, s->piece);
     driver->address_free(base, (n + MORE) * s->piece);

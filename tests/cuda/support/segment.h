@@ -8,12 +8,12 @@
 #include "device/cuda/gpu.h"
 
 struct segment {
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
     char *base;
     size_t piece, n; /* bytes of one, and how many there are */
 };
 /* shareable: descriptors can be made of it. False: the thread's record says why. */
-bool segment_open(struct segment *segment, struct tutti_gpu *gpu, size_t n, bool shareable);
+bool segment_open(struct segment *segment, struct tutti_device *gpu, size_t n, bool shareable);
 void segment_close(struct segment *segment); /* what is enqueued is over */
 
 #endif

@@ -6,7 +6,7 @@
 #include "bench.h"
 
 #include "base/base.h"
-#include "device/cuda/gpu.h"
+#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct side {
     struct tutti_comm *comm;
 };
 struct bench_gpu {
-    struct tutti_gpu *gpu;
+    struct tutti_device *gpu;
     void *stream, *from, *to; /* timed events */
     struct side sides[2];     /* tutti, the peer */
     uint32_t group;
@@ -58,14 +58,14 @@ enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_set
 {
     struct bench_gpu *g = calloc(1, sizeof *g);
     int32_t rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
-    uint32_t n_gpus = tutti_gpu_count();
+    const struct tutti_device_ops *kind = tutti_device_kind();
     if (!g) return tutti_fail(TUTTI_ERR_MEMORY, "no memory");
     *out = g;
-    if (n_gpus == 0) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_gpu_absence());
-    TUTTI_TRY(tutti_gpu_open(rank % (int32_t)n_gpus, &g->gpu));
-    TUTTI_TRY(tutti_gpu_stream_create(g->gpu, &g->stream));
-    TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->from));
-    TUTTI_TRY(tutti_gpu_event_create_timed(g->gpu, &g->to));
+    if (kind->absence()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", kind->absence());
+    TUTTI_TRY(kind->open(rank % (int32_t)kind->count(), &g->gpu));
+    TUTTI_TRY(g->gpu->ops->stream_create(g->gpu, &g->stream));
+    TUTTI_TRY(g->gpu->ops->event_create(g->gpu, true, &g->from));
+    TUTTI_TRY(g->gpu->ops->event_create(g->gpu, true, &g->to));
     const char *ways[2] = {NULL, settings->peer};
     g->has_peer = settings->peer;
     g->eager = settings->eager;
@@ -81,10 +81,10 @@ void bench_gpu_close(struct bench_gpu *g)
         tutti_comm_destroy(g->sides[i].comm);
         tutti_context_destroy(g->sides[i].context);
     }
-    if (g->from) tutti_gpu_event_destroy(g->gpu, g->from);
-    if (g->to) tutti_gpu_event_destroy(g->gpu, g->to);
-    if (g->stream) tutti_gpu_stream_destroy(g->gpu, g->stream);
-    if (g->gpu) tutti_gpu_close(g->gpu);
+    if (g->from) g->gpu->ops->event_destroy(g->gpu, g->from);
+    if (g->to) g->gpu->ops->event_destroy(g->gpu, g->to);
+    if (g->stream) g->gpu->ops->stream_destroy(g->gpu, g->stream);
+    if (g->gpu) g->gpu->ops->close(g->gpu);
     free(g);
 }
 
@@ -96,9 +96,9 @@ static enum tutti_status buffer_open(struct bench_gpu *g, const struct bench_set
 {
     void *base = NULL;
     if (b->bytes[i] == 0) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_alloc(g->gpu, b->bytes[i], &base));
+    TUTTI_TRY(g->gpu->ops->alloc(g->gpu, b->bytes[i], &base));
     b->at.base[i] = base;
-    TUTTI_TRY(tutti_gpu_set(g->gpu, base, BLANK, b->bytes[i]));
+    TUTTI_TRY(g->gpu->ops->set(g->gpu, base, BLANK, b->bytes[i]));
     for (uint32_t s = 0; settings->mapped && s < n_sides(g); s++) {
         const enum tutti_status status = tutti_window_create(g->sides[s].comm, base, b->bytes[i], &b->windows[s][i]);
         if (status < 0 && !(s > 0 && status == TUTTI_ERR_UNSUPPORTED)) return status; /* a peer may have none */
@@ -134,10 +134,10 @@ static enum tutti_status buffers_open(struct bench_gpu *g, const struct bench_se
 
 static void buffers_close(struct bench_gpu *g, struct buffers *b)
 {
-    (void)tutti_gpu_stream_sync(g->gpu, g->stream);
+    (void)g->gpu->ops->stream_sync(g->gpu, g->stream);
     for (int i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < n_sides(g); s++) tutti_window_destroy(b->windows[s][i]);
-        if (b->at.base[i]) tutti_gpu_free(g->gpu, b->at.base[i]);
+        if (b->at.base[i]) g->gpu->ops->free(g->gpu, b->at.base[i]);
     }
 }
 
@@ -176,11 +176,11 @@ static enum tutti_status capture(struct bench_gpu *g, uint32_t s, const struct b
                                  const struct tutti_call_options *options, uint32_t calls, void **graph)
 {
     TUTTI_TRY(calls_make(g, s, c, b, options, 1)); /* whatever is made at the first call is not made in a capture */
-    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
-    TUTTI_TRY(tutti_gpu_graph_begin(g->gpu, g->stream));
+    TUTTI_TRY(g->gpu->ops->stream_sync(g->gpu, g->stream));
+    TUTTI_TRY(g->gpu->ops->graph_begin(g->gpu, g->stream));
     enum tutti_status status = calls_make(g, s, c, b, options, calls);
     struct tutti_error why = *tutti_last_error();
-    enum tutti_status ended = tutti_gpu_graph_end(g->gpu, g->stream, graph);
+    enum tutti_status ended = g->gpu->ops->graph_end(g->gpu, g->stream, graph);
     return status < 0 ? tutti_fail_record(&why) : ended;
 }
 
@@ -192,9 +192,9 @@ static enum tutti_status inputs_put(struct bench_gpu *g, const struct bench_case
     size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
     for (uint32_t k = 0; k < g->group; k++) {
         void *send = beside(b->at.send, k * b->strides[0]), *recv = beside(b->at.recv, k * b->strides[1]);
-        if (!c->in_place && n_recv) TUTTI_TRY(tutti_gpu_set(g->gpu, recv, 0xa5, n_recv * esize));
+        if (!c->in_place && n_recv) TUTTI_TRY(g->gpu->ops->set(g->gpu, recv, 0xa5, n_recv * esize));
         bench_fill(c, host, n_send, c->rank, k + 1);
-        if (n_send) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, send, host, n_send * esize));
+        if (n_send) TUTTI_TRY(g->gpu->ops->copy_now(g->gpu, send, host, n_send * esize));
     }
     return TUTTI_OK;
 }
@@ -206,7 +206,7 @@ static enum tutti_status outputs_compare(struct bench_gpu *g, const struct bench
     uint64_t mine = 0, all = 0;
     for (uint32_t k = 0; k < g->group; k++) {
         const void *recv = beside(b->at.recv, k * b->strides[c->in_place ? 0 : 1]);
-        if (n_recv) TUTTI_TRY(tutti_gpu_copy_now(g->gpu, host, recv, n_recv * tutti_dtype_bytes(c->dtype)));
+        if (n_recv) TUTTI_TRY(g->gpu->ops->copy_now(g->gpu, host, recv, n_recv * tutti_dtype_bytes(c->dtype)));
         mine += bench_wrong(c, host, k + 1);
     }
     TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, g->sides[0].comm, NULL, NULL));
@@ -221,11 +221,12 @@ static enum tutti_status check_with(struct bench_gpu *g, const struct bench_case
     enum tutti_status status = g->eager ? TUTTI_OK : capture(g, 0, c, b, options, g->group, &graph);
     if (status >= 0) status = inputs_put(g, c, b, host);
     if (status >= 0)
-        status = graph ? tutti_gpu_graph_launch(g->gpu, graph, g->stream) : calls_make(g, 0, c, b, options, g->group);
-    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+        status =
+            graph ? g->gpu->ops->graph_launch(g->gpu, graph, g->stream) : calls_make(g, 0, c, b, options, g->group);
+    if (status >= 0) status = g->gpu->ops->stream_sync(g->gpu, g->stream);
     if (status >= 0) status = tutti_comm_state(g->sides[0].comm, NULL);
     if (status >= 0) status = outputs_compare(g, c, b, host, wrong);
-    if (graph) tutti_gpu_graph_destroy(g->gpu, graph);
+    if (graph) g->gpu->ops->graph_destroy(g->gpu, graph);
     return status;
 }
 
@@ -244,12 +245,12 @@ static enum tutti_status check(struct bench_gpu *g, const struct bench_case *c, 
 
 static enum tutti_status replay(struct bench_gpu *g, void *graph, double *us)
 {
-    TUTTI_TRY(tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-    TUTTI_TRY(tutti_gpu_event_record(g->gpu, g->from, g->stream));
-    TUTTI_TRY(tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-    TUTTI_TRY(tutti_gpu_event_record(g->gpu, g->to, g->stream));
-    TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
-    return tutti_gpu_elapsed(g->gpu, g->from, g->to, us);
+    TUTTI_TRY(g->gpu->ops->graph_launch(g->gpu, graph, g->stream));
+    TUTTI_TRY(g->gpu->ops->event_record(g->gpu, g->from, g->stream));
+    TUTTI_TRY(g->gpu->ops->graph_launch(g->gpu, graph, g->stream));
+    TUTTI_TRY(g->gpu->ops->event_record(g->gpu, g->to, g->stream));
+    TUTTI_TRY(g->gpu->ops->stream_sync(g->gpu, g->stream));
+    return g->gpu->ops->elapsed(g->gpu, g->from, g->to, us);
 }
 
 /* One round: mean microseconds of a call at the slowest rank. */
@@ -264,7 +265,7 @@ static enum tutti_status timed(struct bench_gpu *g, uint32_t s, const struct ben
     } else {
         uint64_t start = tutti_now_ns();
         TUTTI_TRY(calls_make(g, s, c, b, options, calls));
-        TUTTI_TRY(tutti_gpu_stream_sync(g->gpu, g->stream));
+        TUTTI_TRY(g->gpu->ops->stream_sync(g->gpu, g->stream));
         mine = (double)(tutti_now_ns() - start) / 1e3;
     }
     mine /= calls;
@@ -289,7 +290,7 @@ static enum tutti_status rounds(struct bench_gpu *g, const struct bench_settings
     for (uint32_t r = 0; r < settings->rounds && status >= 0; r++)
         for (uint32_t s = 0; s < n && status >= 0; s++) status = timed(g, s, c, b, &of[s], graphs[s], calls, &us[s][r]);
     for (uint32_t s = 0; s < n_sides(g); s++)
-        if (graphs[s]) tutti_gpu_graph_destroy(g->gpu, graphs[s]);
+        if (graphs[s]) g->gpu->ops->graph_destroy(g->gpu, graphs[s]);
     return status;
 }
 
@@ -369,7 +370,7 @@ enum tutti_status bench_gpu_explain(struct bench_gpu *g, const struct bench_sett
     if (status >= 0) status = ways_time(g, settings, &b, out, graphs);
     struct tutti_error why = *tutti_last_error();
     for (size_t i = 0; i < out->n_ways; i++)
-        if (graphs[i]) tutti_gpu_graph_destroy(g->gpu, graphs[i]);
+        if (graphs[i]) g->gpu->ops->graph_destroy(g->gpu, graphs[i]);
     buffers_close(g, &b);
     return status < 0 ? tutti_fail_record(&why) : status;
 }

@@ -6,6 +6,7 @@
 #include "info.h"
 
 #include "backend/nccl/nccl.h"
+#include "device/device.h"
 
 #include <string.h>
 
@@ -29,25 +30,25 @@ static void uuid_format(const unsigned char uuid[16], char out[48])
 
 static void device_gather(struct info *info, int32_t ordinal)
 {
-    struct tutti_gpu_facts facts;
+    struct tutti_device_facts facts;
     char uuid[48], reached[64] = "";
-    if (tutti_gpu_facts(ordinal, &facts) < 0) {
+    if (tutti_device_cuda.facts(ordinal, &facts) < 0) {
         info_text(info, section, names[ordinal], NULL, "%s", tutti_last_error()->text);
         return;
     }
     uuid_format(facts.uuid, uuid);
-    for (int32_t other = 0; other < (int32_t)tutti_gpu_count() && other < DEVICES_SHOWN; other++) {
+    for (int32_t other = 0; other < (int32_t)tutti_device_cuda.count() && other < DEVICES_SHOWN; other++) {
         const size_t used = strlen(reached);
-        if (other == ordinal || !tutti_gpu_reaches(ordinal, other)) continue;
+        if (other == ordinal || !tutti_device_cuda.reaches(ordinal, other)) continue;
         snprintf(reached + used, sizeof reached - used, " %d", (int)other);
     }
     info_text(info, section, names[ordinal], NULL,
               "%s, %s, compute capability %u.%u, %u SMs, %.1f GiB; reaches the memory of%s", facts.name, uuid,
               facts.capability / 10, facts.capability % 10, facts.n_sms,
               (double)facts.memory_bytes / (double)(UINT64_C(1) << 30), reached[0] ? reached : " no other");
-    struct tutti_gpu *gpu;
-    if (tutti_gpu_open(ordinal, &gpu) == TUTTI_OK)
-        tutti_gpu_close(gpu);
+    struct tutti_device *gpu;
+    if (tutti_device_cuda.open(ordinal, &gpu) == TUTTI_OK)
+        gpu->ops->close(gpu);
     else
         info_lack(info, names[ordinal], tutti_last_error()->text,
                   "build with nvcc and -DTUTTI_CUDA_ARCHITECTURES that name the device's compute capability");
@@ -68,9 +69,9 @@ static void nccl_gather(struct info *info, bool wanted)
 
 void info_cuda_gather(struct info *info)
 {
-    const char *absence = tutti_gpu_absence(), *built_for = tutti_gpu_built_for();
-    const int version = tutti_gpu_driver_version();
-    const uint32_t n = tutti_gpu_count();
+    const char *absence = tutti_device_cuda.absence(), *built_for = tutti_device_cuda.built_for();
+    const int version = tutti_device_cuda.driver_version();
+    const uint32_t n = tutti_device_cuda.count();
     if (absence)
         info_text(info, section, "driver", NULL, "none: %s", absence);
     else

@@ -32,7 +32,7 @@ static void staging_gather(struct info *info, const struct tutti_comm *comm)
 {
     const uint32_t n = comm->family->world.n;
     const uint64_t rings = (uint64_t)(n - 1) * tutti_segment_ring_bytes(n, tutti_rings_staging(info->config));
-    const uint64_t backend = comm->backend ? comm->backend->ops->staging_used(comm->backend) : 0;
+    const uint64_t backend = comm->backend ? comm->backend->ops->memory_used(comm->backend) : 0;
     info_text(info, job, "back_end", NULL, "%s", comm->backend ? comm->backend->ops->name : "none");
     info_bytes(info, job, "staging_of_back_end", "of each rank", backend);
     info_bytes(info, job, "staging_of_rings", "of each rank, as far as pairs send messages", rings);
@@ -57,7 +57,7 @@ static void comm_gather(struct info *info, const struct tutti_comm *comm)
 /* As a program would that gives its ranks the devices in turns. */
 static void device_gather(struct info *info, struct tutti_comm *comm, bool speaks)
 {
-    const int32_t n = (int32_t)tutti_gpu_count();
+    const int32_t n = (int32_t)tutti_device_kind()->count();
     const int32_t mine = n > 0 ? tutti_comm_rank(comm) % n : TUTTI_DEVICE_NONE;
     const enum tutti_status status = tutti_comm_set_device(comm, mine);
     const struct tutti_comm_device *device = comm->device;
@@ -68,7 +68,7 @@ static void device_gather(struct info *info, struct tutti_comm *comm, bool speak
     for (uint32_t b = 0; device && b < device->n; b++) {
         const size_t used = b ? strlen(names) : 0;
         snprintf(names + used, sizeof names - used, "%s%s", b ? ", " : "", device->backends[b]->ops->name);
-        scratch += device->backends[b]->ops->scratch_used(device->backends[b]);
+        scratch += device->backends[b]->ops->memory_used(device->backends[b]);
     }
     info_text(info, job, "device_back_ends", NULL, "%s", names);
     info_bytes(info, job, "scratch_of_device", "of each rank's device", scratch);

@@ -2,7 +2,7 @@
 /* What is known of GPUs. A new one gets a row: bench/gpu_scale.sh measures it and writes the file whose values stand
  * here. */
 #include "backend/cuda/plan/cuda_speed.h"
-#include "backend/device.h"
+#include "backend/backend.h"
 
 #include <limits.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "backend/device.h"
+#include "backend/backend.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -36,14 +36,14 @@ struct cuda_choice { /* what was chosen */
 #define CUDA_CHOICES 64
 
 struct cuda_backend {
-    struct tutti_device_backend base;
+    struct tutti_backend base;
     struct watched watched;
-    struct tutti_gpu *gpu; /* a reference of its own: scratch may outlive the communicator */
+    struct tutti_device *gpu; /* a reference of its own: scratch may outlive the communicator */
     char forced[16];
 
     char *scratch;
     size_t scratch_bytes;
-    unsigned char offer[TUTTI_GPU_HANDLE_BYTES]; /* of the scratch, until all have connected */
+    unsigned char offer[TUTTI_DEVICE_HANDLE_BYTES]; /* of the scratch, until all have connected */
     struct cuda_control *control;
     char *bases[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* of other processes, to be given back */
@@ -82,7 +82,7 @@ struct cuda_backend {
     _Atomic uint64_t last_items; /* and how many items the log had then */
     _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */
 };
-static inline struct cuda_backend *cuda_of(const struct tutti_device_backend *backend)
+static inline struct cuda_backend *cuda_of(const struct tutti_backend *backend)
 {
     return (struct cuda_backend *)(uintptr_t)backend; /* its first member */
 }
@@ -117,11 +117,10 @@ enum tutti_status cuda_state(struct cuda_backend *b);
 enum tutti_status cuda_step_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* ---- cuda_enqueue.c, cuda_messages.c, cuda_batch.c ---- */
-enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                               void *stream);
-enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
-                                size_t n, void *stream, uint64_t timeout_ns);
-enum tutti_status cuda_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls, size_t n,
+enum tutti_status cuda_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
+enum tutti_status cuda_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
+                                void *stream, uint64_t timeout_ns);
+enum tutti_status cuda_batch(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
                              void *stream);
 
 /* ---- cuda_schedule.c: calls whose schedule is named (bind.schedule) ---- */
@@ -129,9 +128,9 @@ double cuda_schedule_score(struct cuda_backend *b, const struct tutti_backend_ca
 enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* ---- cuda_windows.c ---- */
-enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
-                                  size_t stride, void *own, size_t bytes, void **peers);
-void cuda_window_remove(struct tutti_device_backend *backend, void *own);
+enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
+                                  void *own, size_t bytes, void **peers);
+void cuda_window_remove(struct tutti_backend *backend, void *own);
 /* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
 enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_site *site);
 /* Says in which window the call's output lies. */
@@ -139,8 +138,8 @@ void cuda_window_site(const struct cuda_backend *b, const struct tutti_backend_c
 void cuda_windows_close(struct cuda_backend *b);
 
 /* ---- cuda_close.c ---- */
-void cuda_connected(struct tutti_device_backend *backend);
-void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns);
+void cuda_connected(struct tutti_backend *backend);
+void cuda_close(struct tutti_backend *backend, uint64_t deadline_ns);
 void cuda_discard(struct cuda_backend *b); /* which nobody else knows of yet */
 
 /* ---- cuda_watch.c ---- */

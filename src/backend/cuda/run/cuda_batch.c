@@ -59,7 +59,7 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_ru
 static enum tutti_status enqueue_run(struct cuda_backend *b, const struct cuda_run *run,
                                      const struct tutti_backend_call *calls, void *stream)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(cuda_state(b));
     b->timeout_ns = least_timeout(b, calls, run->n);
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
@@ -68,7 +68,7 @@ static enum tutti_status enqueue_run(struct cuda_backend *b, const struct cuda_r
     return status;
 }
 
-enum tutti_status cuda_batch(struct tutti_device_backend *backend, const struct tutti_backend_call *calls, size_t n,
+enum tutti_status cuda_batch(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
                              void *stream)
 {
     struct cuda_backend *b = cuda_of(backend);

@@ -29,14 +29,14 @@ static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
 
 /* ---- closing ---- */
 
-void cuda_connected(struct tutti_device_backend *backend)
+void cuda_connected(struct tutti_backend *backend)
 {
     struct cuda_backend *b = cuda_of(backend);
     tutti_gpu_unexport(b->offer);
     b->watched.agreed = true;
 }
 
-static void release_scratch(struct tutti_gpu *gpu, void *scratch)
+static void release_scratch(struct tutti_device *gpu, void *scratch)
 {
     if (scratch) tutti_gpu_free(gpu, scratch);
     tutti_gpu_close(gpu);
@@ -73,7 +73,7 @@ void cuda_discard(struct cuda_backend *b)
     leave(b);
 }
 
-void cuda_close(struct tutti_device_backend *backend, uint64_t deadline_ns)
+void cuda_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct cuda_backend *b = cuda_of(backend);
     bool over = wait_over(b, deadline_ns);

@@ -64,12 +64,11 @@ static const struct cuda_method *choose(struct cuda_backend *b, const struct cud
     return known->method;
 }
 
-enum tutti_status cuda_enqueue(struct tutti_device_backend *backend, const struct tutti_backend_call *call,
-                               void *stream)
+enum tutti_status cuda_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream)
 {
     struct cuda_backend *b = cuda_of(backend);
     struct cuda_site site = b->site;
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(cuda_state(b));
     cuda_window_site(b, call, &site);
     const struct cuda_method *method = call->bind.schedule ? NULL : choose(b, &site, call);

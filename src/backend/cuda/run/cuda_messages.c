@@ -14,31 +14,31 @@
 
 /* What of a batch is not in a launch yet. */
 struct rest {
-    const struct tutti_device_message *messages;
+    const struct tutti_backend_message *messages;
     size_t n;
     size_t at[2][CUDA_MAX_RANKS]; /* of what is received, and sent */
 };
 
 struct round {
-    const struct tutti_device_message *messages[2 * CUDA_MAX_RANKS];
+    const struct tutti_backend_message *messages[2 * CUDA_MAX_RANKS];
     uint32_t n;
 };
 
 /* A launch: the messages that have bytes, as the parts of b->lists. */
 struct launch {
-    const struct tutti_device_message *messages[CUDA_LISTED];
+    const struct tutti_backend_message *messages[CUDA_LISTED];
     uint32_t n, blocks;
     uint64_t seq;
     unsigned char last[2 * CUDA_MAX_RANKS]; /* of a list */
 };
 
-static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_device_message *messages, size_t n,
+static enum tutti_status copy_own(struct cuda_backend *b, const struct tutti_backend_message *messages, size_t n,
                                   void *stream)
 {
     struct tutti_own own = {.at = {0}};
     enum tutti_status status;
     while ((status = tutti_own_next(messages, n, b->site.me, &own)) == TUTTI_OK) {
-        const struct tutti_device_message *s = own.sent, *r = own.received;
+        const struct tutti_backend_message *s = own.sent, *r = own.received;
         if (s->buffer != r->buffer) TUTTI_TRY(tutti_gpu_copy(b->gpu, r->buffer, s->buffer, s->bytes, stream));
     }
     return status == TUTTI_AGAIN ? TUTTI_OK : status;
@@ -54,14 +54,15 @@ static bool take_round(const struct cuda_backend *b, struct rest *rest, struct r
         const uint32_t q = i / 2;
         const bool sends = i % 2;
         if (q == b->site.me) continue;
-        const struct tutti_device_message *m = tutti_message_next(rest->messages, rest->n, q, sends, &rest->at[sends][q]);
+        const struct tutti_backend_message *m =
+            tutti_message_next(rest->messages, rest->n, q, sends, &rest->at[sends][q]);
         if (m) out->messages[out->n++] = m;
     }
     return out->n > 0;
 }
 
 /* Whether one is received where the other one is received or sent from. */
-static bool meet(const struct tutti_device_message *a, const struct tutti_device_message *b)
+static bool meet(const struct tutti_backend_message *a, const struct tutti_backend_message *b)
 {
     const uintptr_t at = (uintptr_t)a->buffer, other = (uintptr_t)b->buffer;
     if (a->bytes == 0 || b->bytes == 0 || (a->send && b->send)) return false;
@@ -86,7 +87,7 @@ static void add_round(struct cuda_backend *b, struct launch *launch, const struc
     struct cuda_lists *lists = &b->lists;
     const struct cuda_layout *layout = &b->site.layout;
     for (uint32_t i = 0; i < round->n; i++) {
-        const struct tutti_device_message *m = round->messages[i];
+        const struct tutti_backend_message *m = round->messages[i];
         const uint32_t list = m->send ? m->peer : CUDA_MAX_RANKS + m->peer;
         watch_log_message(cuda_log(b), launch->seq, m->peer, m->send, m->bytes, b->timeout_ns);
         if (m->bytes == 0) continue;
@@ -109,7 +110,7 @@ static enum tutti_status run_round(struct cuda_backend *b, const struct launch *
     struct cuda_exchange *x = &b->step.exchange;
     cuda_step_begin(&b->step, CUDA_TILES, NULL, NULL);
     for (uint32_t i = 1; i <= launch->n; i++) {
-        const struct tutti_device_message *m = launch->messages[i];
+        const struct tutti_backend_message *m = launch->messages[i];
         (m->send ? x->send : x->recv)[m->peer] = b->lists.parts[i];
     }
     cuda_step_tiles(&b->site, &b->step);
@@ -150,12 +151,12 @@ static enum tutti_status enqueue_all(struct cuda_backend *b, struct rest *rest, 
     return status < 0 ? cuda_give_up(b, "messages", 0) : TUTTI_OK;
 }
 
-enum tutti_status cuda_messages(struct tutti_device_backend *backend, const struct tutti_device_message *messages,
-                                size_t n, void *stream, uint64_t timeout_ns)
+enum tutti_status cuda_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
+                                void *stream, uint64_t timeout_ns)
 {
     struct cuda_backend *b = cuda_of(backend);
     struct rest rest = {.messages = messages, .n = n};
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(cuda_state(b));
     if (b->site.n > 1 && !(b->site.has[CUDA_TILES][CUDA_MOVE] && b->messages))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda was built without kernels that move");

@@ -18,13 +18,13 @@ struct card {
     uint64_t build;   /* kernels and structures: what must be equal to be understood */
     uint64_t scratch, scratch_bytes;
     uint64_t offset;         /* of the scratch in what the handle stands for */
-    uint64_t gpu;            /* struct tutti_gpu, in the own process */
+    uint64_t gpu;            /* struct tutti_device, in the own process */
     uint64_t log;            /* offset in the heap, or address */
     struct cuda_speed speed; /* as this member knows it */
     unsigned char uuid[16];
-    unsigned char handle[TUTTI_GPU_HANDLE_BYTES];
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
 };
-_Static_assert(sizeof(struct card) <= TUTTI_DEVICE_CARD_BYTES, "a card holds what is told");
+_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
 static uint64_t process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -85,7 +85,7 @@ static void find_kernels(struct cuda_backend *b)
 
 /* ---- open ---- */
 
-static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_device_config *config,
+static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_backend_config *config,
                                      struct card *card)
 {
     void *memory;
@@ -107,21 +107,21 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
 
 static enum tutti_status open_streams(struct cuda_backend *b)
 {
-    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->event));
-    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->forked));
-    TUTTI_TRY(tutti_gpu_event_create(b->gpu, &b->joined));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, false, &b->event));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, false, &b->forked));
+    TUTTI_TRY(tutti_gpu_event_create(b->gpu, false, &b->joined));
     TUTTI_TRY(tutti_gpu_stream_create(b->gpu, &b->own_streams[0]));
     return tutti_gpu_stream_create(b->gpu, &b->own_streams[1]);
 }
 
-static enum tutti_status cuda_open(const struct tutti_device_config *config, void *out_card,
-                                   struct tutti_device_backend **out)
+static enum tutti_status cuda_open(const struct tutti_backend_config *config, void *out_card,
+                                   struct tutti_backend **out)
 {
     pthread_once(&process_once, process_draw);
     struct cuda_backend *b = tutti_alloc(sizeof(*b));
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status;
-    b->base.ops = &tutti_device_cuda;
+    b->base.ops = &tutti_backend_cuda;
     b->watched.ops = &cuda_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
@@ -129,7 +129,7 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "cuda", sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
-    TUTTI_TRY_GOTO(status, tutti_gpu_open(config->gpu->ordinal, &b->gpu), err_free);
+    TUTTI_TRY_GOTO(status, tutti_gpu_open(config->device->ordinal, &b->gpu), err_free);
     TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->site.n, &b->speed), err_free);
     if (config->blocks)
         b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
@@ -141,7 +141,6 @@ static enum tutti_status cuda_open(const struct tutti_device_config *config, voi
     find_kernels(b);
     TUTTI_TRY_GOTO(status, open_memory(b, config, &card), err_free);
     TUTTI_TRY_GOTO(status, open_streams(b), err_free);
-    memset(out_card, 0, TUTTI_DEVICE_CARD_BYTES);
     memcpy(out_card, &card, sizeof(card));
     *out = &b->base;
     return TUTTI_OK;
@@ -209,7 +208,7 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
     void *memory = NULL;
     enum tutti_status status;
     if (card->process == process_id) {
-        status = tutti_gpu_reach(b->gpu, (struct tutti_gpu *)(uintptr_t)card->gpu);
+        status = tutti_gpu_reach(b->gpu, (struct tutti_device *)(uintptr_t)card->gpu);
         memory = (void *)(uintptr_t)card->scratch;
     } else if (!tutti_gpu_may_reach(b->gpu, card->uuid)) {
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
@@ -255,7 +254,7 @@ static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, 
     return watch_add(&b->watched);
 }
 
-static enum tutti_status cuda_connect(struct tutti_device_backend *backend, const void *cards, size_t stride)
+static enum tutti_status cuda_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
     struct cuda_backend *b = cuda_of(backend);
     enum tutti_status status = connect_all(b, cards, stride);
@@ -274,7 +273,7 @@ static void site_for(const struct cuda_backend *b, const struct tutti_backend_ca
     cuda_window_site(b, call, out);
 }
 
-static double cuda_score(const struct tutti_device_backend *backend, const struct tutti_backend_call *call)
+static double cuda_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     const struct cuda_backend *b = cuda_of(backend);
     struct cuda_site site;
@@ -287,19 +286,19 @@ static double cuda_score(const struct tutti_device_backend *backend, const struc
     return chosen && !other ? ns : HUGE_VAL;
 }
 
-static void *cuda_last_event(struct tutti_device_backend *backend)
+static void *cuda_last_event(struct tutti_backend *backend)
 {
     struct cuda_backend *b = cuda_of(backend);
     return atomic_load(&b->watched.n_enqueued) ? b->event : NULL;
 }
 
-static size_t cuda_scratch_used(const struct tutti_device_backend *backend)
+static size_t cuda_scratch_used(const struct tutti_backend *backend)
 {
     const struct cuda_backend *b = cuda_of(backend);
     return b->scratch_bytes;
 }
 
-static void cuda_describe(const struct tutti_device_backend *backend, char *out, size_t capacity)
+static void cuda_describe(const struct tutti_backend *backend, char *out, size_t capacity)
 {
     const struct cuda_backend *b = cuda_of(backend);
     uint32_t n_handles = 0;
@@ -308,7 +307,7 @@ static void cuda_describe(const struct tutti_device_backend *backend, char *out,
              b->site.n - 1 - n_handles, n_handles);
 }
 
-static size_t cuda_ways(const struct tutti_device_backend *backend, const struct tutti_backend_call *call,
+static size_t cuda_ways(const struct tutti_backend *backend, const struct tutti_backend_call *call,
                         struct tutti_backend_candidate *out, size_t capacity)
 {
     const struct cuda_backend *b = cuda_of(backend);
@@ -317,20 +316,21 @@ static size_t cuda_ways(const struct tutti_device_backend *backend, const struct
     return cuda_candidates(&site, call, b->forced, out, capacity);
 }
 
-static void stop(struct tutti_device_backend *backend)
+static void stop(struct tutti_backend *backend)
 {
     cuda_stop(cuda_of(backend));
 }
 
-static bool cuda_failed(struct tutti_device_backend *backend)
+static bool cuda_failed(struct tutti_backend *backend)
 {
     return __atomic_load_n(&(cuda_of(backend))->control->stop, __ATOMIC_RELAXED) != 0;
 }
 
-const struct tutti_device_backend_ops tutti_device_cuda = {
+const struct tutti_backend_ops tutti_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
     .schedules = true,
+    .card_bytes = sizeof(struct card),
     .open = cuda_open,
     .connect = cuda_connect,
     .connected = cuda_connected,
@@ -343,7 +343,7 @@ const struct tutti_device_backend_ops tutti_device_cuda = {
     .window_remove = cuda_window_remove,
     .stop = stop,
     .last_event = cuda_last_event,
-    .scratch_used = cuda_scratch_used,
+    .memory_used = cuda_scratch_used,
     .describe = cuda_describe,
     .candidates = cuda_ways,
     .failed = cuda_failed,

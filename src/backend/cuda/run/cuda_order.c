@@ -14,11 +14,11 @@ enum tutti_status cuda_order_begin(struct cuda_backend *b, void *stream, uint64_
     b->own_stream = b->own_streams[*capture != 0]; /* of what is captured until the capture ends */
     if (*capture) {
         /* Calls before the capture, and other captures, are ordered by who launches the graph. */
-        bool chained = *capture == b->capture && !tutti_gpu_one_stream(stream, b->capture_stream);
+        bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
         return chained ? tutti_gpu_capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
     if (atomic_load_explicit(&b->watched.n_enqueued, memory_order_relaxed) == 0 ||
-        tutti_gpu_one_stream(stream, b->stream))
+        tutti_device_one_stream(stream, b->stream))
         return TUTTI_OK;
     return tutti_gpu_stream_wait(b->gpu, stream, b->event);
 }

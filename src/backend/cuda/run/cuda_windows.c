@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The cards do not say whose process they are from; the scratch's do: what is not imported is this process's. */
-static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const struct tutti_device_window_card *card,
+static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const struct tutti_window_card *card,
                                   struct cuda_window *window)
 {
     void *memory;
@@ -39,15 +39,15 @@ static enum tutti_status check_apart(const struct cuda_backend *b, const char *o
 
 static enum tutti_status block_id(struct cuda_backend *b, const void *own, uint64_t *out)
 {
-    struct tutti_gpu_scope scope;
+    struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
     const enum tutti_status status = tutti_gpu_block_id(b->gpu, own, out);
     tutti_gpu_leave(&scope);
     return status;
 }
 
-enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const struct tutti_device_window_card *cards,
-                                  size_t stride, void *own, size_t bytes, void **peers)
+enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
+                                  void *own, size_t bytes, void **peers)
 {
     struct cuda_backend *b = cuda_of(backend);
     struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
@@ -55,7 +55,7 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
     if (status >= 0) status = block_id(b, own, &window.block);
     window.peers[b->site.me] = own;
     for (uint32_t q = 0; q < b->site.n && status >= 0; q++) {
-        struct tutti_device_window_card card;
+        struct tutti_window_card card;
         memcpy(&card, (const char *)cards + q * stride, sizeof(card));
         if (q != b->site.me) status = map_peer(b, q, &card, &window);
         window.id = tutti_hash64(&card, sizeof(card), window.id);
@@ -72,7 +72,7 @@ enum tutti_status cuda_window_add(struct tutti_device_backend *backend, const st
     return status;
 }
 
-void cuda_window_remove(struct tutti_device_backend *backend, void *own)
+void cuda_window_remove(struct tutti_backend *backend, void *own)
 {
     struct cuda_backend *b = cuda_of(backend);
     pthread_mutex_lock(&b->lock);
