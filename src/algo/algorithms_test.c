@@ -3,7 +3,7 @@
 /* Every algorithm is right, for every kind, size, root and radix, flat and over levels; and together they offer what a
  * communicator may ask for. */
 
-#include "algo/interpreter.h"
+#include "algo/interpreter_test.h"
 
 #include <string.h>
 

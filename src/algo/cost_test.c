@@ -3,7 +3,7 @@
 /* What algorithms cost: messages and chunks as their sources give them, an even load, traffic that stays inside groups,
  * and sealing at scale. */
 
-#include "algo/interpreter.h"
+#include "algo/interpreter_test.h"
 
 /* ---- costs, as the sources give them ---- */
 

@@ -6,14 +6,6 @@
 
 #include <stdlib.h>
 
-enum tutti_status tutti_topo_cpus_make(struct tutti_topo *topo, uint32_t n)
-{
-    topo->cpus = tutti_alloc_array(n, sizeof *topo->cpus);
-    if (!topo->cpus) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of %u CPUs", n);
-    topo->n_cpus = n;
-    return TUTTI_OK;
-}
-
 static uint32_t *group_of(const struct tutti_topo *topo, uint32_t i, size_t offset)
 {
     return (uint32_t *)(void *)((unsigned char *)&topo->cpus[i] + offset);

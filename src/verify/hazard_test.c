@@ -6,7 +6,7 @@
 #include "algo/algo.h"
 #include "verify/world.h"
 
-#include "verify/planted.h"
+#include "verify/planted_test.h"
 
 enum { MAX_STEPS = 256 };
 

@@ -2,7 +2,7 @@
 /* Wrong schedules that no algorithm could emit: correct ones, altered after they were sealed. So the checker is tested
  * without the sealer's own checks before it, and against a sealer that errs. */
 
-#include "verify/planted_algorithms.h"
+#include "verify/planted_algorithms_test.h"
 
 enum { MAX_WORDS = 4 };
 

@@ -2,7 +2,7 @@
 /* Wrong algorithms. Each is a correct one with a single fault planted in its actions (or in what it claims); the
  * checker must accept it without the fault, and with it refuse, for the right reason. */
 
-#include "verify/planted_algorithms.h"
+#include "verify/planted_algorithms_test.h"
 
 enum { MAX_WORDS = 4 };
 

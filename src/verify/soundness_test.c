@@ -5,7 +5,7 @@
 
 #include "algo/algo.h"
 
-#include "verify/planted.h"
+#include "verify/planted_test.h"
 
 enum { MAX_RANKS = 7, MAX_CHUNKS = 64, MAX_STEPS = 512, ALTERED = 6000, RUNS = 3 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_VERIFY_PLANTED_H
-#define TUTTI_VERIFY_PLANTED_H
+#ifndef TUTTI_VERIFY_PLANTED_TEST_H
+#define TUTTI_VERIFY_PLANTED_TEST_H
 
 /* For the tests of the checker: algorithms written as actions, so that a fault can be planted in any one of them, and
  * worlds that can be altered after they were sealed. */

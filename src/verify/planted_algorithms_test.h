@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_VERIFY_PLANTED_ALGORITHMS_H
-#define TUTTI_VERIFY_PLANTED_ALGORITHMS_H
+#ifndef TUTTI_VERIFY_PLANTED_ALGORITHMS_TEST_H
+#define TUTTI_VERIFY_PLANTED_ALGORITHMS_TEST_H
 
 /* For the tests of the checker: small correct algorithms, in which faults are planted (mutant_test.c). */
 
-#include "verify/planted.h"
+#include "verify/planted_test.h"
 
 enum { PLANTED_ACTIONS = 64 }; /* of a round, at most */
 

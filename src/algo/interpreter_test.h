@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_ALGO_INTERPRETER_H
-#define TUTTI_ALGO_INTERPRETER_H
+#ifndef TUTTI_ALGO_INTERPRETER_TEST_H
+#define TUTTI_ALGO_INTERPRETER_TEST_H
 
 /* For the tests beside it: runs an algorithm for every slot of a small world, taking steps in program order, and checks
  * the result. It shares nothing with the checker. Values are chosen so that what an algorithm promises shows: a sum
