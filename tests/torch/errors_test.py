@@ -70,7 +70,7 @@ def mismatches(rank: int, n: int, store: dist.Store) -> None:
 
 def timeouts(rank: int, n: int, store: dist.Store) -> None:
     """The last rank does not come. The words PyTorch's users look for, and who was waited for, and in what."""
-    words = ("Timed out waiting", f"rank {n - 1}")
+    words = ("Timed out waiting", "timed out after", " ms", f"rank {n - 1}")
     with group_of(rank, n, store, "group", timedelta(seconds=3)):
         if rank < n - 1:
             start = time.monotonic()
@@ -140,7 +140,7 @@ def aborts(rank: int, n: int, store: dist.Store) -> None:
 def leaves(rank: int, n: int, store: dist.Store) -> None:
     with group_of(rank, n, store, "leaves"):
         if rank < n - 1:
-            refused(lambda: dist.barrier(), f"rank {n - 1} left", "barrier")
+            refused(lambda: dist.barrier(), f"rank {n - 1} left", "connection closed by peer", "barrier")
 
 
 def futures(rank: int, n: int, store: dist.Store) -> None:
