@@ -286,7 +286,8 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(BARRIER, tree, 8, {tree, NO_FOLD, 0}, {tree, NO_FOLD, DOWN}),
     ROW(BARRIER, direct, 1, {exchange, NO_FOLD, 0}),
     ROW(BARRIER, hierarchical, 1, /* each group meets on the way up and on the way down */
-        {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}, {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}),
+        {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN},
+        {tree, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}),
 
     ROW(SCAN, dissemination, 1, {doubling, LATE, 0}),
     ROW(SCAN, ring, 1, {chain, EARLY, 0}),
