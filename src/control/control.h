@@ -23,6 +23,8 @@
 
 #include "base/base.h"
 
+#include <stdatomic.h>
+
 /* What a rank is doing on a communicator: for the sentences of mismatches and hangs. */
 struct tutti_board {
     uint64_t comm;
@@ -101,7 +103,8 @@ struct tutti_control {
 /* Whether there may be failures to read: one load when nothing happened. */
 static inline bool tutti_control_alarmed(const struct tutti_control *c)
 {
-    return __atomic_load_n(c->alarm, __ATOMIC_SEQ_CST) != __atomic_load_n(&c->heard, __ATOMIC_RELAXED);
+    return atomic_load_explicit(c->alarm, memory_order_seq_cst) !=
+           atomic_load_explicit(&c->heard, memory_order_relaxed);
 }
 
 #endif
