@@ -2,6 +2,7 @@
 /* The back ends of a communicator: opened by all members together when it is made. The one of all its ranks is asked
  * for each call, and, for calls that block, driven on the caller's thread past the engine until it would have to wait
  * for long (request/hurry.c); those of groups carry out the calls of hierarchical schedules. */
+#include "backend/open.h"
 #include "comm/object/comm.h"
 
 #include <math.h>
@@ -18,25 +19,21 @@
 _Static_assert(LANES_A_LEVEL *TUTTI_MAX_LEVELS <= TUTTI_MAX_LANES, "schedules know all lanes");
 #define LANE_LEAST ((size_t)80 << 10) /* bytes of staging that a lane is worth */
 
-/* Ranks that one back end may serve: first all, then, once for each lane, this rank's group at each level. */
-struct group {
-    struct tutti_lane slots;
-    struct tutti_backend *backend; /* NULL: not opened here */
-};
-#define MAX_GROUPS (1 + TUTTI_MAX_LANES)
+#define MAX_OPENINGS (1 + TUTTI_MAX_LANES) /* first of all ranks, then, once for each lane, of the group at a level */
 
-struct record { /* of one group */
-    int64_t status;
-    unsigned char card[TUTTI_BACKEND_CARD_MOST];
+/* On teams of their own, before the communicator is used. */
+struct gathering {
+    struct tutti_comm *comm;
+    uint64_t n;
 };
 
-static enum tutti_status gather_apart(struct tutti_comm *comm, const struct record *mine, uint32_t n,
-                                      struct record *all)
+static enum tutti_status gather_apart(void *arg, const void *mine, size_t bytes, void *all)
 {
+    struct gathering *gathering = arg;
     struct tutti_apart apart;
-    TUTTI_TRY(tutti_apart_begin(comm, APART_ID, &apart));
-    enum tutti_status status = tutti_agree_gather(comm, "comm_create", mine, n * sizeof(*mine), all, NULL);
-    tutti_apart_end(comm, &apart);
+    TUTTI_TRY(tutti_apart_begin(gathering->comm, APART_ID + gathering->n++, &apart));
+    enum tutti_status status = tutti_agree_gather(gathering->comm, "comm_create", mine, bytes, all, NULL);
+    tutti_apart_end(gathering->comm, &apart);
     return status;
 }
 
@@ -67,12 +64,16 @@ static struct tutti_domains domains_of(const struct tutti_comm *comm, const uint
     return fewest;
 }
 
-static enum tutti_status open_group(const struct tutti_comm *comm, const struct tutti_lane *slots, size_t staging,
-                                    struct record *mine, struct tutti_backend **out)
+static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *opening, size_t staging)
 {
+    const struct tutti_lane *slots = &opening->slots;
     const struct tutti_config *options = &comm->context->config;
     uint32_t *members = tutti_alloc_array(slots->size, sizeof(*members)), size = (uint32_t)comm->size;
-    if (!members) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a group of %u ranks", slots->size);
+    if (!members) {
+        tutti_fail(TUTTI_ERR_MEMORY, "no memory for a group of %u ranks", slots->size);
+        tutti_opening_skip(opening);
+        return 0;
+    }
     for (uint32_t i = 0; i < slots->size; i++) members[i] = comm->members[slots->base + i * slots->stride];
     struct tutti_backend_config config = {
         .host = &comm->family->backends,
@@ -89,34 +90,32 @@ static enum tutti_status open_group(const struct tutti_comm *comm, const struct 
         .method = options->text[TUTTI_OPT_flat],
         .machine = &comm->facts.machine,
     };
-    enum tutti_status status = tutti_backends[0]->open(&config, mine->card, out);
+    tutti_opening_try(opening, &config);
     tutti_free(members);
-    return status;
-}
-
-static size_t open_one(const struct tutti_comm *comm, struct group *group, size_t staging, struct record *mine)
-{
-    struct tutti_backend *opened = NULL;
-    mine->status = open_group(comm, &group->slots, staging, mine, &opened);
-    group->backend = opened;
-    if (opened) return opened->ops->memory_used(opened);
-    tutti_log(TUTTI_LOG_DEBUG, "no back end: %s", tutti_last_error()->text);
-    return 0;
+    return opening->backend ? opening->ops->memory_used(opening->backend) : 0;
 }
 
 /* What can be opened here: all share one budget, the lanes evenly, since they take turns. Returns the number of groups,
  * the same on all ranks. */
-static uint32_t open_groups(const struct tutti_comm *comm, struct group *groups, struct record *mine)
+static uint32_t open_groups(const struct tutti_comm *comm, struct tutti_opening *openings)
 {
     const struct tutti_shape *shape = &comm->facts.shape;
     uint32_t n = shape->n_levels * LANES_A_LEVEL;
     size_t left = staging_left(comm);
-    groups[0].slots = (struct tutti_lane){.stride = 1, .size = (uint32_t)comm->size};
-    size_t used = open_one(comm, &groups[0], left, &mine[0]), share = n > 0 && used < left ? (left - used) / n : 0;
+    for (uint32_t g = 0; g <= n; g++)
+        openings[g] = (struct tutti_opening){.ops = tutti_backends[TUTTI_BACKEND_flat], .needed = true};
+    openings[0].slots = (struct tutti_lane){.stride = 1, .size = (uint32_t)comm->size};
+    size_t used = open_one(comm, &openings[0], left), share = n > 0 && used < left ? (left - used) / n : 0;
     for (uint32_t g = 1; g <= n; g++) {
-        if (!tutti_shape_lane(shape, (uint32_t)comm->rank, (g - 1) / LANES_A_LEVEL, &groups[g].slots)) continue;
-        mine[g].status = TUTTI_ERR_UNSUPPORTED;
-        if (share >= LANE_LEAST) open_one(comm, &groups[g], share, &mine[g]);
+        struct tutti_lane slots;
+        bool within = tutti_shape_lane(shape, (uint32_t)comm->rank, (g - 1) / LANES_A_LEVEL, &slots);
+        if (within) openings[g].slots = slots;
+        if (within && share >= LANE_LEAST) {
+            open_one(comm, &openings[g], share);
+        } else {
+            tutti_fail(TUTTI_ERR_UNSUPPORTED, within ? "there is too little staging memory" : "the rank is alone");
+            tutti_opening_skip(&openings[g]);
+        }
     }
     return 1 + n;
 }
@@ -125,28 +124,6 @@ static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
 {
     struct tutti_backend *backend = arg;
     backend->ops->overlay(backend, peer, board);
-}
-
-/* Where the records of a group's members are: the first, and how many records on the next one. */
-static const struct record *records_of(const struct record *all, uint32_t g, uint32_t n, const struct tutti_lane *slots,
-                                       size_t *apart)
-{
-    *apart = (size_t)slots->stride * n;
-    return all + (size_t)slots->base * n + g;
-}
-
-static bool all_opened(const struct tutti_comm *comm, const struct tutti_lane *slots, const struct record *records,
-                       size_t apart)
-{
-    for (uint32_t i = 0; i < slots->size; i++) {
-        int64_t status = records[i * apart].status;
-        if (status >= 0) continue;
-        tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end for %u of its ranks: rank %u: %s",
-                  (unsigned long long)comm->id, slots->size, slots->base + i * slots->stride,
-                  tutti_status_name((enum tutti_status)status));
-        return false;
-    }
-    return true;
 }
 
 /* Calls of the kind, whatever their size. */
@@ -163,12 +140,12 @@ static bool takes(const struct tutti_backend *backend, enum tutti_kind kind, boo
 static void use_for_all(struct tutti_comm *comm, struct tutti_backend *backend)
 {
     comm->backend = backend;
-    tutti_team_set_overlay(comm->team, overlay, backend);
+    if (backend->ops->overlay) tutti_team_set_overlay(comm->team, overlay, backend);
     for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
         enum tutti_kind kind = (enum tutti_kind)k;
         bool overridden = comm->facts.overrides && tutti_overridden(&comm->facts, kind);
         comm->quick[kind] = !overridden && takes(backend, kind, false);
-        if (comm->quick[kind]) comm->tiny[kind] = backend->ops->tiny_below(backend, kind);
+        if (comm->quick[kind] && backend->ops->tiny_below) comm->tiny[kind] = backend->ops->tiny_below(backend, kind);
     }
 }
 
@@ -185,17 +162,20 @@ static void use_for_calls(struct tutti_comm *comm, struct tutti_backend *backend
     comm->lane_backends[comm->lanes.n++] = backend;
 }
 
-static enum tutti_status connect_group(struct tutti_comm *comm, const struct group *group, bool for_all,
-                                       const struct record *records, size_t apart)
+static void use(struct tutti_comm *comm, const struct tutti_opening *opening, bool for_all)
 {
-    struct tutti_backend *backend = group->backend;
-    TUTTI_TRY(backend->ops->connect(backend, records->card, apart * sizeof(*records)));
+    struct tutti_backend *backend = opening->backend;
+    if (!backend) {
+        if (opening->slots.size)
+            tutti_log(TUTTI_LOG_INFO, "communicator %016llx goes without back end for %u of its ranks: %s",
+                      (unsigned long long)comm->id, opening->slots.size, opening->why.text);
+        return;
+    }
     atomic_fetch_add(&comm->family->staging_used, backend->ops->memory_used(backend));
     if (for_all)
         use_for_all(comm, backend);
     else
-        use_for_calls(comm, backend, &group->slots);
-    return TUTTI_OK;
+        use_for_calls(comm, backend, &opening->slots);
 }
 
 static enum tutti_status begin_call(void *arg, uint32_t lane, const struct tutti_call_step *step, void *room)
@@ -214,27 +194,35 @@ static enum tutti_status begin_call(void *arg, uint32_t lane, const struct tutti
     return backend->ops->begin(backend, op);
 }
 
+/* Whether a rank could not take its lanes is compared, too, where there may be some. */
+static enum tutti_status set_lanes(struct tutti_comm *comm, struct gathering *gathering)
+{
+    struct tutti_apart apart;
+    enum tutti_status mine =
+        comm->lanes.n ? tutti_team_set_lanes(comm->team, &comm->lanes, begin_call, comm) : TUTTI_OK;
+    struct tutti_error why = *tutti_last_error();
+    TUTTI_TRY(tutti_apart_begin(comm, APART_ID + gathering->n++, &apart));
+    if (mine < 0) tutti_fail_record(&why);
+    enum tutti_status status = tutti_agree_verdict(comm, "comm_create", mine);
+    tutti_apart_end(comm, &apart);
+    return status;
+}
+
 /* What one member of a group can not open, none of the group uses. */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
 {
-    struct group groups[MAX_GROUPS] = {0};
-    struct record mine[MAX_GROUPS] = {0};
+    struct gathering gathering = {comm, 0};
+    const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, "comm_create", gather_apart,
+                                          &gathering};
     if (!is_wanted(comm)) return TUTTI_OK;
-    uint32_t n = open_groups(comm, groups, mine);
-    struct record *all = tutti_alloc_array((size_t)comm->size * n, sizeof(*all));
-    enum tutti_status status = gather_apart(comm, mine, n, all);
-    for (uint32_t g = 0; g < n; g++) {
-        size_t apart;
-        if (!groups[g].backend) continue;
-        const struct record *records = records_of(all, g, n, &groups[g].slots, &apart);
-        if (status >= 0 && all_opened(comm, &groups[g].slots, records, apart))
-            status = connect_group(comm, &groups[g], g == 0, records, apart);
-        else
-            groups[g].backend->ops->close(groups[g].backend, 0);
-    }
-    tutti_free(all);
-    if (status < 0 || comm->lanes.n == 0) return status;
-    return tutti_team_set_lanes(comm->team, &comm->lanes, begin_call, comm);
+    struct tutti_opening *openings = tutti_alloc_array(MAX_OPENINGS, sizeof(*openings));
+    if (!openings) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory", (int)comm->rank);
+    uint32_t n = open_groups(comm, openings);
+    enum tutti_status status = tutti_opening_finish(openings, n, &openers);
+    for (uint32_t g = 0; g < n && status >= 0; g++) use(comm, &openings[g], g == 0);
+    tutti_free(openings);
+    if (status < 0 || comm->facts.shape.n_levels == 0) return status;
+    return set_lanes(comm, &gathering);
 }
 
 static void close_one(struct tutti_comm *comm, struct tutti_backend **backend)
