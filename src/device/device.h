@@ -5,7 +5,7 @@
 /* The contract of devices: what runs kernels and moves bytes, behind one table of functions. This room may use base
  * alone. Begin with struct tutti_device_ops. Implementations: cpu/ (host memory, work is done at once) and cuda/
  * (NVIDIA's driver, opened with dlopen); a new one is a folder with one table, named in TUTTI_DEVICES. The contract
- * suite is tests/device.
+ * suite is contract_test.c.
  *
  * Handles: streams and events are void pointers of the device's maker (a CUstream, a CUevent). A stream may be made
  *   here or by the caller's framework. NULL is the device's default stream. A device that needs to know more of a

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The contract of devices (device.h) over each of the list that is here; CUDA where there is a driver or its stand-in.
+ */
+#include <string.h>
+
+#include "device/device.h"
+#include "test.h"
+
+#include <stdatomic.h>
+
+#define N 1000
+
+static struct tutti_device *device;
+static const struct tutti_device_ops *ops;
+#define OK(call) assert_int_equal(call, TUTTI_OK)
+
+static void until_over(void *event)
+{
+    enum tutti_status status = TUTTI_PENDING;
+    for (int i = 0; i < 10000 && status == TUTTI_PENDING; i++) {
+        status = ops->event_query(device, event);
+        if (status == TUTTI_PENDING) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
+    OK(status);
+}
+
+static void memory(void)
+{
+    unsigned char host[N], *at = NULL, *pinned = NULL;
+    OK(ops->alloc(device, N, (void **)&at));
+    OK(ops->alloc_host(device, N, (void **)&pinned));
+    for (int i = 0; i < N; i++) assert_int_equal(pinned[i], 0);
+    assert_int_equal(ops->of(at), ops->on_host ? -1 : device->ordinal);
+    assert_int_equal(ops->of(host), -1);
+    assert_int_equal(ops->of(pinned), -1);
+    OK(ops->holds(device, at, N));
+    OK(ops->set(device, at, 7, N));
+    OK(ops->copy_now(device, host, at, N));
+    for (int i = 0; i < N; i++) assert_int_equal(host[i], 7);
+    ops->free(device, at);
+    ops->free(device, NULL);
+    ops->free_host(device, pinned);
+}
+
+static void count_call(void *arg)
+{
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+/* Two streams tied by an event, a copy each, and functions of the host in between. */
+static void streams(void)
+{
+    _Atomic int calls = 0;
+    void *first, *second, *event, *end;
+    char *a, *b, in[N], out[N];
+    uint64_t capture = 1;
+    memset(in, 5, N), memset(out, 0, N);
+    OK(ops->alloc(device, N, (void **)&a));
+    OK(ops->alloc(device, N, (void **)&b));
+    OK(ops->stream_create(device, &first));
+    OK(ops->stream_create(device, &second));
+    OK(ops->event_create(device, true, &event));
+    OK(ops->event_create(device, true, &end));
+    OK(ops->event_query(device, event)); /* never recorded */
+    OK(tutti_device_capturing(device, first, &capture));
+    assert_int_equal(capture, 0);
+    OK(ops->copy(device, a, in, N, first));
+    OK(ops->host_call(device, first, count_call, &calls));
+    OK(ops->event_record(device, event, first));
+    OK(ops->stream_wait(device, second, event));
+    OK(ops->copy(device, b, a, N, second));
+    OK(ops->copy(device, out, b, N, second));
+    OK(ops->host_call(device, second, count_call, &calls));
+    OK(ops->event_record(device, end, second));
+    until_over(end);
+    assert_int_equal(calls, 2);
+    assert_memory_equal(in, out, N);
+    double us = -1;
+    OK(ops->elapsed(device, event, end, &us));
+    assert_true(us >= 0);
+    OK(ops->stream_sync(device, second));
+    ops->event_destroy(device, event), ops->event_destroy(device, end);
+    ops->stream_destroy(device, first), ops->stream_destroy(device, second);
+    ops->free(device, a), ops->free(device, b);
+}
+
+/* A word that has come to the value, or past it modulo 2^32, holds nobody up. */
+static void words(void)
+{
+    uint32_t *word = NULL;
+    void *stream;
+    OK(ops->alloc_host(device, sizeof(*word), (void **)&word));
+    OK(ops->stream_create(device, &stream));
+    *word = 3;
+    OK(ops->stream_wait_word(device, stream, word, 3));
+    OK(ops->stream_wait_word(device, stream, word, UINT32_MAX));
+    OK(ops->stream_sync(device, stream));
+    ops->stream_destroy(device, stream);
+    ops->free_host(device, word);
+}
+
+static void folds(void)
+{
+    int32_t left[N], right[N], got[N], *a = NULL, *b = NULL;
+    void *stream;
+    OK(ops->alloc(device, sizeof(left), (void **)&a));
+    OK(ops->alloc(device, sizeof(right), (void **)&b));
+    OK(ops->stream_create(device, &stream));
+    for (int i = 0; i < N; i++) left[i] = i - 500, right[i] = 3 * i;
+    for (int max = 0; max < 2; max++) {
+        OK(ops->copy_now(device, a, left, sizeof(left)));
+        OK(ops->copy_now(device, b, right, sizeof(right)));
+        OK(ops->fold(device, TUTTI_INT32, max ? TUTTI_MAX : TUTTI_SUM, a, a, b, N, stream));
+        OK(ops->stream_sync(device, stream));
+        OK(ops->copy_now(device, got, a, sizeof(got)));
+        for (int i = 0; i < N; i++)
+            assert_int_equal(got[i], !max ? left[i] + right[i] : left[i] > right[i] ? left[i] : right[i]);
+    }
+    ops->stream_destroy(device, stream);
+    ops->free(device, a), ops->free(device, b);
+}
+
+static void test_contract(void **state)
+{
+    struct tutti_device_facts facts;
+    ops = *state;
+    if (ops->absence()) skip();
+    assert_true(ops->count() > 0);
+    OK(ops->facts(0, &facts));
+    assert_true(facts.name[0] && facts.n_sms > 0);
+    assert_true(ops->open((int32_t)ops->count(), &device) < 0);
+    OK(ops->open(0, &device));
+    assert_ptr_equal(device->ops, ops);
+    assert_string_equal(device->name, facts.name);
+    memory();
+    streams();
+    words();
+    folds();
+    ops->close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cpu),
+        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cuda),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
