@@ -2,12 +2,12 @@
 /* The contract of transport.h, asked of every transport and every decorator inside one process. What needs several
  * processes is in process_test.c. */
 
-#include "contract.h"
+#include "world_test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define BARE(name, spans, help) {#name, #name, "", false, 0},
+#define BARE(name, spans, max_members, help) {#name, #name, "", false, 0},
 #define DECORATED(name, help) {#name, "self", #name, false, 0},
 static const struct backend backends[] = {
     TUTTI_TRANSPORTS(BARE) TUTTI_DECORATORS(DECORATED) /* whatever is in the lists */
@@ -26,7 +26,7 @@ static void stream(struct world *world, const uint32_t *sizes, uint32_t n)
         enum tutti_status status = TUTTI_OK;
         while (n_sent < n && (status = test_send(from, 1, sizes[n_sent], n_sent)) == TUTTI_OK) n_sent++;
         assert_true(status == TUTTI_OK || status == TUTTI_AGAIN);
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
         assert_true(test_arrival_is(&arrival, 0, sizes[n_received], n_received));
         to->ops->release(to);
@@ -74,8 +74,8 @@ static void spans_are_gathered(void **state)
             at += (uint32_t)bytes;
         }
         const struct tutti_packet packet = test_packet(at, seq);
-        assert_int_equal(from->ops->send(from, 1, &packet, spans, n_spans), TUTTI_OK);
-        struct tutti_arrival arrival;
+        assert_int_equal(from->ops->send(from, 1, &packet, spans, n_spans, 0), TUTTI_OK);
+        struct tutti_event arrival;
         assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
         assert_int_equal(arrival.packet.bytes, at);
         if (at > 0) assert_memory_equal(arrival.payload, payload, at);
@@ -91,13 +91,13 @@ static void bad_sends_are_refused(void **state)
     static char payload[8192];
     struct tutti_packet packet = test_packet(4096 + 1, 0);
     struct tutti_span span = {payload, 4096 + 1};
-    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* too long */
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1, 0), TUTTI_ERR_ARGUMENT); /* too long */
     packet.bytes = 100;
     span.bytes = 99;
-    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* spans do not add up */
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1, 0), TUTTI_ERR_ARGUMENT); /* spans do not add up */
     span.bytes = 100;
-    assert_int_equal(t->ops->send(t, 2, &packet, &span, 1), TUTTI_ERR_ARGUMENT); /* nobody there */
-    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1), TUTTI_OK);
+    assert_int_equal(t->ops->send(t, 2, &packet, &span, 1, 0), TUTTI_ERR_ARGUMENT); /* nobody there */
+    assert_int_equal(t->ops->send(t, 1, &packet, &span, 1, 0), TUTTI_OK);
     test_world_free(&world);
 }
 
@@ -106,7 +106,7 @@ static void oneself_can_be_sent_to(void **state)
     struct world world = test_world_make(*state, 2, 0, false);
     struct tutti_transport *t = world.members[1];
     for (uint64_t seq = 0; seq < 300; seq++) {
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         assert_int_equal(test_send(t, 1, (uint32_t)seq * 13, seq), TUTTI_OK);
         assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
         assert_true(test_arrival_is(&arrival, 1, (uint32_t)seq * 13, seq));
@@ -128,7 +128,7 @@ static void peers_take_turns(void **state)
             assert_int_equal(test_send(world.members[i], 5, 100, k), TUTTI_OK);
     for (uint32_t lap = 0; lap < EACH; lap++) {
         for (uint32_t k = 0; k < N; k++) {
-            struct tutti_arrival arrival;
+            struct tutti_event arrival;
             assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
             const uint32_t source = arrival.packet.source;
             assert_in_range(source, 0, N - 1);
@@ -167,7 +167,7 @@ static void a_thousand_members(void **state)
         struct tutti_transport *t = world.members[i];
         bool seen[PEERS] = {false};
         for (uint32_t n = 0; n < PEERS; n++) {
-            struct tutti_arrival arrival;
+            struct tutti_event arrival;
             assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
             uint32_t k = 0;
             while (k < PEERS && (arrival.packet.source + (1U << k)) % N != i) k++;
@@ -189,22 +189,18 @@ static void full_then_told_of_room(void **state)
     struct tutti_transport *from = world.members[0], *to = world.members[1];
     for (int round = 0; round < 20; round++) {
         uint64_t n_sent = 0;
-        uint32_t expected;
         while (test_send(from, 1, 1000, n_sent) == TUTTI_OK) n_sent++;
         assert_in_range(n_sent, 10, 16);
         assert_int_equal(test_send(from, 1, 1000, n_sent), TUTTI_AGAIN);
-        assert_true(from->ops->sleep_begin(from, &expected)); /* nothing to do but wait */
-        from->ops->sleep_end(from);
+        assert_true(test_may_sleep(from)); /* nothing to do but wait */
         for (uint64_t seq = 0; seq < n_sent; seq++) {
-            struct tutti_arrival arrival;
+            struct tutti_event arrival;
             assert_int_equal(test_wait(to, &arrival), TUTTI_OK);
             assert_true(test_arrival_is(&arrival, 0, 1000, seq));
             to->ops->release(to);
         }
-        assert_false(from->ops->sleep_begin(from, &expected)); /* there is room: send, do not sleep */
-        from->ops->sleep_end(from);
-        assert_true(from->ops->sleep_begin(from, &expected)); /* told once */
-        from->ops->sleep_end(from);
+        assert_false(test_may_sleep(from)); /* there is room: send, do not sleep */
+        assert_true(test_may_sleep(from));  /* told once */
     }
     test_world_free(&world);
 }
@@ -213,23 +209,21 @@ static void no_sleep_with_work_left(void **state)
 {
     struct world world = test_world_make(*state, 2, 0, false);
     struct tutti_transport *t = world.members[1];
-    struct tutti_arrival arrival;
-    uint32_t expected;
-    assert_true(t->ops->sleep_begin(t, &expected));
-    assert_int_equal(*t->doorbell, expected);
+    struct tutti_event arrival;
+    struct tutti_sources sources;
+    tutti_sources_init(&sources);
+    assert_true(t->ops->sleep_begin(t, &sources));
+    assert_false(test_fired(&sources));
     assert_int_equal(test_send(world.members[0], 1, 10, 0), TUTTI_OK);
-    assert_int_not_equal(*t->doorbell, expected); /* rung, for it said that it sleeps */
+    assert_true(test_fired(&sources)); /* for it said that it sleeps */
     t->ops->sleep_end(t);
-    assert_false(t->ops->sleep_begin(t, &expected));
-    t->ops->sleep_end(t);
+    assert_false(test_may_sleep(t));
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
     t->ops->release(t);
     test_expect_nothing(t);
     t->ops->wake(t); /* before the sleep, and not lost */
-    assert_false(t->ops->sleep_begin(t, &expected));
-    t->ops->sleep_end(t);
-    assert_true(t->ops->sleep_begin(t, &expected));
-    t->ops->sleep_end(t);
+    assert_false(test_may_sleep(t));
+    assert_true(test_may_sleep(t));
     test_world_free(&world);
 }
 
@@ -264,7 +258,7 @@ struct pinger {
 
 static bool pinger_wait(struct pinger *p, uint64_t *random, uint64_t seq)
 {
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     for (uint32_t looks = (uint32_t)(tutti_random64(random) % 64);; looks--) {
         enum tutti_status status = p->t->ops->poll(p->t, &arrival);
         if (status == TUTTI_OK) break;
@@ -314,7 +308,7 @@ static void leaving_is_seen(void **state)
     struct tutti_transport *t = world.members[0];
     assert_int_equal(test_send(t, 1, 33, 0), TUTTI_OK); /* not there yet, but can be sent to already */
     test_member_open(&world, 1);
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     assert_int_equal(test_wait(world.members[1], &arrival), TUTTI_OK);
     assert_true(test_arrival_is(&arrival, 0, 33, 0));
     world.members[1]->ops->release(world.members[1]);
@@ -342,12 +336,12 @@ static void leaving_is_seen(void **state)
 static void memory_is_read_in_place(void **state)
 {
     struct world world = test_world_make(*state, 3, 0, false);
-    struct tutti_transport *owner = world.members[1], *reader = world.members[2];
-    assert_true(owner->caps & TUTTI_CAP_HEAP);
+    struct tutti_memory *owner = world.members[1]->memory, *reader = world.members[2]->memory;
+    assert_true(tutti_memory_reaches_all(owner, (const uint32_t[]){0, 1, 2}, 3));
     void *a, *b;
     uint64_t offset;
-    assert_int_equal(owner->ops->heap_alloc(owner, 100000, &a), TUTTI_OK);
-    assert_int_equal(owner->ops->heap_alloc(owner, 1, &b), TUTTI_OK);
+    assert_int_equal(owner->ops->alloc(owner, 100000, &a), TUTTI_OK);
+    assert_int_equal(owner->ops->alloc(owner, 1, &b), TUTTI_OK);
     assert_int_equal((uintptr_t)a % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
     for (size_t i = 0; i < 100000; i++) assert_int_equal(((unsigned char *)a)[i], 0);
     test_payload(a, 100000, 9);
@@ -360,11 +354,11 @@ static void memory_is_read_in_place(void **state)
     assert_ptr_equal(reader->ops->map(reader, 1, offset, 90000), there);
     assert_null(reader->ops->map(reader, 3, offset, 90000));
     assert_null(reader->ops->map(reader, 1, UINT64_MAX - 5, 90000));
-    assert_int_equal(owner->ops->heap_free(owner, (char *)a + 4096), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(owner->ops->heap_free(owner, a), TUTTI_OK);
-    assert_int_equal(owner->ops->heap_free(owner, a), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(owner->ops->heap_free(owner, b), TUTTI_OK);
-    assert_int_equal(owner->ops->heap_alloc(owner, 0, &a), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(owner->ops->free(owner, (char *)a + 4096), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(owner->ops->free(owner, a), TUTTI_OK);
+    assert_int_equal(owner->ops->free(owner, a), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(owner->ops->free(owner, b), TUTTI_OK);
+    assert_int_equal(owner->ops->alloc(owner, 0, &a), TUTTI_ERR_ARGUMENT);
     test_world_free(&world);
 }
 

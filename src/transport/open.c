@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transports by name. The list is in transport.h. */
+/* Transports by name. The list is in open.h. */
 
-#include "transport/transport.h"
+#include "transport/open.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +9,10 @@
 static const struct {
     const char *name;
     bool spans;
+    uint32_t max_members;
     enum tutti_status (*open)(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
 } transports[] = {
-#define TUTTI_TRANSPORT_ROW(name, spans, help) {#name, spans, tutti_##name##_open},
+#define TUTTI_TRANSPORT_ROW(name, spans, max_members, help) {#name, spans, max_members, tutti_##name##_open},
     TUTTI_TRANSPORTS(TUTTI_TRANSPORT_ROW)
 #undef TUTTI_TRANSPORT_ROW
 };
@@ -24,19 +25,26 @@ static enum tutti_status unknown(const char *name)
     return tutti_fail(TUTTI_ERR_ARGUMENT, "option transport: there is no '%s'; it is one of %s", name, names);
 }
 
-enum tutti_status tutti_transport_choose(const char *wanted, bool several_processes, const char **name, bool *spans)
+enum tutti_status tutti_transport_choose(const char *wanted, bool several_processes, uint32_t n, const char **name,
+                                         bool *spans)
 {
-    bool any = strcmp(wanted, "auto") == 0, known = any;
+    const bool any = strcmp(wanted, "auto") == 0;
+    uint32_t most = 0; /* of those that fit otherwise */
+    bool known = any;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++) {
         if (!any && strcmp(wanted, transports[i].name) != 0) continue;
         known = true;
         if (several_processes && !transports[i].spans) continue;
+        if (transports[i].max_members > most) most = transports[i].max_members;
+        if (n > transports[i].max_members) continue;
         *name = transports[i].name;
         *spans = transports[i].spans;
         return TUTTI_OK;
     }
     if (!known) return unknown(wanted);
-    return tutti_fail(TUTTI_ERR_CONFIG, "transport %s needs all ranks in one process", wanted);
+    if (most == 0) return tutti_fail(TUTTI_ERR_CONFIG, "transport %s needs all ranks in one process", wanted);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "transport %s takes at most %u ranks of one host, but there are %u", wanted,
+                      most, n);
 }
 
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,

@@ -55,15 +55,15 @@ void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PA
     uint8_t *at = put32(out + 4, packet->source);
     at = put64(at, packet->comm);
     at = put32(at, packet->epoch);
-    at = put32(at, packet->bytes);
-    at = put64(at, packet->seq);
     at = put32(at, packet->slice);
+    at = put64(at, packet->seq);
+    at = put64(at, packet->call);
     at = put32(at, packet->fifo);
+    at = put32(at, packet->bytes);
     at = put64(at, packet->signature);
     at = put64(at, packet->total);
     at = put64(at, packet->offset);
-    at = put64(at, packet->count);
-    put64(at, packet->call);
+    put64(at, packet->count);
 }
 
 enum tutti_status tutti_packet_decode(const uint8_t *bytes, size_t n, struct tutti_packet *out)
@@ -75,15 +75,15 @@ enum tutti_status tutti_packet_decode(const uint8_t *bytes, size_t n, struct tut
     const uint8_t *at = get32(bytes + 4, &p.source);
     at = get64(at, &p.comm);
     at = get32(at, &p.epoch);
-    at = get32(at, &p.bytes);
-    at = get64(at, &p.seq);
     at = get32(at, &p.slice);
+    at = get64(at, &p.seq);
+    at = get64(at, &p.call);
     at = get32(at, &p.fifo);
+    at = get32(at, &p.bytes);
     at = get64(at, &p.signature);
     at = get64(at, &p.total);
     at = get64(at, &p.offset);
-    at = get64(at, &p.count);
-    get64(at, &p.call);
+    get64(at, &p.count);
     if (p.version != TUTTI_WIRE_VERSION)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a packet of wire version %u, this build speaks %d", p.version,
                           TUTTI_WIRE_VERSION);

@@ -18,6 +18,7 @@ enum { IN_FLIGHT = 3, NESTED_MOST = 5, WHY = 640 };
 
 struct port {
     struct tutti_transport t; /* first */
+    struct tutti_memory m;
     struct rig *rig;
     unsigned char *heap;
     size_t heap_used;
@@ -92,9 +93,14 @@ void __wrap_tutti_futex_wake(_Atomic uint32_t *word, uint32_t n)
 
 /* ---- the transport: heaps that the others map ---- */
 
-static enum tutti_status heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
+static struct port *port_of(const struct tutti_memory *m)
 {
-    struct port *port = (struct port *)t;
+    return (struct port *)((uintptr_t)m - offsetof(struct port, m));
+}
+
+static enum tutti_status heap_alloc(struct tutti_memory *m, size_t bytes, void **out)
+{
+    struct port *port = port_of(m);
     bytes = (bytes + 4095) & ~(size_t)4095;
     if (port->heap_used + bytes > port->rig->heap_bytes) return tutti_fail(TUTTI_ERR_MEMORY, "the heap is full");
     *out = port->heap + port->heap_used;
@@ -102,32 +108,39 @@ static enum tutti_status heap_alloc(struct tutti_transport *t, size_t bytes, voi
     return TUTTI_OK;
 }
 
-static enum tutti_status heap_free(struct tutti_transport *t, void *pointer)
+static enum tutti_status heap_free(struct tutti_memory *m, void *pointer)
 {
-    (void)t, (void)pointer; /* with the rig */
+    (void)m, (void)pointer; /* with the rig */
     return TUTTI_OK;
 }
 
-static bool locate(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset)
+static bool locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *offset)
 {
-    const struct port *port = (const struct port *)t;
+    const struct port *port = port_of(m);
     uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)port->heap, end = begin + port->heap_used;
     if (at < begin || at > end || bytes > end - at) return false;
     *offset = at - begin;
     return true;
 }
 
-static void *map(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes)
+static void *map(struct tutti_memory *m, uint32_t peer, uint64_t offset, size_t bytes)
 {
-    const struct port *port = &((const struct port *)t)->rig->ranks[peer].port;
+    const struct port *port = &port_of(m)->rig->ranks[peer].port;
     return offset <= port->heap_used && bytes <= port->heap_used - offset ? port->heap + offset : NULL;
 }
 
-static const struct tutti_transport_ops transport_ops = {.size = sizeof(struct tutti_transport_ops),
-                                                         .heap_alloc = heap_alloc,
-                                                         .heap_free = heap_free,
-                                                         .locate = locate,
-                                                         .map = map};
+static bool reaches(const struct tutti_memory *m, uint32_t peer)
+{
+    return peer < port_of(m)->rig->config.n;
+}
+
+static const struct tutti_transport_ops transport_ops = {.size = sizeof(struct tutti_transport_ops)};
+static const struct tutti_memory_ops memory_ops = {.size = sizeof(struct tutti_memory_ops),
+                                                   .alloc = heap_alloc,
+                                                   .free = heap_free,
+                                                   .locate = locate,
+                                                   .map = map,
+                                                   .reaches = reaches};
 
 /* ---- opening ---- */
 
@@ -146,7 +159,7 @@ static bool sheets_open(struct rig *rig, struct rig_rank *rank)
         unsigned char *arenas[4] = {rank->arenas + 2 * i * bytes, rank->arenas + (2 * i + 1) * bytes};
         for (int k = 2; k < 4; k++) {
             void *mapped = NULL;
-            if (heap_alloc(&rank->port.t, bytes, &mapped) < 0) return false;
+            if (heap_alloc(&rank->port.m, bytes, &mapped) < 0) return false;
             arenas[k] = mapped;
         }
         if (!mark_sheet_open(&rank->flights[i].sheet, bytes, arenas)) return false;
@@ -163,7 +176,8 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
     rank->port.rig = rig;
     rank->port.t.ops = &transport_ops;
     rank->port.t.name = "rig";
-    rank->port.t.caps = c->addresses ? TUTTI_CAP_ADDRESSES : TUTTI_CAP_HEAP;
+    rank->port.m = (struct tutti_memory){.ops = &memory_ops, .addresses = c->addresses};
+    rank->port.t.memory = &rank->port.m;
     rank->port.t.n = c->n, rank->port.t.me = me;
     rank->port.heap = reserve(rig->heap_bytes);
     pthread_mutex_init(&rank->host.lock, NULL);

@@ -3,7 +3,7 @@
 /* The wire codec: whatever decodes is a packet that encodes to bytes which decode to it again. */
 
 #include "fuzz.h"
-#include "transport/transport.h"
+#include "transport/packet.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

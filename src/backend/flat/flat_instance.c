@@ -121,7 +121,7 @@ static enum tutti_status refuse(const struct tutti_backend_config *config)
     const struct tutti_transport *t = config->transport;
     if (config->n > FLAT_MAX_RANKS)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat serves up to %d ranks, not %u", FLAT_MAX_RANKS, config->n);
-    if (!(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+    if (!tutti_memory_reaches_all(t->memory, config->members, config->n))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "flat needs memory that all ranks map, which %s has not", t->name);
     return TUTTI_OK;
 }
@@ -150,7 +150,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     inst->control = config->control;
     inst->host = config->host;
     inst->n = config->n, inst->me = config->me;
-    inst->addresses = (config->transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    inst->addresses = tutti_memory_is_one(config->transport->memory);
     inst->n_cpus = config->n_cpus;
     inst->crowded = config->crowded, inst->reproducible = config->reproducible;
     machine_copy(inst, config);
@@ -228,7 +228,7 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all)
     for (struct flat_retired **at = &host->retired; *at;) {
         struct flat_retired *retired = *at;
         bool over = atomic_load_explicit(&retired->memory->refs, memory_order_acquire) == 0;
-        if (over) (void)retired->transport->ops->heap_free(retired->transport, retired->memory);
+        if (over) (void)retired->transport->memory->ops->free(retired->transport->memory, retired->memory);
         if (over || all) {
             *at = retired->next;
             tutti_free(retired);

@@ -5,9 +5,9 @@
 static uint64_t locate(const struct flat_op *op, const void *buffer, size_t bytes, uint64_t fact,
                        _Atomic uint64_t *where)
 {
-    struct tutti_transport *t = op->inst->transport;
+    struct tutti_memory *m = op->inst->transport->memory;
     uint64_t offset = (uint64_t)(uintptr_t)buffer;
-    bool mapped = bytes == 0 || op->inst->addresses || t->ops->locate(t, buffer, bytes, &offset);
+    bool mapped = bytes == 0 || op->inst->addresses || m->ops->locate(m, buffer, bytes, &offset);
     atomic_store_explicit(where, offset, memory_order_relaxed);
     return mapped ? fact : 0;
 }
@@ -44,7 +44,7 @@ unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send
     const struct flat_post *post = flat_post_of(op, peer);
     uint64_t where = at + atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
     if (inst->addresses) return (unsigned char *)(uintptr_t)where;
-    return inst->transport->ops->map(inst->transport, inst->members[peer], where, bytes);
+    return inst->transport->memory->ops->map(inst->transport->memory, inst->members[peer], where, bytes);
 }
 
 enum tutti_advance flat_lost(void)

@@ -128,7 +128,7 @@ enum tutti_status watch_member_open(struct watched *w, const struct tutti_backen
     void *log;
     if (config->n > WATCH_MAX_RANKS)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s serves up to %d ranks, not %u", name, WATCH_MAX_RANKS, config->n);
-    if (config->n > 1 && !(config->transport->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
+    if (config->n > 1 && !tutti_memory_reaches_all(config->transport->memory, config->members, config->n))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s needs memory of the host that all ranks map, which %s has not",
                           name, config->transport->name);
     TUTTI_TRY(watch_of(config->host, &w->watch));
@@ -137,7 +137,7 @@ enum tutti_status watch_member_open(struct watched *w, const struct tutti_backen
     w->team = config->team;
     w->n = config->n, w->me = config->me;
     memcpy(w->members, config->members, w->n * sizeof *w->members);
-    w->addresses = w->n == 1 || (w->transport->caps & TUTTI_CAP_ADDRESSES);
+    w->addresses = w->n == 1 || tutti_memory_is_one(w->transport->memory);
     w->log_bytes = log_bytes;
     TUTTI_TRY(tutti_shared_open(w->transport, w->addresses, log_bytes, "log", &log, where));
     w->logs[w->me] = log;

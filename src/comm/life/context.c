@@ -3,6 +3,7 @@
 #include "algo/algo.h"
 #include "comm/device/device.h"
 #include "comm/life/life.h"
+#include "transport/open.h"
 
 #define SCHEDULES_CACHED 256
 
@@ -25,7 +26,7 @@ static enum tutti_status transport_check(const char *name)
 {
     const char *known;
     bool spans;
-    return tutti_transport_choose(name, false, &known, &spans);
+    return tutti_transport_choose(name, false, 1, &known, &spans);
 }
 
 enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)

@@ -3,20 +3,17 @@
  * window_device.c. */
 #include "comm/memory/window.h"
 
-/* Offers of one address space are addresses. */
-static bool locate(struct tutti_transport *transport, const void *base, size_t bytes, uint64_t *offset)
+static bool locate(struct tutti_transport *transport, const void *base, size_t bytes, uint64_t *where)
 {
-    if (transport->caps & TUTTI_CAP_ADDRESSES) {
-        *offset = (uint64_t)(uintptr_t)base;
-        return true;
-    }
-    return transport->ops->locate && transport->ops->locate(transport, base, bytes, offset);
+    struct tutti_memory *m = transport->memory;
+    return m && m->ops->locate(m, base, bytes, where);
 }
 
 static void *map(struct tutti_transport *transport, uint32_t member, const struct tutti_window_part *part)
 {
-    if (transport->caps & TUTTI_CAP_ADDRESSES) return (void *)(uintptr_t)part->offset;
-    return transport->ops->map ? transport->ops->map(transport, member, part->offset, (size_t)part->bytes) : NULL;
+    struct tutti_memory *m = transport->memory;
+    if (!tutti_memory_reaches(m, member)) return NULL;
+    return m->ops->map(m, member, part->offset, (size_t)part->bytes);
 }
 
 static struct tutti_window_part own_part(struct tutti_comm *comm, void *base, size_t bytes)

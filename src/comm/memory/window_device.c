@@ -14,7 +14,7 @@ static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, si
                                    struct tutti_window_card *card)
 {
     struct tutti_device *dev = comm->device->device;
-    bool addresses = (comm->family->world.transport->caps & TUTTI_CAP_ADDRESSES) != 0;
+    bool addresses = tutti_memory_is_one(comm->family->world.transport->memory);
 
     card->bytes = bytes;
     card->address = (uint64_t)(uintptr_t)base;

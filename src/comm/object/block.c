@@ -35,9 +35,9 @@ static enum tutti_status take_device(const struct tutti_device *dev, enum tutti_
 
 static enum tutti_status take_host(struct tutti_transport *transport, struct tutti_block *block)
 {
-    if (transport->ops->heap_alloc) {
+    if (transport->memory) {
         block->heap = true;
-        return transport->ops->heap_alloc(transport, block->bytes, &block->pointer);
+        return transport->memory->ops->alloc(transport->memory, block->bytes, &block->pointer);
     }
     block->pointer = tutti_map_lazy(block->bytes);
     if (!block->pointer) return tutti_fail(TUTTI_ERR_MEMORY, "mem_alloc: out of memory for %zu bytes", block->bytes);
@@ -50,7 +50,7 @@ static enum tutti_status give(struct tutti_transport *transport, struct tutti_bl
     if (block->device)
         give_device(block);
     else if (block->heap)
-        status = transport->ops->heap_free(transport, block->pointer);
+        status = transport->memory->ops->free(transport->memory, block->pointer);
     else
         tutti_unmap(block->pointer, block->bytes);
     tutti_free(block);

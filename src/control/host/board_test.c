@@ -225,9 +225,10 @@ static void *raise_later(void *arg)
 static bool sleep_once(struct control_world *world, uint64_t deadline)
 {
     struct tutti_transport *t = world->wire.members[0];
-    uint32_t expected;
-    if (t->ops->sleep_begin(t, &expected) && !tutti_control_alarmed(world->controls[0]))
-        tutti_futex_wait(t->doorbell, expected, deadline);
+    struct tutti_sources sources;
+    tutti_sources_init(&sources);
+    if (t->ops->sleep_begin(t, &sources) && !tutti_control_alarmed(world->controls[0]))
+        tutti_futex_wait(sources.at[0].word, sources.at[0].expected, deadline);
     t->ops->sleep_end(t);
     return tutti_now_ns() < deadline;
 }

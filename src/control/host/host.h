@@ -9,7 +9,7 @@
  *     lives[n] | boards[n][TUTTI_BOARD_ALL] | failures[n] | claims */
 
 #include "control/control.h"
-#include "transport/host/segment.h"
+#include "transport/host/layout.h"
 
 /* Who a member is: written at open and close, so the line stays in every reader's cache. */
 struct tutti_host_life {

@@ -6,7 +6,7 @@
 
 #include "control/host/host.h"
 #define TEST_CONTROL_BYTES(n) tutti_host_control_bytes(n)
-#include "transport/contract.h"
+#include "transport/world_test.h"
 
 struct control_world {
     struct world wire;

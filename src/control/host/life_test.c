@@ -67,7 +67,7 @@ static pid_t busy_fork(struct control_world *world)
 static void await_first_packet(struct control_world *world)
 {
     struct tutti_transport *t = world->wire.members[0];
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
     t->ops->release(t);
 }

@@ -65,11 +65,11 @@ static inline int acts_teardown(void **state)
 static inline bool greet(struct tutti_transport *t)
 {
     struct tutti_packet packet = {.type = TUTTI_PACKET_DATA, .comm = 1, .seq = t->me};
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
     bool sent = false, heard = false;
     while (!(sent && heard) && tutti_now_ns() < deadline) {
-        if (!sent) sent = t->ops->send(t, (t->me + 1) % t->n, &packet, NULL, 0) == TUTTI_OK;
+        if (!sent) sent = t->ops->send(t, (t->me + 1) % t->n, &packet, NULL, 0, 0) == TUTTI_OK;
         if (!heard && t->ops->poll(t, &arrival) == TUTTI_OK) {
             heard = arrival.packet.source == (t->me + t->n - 1) % t->n && arrival.packet.seq == arrival.packet.source;
             t->ops->release(t);

@@ -48,7 +48,7 @@ static enum tutti_status meet(const struct tutti_bootstrap *b, const struct tutt
                                                     .heap_bytes = request->heap_bytes,
                                                     .control_bytes = tutti_host_control_bytes(1)};
         const char *name;
-        TUTTI_TRY(tutti_transport_choose(request->transport, false, &name, &out->shared));
+        TUTTI_TRY(tutti_transport_choose(request->transport, false, 1, &name, &out->shared));
         TUTTI_TRY(tutti_random_bytes(&out->nonce, sizeof out->nonce));
         return tutti_segment_create(&config, out->shared, &out->segment);
     }
@@ -66,7 +66,8 @@ static enum tutti_status transport_open(const struct tutti_bootstrap *b, const s
     struct tutti_transport *inner;
     const char *name;
     bool spans;
-    enum tutti_status status = tutti_transport_choose(config->text[TUTTI_OPT_transport], met->shared, &name, &spans);
+    enum tutti_status status =
+        tutti_transport_choose(config->text[TUTTI_OPT_transport], met->shared, (uint32_t)b->n_ranks, &name, &spans);
     if (status >= 0) status = tutti_transport_open(name, met->segment, (uint32_t)b->rank, &inner);
     if (status < 0) {
         tutti_segment_release(met->segment);
@@ -129,13 +130,19 @@ err_free:
     return status;
 }
 
+/* Before anybody waits for so many ranks. */
+static enum tutti_status limit_check(const struct tutti_bootstrap *b)
+{
+    const char *name;
+    bool spans;
+    return tutti_transport_choose(b->config->text[TUTTI_OPT_transport], false, (uint32_t)b->n_ranks, &name, &spans);
+}
+
 enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti_world *out)
 {
     if (b->n_ranks < 1 || b->rank < 0 || b->rank >= b->n_ranks)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks can not be", (int)b->rank, (int)b->n_ranks);
-    if (b->n_ranks > TUTTI_SEGMENT_MAX_MEMBERS)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "%d ranks can not share the memory of one host: at most %d can",
-                          (int)b->n_ranks, TUTTI_SEGMENT_MAX_MEMBERS);
+    TUTTI_TRY(limit_check(b));
     if (!b->name || !b->name[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "a meeting of ranks needs a name");
     if (b->n_ranks > 1) TUTTI_TRY(hosts_check(b));
     struct tutti_meeting_loss lost = {.pid = 0};

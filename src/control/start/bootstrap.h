@@ -9,6 +9,8 @@
 #include "control/control.h"
 #include "model/machine.h"
 #include "topo/topo.h"
+#include "transport/host/segment.h"
+#include "transport/open.h"
 #include "transport/transport.h"
 
 #include <tutti/store.h>

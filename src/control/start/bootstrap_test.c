@@ -381,7 +381,7 @@ static void test_arguments(void **state)
     expect_error(1, TUTTI_ERR_ARGUMENT, "rank -1 of 2");
     acts[0].n_ranks = 100000; /* at once, not when somebody is missed */
     run_threads(0, 1);
-    expect_error(0, TUTTI_ERR_ARGUMENT, "100000 ranks can not share the memory of one host: at most ");
+    expect_error(0, TUTTI_ERR_ARGUMENT, "takes at most 4096 ranks of one host, but there are 100000");
 }
 
 #define ACT(test) cmocka_unit_test_setup_teardown(test, acts_setup, acts_teardown)

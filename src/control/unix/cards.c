@@ -7,6 +7,7 @@
 
 #include "control/machine/card.h"
 #include "control/unix/meeting.h"
+#include "transport/host/segment.h"
 
 #include <limits.h>
 #include <stdatomic.h>

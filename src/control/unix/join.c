@@ -3,6 +3,7 @@
 /* A member at the leader's socket: drives its machine, and takes the memory that comes with the verdict. */
 
 #include "control/unix/meeting.h"
+#include "transport/host/segment.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -226,7 +226,8 @@ static enum tutti_status segment_make(struct lead *lead)
     struct tutti_meeting_result *result = &lead->result;
     const int32_t other = tutti_leader_elsewhere(&lead->machine);
     const char *name;
-    enum tutti_status status = tutti_transport_choose(mine->transport, other >= 0, &name, &result->shared);
+    enum tutti_status status =
+        tutti_transport_choose(mine->transport, other >= 0, (uint32_t)mine->n_ranks, &name, &result->shared);
     if (status == TUTTI_ERR_CONFIG)
         return tutti_fail(status,
                           "transport=%s needs all ranks in one process, but rank %d is process %d and rank %d process "

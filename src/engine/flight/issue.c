@@ -135,7 +135,7 @@ static enum outcome send_offer(struct tutti_team *team, struct tutti_slice *slic
     unsigned char *at;
 
     if (tutti_layout_run(&slice->flight->layout, &src, slice->index, 0, total, &at) < total ||
-        !tutti_offer_locate(team, at, total, &packet.offset))
+        !tutti_offer_locate(team, step->peer, at, total, &packet.offset))
         return WAITING;
     packet.flags = TUTTI_PACKET_OFFER | TUTTI_PACKET_LAST;
     enum tutti_status status = tutti_team_send(team, step->peer, &packet, NULL, 0);

@@ -101,7 +101,8 @@ static bool send_payload(struct tutti_team *team, struct tutti_letter *letter)
     enum tutti_status status;
 
     if (letter->offered) return false;
-    if (letter->offset == 0 && tutti_offer_locate(team, letter->buffer, letter->bytes, &packet.offset)) {
+    if (letter->offset == 0 &&
+        tutti_offer_locate(team, (uint32_t)letter->peer, letter->buffer, letter->bytes, &packet.offset)) {
         packet.flags = TUTTI_PACKET_OFFER | TUTTI_PACKET_LAST;
         status = tutti_team_send(team, (uint32_t)letter->peer, &packet, NULL, 0);
         letter->offered = status == TUTTI_OK;

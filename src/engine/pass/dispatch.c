@@ -52,7 +52,7 @@ void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tut
         break_unknown(team, peer);
 }
 
-void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_arrival *arrival)
+void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival)
 {
     const struct tutti_packet *packet = &arrival->packet;
     struct tutti_team *team = tutti_team_find(port, packet->comm, packet->epoch);

@@ -66,7 +66,7 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
 static uint64_t tick_of(const struct tutti_transport *t)
 {
     uint64_t tick = TUTTI_TICK_NS * (1 + t->n / TICK_MEMBERS);
-    uint64_t most = t->caps & TUTTI_CAP_ADDRESSES ? TICK_MOST_THREADS_NS : TICK_MOST_NS;
+    uint64_t most = tutti_memory_is_one(t->memory) ? TICK_MOST_THREADS_NS : TICK_MOST_NS;
     return tick < most ? tick : most;
 }
 

@@ -73,7 +73,7 @@ static void port_broken(struct tutti_port *port)
 static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 {
     struct tutti_transport *t = port->transport;
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     bool any = tutti_port_failures(port);
 
     for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
@@ -212,12 +212,8 @@ static bool ports_begin(const struct tutti_engine *engine, struct tutti_bed *bed
         struct tutti_transport *t = port->transport;
         if (port->n_busy == 0 && engine->ports->next) continue;
         if (is_full(bed, bed->n_transports)) return quiet;
-        uint32_t expected;
-        quiet &= t->ops->sleep_begin(t, &expected) && !tutti_control_alarmed(port->control);
-        tutti_sources_add_word(&bed->sources, t->doorbell, expected);
+        quiet &= t->ops->sleep_begin(t, &bed->sources) && !tutti_control_alarmed(port->control);
         bed->transports[bed->n_transports++] = t;
-        if (t->ops->size > offsetof(struct tutti_transport_ops, next_event_ns) && t->ops->next_event_ns)
-            tutti_sources_until(&bed->sources, t->ops->next_event_ns(t));
     }
     return quiet;
 }

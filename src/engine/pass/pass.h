@@ -11,7 +11,7 @@
 extern const struct tutti_owner_ops tutti_pass_ops;
 
 /* ---- dispatch.c: arrivals to those they are for ---- */
-void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_arrival *arrival);
+void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival);
 void tutti_team_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                         const void *payload);
 

@@ -8,6 +8,8 @@
 #include "control/host/host.h"
 #include "control/late_test.h"
 #include "engine/engine.h"
+#include "transport/host/segment.h"
+#include "transport/open.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -16,7 +16,7 @@ enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct
     packet->comm = team->id;
     packet->epoch = team->epoch;
     packet->credits = channel->consumed;
-    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans);
+    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans, 0);
     if (status == TUTTI_OK) {
         channel->told = channel->consumed;
         team->engine->stats.packets_sent++;
@@ -27,18 +27,18 @@ enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct
     return status;
 }
 
-bool tutti_offer_locate(struct tutti_team *team, const void *pointer, size_t bytes, uint64_t *offset)
+bool tutti_offer_locate(struct tutti_team *team, uint32_t peer, const void *pointer, size_t bytes, uint64_t *offset)
 {
-    struct tutti_transport *t = team->port->transport;
+    struct tutti_memory *m = team->port->transport->memory;
 
-    if (bytes < team->engine->config.zero_copy_bytes || !(t->caps & (TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP)))
-        return false;
-    return t->ops->locate && t->ops->locate(t, pointer, bytes, offset);
+    if (bytes < team->engine->config.zero_copy_bytes || !tutti_memory_reaches(m, team->members[peer])) return false;
+    return m->ops->locate(m, pointer, bytes, offset);
 }
 
 const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t offset, size_t bytes)
 {
-    struct tutti_transport *t = team->port->transport;
+    struct tutti_memory *m = team->port->transport->memory;
 
-    return t->ops->map ? t->ops->map(t, team->members[peer], offset, bytes) : NULL;
+    if (!tutti_memory_reaches(m, team->members[peer])) return NULL;
+    return m->ops->map(m, team->members[peer], offset, bytes);
 }

@@ -102,7 +102,7 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
                                   const struct tutti_span *spans, uint32_t n_spans);
 /* Whether the contiguous bytes are worth an offer, and where they are for the peer. */
-bool tutti_offer_locate(struct tutti_team *team, const void *pointer, size_t bytes, uint64_t *offset);
+bool tutti_offer_locate(struct tutti_team *team, uint32_t peer, const void *pointer, size_t bytes, uint64_t *offset);
 const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t offset, size_t bytes);
 
 /* ---- awaits.c: owner only: what is in progress, and what it waits for ---- */

@@ -1,37 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Decorators: how a list such as "trace,fault" becomes a stack, and the calls that pass on. The list of those there are
- * is in transport.h. */
+/* What a decorator does not change it passes on. */
 
 #include "transport/decorate/decorate.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/config.h"
-
-enum { NAME_MAX_BYTES = 16, STACK_MAX = 8 };
-
-static const struct {
-    const char *name;
-    enum tutti_status (*open)(struct tutti_transport *inner, const struct tutti_decorator_options *options,
-                              struct tutti_transport **out);
-} decorators[] = {
-#define TUTTI_DECORATOR_ROW(name, help) {#name, tutti_##name##_open},
-    TUTTI_DECORATORS(TUTTI_DECORATOR_ROW)
-#undef TUTTI_DECORATOR_ROW
-};
-
-/* ---- passing on ---- */
-
 static enum tutti_status pass_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                   const struct tutti_span *spans, uint32_t n_spans)
+                                   const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->send(inner, peer, packet, spans, n_spans);
+    return inner->ops->send(inner, peer, packet, spans, n_spans, token);
 }
 
-static enum tutti_status pass_poll(struct tutti_transport *t, struct tutti_arrival *out)
+static enum tutti_status pass_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
     return inner->ops->poll(inner, out);
@@ -43,10 +22,22 @@ static void pass_release(struct tutti_transport *t)
     inner->ops->release(inner);
 }
 
-static bool pass_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+static void pass_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->sleep_begin(inner, expected);
+    inner->ops->place(inner, targets, n, token);
+}
+
+static void pass_cancel(struct tutti_transport *t, uint64_t token)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    inner->ops->cancel(inner, token);
+}
+
+static bool pass_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    return inner->ops->sleep_begin(inner, sources);
 }
 
 static void pass_sleep_end(struct tutti_transport *t)
@@ -79,34 +70,40 @@ static void pass_failed(struct tutti_transport *t, const char *why)
     inner->ops->failed(inner, why);
 }
 
-static enum tutti_status pass_heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
+static enum tutti_status pass_reg(struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key,
+                                  void **registration)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->heap_alloc(inner, bytes, out);
+    return inner->ops->reg(inner, base, bytes, key, registration);
 }
 
-static enum tutti_status pass_heap_free(struct tutti_transport *t, void *pointer)
+static void pass_unreg(struct tutti_transport *t, void *registration)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->heap_free(inner, pointer);
+    inner->ops->unreg(inner, registration);
 }
 
-static bool pass_locate(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset)
+static enum tutti_status pass_put(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
+                                  uint64_t offset, const struct tutti_span *spans, uint32_t n, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->locate(inner, pointer, bytes, offset);
+    return inner->ops->put(inner, peer, key, offset, spans, n, token);
 }
 
-static void *pass_map(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes)
+static enum tutti_status pass_get(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
+                                  uint64_t offset, const struct tutti_target *targets, uint32_t n, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->map(inner, peer, offset, bytes);
+    return inner->ops->get(inner, peer, key, offset, targets, n, token);
 }
 
-uint64_t tutti_decorator_next_event(struct tutti_transport *t)
+enum tutti_status tutti_decorator_poll_whole(struct tutti_transport *inner, struct tutti_event *out)
 {
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->next_event_ns ? inner->ops->next_event_ns(inner) : TUTTI_NEVER;
+    for (;;) {
+        enum tutti_status status = inner->ops->poll(inner, out);
+        if (status != TUTTI_OK || out->type != TUTTI_EVENT_HEADER) return status;
+        inner->ops->place(inner, NULL, 0, 0);
+    }
 }
 
 void tutti_decorator_init(struct tutti_decorator *d, const char *name, const struct tutti_transport_ops *changes,
@@ -125,13 +122,12 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
         PASS(sleep_end),
         PASS(wake),
         PASS(cut),
-        PASS_IF_THERE(heap_alloc),
-        PASS_IF_THERE(heap_free),
-        PASS_IF_THERE(locate),
-        PASS_IF_THERE(map),
-        .next_event_ns = changes->next_event_ns ? changes->next_event_ns
-                         : has->next_event_ns   ? tutti_decorator_next_event
-                                                : NULL,
+        PASS_IF_THERE(place),
+        PASS_IF_THERE(cancel),
+        PASS_IF_THERE(reg),
+        PASS_IF_THERE(unreg),
+        PASS_IF_THERE(put),
+        PASS_IF_THERE(get),
         .holds = changes->holds ? changes->holds
                  : has->holds   ? tutti_decorator_holds
                                 : NULL,
@@ -139,7 +135,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
     };
 #undef PASS
 #undef PASS_IF_THERE
-    d->base = *inner; /* caps, n, me, max_payload, doorbell */
+    d->base = *inner; /* n, me, max_payload, memory: that is not decorated */
     d->base.ops = &d->ops;
     d->base.name = name;
     d->inner = inner;
@@ -148,65 +144,4 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
 void tutti_decorator_close_inner(struct tutti_decorator *d)
 {
     if (d->inner) d->inner->ops->close(d->inner);
-}
-
-/* ---- lists ---- */
-
-static enum tutti_status unknown_decorator(const char *name)
-{
-    const char *names[TUTTI_ARRAY_LEN(decorators)];
-    char all[128] = "";
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(decorators); i++) {
-        names[i] = decorators[i].name;
-        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    const char *near = tutti_nearest(name, names, TUTTI_ARRAY_LEN(names));
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: there is no '%s'; %s%s", name,
-                      near ? "did you mean " : "there are ", near ? near : all);
-}
-
-/* The rows that a list names, outermost first. */
-static enum tutti_status list_parse(const char *list, size_t rows[STACK_MAX], size_t *n)
-{
-    *n = 0;
-    for (const char *at = list; *at;) {
-        char name[NAME_MAX_BYTES];
-        const size_t length = strcspn(at, ",");
-        if (length == 0 || (at[length] == ',' && at[length + 1] == '\0'))
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: a name is missing beside a comma in '%.64s'",
-                              list);
-        snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), at);
-        size_t row = 0;
-        while (row < TUTTI_ARRAY_LEN(decorators) && strcmp(name, decorators[row].name) != 0) row++;
-        if (row == TUTTI_ARRAY_LEN(decorators)) return unknown_decorator(name);
-        if (*n == STACK_MAX)
-            return tutti_fail(TUTTI_ERR_ARGUMENT,
-                              "option decorators: at most %d may be stacked, but the list is '%.128s'", STACK_MAX,
-                              list);
-        rows[(*n)++] = row;
-        at += length;
-        if (*at == ',') at++;
-    }
-    return TUTTI_OK;
-}
-
-enum tutti_status tutti_transport_decorate(struct tutti_transport *inner, const char *list,
-                                           const struct tutti_decorator_options *options, struct tutti_transport **out)
-{
-    size_t rows[STACK_MAX], n;
-    TUTTI_TRY(list_parse(list ? list : "", rows, &n));
-    struct tutti_transport *top = inner;
-    enum tutti_status status;
-    for (size_t i = n; i-- > 0;) TUTTI_TRY_GOTO(status, decorators[rows[i]].open(top, options, &top), err_undecorate);
-    *out = top;
-    return TUTTI_OK;
-
-err_undecorate: /* the caller keeps the innermost */
-    while (top != inner) {
-        struct tutti_decorator *d = (struct tutti_decorator *)(void *)top;
-        top = d->inner;
-        d->inner = NULL;
-        d->base.ops->close(&d->base);
-    }
-    return status;
 }

@@ -6,6 +6,7 @@
  * packets that wait for their time. */
 
 #include "transport/host/ring.h"
+#include "transport/transport.h"
 
 struct tutti_decorator {
     struct tutti_transport base;
@@ -23,8 +24,8 @@ static inline struct tutti_transport *tutti_decorator_inner(struct tutti_transpo
 {
     return ((struct tutti_decorator *)(void *)t)->inner;
 }
-/* The inner transport's next event, TUTTI_NEVER if it has none. */
-uint64_t tutti_decorator_next_event(struct tutti_transport *t);
+/* The inner transport's next event that is whole: payloads that are still outside are told to come in. */
+enum tutti_status tutti_decorator_poll_whole(struct tutti_transport *inner, struct tutti_event *out);
 
 /* ---- packets that wait (delay_queue.c): bounded, first in, first out, nothing is allocated after init ---- */
 struct tutti_delay_queue {
@@ -38,13 +39,13 @@ struct tutti_delay_queue {
 };
 enum tutti_status tutti_delay_queue_init(struct tutti_delay_queue *queue, uint32_t n, size_t max_payload);
 void tutti_delay_queue_fini(struct tutti_delay_queue *queue);
-/* Copies an arrival, to be given out at due_ns, which never decreases. False when the queue is full. */
-bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_arrival *arrival, uint64_t due_ns);
+/* Copies an ARRIVAL, to be given out at due_ns, which never decreases. False when the queue is full. */
+bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_event *arrival, uint64_t due_ns);
 /* There is room for one more of any size. */
 bool tutti_delay_queue_has_room(const struct tutti_delay_queue *queue);
 uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue); /* of the oldest; TUTTI_NEVER when empty */
 /* The oldest, which is there and stays until pop. */
-void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arrival *out);
+void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_event *out);
 void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source);
 /* Whether packets of this peer wait here. */
 bool tutti_delay_queue_holds(const struct tutti_delay_queue *queue, uint32_t peer);

@@ -2,6 +2,7 @@
 /* "delay": every packet is given out a fixed time after it came, in order, as over a link with that latency. */
 
 #include "transport/decorate/decorate.h"
+#include "transport/open.h"
 
 struct delay {
     struct tutti_decorator decorator;
@@ -24,15 +25,15 @@ static void delay_close(struct tutti_transport *t)
     tutti_free(delay);
 }
 
-/* Moves what has come into the queue. When that is full the rest waits in the rings, and senders see AGAIN. */
-static enum tutti_status take_arrivals(struct delay *delay)
+/* Moves what has come into the queue. When that is full the rest waits in the rings, and senders see AGAIN. OK: *out is
+ * a completion, which nobody delays. */
+static enum tutti_status take_arrivals(struct delay *delay, struct tutti_event *out)
 {
     struct tutti_transport *inner = delay->decorator.inner;
     while (tutti_delay_queue_has_room(&delay->queue)) {
-        struct tutti_arrival arrival;
-        enum tutti_status status = inner->ops->poll(inner, &arrival);
-        if (status != TUTTI_OK) return status;
-        tutti_delay_queue_put(&delay->queue, &arrival, tutti_deadline_ns(delay->delay_ns));
+        enum tutti_status status = tutti_decorator_poll_whole(inner, out);
+        if (status != TUTTI_OK || out->type == TUTTI_EVENT_DONE) return status;
+        tutti_delay_queue_put(&delay->queue, out, tutti_deadline_ns(delay->delay_ns));
         inner->ops->release(inner);
     }
     return TUTTI_AGAIN;
@@ -44,10 +45,11 @@ static bool is_due(struct delay *delay)
     return due != TUTTI_NEVER && due <= tutti_now_ns();
 }
 
-static enum tutti_status delay_poll(struct tutti_transport *t, struct tutti_arrival *out)
+static enum tutti_status delay_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct delay *delay = delay_of(t);
-    TUTTI_TRY(take_arrivals(delay));
+    enum tutti_status status = take_arrivals(delay, out);
+    if (status != TUTTI_AGAIN) return status;
     if (!is_due(delay)) return TUTTI_AGAIN;
     tutti_delay_queue_peek(&delay->queue, out);
     delay->source = out->packet.source;
@@ -62,16 +64,11 @@ static void delay_release(struct tutti_transport *t)
     delay->arrival_open = false;
 }
 
-static bool delay_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+static bool delay_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->sleep_begin(inner, expected) && !is_due(delay_of(t));
-}
-
-static uint64_t delay_next_event(struct tutti_transport *t)
-{
-    const uint64_t due = tutti_delay_queue_due(&delay_of(t)->queue), inner = tutti_decorator_next_event(t);
-    return due < inner ? due : inner;
+    tutti_sources_until(sources, tutti_delay_queue_due(&delay_of(t)->queue));
+    return inner->ops->sleep_begin(inner, sources) && !is_due(delay_of(t));
 }
 
 static bool delay_holds(struct tutti_transport *t, uint32_t peer)
@@ -88,7 +85,6 @@ enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct t
         .release = delay_release,
         .sleep_begin = delay_sleep_begin,
         .holds = delay_holds,
-        .next_event_ns = delay_next_event,
     };
     struct delay *delay = tutti_alloc(sizeof(*delay));
     if (!delay) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");

@@ -32,7 +32,7 @@ bool tutti_delay_queue_has_room(const struct tutti_delay_queue *queue)
     return queue->ring_bytes - (queue->out.tail - queue->in.head) >= most;
 }
 
-bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_arrival *arrival, uint64_t due_ns)
+bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_event *arrival, uint64_t due_ns)
 {
     const struct tutti_span span = {arrival->payload, arrival->packet.bytes};
     if (tutti_ring_put(queue->ring, queue->ring_bytes, &queue->out, &arrival->packet, due_ns, &span, 1) != TUTTI_OK)
@@ -48,11 +48,13 @@ uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue)
     return view.stamp;
 }
 
-void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_arrival *out)
+void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_event *out)
 {
     struct tutti_ring_view view;
     if (tutti_ring_peek(queue->ring, queue->ring_bytes, &queue->in, &view) != TUTTI_OK) return;
-    *out = (struct tutti_arrival){.packet = view.packet, .payload = view.payload};
+    out->type = TUTTI_EVENT_ARRIVAL;
+    out->packet = view.packet;
+    out->payload = view.payload;
     queue->next = view.next;
 }
 

@@ -4,6 +4,7 @@
  * of the others. */
 
 #include "transport/decorate/decorate.h"
+#include "transport/open.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ struct fault {
     struct tutti_delay_queue queue;
     uint64_t *n_arrived; /* by source */
     uint64_t n_operations;
-    struct tutti_arrival arrival; /* the inner transport's, to be given out once more */
+    struct tutti_event arrival; /* the inner transport's, to be given out once more */
     bool repeat;
     enum origin origin; /* of the unreleased arrival */
     uint32_t source;
@@ -142,7 +143,7 @@ static enum fate fate_of_next(struct fault *fault, uint32_t source)
 }
 
 /* What poll returns; release must know where it came from. */
-static enum tutti_status give(struct fault *fault, enum origin origin, const struct tutti_arrival *out)
+static enum tutti_status give(struct fault *fault, enum origin origin, const struct tutti_event *out)
 {
     fault->origin = origin;
     fault->source = out->packet.source;
@@ -150,7 +151,7 @@ static enum tutti_status give(struct fault *fault, enum origin origin, const str
 }
 
 /* Decides about an arrival of the inner transport; true when it is to be given out now. */
-static bool judge(struct fault *fault, struct tutti_arrival *arrival)
+static bool judge(struct fault *fault, struct tutti_event *arrival)
 {
     struct tutti_transport *inner = fault->decorator.inner;
     const uint64_t due = tutti_deadline_ns(fault->plan.delay_ns);
@@ -181,7 +182,7 @@ static bool is_due(struct fault *fault)
     return due != TUTTI_NEVER && due <= tutti_now_ns();
 }
 
-static enum tutti_status fault_poll(struct tutti_transport *t, struct tutti_arrival *out)
+static enum tutti_status fault_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct fault *fault = fault_of(t);
     struct tutti_transport *inner = fault->decorator.inner;
@@ -195,8 +196,8 @@ static enum tutti_status fault_poll(struct tutti_transport *t, struct tutti_arri
         return give(fault, FROM_QUEUE, out);
     }
     for (;;) {
-        enum tutti_status status = inner->ops->poll(inner, out);
-        if (status != TUTTI_OK) return status;
+        enum tutti_status status = tutti_decorator_poll_whole(inner, out);
+        if (status != TUTTI_OK || out->type == TUTTI_EVENT_DONE) return status;
         count_operation(fault);
         if (judge(fault, out)) return give(fault, FROM_INNER, out);
     }
@@ -211,24 +212,19 @@ static void fault_release(struct tutti_transport *t)
 }
 
 static enum tutti_status fault_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                    const struct tutti_span *spans, uint32_t n_spans)
+                                    const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    enum tutti_status status = inner->ops->send(inner, peer, packet, spans, n_spans);
-    if (status == TUTTI_OK) count_operation(fault_of(t));
+    enum tutti_status status = inner->ops->send(inner, peer, packet, spans, n_spans, token);
+    if (status == TUTTI_OK || status == TUTTI_PENDING) count_operation(fault_of(t));
     return status;
 }
 
-static bool fault_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+static bool fault_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->sleep_begin(inner, expected) && !fault_of(t)->repeat && !is_due(fault_of(t));
-}
-
-static uint64_t fault_next_event(struct tutti_transport *t)
-{
-    const uint64_t due = tutti_delay_queue_due(&fault_of(t)->queue), inner = tutti_decorator_next_event(t);
-    return due < inner ? due : inner;
+    tutti_sources_until(sources, tutti_delay_queue_due(&fault_of(t)->queue));
+    return inner->ops->sleep_begin(inner, sources) && !fault_of(t)->repeat && !is_due(fault_of(t));
 }
 
 static bool fault_holds(struct tutti_transport *t, uint32_t peer)
@@ -258,7 +254,6 @@ enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct t
         .release = fault_release,
         .sleep_begin = fault_sleep_begin,
         .holds = fault_holds,
-        .next_event_ns = fault_next_event,
     };
     struct fault_plan plan;
     TUTTI_TRY(plan_parse(options && options->fault ? options->fault : "", &plan));

@@ -3,7 +3,7 @@
  * (warn) and at close (info), each once. */
 
 #include "transport/decorate/decorate.h"
-#include "transport/packet.h"
+#include "transport/open.h"
 
 #include <inttypes.h>
 
@@ -64,20 +64,21 @@ static void trace_close(struct tutti_transport *t)
 }
 
 static enum tutti_status trace_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                    const struct tutti_span *spans, uint32_t n_spans)
+                                    const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
-    enum tutti_status status = inner->ops->send(inner, peer, packet, spans, n_spans);
-    if (status == TUTTI_OK) record(trace_of(t), true, peer, packet);
+    enum tutti_status status = inner->ops->send(inner, peer, packet, spans, n_spans, token);
+    if (status == TUTTI_OK || status == TUTTI_PENDING) record(trace_of(t), true, peer, packet);
     if (status < 0) dump(trace_of(t), TUTTI_LOG_WARN, "after a send that failed");
     return status;
 }
 
-static enum tutti_status trace_poll(struct tutti_transport *t, struct tutti_arrival *out)
+static enum tutti_status trace_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
     enum tutti_status status = inner->ops->poll(inner, out);
-    if (status == TUTTI_OK) record(trace_of(t), false, out->packet.source, &out->packet);
+    if (status == TUTTI_OK && out->type != TUTTI_EVENT_DONE)
+        record(trace_of(t), false, out->packet.source, &out->packet);
     if (status < 0) dump(trace_of(t), TUTTI_LOG_WARN, "after a poll that failed");
     return status;
 }

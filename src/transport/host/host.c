@@ -6,8 +6,6 @@
 
 #include "transport/host/host.h"
 
-#include "transport/packet.h"
-
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -15,28 +13,36 @@
 
 /* ---- open and close ---- */
 
+static void tables_free(struct tutti_host *host)
+{
+    tutti_unmap(host->peers, host->base.n * sizeof(*host->peers));
+    tutti_free(host->ready);
+}
+
 enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, const struct tutti_transport_ops *ops,
-                                  uint32_t caps, struct tutti_segment *segment, uint32_t me)
+                                  struct tutti_segment *segment, uint32_t me)
 {
     if (me >= segment->n)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u does not exist: the segment has %u", me, segment->n);
     host->base = (struct tutti_transport){.ops = ops,
                                           .name = name,
-                                          .caps = caps,
                                           .n = segment->n,
                                           .me = me,
-                                          .max_payload = tutti_ring_max_payload(segment->ring_bytes)};
+                                          .max_payload = tutti_ring_max_payload(segment->ring_bytes),
+                                          .copied = tutti_ring_max_payload(segment->ring_bytes)};
     host->segment = segment;
     host->doorbell = tutti_segment_doorbell(segment, me);
-    host->base.doorbell = &host->doorbell->ring;
     host->n_ready_words = (segment->n + 63) / 64;
     host->peers = tutti_map_lazy(segment->n * sizeof(*host->peers));
-    if (!host->peers)
+    host->ready = tutti_alloc_array(host->n_ready_words, sizeof(*host->ready));
+    if (!host->peers || !host->ready) {
+        tables_free(host);
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what a transport knows of %u peers", segment->n);
+    }
     uint32_t absent = TUTTI_MEMBER_ABSENT;
     if (atomic_compare_exchange_strong(&tutti_segment_member(segment, me)->state, &absent, TUTTI_MEMBER_OPEN))
         return TUTTI_OK;
-    tutti_unmap(host->peers, segment->n * sizeof(*host->peers));
+    tables_free(host);
     return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u is open already, or has left", me);
 }
 
@@ -44,7 +50,7 @@ void tutti_host_fini(struct tutti_host *host)
 {
     atomic_store_explicit(&tutti_segment_member(host->segment, host->base.me)->state, TUTTI_MEMBER_LEFT,
                           memory_order_release);
-    tutti_unmap(host->peers, host->base.n * sizeof(*host->peers));
+    tables_free(host);
     tutti_segment_release(host->segment);
 }
 
@@ -70,10 +76,11 @@ static bool anything_to_do(struct tutti_host *host)
     return found;
 }
 
-bool tutti_host_sleep_begin(struct tutti_transport *t, uint32_t *expected)
+bool tutti_host_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
 {
     struct tutti_host *host = tutti_host_of(t);
-    *expected = atomic_load_explicit(&host->doorbell->ring, memory_order_relaxed);
+    tutti_sources_add_word(sources, &host->doorbell->ring,
+                           atomic_load_explicit(&host->doorbell->ring, memory_order_relaxed));
     atomic_store_explicit(&host->doorbell->sleeping, 1, memory_order_seq_cst);
     return !anything_to_do(host);
 }
@@ -124,9 +131,10 @@ static enum tutti_status check_send(struct tutti_host *host, uint32_t peer, cons
 }
 
 enum tutti_status tutti_host_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans)
+                                  const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_host *host = tutti_host_of(t);
+    (void)token; /* copied, so complete at once */
     TUTTI_TRY(check_send(host, peer, packet, spans, n_spans));
     struct tutti_packet stamped = *packet;
     stamped.version = TUTTI_WIRE_VERSION;
@@ -173,7 +181,7 @@ static uint32_t next_ready(struct tutti_host *host)
     return ready_from(host, 0);
 }
 
-enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_arrival *out)
+enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct tutti_host *host = tutti_host_of(t);
     if (host->arrival_open) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last arrival was released");
@@ -194,7 +202,9 @@ enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_arriva
         view.packet.source = peer; /* the ring tells who, not the packet */
         if (!tutti_packet_valid(&view.packet, t->max_payload))
             return broken_peer(host, peer, "a packet that can not be");
-        *out = (struct tutti_arrival){.packet = view.packet, .payload = view.payload};
+        out->type = TUTTI_EVENT_ARRIVAL;
+        out->packet = view.packet;
+        out->payload = view.payload;
         host->arrival_open = true;
         host->arrival_peer = peer;
         host->arrival_next = view.next;
@@ -213,4 +223,10 @@ void tutti_host_release(struct tutti_transport *t)
     struct tutti_doorbell *doorbell = tutti_segment_doorbell(host->segment, peer);
     atomic_store_explicit(&doorbell->room, 1, memory_order_seq_cst);
     tutti_doorbell_ring(doorbell);
+}
+
+bool tutti_host_reaches(const struct tutti_memory *m, uint32_t peer)
+{
+    (void)m, (void)peer;
+    return true;
 }

@@ -4,7 +4,8 @@
 
 /* What the transports over a segment (self, shm) have in common: everything but memory beyond the rings. */
 
-#include "transport/host/segment.h"
+#include "transport/host/layout.h"
+#include "transport/transport.h"
 
 /* What this member knows of one peer: zero until they meet, so that a thousand members of one process, each with a few
  * active peers, touch only those lines. */
@@ -27,7 +28,7 @@ struct tutti_host {
     uint32_t arrival_peer;
     bool arrival_open;
     uint64_t arrival_next;
-    uint64_t ready[TUTTI_SEGMENT_MAX_MEMBERS / 64]; /* peers whose rings may hold something */
+    uint64_t *ready; /* bits: peers whose rings may hold something */
 
     _Atomic uint32_t woken; /* wake was called since the last sleep */
 };
@@ -39,19 +40,21 @@ static inline struct tutti_host *tutti_host_of(struct tutti_transport *t)
 
 /* Opens member `me` in zeroed memory of the caller; takes over `segment` on success. */
 enum tutti_status tutti_host_init(struct tutti_host *host, const char *name, const struct tutti_transport_ops *ops,
-                                  uint32_t caps, struct tutti_segment *segment, uint32_t me);
+                                  struct tutti_segment *segment, uint32_t me);
 /* Marks it as having left and gives everything back but the caller's memory. */
 void tutti_host_fini(struct tutti_host *host);
 
 /* host.c */
 enum tutti_status tutti_host_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans);
-enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_arrival *out);
+                                  const struct tutti_span *spans, uint32_t n_spans, uint64_t token);
+enum tutti_status tutti_host_poll(struct tutti_transport *t, struct tutti_event *out);
 void tutti_host_release(struct tutti_transport *t);
-bool tutti_host_sleep_begin(struct tutti_transport *t, uint32_t *expected);
+bool tutti_host_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources);
 void tutti_host_sleep_end(struct tutti_transport *t);
 void tutti_host_wake(struct tutti_transport *t);
 void tutti_host_cut(struct tutti_transport *t, uint32_t peer);
+bool tutti_host_reaches(const struct tutti_memory *m, uint32_t peer); /* all of the host */
+
 #define TUTTI_HOST_OPS                                                                                                 \
     .size = sizeof(struct tutti_transport_ops), .send = tutti_host_send, .poll = tutti_host_poll,                      \
     .release = tutti_host_release, .sleep_begin = tutti_host_sleep_begin, .sleep_end = tutti_host_sleep_end,           \

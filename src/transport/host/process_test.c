@@ -2,7 +2,7 @@
 /* shm between processes: packets both ways, sleeping, and memory that is mapped, read and given back.
  * A child reports by its exit status: asserts belong to the parent. */
 
-#include "transport/contract.h"
+#include "transport/world_test.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -63,7 +63,7 @@ static int all_to_all(struct tutti_transport *t, void *arg)
             moved = true;
             n_done += ++n_sent[peer] == ROUNDS;
         }
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         enum tutti_status status = t->ops->poll(t, &arrival);
         if (status < 0) return 2;
         if (status == TUTTI_OK) {
@@ -97,7 +97,7 @@ static int echo(struct tutti_transport *t, void *arg)
 {
     (void)arg;
     for (uint64_t seq = 0; seq < PINGS; seq++) {
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         while (t->ops->poll(t, &arrival) == TUTTI_AGAIN)
             if (!test_sleep(t, tutti_deadline_ns(TEST_DEADLINE_NS))) return 1;
         if (arrival.packet.seq != seq) return 2;
@@ -114,7 +114,7 @@ static void sleepers_are_woken_across_processes(void **state)
     test_member_open(&world, 0);
     struct tutti_transport *t = world.members[0];
     for (uint64_t seq = 0; seq < PINGS; seq++) {
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         assert_int_equal(test_send(t, 1, 8, seq), TUTTI_OK);
         while (t->ops->poll(t, &arrival) == TUTTI_AGAIN)
             assert_true(test_sleep(t, tutti_deadline_ns(TEST_DEADLINE_NS)));
@@ -133,20 +133,22 @@ enum { HEAP_BYTES = 32 << 20 };
 static int offer_memory(struct tutti_transport *t, void *arg)
 {
     (void)arg;
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     for (uint64_t round = 0; round < 3; round++) {
         void *p;
         uint64_t offset;
-        if (t->ops->heap_alloc(t, HEAP_BYTES, &p) != TUTTI_OK) return 1;
+        if (t->memory->ops->alloc(t->memory, HEAP_BYTES, &p) != TUTTI_OK) return 1;
         for (size_t i = 0; i < HEAP_BYTES; i += 4096)
             if (((unsigned char *)p)[i] != 0) return 2; /* zeros, the second time, too */
         test_payload(p, HEAP_BYTES, round);
-        if (!t->ops->locate(t, p, HEAP_BYTES, &offset) || t->ops->locate(t, p, HEAP_BYTES + 1, &offset)) return 3;
+        if (!t->memory->ops->locate(t->memory, p, HEAP_BYTES, &offset) ||
+            t->memory->ops->locate(t->memory, p, HEAP_BYTES + 1, &offset))
+            return 3;
         if (test_send_bytes(t, 0, sizeof(offset), round, &offset) != TUTTI_OK) return 4;
         if (test_wait(t, &arrival) != TUTTI_OK) return 5;
         t->ops->release(t);
-        if (t->ops->heap_free(t, p) != TUTTI_OK) return 6;
-        if (t->ops->locate(t, p, 1, &offset)) return 7;
+        if (t->memory->ops->free(t->memory, p) != TUTTI_OK) return 6;
+        if (t->memory->ops->locate(t->memory, p, 1, &offset)) return 7;
         if (test_send(t, 0, 0, round) != TUTTI_OK || test_wait(t, &arrival) != TUTTI_OK) return 8;
         t->ops->release(t);
     }
@@ -170,13 +172,13 @@ static void memory_is_shared_and_given_back(void **state)
     struct tutti_transport *t = world.members[0];
     unsigned char *expected = malloc(HEAP_BYTES);
     for (uint64_t round = 0; round < 3; round++) {
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         uint64_t offset;
         assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
         assert_int_equal(arrival.packet.bytes, sizeof(offset));
         memcpy(&offset, arrival.payload, sizeof(offset));
         t->ops->release(t);
-        const void *there = t->ops->map(t, 1, offset, HEAP_BYTES);
+        const void *there = t->memory->ops->map(t->memory, 1, offset, HEAP_BYTES);
         assert_non_null(there);
         test_payload(expected, HEAP_BYTES, round);
         assert_memory_equal(there, expected, HEAP_BYTES);

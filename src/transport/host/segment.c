@@ -2,7 +2,7 @@
 /* Segments: the memory that the members of one host share, made by a leader and passed on as two sealed memfds (control
  * and heap), or, for threads of one process, plain memory of the same layout. */
 
-#include "transport/host/segment.h"
+#include "transport/host/layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,9 +61,8 @@ uint32_t tutti_segment_ring_bytes(uint32_t n, size_t staging_bytes)
 /* The header of a segment of this configuration. */
 static enum tutti_status header_make(const struct tutti_segment_config *config, struct tutti_segment_header *out)
 {
-    if (config->n == 0 || config->n > TUTTI_SEGMENT_MAX_MEMBERS)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "a host has 1 to %d members, not %u", TUTTI_SEGMENT_MAX_MEMBERS,
-                          config->n);
+    if (config->n == 0 || config->n > TUTTI_HOST_MAX_MEMBERS)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a host has 1 to %d ranks, not %u", TUTTI_HOST_MAX_MEMBERS, config->n);
     if (config->heap_bytes > TUTTI_HEAP_MAX_BYTES)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a heap of %llu bytes is more than 1T",
                           (unsigned long long)config->heap_bytes);
@@ -201,7 +200,7 @@ static enum tutti_status header_check(const struct tutti_segment_header *h, uint
     if (h->packet_bytes != sizeof(struct tutti_packet))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the segment's packets have %u bytes, this build's %zu", h->packet_bytes,
                           sizeof(struct tutti_packet));
-    if (h->n == 0 || h->n > TUTTI_SEGMENT_MAX_MEMBERS ||
+    if (h->n == 0 || h->n > TUTTI_HOST_MAX_MEMBERS ||
         !power_of_two_within(h->ring_bytes, TUTTI_RING_MIN_BYTES, TUTTI_RING_MAX_BYTES) ||
         h->control_bytes > TUTTI_HEAP_MAX_BYTES ||
         !power_of_two_within(h->heap_bytes, page_bytes(), TUTTI_HEAP_MAX_BYTES))

@@ -2,85 +2,43 @@
 #ifndef TUTTI_TRANSPORT_HOST_SEGMENT_H
 #define TUTTI_TRANSPORT_HOST_SEGMENT_H
 
-/* The layout of the memory that the members of one host share. It holds no pointers, every part is found by arithmetic
- * from the number of members and the size of a ring, and whatever one member writes is read with suspicion by the
- * others. Pages that nobody touches cost nothing, so n x n rings are cheap.
- *
- *   header | cards[n] | members[n] | doorbells[n] | control | rings[receiver][sender]
- *
- * The part "control" belongs to control/host, which alone knows what lies there; the others only keep its room. */
+/* The transports of one host: self (threads of a process) and shm (processes). Begin here: a segment is the memory that
+ * the members of one host share, made by one of them and handed to the others. What is in it is in layout.h; the
+ * packets go through rings (ring.h), one for each pair; host.c makes a transport of that, heap.c the memory of peers.
+ * This room may use src/base and the contracts of src/transport. */
 
-#include "transport/host/ring.h"
-#include "transport/transport.h"
+#include "base/base.h"
 
-#define TUTTI_SEGMENT_MAGIC UINT64_C(0x6765736974747574) /* "tuttiseg" */
-#define TUTTI_SEGMENT_VERSION 3
-#define TUTTI_SEGMENT_MAX_MEMBERS 1024
-#define TUTTI_SEGMENT_HEADER_BYTES 4096
-#define TUTTI_RING_MIN_BYTES (UINT32_C(16) << 10)
-#define TUTTI_RING_MAX_BYTES (UINT32_C(1) << 20)
-#define TUTTI_HEAP_MAX_BYTES (UINT64_C(1) << 40)
-
-struct tutti_segment_header {
-    uint64_t magic;
-    uint32_t version, packet_bytes; /* equal, or the two builds do not understand one another */
-    uint32_t n, ring_bytes;
-    uint64_t control_bytes, heap_bytes, total_bytes;
-    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t n_arrived;
+struct tutti_segment; /* this member's handle on it */
+struct tutti_segment_config {
+    uint32_t n;             /* members */
+    size_t staging_bytes;   /* of one member over all its peers: rings are staging / n, within 16 KiB .. 1 MiB */
+    uint64_t heap_bytes;    /* address space of one member's heap */
+    uint64_t control_bytes; /* room for what control/host keeps there, zero at first; 0: none */
 };
+/* By the leader. shared: a sealed memfd for other processes (shm); else plain memory for threads (self). */
+enum tutti_status tutti_segment_create(const struct tutti_segment_config *config, bool shared,
+                                       struct tutti_segment **out);
+/* Bytes of one ring of such a segment. */
+uint32_t tutti_segment_ring_bytes(uint32_t n, size_t staging_bytes);
+/* The two file descriptors to pass on (shm): control and heap. Owned by the segment. */
+void tutti_segment_fds(const struct tutti_segment *segment, int *control_fd, int *heap_fd);
+/* From passed descriptors (owned by the segment on success): magic, version, layout and size are checked. PROTOCOL. */
+enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti_segment **out);
+/* Another handle on it in this process (self, and tests with shm inside one process). */
+enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out);
+void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */
 
-enum tutti_member_state { TUTTI_MEMBER_ABSENT, TUTTI_MEMBER_OPEN, TUTTI_MEMBER_LEFT };
-/* Written at open and close, so the line stays in every sender's cache. */
-struct tutti_member {
-    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state;
-    _Atomic uint32_t arrived;
-};
+/* The room for control/host, on a page of its own. */
+void *tutti_segment_control(struct tutti_segment *segment, uint64_t *bytes);
 
-/* What wakes a member. */
-struct tutti_doorbell {
-    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t ring; /* the futex */
-    _Atomic uint32_t sleeping;
-    _Atomic uint32_t room;    /* a ring that this member found full has been emptied */
-    _Atomic uint64_t ready[]; /* bit i: member i has put something into its ring to this member */
-};
-
-struct tutti_segment_layout {
-    uint64_t cards, members, doorbells, control, rings; /* offsets */
-    uint64_t doorbell_stride, ring_stride;
-    uint64_t total;
-};
-
-struct tutti_segment {
-    _Atomic uint32_t handles;
-    uint32_t n, ring_bytes;
-    uint64_t control_bytes, heap_bytes;
-    int control_fd, heap_fd; /* -1: plain memory */
-    char *base;
-    struct tutti_segment_layout layout;
-};
-
-/* n and ring_bytes are in range. Pure. */
-struct tutti_segment_layout tutti_segment_layout(uint32_t n, uint32_t ring_bytes, uint64_t control_bytes);
-
-static inline struct tutti_segment_header *tutti_segment_header(const struct tutti_segment *s)
-{
-    return (struct tutti_segment_header *)(void *)s->base;
-}
-static inline struct tutti_member *tutti_segment_member(const struct tutti_segment *s, uint32_t member)
-{
-    return (struct tutti_member *)(void *)(s->base + s->layout.members) + member;
-}
-static inline struct tutti_doorbell *tutti_segment_doorbell(const struct tutti_segment *s, uint32_t member)
-{
-    return (struct tutti_doorbell *)(void *)(s->base + s->layout.doorbells + member * s->layout.doorbell_stride);
-}
-/* A doorbell that only announces sleeps is rung by whoever has news for its member. */
-void tutti_doorbell_ring(struct tutti_doorbell *doorbell);
-static inline struct tutti_ring_shared *tutti_segment_ring(const struct tutti_segment *s, uint32_t receiver,
-                                                           uint32_t sender)
-{
-    return (struct tutti_ring_shared *)(void *)(s->base + s->layout.rings +
-                                                ((uint64_t)receiver * s->n + sender) * s->layout.ring_stride);
-}
+/* The table of fixed bytes a rank (bootstrap): each member writes its card once, then reads any. */
+#define TUTTI_CARD_BYTES 512
+void *tutti_segment_card(struct tutti_segment *segment, uint32_t member);
+/* Counts this member as arrived; wait returns OK when all n are, TIMEOUT at the deadline (arrived[member] tells who).
+ */
+void tutti_segment_arrive(struct tutti_segment *segment, uint32_t member);
+enum tutti_status tutti_segment_wait_all(struct tutti_segment *segment, uint64_t deadline_ns);
+bool tutti_segment_arrived(struct tutti_segment *segment, uint32_t member);
 
 #endif

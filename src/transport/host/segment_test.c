@@ -2,7 +2,7 @@
 /* Segments: what is refused on attach, what is left behind (nothing), the meeting table, and what a reader makes of a
  * ring that a broken member wrote into. */
 
-#include "transport/contract.h"
+#include "transport/world_test.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ static struct tutti_segment *segment_make(uint32_t n, bool shared)
 static void layouts_do_not_overlap(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 63, 64, 65, 511, 1000, 1024};
+    static const uint32_t sizes[] = {1, 2, 3, 63, 64, 65, 511, 1000, TUTTI_HOST_MAX_MEMBERS};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
         const uint32_t n = sizes[i];
         for (uint32_t ring = TUTTI_RING_MIN_BYTES; ring <= TUTTI_RING_MAX_BYTES; ring *= 2) {
@@ -64,7 +64,8 @@ static void rings_share_the_staging(void **state)
         test_world_free(&world);
     }
     struct tutti_segment *segment;
-    const struct tutti_segment_config none = {0, 0, 4096, 0}, many = {1025, 0, 4096, 0}, huge = {2, 0, UINT64_MAX, 0};
+    const struct tutti_segment_config none = {0, 0, 4096, 0}, many = {TUTTI_HOST_MAX_MEMBERS + 1, 0, 4096, 0},
+                                      huge = {2, 0, UINT64_MAX, 0};
     assert_int_equal(tutti_segment_create(&none, true, &segment), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_segment_create(&many, true, &segment), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_segment_create(&huge, true, &segment), TUTTI_ERR_ARGUMENT);
@@ -114,7 +115,7 @@ static void attach_refuses_what_it_does_not_understand(void **state)
 #define FIELD(name) (1 + offsetof(struct tutti_segment_header, name))
     static const struct forgery forgeries[] = {
         {"magic", FIELD(magic), 12345, 0, 0, SEALS},
-        {"version", FIELD(version), 4, 0, 0, SEALS},
+        {"version", FIELD(version), TUTTI_SEGMENT_VERSION + 1, 0, 0, SEALS},
         {"packet", FIELD(packet_bytes), 88, 0, 0, SEALS},
         {"room for control", FIELD(control_bytes), 65536, 0, 0, SEALS},
         {"no members", FIELD(n), 0, 0, 0, SEALS},
@@ -202,7 +203,7 @@ static void nothing_is_left(void **state)
             struct world own = world;
             test_member_open(&own, 1);
             void *p;
-            bool right = own.members[1]->ops->heap_alloc(own.members[1], 100000, &p) == TUTTI_OK &&
+            bool right = own.members[1]->memory->ops->alloc(own.members[1]->memory, 100000, &p) == TUTTI_OK &&
                          test_send(own.members[1], 0, 8, 0) == TUTTI_OK && write(ready[1], "x", 1) == 1;
             if (right && killed) pause();
             test_member_close(&own, 1);
@@ -308,7 +309,7 @@ static void garbage_in_a_ring_is_a_sentence(void **state)
         /* Its bit, and bits of members that do not exist. */
         atomic_store(&tutti_segment_doorbell(world.segment, 0)->ready[0], UINT64_MAX & ~UINT64_C(2));
         assert_int_equal(test_send(world.members[1], 0, 50, 3), TUTTI_OK);
-        struct tutti_arrival arrival;
+        struct tutti_event arrival;
         enum tutti_status status;
         bool refused = false, came = false;
         while ((status = t->ops->poll(t, &arrival)) != TUTTI_AGAIN) {
@@ -337,7 +338,7 @@ static void a_false_name_is_not_believed(void **state)
     assert_int_equal(test_send(world.members[2], 0, 40, 1), TUTTI_OK);
     const uint32_t name = 1;
     memcpy(tutti_segment_ring(world.segment, 0, 2)->data + 16 + offsetof(struct tutti_packet, source), &name, 4);
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     assert_int_equal(test_wait(t, &arrival), TUTTI_OK);
     assert_true(test_arrival_is(&arrival, 2, 40, 1));
     t->ops->release(t);

@@ -3,11 +3,12 @@
  * an offer's offset is the address itself. */
 
 #include "transport/host/host.h"
+#include "transport/open.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-/* Memory from heap_alloc: page-aligned and zeroed as everywhere, so its size is kept in the list, not before it. */
+/* Memory from alloc: page-aligned and zeroed as everywhere, so its size is kept in the list, not before it. */
 struct self_block {
     struct self_block *next;
     void *pointer;
@@ -16,6 +17,7 @@ struct self_block {
 
 struct self {
     struct tutti_host host;
+    struct tutti_memory memory;
     pthread_mutex_t lock;
     struct self_block *blocks;
 };
@@ -39,9 +41,14 @@ static void self_close(struct tutti_transport *t)
     tutti_free(self);
 }
 
-static enum tutti_status self_heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
+static struct self *owner_of(struct tutti_memory *m)
 {
-    struct self *self = self_of(t);
+    return (struct self *)(void *)((char *)m - offsetof(struct self, memory));
+}
+
+static enum tutti_status self_alloc(struct tutti_memory *m, size_t bytes, void **out)
+{
+    struct self *self = owner_of(m);
     if (bytes == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "an allocation of 0 bytes");
     struct self_block *block = tutti_alloc(sizeof(*block));
     if (!block) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the heap's bookkeeping");
@@ -59,9 +66,9 @@ static enum tutti_status self_heap_alloc(struct tutti_transport *t, size_t bytes
     return TUTTI_OK;
 }
 
-static enum tutti_status self_heap_free(struct tutti_transport *t, void *pointer)
+static enum tutti_status self_free(struct tutti_memory *m, void *pointer)
 {
-    struct self *self = self_of(t);
+    struct self *self = owner_of(m);
     if (!pointer) return TUTTI_OK;
     pthread_mutex_lock(&self->lock);
     struct self_block **at = &self->blocks;
@@ -75,22 +82,31 @@ static enum tutti_status self_heap_free(struct tutti_transport *t, void *pointer
     return TUTTI_OK;
 }
 
-static bool self_locate(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset)
+static bool self_locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *where)
 {
-    (void)t, (void)bytes;
-    *offset = (uint64_t)(uintptr_t)pointer;
+    (void)m, (void)bytes;
+    *where = (uint64_t)(uintptr_t)pointer;
     return true;
 }
 
-static void *self_map(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes)
+static void *self_map(struct tutti_memory *m, uint32_t peer, uint64_t where, size_t bytes)
 {
-    if (peer >= t->n || offset == 0 || offset + bytes < offset || offset + bytes > UINTPTR_MAX) return NULL;
-    return (void *)(uintptr_t)offset;
+    if (peer >= owner_of(m)->host.base.n || where == 0 || where + bytes < where || where + bytes > UINTPTR_MAX)
+        return NULL;
+    return (void *)(uintptr_t)where;
 }
 
 static const struct tutti_transport_ops self_ops = {
-    TUTTI_HOST_OPS,        .close = self_close, .heap_alloc = self_heap_alloc, .heap_free = self_heap_free,
-    .locate = self_locate, .map = self_map,
+    TUTTI_HOST_OPS,
+    .close = self_close,
+};
+static const struct tutti_memory_ops self_memory_ops = {
+    .size = sizeof(struct tutti_memory_ops),
+    .alloc = self_alloc,
+    .free = self_free,
+    .locate = self_locate,
+    .map = self_map,
+    .reaches = tutti_host_reaches,
 };
 
 enum tutti_status tutti_self_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out)
@@ -105,9 +121,9 @@ enum tutti_status tutti_self_open(struct tutti_segment *segment, uint32_t me, st
         status = tutti_fail(TUTTI_ERR_SYSTEM, "no lock for the heap");
         goto err_free;
     }
-    TUTTI_TRY_GOTO(status,
-                   tutti_host_init(&self->host, "self", &self_ops, TUTTI_CAP_ADDRESSES | TUTTI_CAP_HEAP, segment, me),
-                   err_destroy_lock);
+    TUTTI_TRY_GOTO(status, tutti_host_init(&self->host, "self", &self_ops, segment, me), err_destroy_lock);
+    self->memory = (struct tutti_memory){.ops = &self_memory_ops, .addresses = true};
+    self->host.base.memory = &self->memory;
     *out = &self->host.base;
     return TUTTI_OK;
 

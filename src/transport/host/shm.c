@@ -4,9 +4,11 @@
 
 #include "transport/host/heap.h"
 #include "transport/host/host.h"
+#include "transport/open.h"
 
 struct shm {
     struct tutti_host host;
+    struct tutti_memory memory;
     struct tutti_heap heap;
 };
 
@@ -23,29 +25,42 @@ static void shm_close(struct tutti_transport *t)
     tutti_free(shm);
 }
 
-static enum tutti_status shm_heap_alloc(struct tutti_transport *t, size_t bytes, void **out)
+static struct tutti_heap *heap_of(struct tutti_memory *m)
 {
-    return tutti_heap_alloc(&shm_of(t)->heap, bytes, out);
+    return &((struct shm *)(void *)((char *)m - offsetof(struct shm, memory)))->heap;
 }
 
-static enum tutti_status shm_heap_free(struct tutti_transport *t, void *pointer)
+static enum tutti_status shm_alloc(struct tutti_memory *m, size_t bytes, void **out)
 {
-    return tutti_heap_free(&shm_of(t)->heap, pointer);
+    return tutti_heap_alloc(heap_of(m), bytes, out);
 }
 
-static bool shm_locate(struct tutti_transport *t, const void *pointer, size_t bytes, uint64_t *offset)
+static enum tutti_status shm_free(struct tutti_memory *m, void *pointer)
 {
-    return tutti_heap_locate(&shm_of(t)->heap, pointer, bytes, offset);
+    return tutti_heap_free(heap_of(m), pointer);
 }
 
-static void *shm_map(struct tutti_transport *t, uint32_t peer, uint64_t offset, size_t bytes)
+static bool shm_locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *where)
 {
-    return tutti_heap_map(&shm_of(t)->heap, peer, offset, bytes);
+    return tutti_heap_locate(heap_of(m), pointer, bytes, where);
+}
+
+static void *shm_map(struct tutti_memory *m, uint32_t peer, uint64_t where, size_t bytes)
+{
+    return tutti_heap_map(heap_of(m), peer, where, bytes);
 }
 
 static const struct tutti_transport_ops shm_ops = {
-    TUTTI_HOST_OPS,       .close = shm_close, .heap_alloc = shm_heap_alloc, .heap_free = shm_heap_free,
-    .locate = shm_locate, .map = shm_map,
+    TUTTI_HOST_OPS,
+    .close = shm_close,
+};
+static const struct tutti_memory_ops shm_memory_ops = {
+    .size = sizeof(struct tutti_memory_ops),
+    .alloc = shm_alloc,
+    .free = shm_free,
+    .locate = shm_locate,
+    .map = shm_map,
+    .reaches = tutti_host_reaches,
 };
 
 enum tutti_status tutti_shm_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out)
@@ -57,7 +72,9 @@ enum tutti_status tutti_shm_open(struct tutti_segment *segment, uint32_t me, str
     enum tutti_status status;
     TUTTI_TRY_GOTO(status, tutti_heap_init(&shm->heap, segment->heap_fd, segment->n, me, segment->heap_bytes),
                    err_free);
-    TUTTI_TRY_GOTO(status, tutti_host_init(&shm->host, "shm", &shm_ops, TUTTI_CAP_HEAP, segment, me), err_fini_heap);
+    TUTTI_TRY_GOTO(status, tutti_host_init(&shm->host, "shm", &shm_ops, segment, me), err_fini_heap);
+    shm->memory = (struct tutti_memory){.ops = &shm_memory_ops};
+    shm->host.base.memory = &shm->memory;
     *out = &shm->host.base;
     return TUTTI_OK;
 

@@ -8,7 +8,7 @@
 #include "control/start/bootstrap.h"
 #include "device/cpu/reduce.h"
 #include "model/machine.h"
-#include "transport/transport.h"
+#include "transport/open.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static void tuning_gather(struct info *info)
 
 static void features_gather(struct info *info)
 {
-#define TRANSPORT_TEXT(name, spans, help) ", " #name " (" help ")"
+#define TRANSPORT_TEXT(name, spans, max_members, help) ", " #name " (" help ")"
 #define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
     static const char transports[] = TUTTI_TRANSPORTS(TRANSPORT_TEXT), decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
 #undef TRANSPORT_TEXT

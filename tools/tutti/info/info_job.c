@@ -7,6 +7,7 @@
 
 #include "comm/device/device.h"
 #include "comm/object/comm.h"
+#include "transport/host/segment.h"
 
 #include <string.h>
 

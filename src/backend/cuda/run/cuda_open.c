@@ -96,7 +96,7 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
     b->control = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, CUDA_PROGRAM_BYTES, &memory)); /* now: later it could wait for a kernel */
     b->programs.memory = memory;
-    if (b->site.n > 1 && !(b->watched.transport->caps & TUTTI_CAP_ADDRESSES)) {
+    if (b->site.n > 1 && !tutti_memory_is_one(b->watched.transport->memory)) {
         TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
     }

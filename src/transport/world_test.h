@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_TRANSPORT_CONTRACT_H
-#define TUTTI_TRANSPORT_CONTRACT_H
+#ifndef TUTTI_TRANSPORT_WORLD_TEST_H
+#define TUTTI_TRANSPORT_WORLD_TEST_H
 
 /* What the tests of transports share: worlds of each kind inside one process, packets whose content follows from a
  * seed, and waiting with a deadline. */
 
 #include "test.h"
 
-#include "transport/host/segment.h"
+#include "transport/host/layout.h"
+#include "transport/open.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -88,7 +89,7 @@ static inline struct world test_world_make(const struct backend *backend, uint32
     };
     const char *name;
     bool spans;
-    assert_int_equal(tutti_transport_choose(backend->transport, false, &name, &spans), TUTTI_OK);
+    assert_int_equal(tutti_transport_choose(backend->transport, false, n, &name, &spans), TUTTI_OK);
     assert_int_equal(tutti_segment_create(&config, spans, &world.segment), TUTTI_OK);
     world.members = calloc(n, sizeof(struct tutti_transport *));
     assert_non_null(world.members);
@@ -140,7 +141,7 @@ static inline enum tutti_status test_send_bytes(struct tutti_transport *t, uint3
 {
     const struct tutti_packet packet = test_packet(bytes, seq);
     const struct tutti_span span = {payload, bytes};
-    return t->ops->send(t, peer, &packet, &span, bytes > 0 ? 1 : 0);
+    return t->ops->send(t, peer, &packet, &span, bytes > 0 ? 1 : 0, 0);
 }
 
 /* A packet whose payload follows from seq. */
@@ -152,7 +153,7 @@ static inline enum tutti_status test_send(struct tutti_transport *t, uint32_t pe
 }
 
 /* True if the arrival is the packet (bytes, seq) from source, to the last bit. */
-static inline bool test_arrival_is(const struct tutti_arrival *arrival, uint32_t source, uint32_t bytes, uint64_t seq)
+static inline bool test_arrival_is(const struct tutti_event *arrival, uint32_t source, uint32_t bytes, uint64_t seq)
 {
     static _Thread_local unsigned char expected[TUTTI_RING_MAX_BYTES / 4];
     struct tutti_packet packet = test_packet(bytes, seq);
@@ -164,7 +165,7 @@ static inline bool test_arrival_is(const struct tutti_arrival *arrival, uint32_t
 }
 
 /* Polls until something comes; AGAIN at the deadline. */
-static inline enum tutti_status test_wait(struct tutti_transport *t, struct tutti_arrival *out)
+static inline enum tutti_status test_wait(struct tutti_transport *t, struct tutti_event *out)
 {
     const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
     for (;;) {
@@ -177,11 +178,13 @@ static inline enum tutti_status test_wait(struct tutti_transport *t, struct tutt
 /* Sleeps as the engine does, until a wake-up or until until_ns. True if it was told not to sleep or woken. */
 static inline bool test_sleep(struct tutti_transport *t, uint64_t until_ns)
 {
-    uint32_t expected;
+    struct tutti_sources sources;
     bool woken = true;
-    if (t->ops->sleep_begin(t, &expected)) {
-        uint64_t event = t->ops->next_event_ns ? t->ops->next_event_ns(t) : TUTTI_NEVER;
-        tutti_futex_wait(t->doorbell, expected, event < until_ns ? event : until_ns);
+    tutti_sources_init(&sources);
+    tutti_sources_until(&sources, until_ns);
+    if (t->ops->sleep_begin(t, &sources)) {
+        assert_int_equal(sources.n, 1);
+        tutti_futex_wait(sources.at[0].word, sources.at[0].expected, sources.due_ns);
         woken = tutti_now_ns() < until_ns;
     }
     t->ops->sleep_end(t);
@@ -190,8 +193,26 @@ static inline bool test_sleep(struct tutti_transport *t, uint64_t until_ns)
 
 static inline void test_expect_nothing(struct tutti_transport *t)
 {
-    struct tutti_arrival arrival;
+    struct tutti_event arrival;
     assert_int_equal(t->ops->poll(t, &arrival), TUTTI_AGAIN);
+}
+
+/* Whether one of the sources would end a sleep now. */
+static inline bool test_fired(const struct tutti_sources *sources)
+{
+    for (uint32_t i = 0; i < sources->n; i++)
+        if (sources->at[i].word && *sources->at[i].word != sources->at[i].expected) return true;
+    return sources->due_ns <= tutti_now_ns();
+}
+
+/* Announces a sleep and does not sleep: whether it would have been right to. */
+static inline bool test_may_sleep(struct tutti_transport *t)
+{
+    struct tutti_sources sources;
+    tutti_sources_init(&sources);
+    bool may = t->ops->sleep_begin(t, &sources);
+    t->ops->sleep_end(t);
+    return may;
 }
 
 /* Descriptors open in this process. */
