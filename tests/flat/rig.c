@@ -103,8 +103,7 @@ static enum tutti_status heap_alloc(struct tutti_memory *m, size_t bytes, void *
     struct port *port = port_of(m);
     bytes = (bytes + 4095) & ~(size_t)4095;
     if (port->heap_used + bytes > port->rig->heap_bytes) return tutti_fail(TUTTI_ERR_MEMORY, "the heap is full");
-    *out = port->heap + port->heap_used;
-    port->heap_used += bytes;
+    *out = port->heap + port->heap_used, port->heap_used += bytes;
     return TUTTI_OK;
 }
 
@@ -118,9 +117,8 @@ static bool locate(struct tutti_memory *m, const void *pointer, size_t bytes, ui
 {
     const struct port *port = port_of(m);
     uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)port->heap, end = begin + port->heap_used;
-    if (at < begin || at > end || bytes > end - at) return false;
     *offset = at - begin;
-    return true;
+    return at >= begin && at <= end && bytes <= end - at;
 }
 
 static void *map(struct tutti_memory *m, uint32_t peer, uint64_t offset, size_t bytes)
@@ -134,13 +132,7 @@ static bool reaches(const struct tutti_memory *m, uint32_t peer)
     return peer < port_of(m)->rig->config.n;
 }
 
-static const struct tutti_transport_ops transport_ops = {.size = sizeof(struct tutti_transport_ops)};
-static const struct tutti_memory_ops memory_ops = {.size = sizeof(struct tutti_memory_ops),
-                                                   .alloc = heap_alloc,
-                                                   .free = heap_free,
-                                                   .locate = locate,
-                                                   .map = map,
-                                                   .reaches = reaches};
+static const struct tutti_memory_ops memory_ops = {sizeof(memory_ops), heap_alloc, heap_free, locate, map, reaches};
 
 /* ---- opening ---- */
 
@@ -174,11 +166,8 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
     size_t room = (sizeof(struct flat_memory) + 4095) / 4096 * 4096 + 2 * FLAT_SLOTS * c->chunk;
     rank->me = me;
     rank->port.rig = rig;
-    rank->port.t.ops = &transport_ops;
-    rank->port.t.name = "rig";
     rank->port.m = (struct tutti_memory){.ops = &memory_ops, .addresses = c->addresses};
-    rank->port.t.memory = &rank->port.m;
-    rank->port.t.n = c->n, rank->port.t.me = me;
+    rank->port.t = (struct tutti_transport){.name = "rig", .memory = &rank->port.m, .n = c->n, .me = me};
     rank->port.heap = reserve(rig->heap_bytes);
     pthread_mutex_init(&rank->host.lock, NULL);
     if (!rank->port.heap || !sheets_open(rig, rank)) return false;
