@@ -115,10 +115,10 @@ static enum tutti_status heap_free(struct tutti_memory *m, void *pointer)
 
 static bool locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *offset)
 {
-    const struct port *port = port_of(m);
-    uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)port->heap, end = begin + port->heap_used;
-    *offset = at - begin;
-    return at >= begin && at <= end && bytes <= end - at;
+    uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)port_of(m)->heap, end = begin + port_of(m)->heap_used;
+    bool inside = at >= begin && at <= end && bytes <= end - at;
+    if (inside) *offset = at - begin;
+    return inside;
 }
 
 static void *map(struct tutti_memory *m, uint32_t peer, uint64_t offset, size_t bytes)
