@@ -24,7 +24,8 @@ struct tutti_memory_ops {
     enum tutti_status (*alloc)(struct tutti_memory *m, size_t bytes, void **out);
     /* NULL is allowed. ARGUMENT: not the start of memory of `alloc`. No peer may use it any more. */
     enum tutti_status (*free)(struct tutti_memory *m, void *pointer);
-    /* True and what to tell a peer, if the peers that are reached can use [pointer, pointer + bytes). */
+    /* True and what to tell a peer (written only then), if the peers that are reached can use [pointer, pointer +
+     * bytes). */
     bool (*locate)(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *where);
     /* The address here of what a peer located; NULL when it is out of range: `where` came from another process. */
     void *(*map)(struct tutti_memory *m, uint32_t peer, uint64_t where, size_t bytes);
