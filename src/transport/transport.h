@@ -4,7 +4,7 @@
 
 /* The wire: a transport moves packets between the n members of one world, which may be threads, processes of a host, or
  * far away. It knows nothing of collectives. It may use src/base alone. Begin here; the transports of one host are in
- * host/, transports around transports in decorate/, the choice for each peer in route.c.
+ * host/, transports around transports in decorate/, and one that completes late, for tests, in late_test.h.
  *
  * How it is used, by the one thread that owns progress:
  *
