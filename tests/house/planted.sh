@@ -153,5 +153,12 @@ share "$one $two" ""
 echo 'TUTTI_API int tutti_three(void);' >>"$tree/include/tutti/a.h"
 expect fail "tutti_three is declared but not in cmake/libtutti.map" sh "$here/symbols.sh" "$tree" "$work/y.so"
 
+# ---- links ----
+mkdir -p "$work/pages/docs"
+echo 'See [it](a.md#part), [there](../docs/a.md) and [far](https://tutti.example).' >"$work/pages/docs/a.md"
+expect pass "of 1 pages" sh "$here/links.sh" "$work/pages"
+echo 'Also [gone](../gone.c).' >>"$work/pages/docs/a.md"
+expect fail "there is no ../gone.c" sh "$here/links.sh" "$work/pages"
+
 [ $n_failed = 0 ] && echo "planted: every fault refused"
 exit $((n_failed > 0))
