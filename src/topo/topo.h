@@ -76,14 +76,7 @@ struct tutti_domains {
 /* places[members[slot]] is where a slot is; members may be NULL: places[slot]. */
 struct tutti_domains tutti_topo_domains(const struct tutti_place *places, const uint32_t *members, uint32_t n,
                                         enum tutti_topo_level level);
-static inline uint32_t tutti_domain_of(const struct tutti_domains *domains, uint32_t slot)
-{
-    return domains->cyclic ? slot % domains->n : slot / domains->size;
-}
-static inline uint32_t tutti_domain_index(const struct tutti_domains *domains, uint32_t slot)
-{
-    return domains->cyclic ? slot / domains->n : slot % domains->size;
-}
+/* The slot that is `index` in its domain. */
 static inline uint32_t tutti_domain_slot(const struct tutti_domains *domains, uint32_t domain, uint32_t index)
 {
     return domains->cyclic ? index * domains->n + domain : domain * domains->size + index;

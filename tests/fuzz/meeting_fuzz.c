@@ -58,7 +58,7 @@ static void check_machines(const uint8_t *bytes, size_t n, const char *secret)
     FUZZ_CHECK(leader.phase == TUTTI_LEADER_GATHERS || leader.verdict.text[0]);
     tutti_leader_fini(&leader);
     tutti_member_begin(&member, &self, &out);
-    tutti_member_received(&member, bytes, n, 0);
+    tutti_member_received(&member, bytes, n);
     FUZZ_CHECK(member.phase != TUTTI_MEMBER_GRANTED);
     FUZZ_CHECK(member.phase != TUTTI_MEMBER_OVER || member.error.text[0]);
 }

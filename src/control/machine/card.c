@@ -4,6 +4,8 @@
 
 #include "control/machine/card.h"
 
+#include "base/session.h"
+
 #include <string.h>
 
 #define CARD_VERSION 1
@@ -13,17 +15,12 @@ struct cursor {
     bool reads;
 };
 
-static void number(struct cursor *c, void *value, size_t bytes)
+static void number(struct cursor *c, void *value, unsigned bytes)
 {
-    uint64_t x = 0;
-    if (!c->reads) memcpy(&x, value, bytes); /* little-endian machines only, as all of this library */
-    for (size_t i = 0; i < bytes; i++) {
-        if (c->reads)
-            x |= (uint64_t)c->at[i] << (8 * i);
-        else
-            c->at[i] = (uint8_t)(x >> (8 * i));
-    }
-    if (c->reads) memcpy(value, &x, bytes);
+    uint64_t x = c->reads ? tutti_le_load(c->at, bytes) : 0;
+    memcpy(c->reads ? value : &x, c->reads ? &x : value,
+           bytes); /* little-endian machines only, as all of this library */
+    if (!c->reads) tutti_le_store(c->at, bytes, x);
     c->at += bytes;
 }
 

@@ -397,11 +397,10 @@ static void hosts_fill(const struct tutti_meeting_leader *l, struct tutti_meetin
     }
 }
 
-void tutti_leader_tell(struct tutti_meeting_leader *l, bool shared, uint64_t world, uint64_t now)
+void tutti_leader_tell(struct tutti_meeting_leader *l, bool shared, uint64_t world)
 {
     struct tutti_meeting_message verdict;
     const bool good = l->verdict.status == TUTTI_OK;
-    (void)now;
     if (good) {
         tutti_meeting_fill(&l->self, TUTTI_MEETING_VERDICT, &verdict);
         verdict.shared = shared, verdict.world = world;

@@ -109,7 +109,7 @@ void tutti_leader_fail(struct tutti_meeting_leader *leader, bool told);
 /* A rank that is another process than the leader's, -1: there is none. */
 int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *leader);
 /* After DECIDED: everybody hears the verdict. */
-void tutti_leader_tell(struct tutti_meeting_leader *leader, bool shared, uint64_t world, uint64_t now);
+void tutti_leader_tell(struct tutti_meeting_leader *leader, bool shared, uint64_t world);
 
 /* ---- member.c ---- */
 enum tutti_member_phase {
@@ -134,7 +134,7 @@ struct tutti_meeting_member {
 };
 void tutti_member_begin(struct tutti_meeting_member *member, const struct tutti_meeting_self *self,
                         const struct tutti_meeting_out *out);
-void tutti_member_received(struct tutti_meeting_member *member, const uint8_t *bytes, size_t n, uint64_t now);
+void tutti_member_received(struct tutti_meeting_member *member, const uint8_t *bytes, size_t n);
 void tutti_member_closed(struct tutti_meeting_member *member);
 void tutti_member_tick(struct tutti_meeting_member *member, uint64_t now);
 /* After GRANTED; status < 0: the thread's record says why not. */

@@ -198,7 +198,7 @@ static void mail_deliver(struct mail *m)
         if (m->n == 0)
             tutti_member_closed(&g->member);
         else
-            tutti_member_received(&g->member, m->bytes, m->n, sim.now);
+            tutti_member_received(&g->member, m->bytes, m->n);
         if (g->member.phase == TUTTI_MEMBER_GRANTED && before != TUTTI_MEMBER_GRANTED) {
             assert_true(m->memory);
             g->has_memory = true;
@@ -232,7 +232,7 @@ static void sim_step(void)
         i = 0;
     }
     tutti_leader_tick(&sim.leader, sim.now);
-    if (sim.leader.phase == TUTTI_LEADER_DECIDED) tutti_leader_tell(&sim.leader, true, 4711, sim.now);
+    if (sim.leader.phase == TUTTI_LEADER_DECIDED) tutti_leader_tell(&sim.leader, true, 4711);
     sim.now += MS;
 }
 

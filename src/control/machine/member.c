@@ -81,10 +81,9 @@ static enum tutti_status verdict_take(struct tutti_meeting_member *m, const stru
     return TUTTI_OK;
 }
 
-void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes, size_t n, uint64_t now)
+void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes, size_t n)
 {
     struct tutti_meeting_message message;
-    (void)now;
     if (m->phase >= TUTTI_MEMBER_GRANTED) return;
     enum tutti_status status = tutti_meeting_read(&m->self, &m->session, bytes, n, &message);
     if (status == TUTTI_ERR_AUTH && message.type == TUTTI_MEETING_CHALLENGE)

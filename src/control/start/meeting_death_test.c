@@ -165,7 +165,7 @@ static void member_dies_late(const char *place, const struct tutti_meeting_reque
         while ((status = tutti_meeting_recv(fd, bytes, &n, NULL)) == TUTTI_PENDING && tutti_now_ns() < deadline)
             tutti_sleep_ns(TUTTI_NS_PER_MS);
         if (status != TUTTI_OK) _exit(2);
-        tutti_member_received(&member, bytes, n, tutti_now_ns());
+        tutti_member_received(&member, bytes, n);
     }
     kill(getpid(), SIGKILL);
 }

@@ -66,7 +66,7 @@ static enum tutti_status step(int fd, struct tutti_meeting_member *member, int f
         fds[0] = came[0], fds[1] = came[1];
     }
     now = tutti_now_ns();
-    if (status == TUTTI_OK) tutti_member_received(member, bytes, n, now);
+    if (status == TUTTI_OK) tutti_member_received(member, bytes, n);
     if (status == TUTTI_AGAIN) tutti_member_closed(member);
     if (status < 0) return status;
     tutti_member_tick(member, now);

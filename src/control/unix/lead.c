@@ -53,7 +53,7 @@ static void link_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, 
     struct end *end = &lead->ends[link];
     int fds[2] = {-1, -1};
     if (end->ticket) {
-        tutti_member_received(&end->ticket->member, bytes, n, tutti_now_ns());
+        tutti_member_received(&end->ticket->member, bytes, n);
         return;
     }
     if (memory) tutti_segment_fds(lead->result.segment, &fds[0], &fds[1]);
@@ -289,7 +289,7 @@ static enum tutti_status lead_run(struct lead *lead, void (*before_verdict)(void
     if (machine->verdict.status == TUTTI_OK && segment_make(lead) < 0) tutti_leader_fail(machine, true);
     if (before_verdict) before_verdict(arg);
     tutti_meeting_leave(lead->meeting);
-    tutti_leader_tell(machine, lead->result.shared, lead->result.nonce, tutti_now_ns());
+    tutti_leader_tell(machine, lead->result.shared, lead->result.nonce);
     tickets_serve(lead, tutti_now_ns());
     run(lead, TUTTI_LEADER_TELLS);
     if (machine->verdict.status == TUTTI_OK) {
