@@ -3,8 +3,10 @@
 #define TUTTI_TOOLS_BENCH_H
 
 /* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
- * how (bench_measure.c on hosts, bench_gpu.c on devices, bench_point.c for both), how the choice is explained
- * (bench_explain.c), and how all is shown (bench_show.c, bench_ways.c, bench_plot.c). */
+ * how (bench_measure.c, bench_point.c, bench_probe.c), how the choice is explained (bench_explain.c), and how all is
+ * shown (bench_show.c, bench_ways.c, bench_plot.c). */
+
+#include "device/device.h"
 
 #include <tutti/tutti.h>
 
@@ -70,22 +72,32 @@ struct bench_point {
     struct bench_time time[2];              /* out of place, in place */
     double probe_before_ns, probe_after_ns; /* one-way latency of a cache line between ranks 0 and 1; 0: not measured */
 };
-struct bench_run {
+struct bench_side {
+    struct tutti_context *context; /* NULL: the default one */
     struct tutti_comm *comm;
+};
+struct bench_run {
+    struct tutti_comm *comm; /* of all ranks, on host memory */
     const struct bench_settings *settings;
-    struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank */
+    struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank, or devices */
     void *line;
-    struct bench_gpu *gpu; /* NULL: host memory */
+    struct tutti_device *device;
+    void *stream, *from, *to;   /* from, to: timed events; all NULL on hosts */
+    struct bench_side sides[2]; /* tutti, the peer */
+    uint32_t n_sides;
 };
 struct bench_buffers {
-    void *send, *recv; /* as passed */
-    void *base[2];     /* as allocated */
+    void *send, *recv;                  /* as passed */
+    void *base[2];                      /* as allocated */
+    size_t strides[2];                  /* from the buffers of a group's call to those of the next */
+    struct tutti_window *windows[2][2]; /* side, buffer */
 };
+/* *out is closed by the caller when it is not NULL, opened or not. */
 enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_settings *settings,
                                  struct bench_run **out);
 void bench_run_close(struct bench_run *run);
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
-enum tutti_status bench_host_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out);
+bool bench_one_place(const struct bench_run *run, const struct bench_case *c);
 /* The parts of a measurement. */
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b);
 void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
@@ -96,17 +108,22 @@ uint32_t bench_calls(const struct bench_settings *settings, size_t bytes);
 double bench_median(double *values, uint32_t n); /* sorts them */
 /* What the n rounds' times, which it sorts, come to. */
 void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out);
-/* Mean microseconds of a call at the slowest rank: `iterations` calls back to back, or, fresh, each alone after its
- * inputs were rewritten. */
-enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                              const struct tutti_call_options *options, uint32_t iterations, double *us);
-/* The same on devices (bench_gpu.c), with communicators of their own. *out is closed by the caller, opened or not. */
-struct bench_gpu;
-enum tutti_status bench_gpu_open(struct tutti_comm *comm, const struct bench_settings *settings,
-                                 struct bench_gpu **out);
-void bench_gpu_close(struct bench_gpu *gpu);
-enum tutti_status bench_gpu_measure(struct bench_gpu *gpu, const struct bench_settings *settings,
-                                    const struct bench_case *c, struct bench_point *out);
+/* Calls that are made alike, round after round. */
+struct bench_series {
+    struct bench_run *run;
+    const struct bench_case *c;
+    const struct bench_buffers *buffers;
+    struct tutti_call_options options;
+    uint32_t side, calls; /* calls: of a round */
+    void *graph;          /* NULL: they are made one by one */
+};
+struct bench_series bench_series(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                 uint32_t side, const char *algorithm);
+enum tutti_status bench_series_begin(struct bench_series *series, uint32_t calls); /* captures them, if so asked */
+void bench_series_end(struct bench_series *series);                                /* begun or not */
+/* Mean microseconds of a call at the slowest rank: all calls back to back, or, fresh, each alone after its inputs were
+ * rewritten. */
+enum tutti_status bench_series_round(const struct bench_series *series, double *us);
 double bench_probe_ns(struct bench_run *run); /* one way of a cache line between ranks 0 and 1; 0: not measured */
 
 /* ---- predicted against measured (bench_explain.c) ---- */
@@ -126,9 +143,6 @@ struct bench_cell {
 };
 /* All ways of one cell, in turns. UNSUPPORTED where nothing is to be chosen. */
 enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
-enum tutti_status bench_host_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out);
-enum tutti_status bench_gpu_explain(struct bench_gpu *gpu, const struct bench_settings *settings,
-                                    const struct bench_case *c, struct bench_cell *out);
 /* Its parts: the ways of a call of this rank, as predicted; and how the chosen one compares once all are measured. */
 enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
                                   struct bench_cell *cell);

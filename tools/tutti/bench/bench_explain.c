@@ -5,8 +5,6 @@
 
 #include "bench.h"
 
-#include "base/base.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +16,7 @@
 
 struct trial {
     struct bench_way *way;
-    uint32_t calls; /* of a round */
+    struct bench_series series;
     double best_us;
 };
 
@@ -35,7 +33,7 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
 {
     struct bench_cell agreed;
     uint8_t mine[TUTTI_ARRAY_LEN(cell->ways)], all[TUTTI_ARRAY_LEN(cell->ways)];
-    TUTTI_TRY(bench_ways_list(run->comm, c, b, cell));
+    TUTTI_TRY(bench_ways_list(run->sides[0].comm, c, b, cell));
     agreed = *cell;
     TUTTI_TRY(tutti_broadcast(&agreed, sizeof agreed, TUTTI_UINT8, c->root, run->comm, NULL, NULL));
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(mine); i++)
@@ -47,39 +45,35 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
     return TUTTI_OK;
 }
 
-static enum tutti_status trial_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                                     struct trial *trial, uint32_t calls, double *us)
+/* Some calls to warm up, and how many make a round: equal on all ranks, since times are the slowest rank's. On devices
+ * as many as the user says. */
+static enum tutti_status trial_begin(struct trial *trial)
 {
-    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    options.algorithm = trial->way->name;
-    options.premul_value = BENCH_FACTOR;
-    return bench_round(run, c, b, &options, calls, us);
+    const struct bench_run *run = trial->series.run;
+    double calls = bench_calls(run->settings, trial->series.c->bytes), us;
+    for (uint32_t few = 1; few <= 2 && !run->settings->cuda; few++) {
+        trial->series.calls = few;
+        TUTTI_TRY(bench_series_round(&trial->series, &us));
+        calls = ROUND_US / us;
+    }
+    if (!run->settings->cuda) calls = calls < 1 ? 1 : calls > CALLS_MOST ? CALLS_MOST : calls;
+    TUTTI_TRY(bench_series_begin(&trial->series, (uint32_t)calls));
+    if (run->settings->cuda) TUTTI_TRY(bench_series_round(&trial->series, &us)); /* warms up */
+    return bench_series_round(&trial->series, &trial->best_us);
 }
 
-/* Some calls to warm up, and how many make a round: equal on all ranks, since times are the slowest rank's. */
-static enum tutti_status trial_begin(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                                     struct trial *trial)
+static enum tutti_status trials_run(struct bench_run *run, struct trial *trials, size_t n)
 {
-    double us;
-    TUTTI_TRY(trial_round(run, c, b, trial, 1, &us));
-    TUTTI_TRY(trial_round(run, c, b, trial, 2, &us));
-    double calls = ROUND_US / us;
-    trial->calls = calls < 1 ? 1 : calls > CALLS_MOST ? (uint32_t)CALLS_MOST : (uint32_t)calls;
-    return trial_round(run, c, b, trial, trial->calls, &trial->best_us);
-}
-
-static enum tutti_status trials_run(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                                    struct trial *trials, size_t n)
-{
+    const uint32_t turns = run->settings->cuda ? run->settings->rounds - 1 : TURNS * run->settings->rounds;
     double best = HUGE_VAL, us;
-    for (size_t i = 0; i < n; i++) TUTTI_TRY(trial_begin(run, c, b, &trials[i]));
-    for (uint32_t turn = 0; turn < TURNS * run->settings->rounds; turn++) {
+    for (size_t i = 0; i < n; i++) TUTTI_TRY(trial_begin(&trials[i]));
+    for (uint32_t turn = 0; turn < turns; turn++) {
         for (size_t i = 0; i < n; i++)
             if (trials[i].best_us < best) best = trials[i].best_us;
         for (size_t i = 0; i < n; i++) {
             struct trial *trial = &trials[(i + turn) % n];
             if (turn >= TURNS_HOPELESS && !trial->way->chosen && trial->best_us > HOPELESS * best) continue;
-            TUTTI_TRY(trial_round(run, c, b, trial, trial->calls, &us));
+            TUTTI_TRY(bench_series_round(&trial->series, &us));
             if (us < trial->best_us) trial->best_us = us;
         }
     }
@@ -89,26 +83,33 @@ static enum tutti_status trials_run(struct bench_run *run, const struct bench_ca
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
 {
     struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
-    for (size_t i = 0; i < cell->n_ways; i++) trials[i] = (struct trial){.way = &cell->ways[i]};
-    TUTTI_TRY(trials_run(run, &cell->c, b, trials, cell->n_ways));
-    for (size_t i = 0; i < cell->n_ways; i++) cell->ways[i].measured_us = trials[i].best_us;
-    bench_ways_compare(cell);
-    return TUTTI_OK;
+    TUTTI_TRY(ways_find(run, &cell->c, b, cell));
+    if (!run->settings->cuda) bench_fill(&cell->c, b->send, cell->c.op->send_elements(&cell->c), cell->c.rank, 0);
+    cell->probe_before_ns = bench_probe_ns(run);
+    for (size_t i = 0; i < cell->n_ways; i++)
+        trials[i] =
+            (struct trial){.way = &cell->ways[i], .series = bench_series(run, &cell->c, b, 0, cell->ways[i].name)};
+    const enum tutti_status status = trials_run(run, trials, cell->n_ways);
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        cell->ways[i].measured_us = trials[i].best_us;
+        bench_series_end(&trials[i].series);
+    }
+    cell->probe_after_ns = bench_probe_ns(run);
+    if (status >= 0) bench_ways_compare(cell);
+    return status;
 }
 
-enum tutti_status bench_host_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
+enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *c, struct bench_cell *out)
 {
     struct bench_buffers b;
     memset(out, 0, sizeof *out);
     out->c = *c;
-    enum tutti_status status = bench_buffers_open(run, c, &b);
-    if (status >= 0) status = ways_find(run, c, &b, out);
-    if (status >= 0) {
-        bench_fill(c, b.send, c->op->send_elements(c), c->rank, 0);
-        out->probe_before_ns = bench_probe_ns(run);
-        status = cell_measure(run, &b, out);
-        out->probe_after_ns = bench_probe_ns(run);
-    }
+    out->c.in_place |= bench_one_place(run, c);
+    if (run->settings->cuda && c->bytes == 0)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s moves nothing: there is nothing to choose", c->op->name);
+    enum tutti_status status = bench_buffers_open(run, &out->c, &b);
+    if (status >= 0) status = cell_measure(run, &b, out);
+    struct tutti_error why = *tutti_last_error();
     bench_buffers_close(run, &b);
-    return status;
+    return status < 0 ? tutti_fail_record(&why) : status;
 }

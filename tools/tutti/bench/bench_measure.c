@@ -1,171 +1,251 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How `tutti bench` measures: rounds of back-to-back calls, each round's time the slowest rank's, the median over
- * rounds; before and after each point the latency of a cache line between two ranks, since a shared machine changes
- * under the benchmark. */
+ * rounds. On devices the calls are replayed from a graph or made one by one, and those of a peer take turns with
+ * tutti's. A graph is launched twice in a row and the second launch is timed on the device: the first one brings the
+ * ranks into step. */
 
 #include "bench.h"
 
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define PROBE_BATCH 64
-#define PROBE_HOPS (32 * PROBE_BATCH)
-#define PROBE_LIMIT_NS 30000000u
+/* ---- a series of calls ---- */
 
-static uint64_t now_ns(void)
+/* NULL where a rooted kind needs nothing. */
+static void *beside(void *buffer, size_t bytes)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return buffer ? (char *)buffer + bytes : NULL;
 }
 
-/* Ranks 0 and 1 pass a number to and fro in rank 0's line; the best batch counts, since a busy machine takes one of
- * them off its core now and then. Gives up after a while: with more ranks than cores they may never run at once. */
-static double pass_line(_Atomic uint64_t *line, uint64_t rank)
+static enum tutti_status calls_make(const struct bench_series *s, uint32_t n)
 {
-    uint64_t start = now_ns(), batch_start = start, best = UINT64_MAX;
-    for (uint64_t hop = 0; hop < PROBE_HOPS; hop++) {
-        if ((hop & 1) == rank) {
-            atomic_store_explicit(line, hop + 1, memory_order_release);
-        } else {
-            uint32_t spins = 0;
-            while (atomic_load_explicit(line, memory_order_acquire) < hop + 1)
-                if ((++spins & 1023) == 0) {
-                    if (now_ns() - start > PROBE_LIMIT_NS) goto done;
-                    sched_yield(); /* they may share a core; then that is what is measured */
-                }
+    const struct bench_buffers *b = s->buffers;
+    const uint32_t group = s->run->settings->group;
+    for (uint32_t i = 0; i < n; i += group) {
+        enum tutti_status status = TUTTI_OK;
+        if (group > 1) TUTTI_TRY(tutti_group_start());
+        for (uint32_t k = 0; k < group && i + k < n && status >= 0; k++) {
+            const void *send = beside(b->send, k * b->strides[0]);
+            void *recv = beside(b->recv, k * b->strides[s->c->in_place ? 0 : 1]);
+            status = s->c->op->call(s->c, send, recv, s->run->sides[s->side].comm, &s->options);
         }
-        if ((hop + 1) % PROBE_BATCH) continue;
-        uint64_t now = now_ns();
-        if (now - batch_start < best) best = now - batch_start;
-        batch_start = now;
+        if (group > 1) status = tutti_group_end(NULL); /* which fails when a call did */
+        TUTTI_TRY(status);
     }
-done:
-    return best == UINT64_MAX ? 0 : (double)best / PROBE_BATCH;
-}
-
-double bench_probe_ns(struct bench_run *run)
-{
-    int32_t rank = tutti_comm_rank(run->comm);
-    double result = 0;
-    if (!run->window) return 0;
-    _Atomic uint64_t *line = tutti_window_peer(run->window, 0, NULL);
-    if (line && rank == 0) atomic_store(line, 0);
-    if (tutti_barrier(run->comm, NULL, NULL) < 0) return 0;
-    if (line && rank < 2) result = pass_line(line, (uint64_t)rank);
-    return tutti_barrier(run->comm, NULL, NULL) < 0 ? 0 : result;
-}
-
-enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)
-{
-    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
-    size_t larger = n_send > n_recv ? n_send : n_recv;
-    size_t bytes[2] = {(c->in_place ? larger : n_send) * esize, c->in_place ? 0 : n_recv * esize};
-    memset(b, 0, sizeof *b);
-    for (int i = 0; i < 2; i++) {
-        size_t rounded = (bytes[i] + 4096) & ~(size_t)4095;
-        if (run->settings->mapped) {
-            enum tutti_status status = tutti_mem_alloc(run->comm, rounded, &b->base[i]);
-            if (status < 0) return status;
-        } else if (!(b->base[i] = aligned_alloc(4096, rounded))) {
-            return TUTTI_ERR_MEMORY;
-        }
-        memset(b->base[i], 0, rounded);
-    }
-    bench_buffers_place(c, b);
     return TUTTI_OK;
 }
 
-void bench_buffers_close(struct bench_run *run, struct bench_buffers *b)
+struct bench_series bench_series(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
+                                 uint32_t side, const char *algorithm)
 {
-    for (int i = 0; i < 2; i++) {
-        if (run->settings->mapped && b->base[i])
-            (void)tutti_mem_free(run->comm, b->base[i]);
-        else
-            free(b->base[i]);
-    }
+    struct bench_series s = {.run = run, .c = c, .buffers = b, .options = TUTTI_CALL_OPTIONS_INIT, .side = side};
+    s.options.algorithm = algorithm;
+    s.options.premul_value = BENCH_FACTOR;
+    s.options.stream = run->stream;
+    return s;
 }
+
+enum tutti_status bench_series_begin(struct bench_series *s, uint32_t calls)
+{
+    struct tutti_device *device = s->run->device;
+    const struct tutti_device_ops *ops = device->ops;
+    s->calls = calls;
+    if (!s->run->settings->cuda || s->run->settings->eager) return TUTTI_OK;
+    TUTTI_TRY(calls_make(s, 1)); /* whatever is made at the first call is not made in a capture */
+    TUTTI_TRY(ops->stream_sync(device, s->run->stream));
+    TUTTI_TRY(ops->graph_begin(device, s->run->stream));
+    enum tutti_status status = calls_make(s, calls);
+    struct tutti_error why = *tutti_last_error();
+    enum tutti_status ended = ops->graph_end(device, s->run->stream, &s->graph);
+    return status < 0 ? tutti_fail_record(&why) : ended;
+}
+
+void bench_series_end(struct bench_series *s)
+{
+    if (s->graph) s->run->device->ops->graph_destroy(s->run->device, s->graph);
+    s->graph = NULL;
+}
+
+/* ---- timing ---- */
 
 /* What this rank contributes; in an in place gather it is one block inside the receive buffer. */
-static void fill_input(const struct bench_case *c, const struct bench_buffers *b, uint32_t round)
+static void fill_input(const struct bench_series *s, uint32_t round)
 {
-    bench_fill(c, b->send, c->op->send_elements(c), c->rank, round);
+    bench_fill(s->c, s->buffers->send, s->c->op->send_elements(s->c), s->c->rank, round);
 }
 
-static enum tutti_status check(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                               const struct tutti_call_options *options, uint32_t round, size_t *wrong)
+static enum tutti_status replay(const struct bench_series *s, double *us)
 {
-    size_t recv_bytes = c->op->recv_elements(c) * tutti_dtype_bytes(c->dtype);
-    if (!c->in_place) memset(b->recv, 0xa5, recv_bytes);
-    fill_input(c, b, round);
-    enum tutti_status status = c->op->call(c, b->send, b->recv, run->comm, options);
-    if (status < 0) return status;
-    uint64_t mine = bench_wrong(c, b->recv, round), all = 0;
-    status = tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, run->comm, NULL, NULL);
+    struct bench_run *run = s->run;
+    const struct tutti_device_ops *ops = run->device->ops;
+    TUTTI_TRY(ops->graph_launch(run->device, s->graph, run->stream));
+    TUTTI_TRY(ops->event_record(run->device, run->from, run->stream));
+    TUTTI_TRY(ops->graph_launch(run->device, s->graph, run->stream));
+    TUTTI_TRY(ops->event_record(run->device, run->to, run->stream));
+    TUTTI_TRY(ops->stream_sync(run->device, run->stream));
+    return ops->elapsed(run->device, run->from, run->to, us);
+}
+
+/* Each call alone, after its inputs were rewritten. */
+static enum tutti_status fresh_calls(const struct bench_series *s, double *us)
+{
+    for (uint32_t i = 0; i < s->calls; i++) {
+        fill_input(s, i);
+        TUTTI_TRY(tutti_barrier(s->run->comm, NULL, NULL));
+        const uint64_t start = tutti_now_ns();
+        TUTTI_TRY(calls_make(s, 1));
+        *us += (double)(tutti_now_ns() - start) / 1e3;
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status bench_series_round(const struct bench_series *s, double *us)
+{
+    struct tutti_comm *comm = s->run->sides[s->side].comm;
+    double mine = 0;
+    TUTTI_TRY(tutti_barrier(comm, NULL, NULL));
+    if (s->graph) {
+        TUTTI_TRY(replay(s, &mine));
+    } else if (s->run->settings->fresh) {
+        TUTTI_TRY(fresh_calls(s, &mine));
+    } else {
+        const uint64_t start = tutti_now_ns();
+        TUTTI_TRY(calls_make(s, s->calls));
+        TUTTI_TRY(s->run->device->ops->stream_sync(s->run->device, s->run->stream));
+        mine = (double)(tutti_now_ns() - start) / 1e3;
+    }
+    mine /= s->calls;
+    return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, comm, NULL, NULL);
+}
+
+/* ---- checking: of what is measured, all calls of a group, in graph mode a replay ---- */
+
+static enum tutti_status inputs_put(const struct bench_series *s, unsigned char *host)
+{
+    const struct bench_case *c = s->c;
+    const struct bench_buffers *b = s->buffers;
+    struct tutti_device *device = s->run->device;
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    for (uint32_t k = 0; k < s->run->settings->group; k++) {
+        void *send = beside(b->send, k * b->strides[0]), *recv = beside(b->recv, k * b->strides[1]);
+        if (!c->in_place && n_recv) TUTTI_TRY(device->ops->set(device, recv, 0xa5, n_recv * esize));
+        bench_fill(c, host, n_send, c->rank, k + 1);
+        if (n_send) TUTTI_TRY(device->ops->copy_now(device, send, host, n_send * esize));
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status outputs_compare(const struct bench_series *s, unsigned char *host, size_t *wrong)
+{
+    const struct bench_case *c = s->c;
+    const struct bench_buffers *b = s->buffers;
+    struct tutti_device *device = s->run->device;
+    size_t n_recv = c->op->recv_elements(c);
+    uint64_t mine = 0, all = 0;
+    for (uint32_t k = 0; k < s->run->settings->group; k++) {
+        const void *recv = beside(b->recv, k * b->strides[c->in_place ? 0 : 1]);
+        if (n_recv) TUTTI_TRY(device->ops->copy_now(device, host, recv, n_recv * tutti_dtype_bytes(c->dtype)));
+        mine += bench_wrong(c, host, k + 1);
+    }
+    TUTTI_TRY(tutti_all_reduce(&mine, &all, 1, TUTTI_UINT64, TUTTI_SUM, s->run->sides[s->side].comm, NULL, NULL));
     *wrong = all;
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_with(struct bench_series *s, unsigned char *host, size_t *wrong)
+{
+    struct bench_run *run = s->run;
+    const struct tutti_device_ops *ops = run->device->ops;
+    enum tutti_status status = bench_series_begin(s, run->settings->group);
+    if (status >= 0) status = inputs_put(s, host);
+    if (status >= 0)
+        status = s->graph ? ops->graph_launch(run->device, s->graph, run->stream) : calls_make(s, s->calls);
+    if (status >= 0) status = ops->stream_sync(run->device, run->stream);
+    if (status >= 0) status = tutti_comm_state(run->sides[s->side].comm, NULL);
+    if (status >= 0) status = outputs_compare(s, host, wrong);
+    bench_series_end(s);
     return status;
 }
 
-enum tutti_status bench_round(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
-                              const struct tutti_call_options *options, uint32_t iterations, double *us)
+static enum tutti_status check(struct bench_series *s, size_t *wrong)
 {
-    uint64_t spent = 0, start = 0;
-    enum tutti_status status = tutti_barrier(run->comm, NULL, NULL);
-    start = now_ns();
-    for (uint32_t i = 0; i < iterations && status >= 0; i++) {
-        if (run->settings->fresh) {
-            fill_input(c, b, i);
-            status = tutti_barrier(run->comm, NULL, NULL);
-            start = now_ns();
-        }
-        if (status >= 0) status = c->op->call(c, b->send, b->recv, run->comm, options);
-        if (run->settings->fresh) spent += now_ns() - start;
-    }
-    if (!run->settings->fresh) spent = now_ns() - start;
-    if (status < 0) return status;
-    double mine = (double)spent / 1e3 / iterations;
-    return tutti_all_reduce(&mine, us, 1, TUTTI_FLOAT64, TUTTI_MAX, run->comm, NULL, NULL);
+    size_t n_send = s->c->op->send_elements(s->c), n_recv = s->c->op->recv_elements(s->c);
+    unsigned char *host = malloc((n_send > n_recv ? n_send : n_recv) * tutti_dtype_bytes(s->c->dtype) + 1);
+    if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu bytes", s->c->bytes);
+    enum tutti_status status = check_with(s, host, wrong);
+    free(host);
+    return status;
 }
 
+/* ---- points ---- */
+
+static enum tutti_status warm_up(struct bench_series *s, uint32_t calls)
+{
+    const struct bench_settings *settings = s->run->settings;
+    struct bench_series few = *s;
+    double ignored;
+    if (!settings->cuda) {
+        fill_input(s, 0);
+        few.calls = settings->warmup < calls ? settings->warmup : calls;
+    }
+    return few.calls ? bench_series_round(&few, &ignored) : TUTTI_OK;
+}
+
+static enum tutti_status rounds(struct bench_run *run, struct bench_series series[2], double *us[2])
+{
+    const uint32_t group = run->settings->group;
+    const uint32_t calls = (bench_calls(run->settings, series[0].c->bytes) + group - 1) / group * group;
+    uint32_t n = run->n_sides;
+    enum tutti_status status = TUTTI_OK;
+    for (uint32_t s = 0; s < run->n_sides && status >= 0; s++) {
+        status = bench_series_begin(&series[s], calls);
+        if (status >= 0) status = warm_up(&series[s], calls);
+        if (s > 0 && status == TUTTI_ERR_ARGUMENT) n = 1, status = TUTTI_OK; /* it lacks what tutti has done */
+    }
+    for (uint32_t r = 0; r < run->settings->rounds && status >= 0; r++)
+        for (uint32_t s = 0; s < n && status >= 0; s++) status = bench_series_round(&series[s], &us[s][r]);
+    for (uint32_t s = 0; s < run->n_sides; s++) bench_series_end(&series[s]);
+    return status;
+}
+
+/* --algorithm is tutti's; the peer's calls go by the peer, or not at all. */
 static enum tutti_status measure_one(struct bench_run *run, const struct bench_case *c, struct bench_time *out)
 {
-    const struct bench_settings *s = run->settings;
-    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    options.algorithm = s->algorithm;
-    options.premul_value = BENCH_FACTOR;
+    const struct bench_settings *settings = run->settings;
     struct bench_buffers b;
-    double *us = calloc(s->rounds, sizeof *us);
-    enum tutti_status status = bench_buffers_open(run, c, &b);
-    if (!us) status = TUTTI_ERR_MEMORY;
+    struct bench_series series[2] = {bench_series(run, c, &b, 0, settings->algorithm),
+                                     bench_series(run, c, &b, 1, settings->peer)};
+    double *us[2] = {calloc(settings->rounds, sizeof(double)), calloc(settings->rounds, sizeof(double))};
     out->wrong = SIZE_MAX;
-    if (status >= 0 && s->check) status = check(run, c, &b, &options, 1, &out->wrong);
-    if (status >= 0) fill_input(c, &b, 0);
-    uint32_t calls = bench_calls(s, c->bytes);
-    double ignored;
-    if (status >= 0 && s->warmup)
-        status = bench_round(run, c, &b, &options, s->warmup < calls ? s->warmup : calls, &ignored);
-    for (uint32_t r = 0; r < s->rounds && status >= 0; r++) status = bench_round(run, c, &b, &options, calls, &us[r]);
-    if (status >= 0) bench_summarise(c, us, s->rounds, out);
+    enum tutti_status status = bench_buffers_open(run, c, &b);
+    if (status >= 0 && !(us[0] && us[1])) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory");
+    if (status >= 0 && settings->check) status = check(&series[0], &out->wrong);
+    if (status >= 0) status = rounds(run, series, us);
+    if (status >= 0) bench_summarise(c, us[0], settings->rounds, out);
+    if (status >= 0 && run->n_sides > 1) out->peer_us = bench_median(us[1], settings->rounds);
+    struct tutti_error why = *tutti_last_error();
     bench_buffers_close(run, &b);
-    free(us);
-    return status;
+    free(us[0]), free(us[1]);
+    return status < 0 ? tutti_fail_record(&why) : status;
 }
 
-enum tutti_status bench_host_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
+/* In windows a broadcast's one buffer is at the same place on all ranks, and both forms are one. */
+bool bench_one_place(const struct bench_run *run, const struct bench_case *c)
+{
+    return run->settings->cuda && run->settings->mapped && strcmp(c->op->name, "broadcast") == 0;
+}
+
+enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
 {
     struct bench_case form = *c;
     memset(out, 0, sizeof *out);
     out->c = *c;
     out->probe_before_ns = bench_probe_ns(run);
     for (int in_place = 0; in_place < 2; in_place++) {
-        form.in_place = in_place;
+        form.in_place = in_place || bench_one_place(run, c);
         if (in_place && (c->op->in_place_at(c) == SIZE_MAX || run->settings->out_of_place_only)) continue;
         if (!in_place && run->settings->in_place_only) continue;
-        enum tutti_status status = measure_one(run, &form, &out->time[in_place]);
-        if (status < 0) return status;
+        TUTTI_TRY(measure_one(run, &form, &out->time[in_place]));
         out->has[in_place] = true;
     }
     out->probe_after_ns = bench_probe_ns(run);
