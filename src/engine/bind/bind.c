@@ -81,7 +81,7 @@ unsigned char *tutti_layout_output(const struct tutti_layout *l, uint32_t block)
 }
 
 /* Elements and address of one slice of the i-th chunk of a place. */
-static size_t piece(const struct tutti_layout *l, const struct tutti_place *p, uint32_t i, uint32_t slice,
+static size_t piece(const struct tutti_layout *l, const struct tutti_operand *p, uint32_t i, uint32_t slice,
                     unsigned char **out)
 {
     uint32_t chunk = p->chunk + i;
@@ -110,7 +110,7 @@ static size_t piece(const struct tutti_layout *l, const struct tutti_place *p, u
     return n;
 }
 
-size_t tutti_layout_bytes(const struct tutti_layout *l, const struct tutti_place *p, uint32_t slice)
+size_t tutti_layout_bytes(const struct tutti_layout *l, const struct tutti_operand *p, uint32_t slice)
 {
     unsigned char *unused;
     size_t n = 0;
@@ -120,7 +120,7 @@ size_t tutti_layout_bytes(const struct tutti_layout *l, const struct tutti_place
     return n * l->element;
 }
 
-size_t tutti_layout_run(const struct tutti_layout *l, const struct tutti_place *p, uint32_t slice, size_t offset,
+size_t tutti_layout_run(const struct tutti_layout *l, const struct tutti_operand *p, uint32_t slice, size_t offset,
                         size_t limit, unsigned char **out)
 {
     unsigned char *at;
@@ -148,7 +148,7 @@ size_t tutti_layout_run(const struct tutti_layout *l, const struct tutti_place *
     return run < limit ? run : limit;
 }
 
-unsigned char *tutti_layout_blocks(const struct tutti_layout *l, const struct tutti_place *p, uint32_t slice,
+unsigned char *tutti_layout_blocks(const struct tutti_layout *l, const struct tutti_operand *p, uint32_t slice,
                                    size_t *stride)
 {
     unsigned char *at;

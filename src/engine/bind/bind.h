@@ -26,25 +26,25 @@ struct tutti_layout {
 };
 
 /* One side of a step. `extent` gives the sizes of SCRATCH chunks. */
-struct tutti_place {
+struct tutti_operand {
     uint8_t buffer; /* enum tutti_buffer */
     bool input;     /* DATA is read from the user's input */
     uint32_t chunk, n, extent;
 };
-static inline struct tutti_place tutti_place_src(const struct tutti_step *step)
+static inline struct tutti_operand tutti_operand_src(const struct tutti_step *step)
 {
-    return (struct tutti_place){step->src_buffer, (step->flags & TUTTI_STEP_SRC_INPUT) != 0, step->src, step->n,
-                                step->extent};
+    return (struct tutti_operand){step->src_buffer, (step->flags & TUTTI_STEP_SRC_INPUT) != 0, step->src, step->n,
+                                  step->extent};
 }
-static inline struct tutti_place tutti_place_dst(const struct tutti_step *step)
+static inline struct tutti_operand tutti_operand_dst(const struct tutti_step *step)
 {
-    return (struct tutti_place){step->dst_buffer, false, step->dst, step->n, step->extent};
+    return (struct tutti_operand){step->dst_buffer, false, step->dst, step->n, step->extent};
 }
 /* What the destination held before: the left or right operand of a reduction. */
-static inline struct tutti_place tutti_place_old(const struct tutti_step *step)
+static inline struct tutti_operand tutti_operand_old(const struct tutti_step *step)
 {
-    return (struct tutti_place){step->dst_buffer, (step->flags & TUTTI_STEP_DST_INPUT) != 0, step->dst, step->n,
-                                step->extent};
+    return (struct tutti_operand){step->dst_buffer, (step->flags & TUTTI_STEP_DST_INPUT) != 0, step->dst, step->n,
+                                  step->extent};
 }
 
 /* What a call needs of private memory, as offsets into one region (64-byte aligned). */
@@ -70,16 +70,16 @@ const unsigned char *tutti_layout_input(const struct tutti_layout *layout, uint3
 unsigned char *tutti_layout_output(const struct tutti_layout *layout, uint32_t block);
 
 /* Bytes of a slice of all chunks of a place. */
-size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_place *place, uint32_t slice);
+size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);
 /* The contiguous run at byte `offset` of them, at most `limit` bytes (both multiples of the element). */
-size_t tutti_layout_run(const struct tutti_layout *layout, const struct tutti_place *place, uint32_t slice,
+size_t tutti_layout_run(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice,
                         size_t offset, size_t limit, unsigned char **out);
 /* The part of block `block` that slice `slice` of chunk `part` covers, in elements. */
 size_t tutti_layout_part(const struct tutti_layout *layout, uint32_t block, uint32_t part, uint32_t slice,
                          size_t *first);
 /* Where the slice of the first of the blocks of a place lies that a call has whole: the others follow at equal
  * distances, in bytes. */
-unsigned char *tutti_layout_blocks(const struct tutti_layout *layout, const struct tutti_place *place, uint32_t slice,
+unsigned char *tutti_layout_blocks(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice,
                                    size_t *stride);
 /* Whether the user's output holds this block of DATA; else it lives in private memory. */
 bool tutti_layout_visible(const struct tutti_layout *layout, uint32_t block);

@@ -137,7 +137,7 @@ static const unsigned char *element_at(const struct world *w, uint32_t block, si
 }
 
 /* All element addresses of a place and slice, in order. */
-static size_t list_elements(const struct world *w, const struct tutti_place *place, uint32_t slice,
+static size_t list_elements(const struct world *w, const struct tutti_operand *place, uint32_t slice,
                             const unsigned char **out)
 {
     size_t n = 0;
@@ -160,7 +160,7 @@ static bool may_read_input(const struct world *w, uint32_t chunk, uint32_t n)
            (chunk + n - 1) / w->layout.per_block == w->schedule.shape.slot;
 }
 
-static void check_place(const struct world *w, const struct tutti_place *place, uint32_t slice)
+static void check_place(const struct world *w, const struct tutti_operand *place, uint32_t slice)
 {
     static const unsigned char *elements[100000];
     size_t e = w->layout.element, n = list_elements(w, place, slice, elements);
@@ -185,7 +185,7 @@ static void check_world(bool v)
     world_make(&w, v);
     for (int i = 0; i < 12; i++) {
         uint32_t chunk = (uint32_t)pick(w.schedule.n_chunks), n = 1 + (uint32_t)pick(w.schedule.n_chunks - chunk);
-        struct tutti_place place = {.buffer = TUTTI_DATA, .chunk = chunk, .n = n, .extent = chunk};
+        struct tutti_operand place = {.buffer = TUTTI_DATA, .chunk = chunk, .n = n, .extent = chunk};
         if (pick(3) == 0 && may_read_input(&w, chunk, n)) place.input = true;
         if (w.schedule.kind == TUTTI_ALL_TO_ALL && pick(2)) place.buffer = TUTTI_IN;
         check_place(&w, &place, (uint32_t)pick(w.layout.n_slices));
@@ -214,8 +214,8 @@ static void test_scratch(void **state)
         world_make(&w, round % 2);
         for (uint32_t c = 0; c < w.schedule.n_scratch; c++) {
             uint32_t twin = (uint32_t)pick(w.schedule.n_chunks);
-            struct tutti_place scratch = {.buffer = TUTTI_SCRATCH, .chunk = c, .n = 1, .extent = twin};
-            struct tutti_place data = {.buffer = TUTTI_DATA, .chunk = twin, .n = 1};
+            struct tutti_operand scratch = {.buffer = TUTTI_SCRATCH, .chunk = c, .n = 1, .extent = twin};
+            struct tutti_operand data = {.buffer = TUTTI_DATA, .chunk = twin, .n = 1};
             unsigned char *next = w.region + w.need.scratch + c * w.layout.scratch_stride, *run;
             for (uint32_t s = 0; s < w.layout.n_slices; s++) {
                 size_t bytes = tutti_layout_bytes(&w.layout, &scratch, s);

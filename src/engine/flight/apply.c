@@ -37,7 +37,7 @@ void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *
 {
     const struct tutti_flight *flight = slice->flight;
     const struct tutti_layout *l = &flight->layout;
-    struct tutti_place src = tutti_place_src(step), dst = tutti_place_dst(step), old = tutti_place_old(step);
+    struct tutti_operand src = tutti_operand_src(step), dst = tutti_operand_dst(step), old = tutti_operand_old(step);
     size_t total = tutti_layout_bytes(l, &dst, slice->index);
 
     for (size_t at = 0; at < total;) {
@@ -60,7 +60,7 @@ void tutti_step_apply(const struct tutti_slice *slice, const struct tutti_step *
 {
     const struct tutti_flight *flight = slice->flight;
     const struct tutti_layout *l = &flight->layout;
-    struct tutti_place dst = tutti_place_dst(step), old = tutti_place_old(step);
+    struct tutti_operand dst = tutti_operand_dst(step), old = tutti_operand_old(step);
 
     for (size_t at = 0; at < bytes;) {
         unsigned char *to, *was;

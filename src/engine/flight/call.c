@@ -37,7 +37,7 @@ enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tut
 
 static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_call *call)
 {
-    const struct tutti_place block = {.buffer = TUTTI_DATA, .chunk = call->view.chunk, .n = 1};
+    const struct tutti_operand block = {.buffer = TUTTI_DATA, .chunk = call->view.chunk, .n = 1};
     return tutti_layout_bytes(&slice->flight->layout, &block, slice->index);
 }
 
@@ -46,7 +46,7 @@ static unsigned char *side_at(const struct tutti_slice *slice, const struct tutt
                               struct tutti_kind_side side, uint32_t me, bool input, size_t *stride)
 {
     const struct tutti_layout *l = &slice->flight->layout;
-    struct tutti_place place = {.buffer = TUTTI_DATA, .input = input, .chunk = call->view.chunk, .n = 1};
+    struct tutti_operand place = {.buffer = TUTTI_DATA, .input = input, .chunk = call->view.chunk, .n = 1};
     unsigned char *at = NULL;
 
     if (side.blocks == TUTTI_NO_BLOCK || !tutti_side_is_at(side, me, call->view.root)) return NULL;

@@ -29,7 +29,7 @@ static struct tutti_slice *slice_find(struct tutti_team *team, uint64_t seq, uin
 
 static size_t step_bytes(const struct tutti_slice *slice, const struct tutti_step *step)
 {
-    struct tutti_place place = step->op == TUTTI_STEP_SEND ? tutti_place_src(step) : tutti_place_dst(step);
+    struct tutti_operand place = step->op == TUTTI_STEP_SEND ? tutti_operand_src(step) : tutti_operand_dst(step);
     return tutti_layout_bytes(&slice->flight->layout, &place, slice->index);
 }
 

@@ -66,7 +66,7 @@ static struct tutti_packet packet_of(const struct tutti_slice *slice, const stru
 static size_t gather(const struct tutti_slice *slice, const struct tutti_step *step, size_t offset, size_t limit,
                      struct tutti_span spans[MAX_SPANS], uint32_t *n_spans)
 {
-    struct tutti_place src = tutti_place_src(step);
+    struct tutti_operand src = tutti_operand_src(step);
     size_t bytes = 0;
 
     for (*n_spans = 0; *n_spans < MAX_SPANS && bytes < limit; ++*n_spans) {
@@ -130,7 +130,7 @@ static bool grant_take(struct tutti_channel *channel, const struct tutti_slice *
 static enum outcome send_offer(struct tutti_team *team, struct tutti_slice *slice, const struct tutti_step *step,
                                uint32_t index, size_t total)
 {
-    struct tutti_place src = tutti_place_src(step);
+    struct tutti_operand src = tutti_operand_src(step);
     struct tutti_packet packet = packet_of(slice, step, TUTTI_PACKET_DATA, total);
     unsigned char *at;
 
@@ -175,7 +175,7 @@ static enum outcome begin_send(struct tutti_team *team, struct tutti_slice *slic
                                uint32_t index)
 {
     struct tutti_channel *channel = &team->channels[step->peer];
-    struct tutti_place src = tutti_place_src(step);
+    struct tutti_operand src = tutti_operand_src(step);
     struct tutti_grant grant;
     size_t total = tutti_layout_bytes(&slice->flight->layout, &src, slice->index);
 
@@ -200,7 +200,7 @@ static enum outcome begin_recv(struct tutti_team *team, struct tutti_slice *slic
                                uint32_t index)
 {
     struct tutti_channel *channel = &team->channels[step->peer];
-    struct tutti_place dst = tutti_place_dst(step);
+    struct tutti_operand dst = tutti_operand_dst(step);
     size_t total = tutti_layout_bytes(&slice->flight->layout, &dst, slice->index);
     bool failed = false;
 
@@ -225,7 +225,7 @@ static enum outcome begin_recv(struct tutti_team *team, struct tutti_slice *slic
 void tutti_recv_ask(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index)
 {
     const struct tutti_step *step = &slice->flight->bind.schedule->steps[index];
-    struct tutti_place dst = tutti_place_dst(step);
+    struct tutti_operand dst = tutti_operand_dst(step);
     size_t total = tutti_layout_bytes(&slice->flight->layout, &dst, slice->index);
     struct tutti_packet packet = packet_of(slice, step, TUTTI_PACKET_GRANT, total);
 
@@ -334,7 +334,7 @@ void tutti_slice_finish(struct tutti_slice *slice)
     if (!flight->bind.divide || l->kind == TUTTI_BARRIER) return;
     for (uint32_t b = 0; b < l->n_blocks; b++) {
         if (!tutti_layout_visible(l, b)) continue;
-        struct tutti_place all = {.buffer = TUTTI_DATA, .chunk = b * l->per_block, .n = l->per_block};
+        struct tutti_operand all = {.buffer = TUTTI_DATA, .chunk = b * l->per_block, .n = l->per_block};
         size_t total = tutti_layout_bytes(l, &all, slice->index);
         for (size_t at = 0; at < total;) {
             unsigned char *to;
