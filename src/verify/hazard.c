@@ -45,8 +45,8 @@ static uint64_t readers_seen(const struct touch *touch, uint32_t i)
     return shift < TUTTI_WINDOW ? touch->readers << shift : 0;
 }
 
-/* What step i must wait for to read n chunks; adds itself to the readers. */
-static uint64_t read_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint32_t chunk, uint32_t n)
+/* What step i must wait for to read or write n chunks; adds itself to the readers, or becomes the writer. */
+static uint64_t touch_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint32_t chunk, uint32_t n, bool writes)
 {
     uint64_t needed = 0;
     for (uint32_t c = chunk; c < chunk + n; c++) {
@@ -54,22 +54,13 @@ static uint64_t read_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint3
         if (!touch) return 0;
         if (touch->writer) needed |= mask_of(i, touch->writer - 1);
         const uint64_t before = readers_seen(touch, i);
-        /* relative to step i as the last reader: bit 0 is i itself */
-        touch->readers = before << 1 | 1;
-        touch->reader = i + 1;
-    }
-    return needed;
-}
-
-static uint64_t write_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint32_t chunk, uint32_t n)
-{
-    uint64_t needed = 0;
-    for (uint32_t c = chunk; c < chunk + n; c++) {
-        struct touch *touch = touch_of(scan, buffer, c);
-        if (!touch) return 0;
-        if (touch->writer) needed |= mask_of(i, touch->writer - 1);
-        needed |= readers_seen(touch, i);
-        *touch = (struct touch){.writer = i + 1};
+        if (writes) {
+            needed |= before;
+            *touch = (struct touch){.writer = i + 1};
+        } else { /* relative to step i as the last reader: bit 0 is i itself */
+            touch->readers = before << 1 | 1;
+            touch->reader = i + 1;
+        }
     }
     return needed;
 }
@@ -78,9 +69,9 @@ static uint64_t needed_by(struct scan *scan, uint32_t i)
 {
     const struct tutti_step *step = tutti_world_step(scan->world, scan->slot, i);
     uint64_t needed = 0;
-    if (tutti_step_reads_src(step)) needed |= read_chunks(scan, i, step->src_buffer, step->src, step->n);
-    if (tutti_step_reduces(step)) needed |= read_chunks(scan, i, step->dst_buffer, step->dst, step->n);
-    if (tutti_step_writes_dst(step)) needed |= write_chunks(scan, i, step->dst_buffer, step->dst, step->n);
+    if (tutti_step_reads_src(step)) needed |= touch_chunks(scan, i, step->src_buffer, step->src, step->n, false);
+    if (tutti_step_reduces(step)) needed |= touch_chunks(scan, i, step->dst_buffer, step->dst, step->n, false);
+    if (tutti_step_writes_dst(step)) needed |= touch_chunks(scan, i, step->dst_buffer, step->dst, step->n, true);
     return needed;
 }
 

@@ -52,7 +52,7 @@ size_t bench_wrong(const struct bench_case *c, const void *recv, uint32_t round)
 
 /* ---- measuring ---- */
 struct bench_settings {
-    size_t min_bytes, max_bytes;
+    uint64_t min_bytes, max_bytes;
     double factor;
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;

@@ -69,42 +69,22 @@ static double factor_twice(size_t n)
 #define CALL(name)                                                                                                     \
     static enum tutti_status call_##name(const struct bench_case *c, const void *send, void *recv,                     \
                                          struct tutti_comm *comm, const struct tutti_call_options *o)
-CALL(all_reduce)
-{
-    return tutti_all_reduce(send, recv, c->count, c->dtype, c->reduction, comm, o, NULL);
-}
-CALL(reduce)
-{
-    return tutti_reduce(send, recv, c->count, c->dtype, c->reduction, c->root, comm, o, NULL);
-}
-CALL(all_gather)
-{
-    return tutti_all_gather(send, recv, c->count, c->dtype, comm, o, NULL);
-}
-CALL(gather)
-{
-    return tutti_gather(send, recv, c->count, c->dtype, c->root, comm, o, NULL);
-}
-CALL(scatter)
-{
-    return tutti_scatter(send, recv, c->count, c->dtype, c->root, comm, o, NULL);
-}
-CALL(reduce_scatter)
-{
-    return tutti_reduce_scatter(send, recv, c->count, c->dtype, c->reduction, comm, o, NULL);
-}
-CALL(all_to_all)
-{
-    return tutti_all_to_all(send, recv, c->count, c->dtype, comm, o, NULL);
-}
-CALL(scan)
-{
-    return tutti_scan(send, recv, c->count, c->dtype, c->reduction, comm, o, NULL);
-}
-CALL(exscan)
-{
-    return tutti_exscan(send, recv, c->count, c->dtype, c->reduction, comm, o, NULL);
-}
+#define PLAIN_CALL(name, ...)                                                                                          \
+    CALL(name)                                                                                                         \
+    {                                                                                                                  \
+        return tutti_##name(send, recv, c->count, c->dtype, __VA_ARGS__, o, NULL);                                     \
+    }
+/* clang-format off */
+PLAIN_CALL(all_reduce, c->reduction, comm)
+PLAIN_CALL(reduce, c->reduction, c->root, comm)
+PLAIN_CALL(all_gather, comm)
+PLAIN_CALL(gather, c->root, comm)
+PLAIN_CALL(scatter, c->root, comm)
+PLAIN_CALL(reduce_scatter, c->reduction, comm)
+PLAIN_CALL(all_to_all, comm)
+PLAIN_CALL(scan, c->reduction, comm)
+PLAIN_CALL(exscan, c->reduction, comm)
+/* clang-format on */
 CALL(broadcast)
 {
     /* One buffer by nature: the root's out of place form sends from its input. */

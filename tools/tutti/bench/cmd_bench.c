@@ -13,11 +13,8 @@
 #define MAX_NAMES 32
 
 struct request {
-    const char *ops, *types, *reductions, *only, *plot, *algorithm, *device, *mode, *peer;
-    uint32_t n, iterations, warmup, rounds, root, group;
-    uint64_t min_bytes, max_bytes;
-    const char *factor;
-    bool check, fresh, json, mapped, explain;
+    const char *ops, *types, *reductions, *only, *device, *mode, *factor;
+    uint32_t n, root;
     const struct bench_op *op[MAX_NAMES];
     enum tutti_dtype dtype[MAX_NAMES];
     enum tutti_op reduction[MAX_NAMES];
@@ -28,8 +25,14 @@ struct request {
 #define REQUEST_INIT                                                                                                   \
     {                                                                                                                  \
         .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu", .n = 2,         \
-        .iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8, .max_bytes = 256u << 20, .factor = "2",          \
-        .group = 1                                                                                                     \
+        .factor = "2", .settings = {                                                                                   \
+            .iterations = 100,                                                                                         \
+            .warmup = 10,                                                                                              \
+            .rounds = 9,                                                                                               \
+            .min_bytes = 8,                                                                                            \
+            .max_bytes = 256u << 20,                                                                                   \
+            .group = 1                                                                                                 \
+        }                                                                                                              \
     }
 
 /* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
@@ -78,9 +81,10 @@ static bool read_names(const struct tutti_args *spec, const char *what, const ch
 static int understand(const struct tutti_args *spec, struct request *r)
 {
     size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
+    struct bench_settings *s = &r->settings;
     char *end;
-    double factor = strtod(r->factor, &end);
-    if (*end || !(factor > 1.0) || factor > 1e9)
+    s->factor = strtod(r->factor, &end);
+    if (*end || !(s->factor > 1.0) || s->factor > 1e9)
         return tutti_args_fail(spec, "--factor is '%s'; give a number greater than 1", r->factor);
     if (!read_names(spec, "collective", r->ops, op_at, op, &r->n_op) ||
         !read_names(spec, "type", r->types, dtype_at, dtype, &r->n_dtype) ||
@@ -90,42 +94,23 @@ static int understand(const struct tutti_args *spec, struct request *r)
     for (size_t i = 0; i < r->n_dtype; i++) r->dtype[i] = (enum tutti_dtype)dtype[i];
     for (size_t i = 0; i < r->n_reduction; i++) r->reduction[i] = (enum tutti_op)reduction[i];
     if (r->n < 1) return tutti_args_fail(spec, "-n is 0; give at least 1 rank");
-    if (r->iterations < 1 || r->rounds < 1) return tutti_args_fail(spec, "--calls and --rounds must be at least 1");
-    if (r->min_bytes > r->max_bytes) return tutti_args_fail(spec, "-b is larger than -e");
-    bool in = strcmp(r->only, "in") == 0, out = strcmp(r->only, "out") == 0;
-    if (!in && !out && strcmp(r->only, "both") != 0)
+    if (s->iterations < 1 || s->rounds < 1) return tutti_args_fail(spec, "--calls and --rounds must be at least 1");
+    if (s->min_bytes > s->max_bytes) return tutti_args_fail(spec, "-b is larger than -e");
+    s->in_place_only = strcmp(r->only, "in") == 0, s->out_of_place_only = strcmp(r->only, "out") == 0;
+    if (!s->in_place_only && !s->out_of_place_only && strcmp(r->only, "both") != 0)
         return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
-    bool cuda = strcmp(r->device, "cuda") == 0, eager = r->mode && strcmp(r->mode, "eager") == 0;
-    if (!cuda && strcmp(r->device, "cpu") != 0)
+    s->cuda = strcmp(r->device, "cuda") == 0, s->eager = r->mode && strcmp(r->mode, "eager") == 0;
+    if (!s->cuda && strcmp(r->device, "cpu") != 0)
         return tutti_args_fail(spec, "--device is '%s'; give cpu or cuda", r->device);
-    if (r->mode && !eager && strcmp(r->mode, "graph") != 0)
+    if (r->mode && !s->eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
-    if (r->peer && strcmp(r->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", r->peer);
-    if (!cuda && (r->peer || r->mode || r->group > 1))
+    if (s->peer && strcmp(s->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", s->peer);
+    if (!s->cuda && (s->peer || r->mode || s->group > 1))
         return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
-    if (r->group < 1 || (r->group > 1 && r->explain))
+    if (s->group < 1 || (s->group > 1 && s->explain))
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
-    if (cuda && r->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
-    if (r->explain && r->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
-    r->settings = (struct bench_settings){.min_bytes = r->min_bytes,
-                                          .max_bytes = r->max_bytes,
-                                          .factor = factor,
-                                          .iterations = r->iterations,
-                                          .warmup = r->warmup,
-                                          .rounds = r->rounds,
-                                          .check = r->check,
-                                          .fresh = r->fresh,
-                                          .json = r->json,
-                                          .mapped = r->mapped,
-                                          .explain = r->explain,
-                                          .in_place_only = in,
-                                          .out_of_place_only = out,
-                                          .plot = r->plot,
-                                          .algorithm = r->algorithm,
-                                          .cuda = cuda,
-                                          .eager = eager,
-                                          .peer = r->peer,
-                                          .group = r->group};
+    if (s->cuda && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
+    if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     return TUTTI_EXIT_OK;
 }
 
@@ -248,12 +233,12 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
     if (status < 0) goto failed;
     exit_status = total_wrong(&results) ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
     if (tutti_comm_rank(comm) == 0) {
-        if (r->explain)
+        if (r->settings.explain)
             bench_explain_footer(stdout, &r->settings, results.n_near, results.n_cells);
         else
             bench_show_footer(stdout, &r->settings, results.points, results.n);
-        if (r->plot && bench_plot(r->plot, results.points, results.n) != 0) {
-            fprintf(stderr, "tutti bench: can not write %s\n", r->plot);
+        if (r->settings.plot && bench_plot(r->settings.plot, results.points, results.n) != 0) {
+            fprintf(stderr, "tutti bench: can not write %s\n", r->settings.plot);
             exit_status = TUTTI_EXIT_WRONG;
         }
         fflush(stdout);
@@ -274,28 +259,34 @@ int tutti_cmd_bench(int argc, char **argv)
     struct request r = REQUEST_INIT;
     const struct tutti_arg args[] = {
         {"ranks", 'n', TUTTI_ARG_U32, &r.n, "N", "number of ranks, when not inside tutti run (default 2)"},
-        {"begin", 'b', TUTTI_ARG_SIZE, &r.min_bytes, "BYTES", "smallest size (default 8)"},
-        {"end", 'e', TUTTI_ARG_SIZE, &r.max_bytes, "BYTES", "largest size (default 256M)"},
+        {"begin", 'b', TUTTI_ARG_SIZE, &r.settings.min_bytes, "BYTES", "smallest size (default 8)"},
+        {"end", 'e', TUTTI_ARG_SIZE, &r.settings.max_bytes, "BYTES", "largest size (default 256M)"},
         {"factor", 'f', TUTTI_ARG_TEXT, &r.factor, "F", "from one size to the next (default 2)"},
         {"types", 0, TUTTI_ARG_TEXT, &r.types, "LIST", "types, separated by commas, or all (default float32)"},
         {"ops", 0, TUTTI_ARG_TEXT, &r.reductions, "LIST", "operations of reductions, or all (default sum)"},
         {"root", 0, TUTTI_ARG_U32, &r.root, "RANK", "root of rooted collectives (default 0)"},
-        {"calls", 0, TUTTI_ARG_U32, &r.iterations, "N", "calls in a round, fewer for large sizes (default 100)"},
-        {"rounds", 0, TUTTI_ARG_U32, &r.rounds, "N", "rounds; their median and spread are shown (default 9)"},
-        {"warmup", 0, TUTTI_ARG_U32, &r.warmup, "N", "calls before the first round (default 10)"},
+        {"calls", 0, TUTTI_ARG_U32, &r.settings.iterations, "N",
+         "calls in a round, fewer for large sizes (default 100)"},
+        {"rounds", 0, TUTTI_ARG_U32, &r.settings.rounds, "N", "rounds; their median and spread are shown (default 9)"},
+        {"warmup", 0, TUTTI_ARG_U32, &r.settings.warmup, "N", "calls before the first round (default 10)"},
         {"place", 0, TUTTI_ARG_TEXT, &r.only, "WHICH", "in, out or both (default both)"},
-        {"algorithm", 0, TUTTI_ARG_TEXT, &r.algorithm, "NAME", "of tutti sched list, instead of the chosen one"},
-        {"check", 0, TUTTI_ARG_FLAG, &r.check, NULL, "compare every result; exit status 1 if a value is wrong"},
-        {"fresh", 0, TUTTI_ARG_FLAG, &r.fresh, NULL, "rewrite the inputs before each call"},
-        {"mapped", 0, TUTTI_ARG_FLAG, &r.mapped, NULL, "memory from tutti_mem_alloc (zero copy); with cuda: windows"},
-        {"explain", 0, TUTTI_ARG_FLAG, &r.explain, NULL,
+        {"algorithm", 0, TUTTI_ARG_TEXT, &r.settings.algorithm, "NAME",
+         "of tutti sched list, instead of the chosen one"},
+        {"check", 0, TUTTI_ARG_FLAG, &r.settings.check, NULL,
+         "compare every result; exit status 1 if a value is wrong"},
+        {"fresh", 0, TUTTI_ARG_FLAG, &r.settings.fresh, NULL, "rewrite the inputs before each call"},
+        {"mapped", 0, TUTTI_ARG_FLAG, &r.settings.mapped, NULL,
+         "memory from tutti_mem_alloc (zero copy); with cuda: windows"},
+        {"explain", 0, TUTTI_ARG_FLAG, &r.settings.explain, NULL,
          "every way a call could go, predicted and measured, and how good the chosen one is"},
         {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
         {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
-        {"group", 0, TUTTI_ARG_U32, &r.group, "N", "with cuda: N calls on buffers of their own in a group (default 1)"},
-        {"peer", 0, TUTTI_ARG_TEXT, &r.peer, "NAME", "with cuda: measure nccl as well, in turns, as tutti's back end"},
-        {"json", 0, TUTTI_ARG_FLAG, &r.json, NULL, "one JSON object instead of the table"},
-        {"plot", 0, TUTTI_ARG_TEXT, &r.plot, "FILE.svg", "draw time against size"},
+        {"group", 0, TUTTI_ARG_U32, &r.settings.group, "N",
+         "with cuda: N calls on buffers of their own in a group (default 1)"},
+        {"peer", 0, TUTTI_ARG_TEXT, &r.settings.peer, "NAME",
+         "with cuda: measure nccl as well, in turns, as tutti's back end"},
+        {"json", 0, TUTTI_ARG_FLAG, &r.settings.json, NULL, "one JSON object instead of the table"},
+        {"plot", 0, TUTTI_ARG_TEXT, &r.settings.plot, "FILE.svg", "draw time against size"},
     };
     const struct tutti_args spec = {
         "tutti bench",

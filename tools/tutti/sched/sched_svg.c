@@ -22,23 +22,13 @@ struct picture {
 /* Names come from users' plug-ins. */
 static void escaped_write(FILE *file, const char *text)
 {
+    static const char *const names[256] = {['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;"};
     for (; *text; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", file);
-            break;
-        case '>':
-            fputs("&gt;", file);
-            break;
-        case '&':
-            fputs("&amp;", file);
-            break;
-        case '"':
-            fputs("&quot;", file);
-            break;
-        default:
-            if ((unsigned char)*text >= 0x20) fputc(*text, file);
-        }
+        const unsigned char c = (unsigned char)*text;
+        if (names[c])
+            fputs(names[c], file);
+        else if (c >= 0x20)
+            fputc(c, file);
     }
 }
 

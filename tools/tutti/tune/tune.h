@@ -14,13 +14,15 @@ struct tune {
     struct tutti_comm *comm, *pair, *alone; /* all ranks; ranks 0 and 1, NULL at others; this rank */
     struct tutti_window *window;
     uint32_t rank, n;
-    unsigned char *own;         /* TUNE_SHARED_BYTES of the window; */
-    unsigned char **peers;      /* those of all ranks */
-    unsigned char *a, *b, *sum; /* private, far_bytes each, huge pages where the kernel gives some */
-    size_t far_bytes;           /* together past any cache */
-    uint64_t *addresses;        /* of all ranks: a */
-    int32_t *pids, *cpus;       /* and process, and CPU */
-    uint64_t n_meetings;        /* that this rank took part in */
+    unsigned char *own;                /* TUNE_SHARED_BYTES of the window; */
+    unsigned char **peers;             /* those of all ranks */
+    unsigned char *a, *b, *sum;        /* private, far_bytes each, huge pages where the kernel gives some */
+    size_t far_bytes;                  /* together past any cache */
+    uint64_t *addresses;               /* of all ranks: a */
+    int32_t *pids, *cpus;              /* and process, and CPU */
+    uint64_t n_meetings;               /* that this rank took part in */
+    uint32_t n_together;               /* ranks of the row that is measured: the first so many */
+    const struct tutti_machine *known; /* constants of earlier rows */
 };
 #define TUNE_SHARED_BYTES ((size_t)1 << 20)
 
@@ -30,9 +32,8 @@ struct tune_row {
     const char *name; /* of the constant */
     enum tune_who who;
     enum tune_sum sum;
-    bool spins; /* needs a CPU for each of its ranks */
-    /* The value as this rank finds it; 0: it can not be measured here. known: constants of earlier rows. */
-    double (*measure)(struct tune *tune, uint32_t n, const struct tutti_machine *known);
+    bool spins;                           /* needs a CPU for each of its ranks */
+    double (*measure)(struct tune *tune); /* the value as this rank finds it; 0: it can not be measured here */
 };
 extern const struct tune_row tune_rows[];
 extern const size_t tune_n_rows;

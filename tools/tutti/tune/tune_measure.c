@@ -43,11 +43,11 @@ static double least(const double *values, size_t n)
     return best;
 }
 
-/* The first n ranks wait for one another, spinning. False: somebody did not come in time. */
-static bool meet(struct tune *tune, uint32_t n)
+/* The row's ranks wait for one another, spinning. False: somebody did not come in time. */
+static bool meet(struct tune *tune)
 {
     _Atomic uint64_t *arrived = &shared_of(tune, 0)->arrived;
-    uint64_t goal = ++tune->n_meetings * n, deadline = tutti_deadline_ns(LIMIT_NS);
+    uint64_t goal = ++tune->n_meetings * tune->n_together, deadline = tutti_deadline_ns(LIMIT_NS);
     atomic_fetch_add(arrived, 1);
     for (uint32_t spins = 1; atomic_load(arrived) < goal; spins++) {
         if (spins % 1024) continue;
@@ -57,7 +57,7 @@ static bool meet(struct tune *tune, uint32_t n)
     return true;
 }
 
-/* The first n ranks, whose earlier meetings were perhaps not the same, begin to count anew. */
+/* The row's ranks, whose earlier meetings were perhaps not the same, begin to count anew. */
 static bool begin(struct tune *tune)
 {
     tune->n_meetings = 0;
@@ -113,9 +113,8 @@ static double hand_over_ns(struct tune *tune, enum waiting how, uint32_t hops)
     return least(ns, BATCHES);
 }
 
-static double line(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double line(struct tune *tune)
 {
-    (void)n, (void)known;
     return hand_over_ns(tune, SPIN, 1000);
 }
 
@@ -131,15 +130,13 @@ static double on_one_cpu(struct tune *tune, enum waiting how, uint32_t hops)
     return sched_setaffinity(0, sizeof before, &before) == 0 ? ns : 0;
 }
 
-static double yield(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double yield(struct tune *tune)
 {
-    (void)n, (void)known;
     return on_one_cpu(tune, YIELD, 400);
 }
 
-static double wake(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double wake(struct tune *tune)
 {
-    (void)n, (void)known;
     return on_one_cpu(tune, SLEEP, 200);
 }
 
@@ -161,29 +158,26 @@ static double small_call_ns(struct tutti_comm *comm)
     return least(ns, BATCHES);
 }
 
-static double call(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double call(struct tune *tune)
 {
-    (void)n, (void)known;
     return small_call_ns(tune->alone);
 }
 
 /* Two ranks send each other one message. */
-static double message(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double message(struct tune *tune)
 {
-    (void)n;
     double ns = small_call_ns(tune->pair),
-           rest = (double)known->call_ns + (double)known->links[TUTTI_LINK_HOST].line_ns;
+           rest = (double)tune->known->call_ns + (double)tune->known->links[TUTTI_LINK_HOST].line_ns;
     return ns > rest ? ns - rest : 0;
 }
 
 /* Two ranks send each other a block, in place. */
-static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double ring(struct tune *tune)
 {
     enum { CALLS = 10 };
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     const unsigned char *own = tune->a + tune->rank * RING_BYTES;
     double ns[BATCHES];
-    (void)n;
     options.algorithm = "direct";
     for (size_t batch = 0; batch < BATCHES; batch++) {
         uint64_t start = tutti_now_ns();
@@ -191,8 +185,8 @@ static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *kn
             if (tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) < 0) return 0;
         ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
     }
-    double call_ns = (double)known->call_ns + (double)known->links[TUTTI_LINK_HOST].line_ns +
-                     (double)known->links[TUTTI_LINK_HOST].message_ns;
+    double call_ns = (double)tune->known->call_ns + (double)tune->known->links[TUTTI_LINK_HOST].line_ns +
+                     (double)tune->known->links[TUTTI_LINK_HOST].message_ns;
     double spent = least(ns, BATCHES);
     return spent > call_ns ? RING_BYTES / (spent - call_ns) : 0;
 }
@@ -200,24 +194,23 @@ static double ring(struct tune *tune, uint32_t n, const struct tutti_machine *kn
 /* ---- bytes in cache ---- */
 
 /* Each rank writes its data, all meet, each copies what the rank `distance` after it wrote. */
-static double pull_from(struct tune *tune, uint32_t n, uint32_t distance)
+static double pull_from(struct tune *tune, uint32_t distance)
 {
     double ns[BATCHES];
     for (size_t batch = 0; batch < BATCHES; batch++) {
         memset(shared_of(tune, tune->rank)->data, (int)batch, PULL_BYTES);
-        if (!meet(tune, n)) return 0;
+        if (!meet(tune)) return 0;
         uint64_t start = tutti_now_ns();
-        memcpy(tune->a, shared_of(tune, (tune->rank + distance) % n)->data, PULL_BYTES);
+        memcpy(tune->a, shared_of(tune, (tune->rank + distance) % tune->n_together)->data, PULL_BYTES);
         ns[batch] = (double)(tutti_now_ns() - start);
-        if (!meet(tune, n)) return 0;
+        if (!meet(tune)) return 0;
     }
     return PULL_BYTES / least(ns, BATCHES);
 }
 
-static double pull(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double pull(struct tune *tune)
 {
-    (void)known;
-    return pull_from(tune, n, 1);
+    return pull_from(tune, 1);
 }
 
 static const struct tutti_topo_cpu *cpu_of(const struct tutti_topo *host, int32_t id)
@@ -236,23 +229,21 @@ static bool are_apart(const struct tutti_topo *host, int32_t one, int32_t other)
     return host->n_nodes > 1 ? a->node != b->node : a->l3 != b->l3;
 }
 
-static double far(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double far(struct tune *tune)
 {
     const struct tutti_topo *host;
-    uint32_t distance = n / 2;
-    (void)known;
+    const uint32_t n = tune->n_together, distance = n / 2;
     if (n < 2 || tutti_topo_host(&host) < 0) return 0;
     for (uint32_t r = 0; r < n; r++)
         if (!are_apart(host, tune->cpus[r], tune->cpus[(r + distance) % n])) return 0;
-    return pull_from(tune, n, distance);
+    return pull_from(tune, distance);
 }
 
-static double copy(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double copy(struct tune *tune)
 {
     enum { COPIES = 20 };
     double ns[BATCHES];
-    (void)known;
-    if (!meet(tune, n)) return 0;
+    if (!meet(tune)) return 0;
     for (size_t batch = 0; batch < BATCHES; batch++) {
         uint64_t start = tutti_now_ns();
         for (int i = 0; i < COPIES; i++) memcpy(tune->b, tune->a, NEAR_BYTES);
@@ -261,13 +252,12 @@ static double copy(struct tune *tune, uint32_t n, const struct tutti_machine *kn
     return NEAR_BYTES / least(ns, BATCHES);
 }
 
-static double fold(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double fold(struct tune *tune)
 {
     enum { FOLDS = 200 };
     tutti_reduce_kernel add = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
     double ns[BATCHES];
-    (void)known;
-    if (!meet(tune, n)) return 0;
+    if (!meet(tune)) return 0;
     for (size_t batch = 0; batch < BATCHES; batch++) {
         uint64_t start = tutti_now_ns();
         for (int i = 0; i < FOLDS; i++) add(tune->sum, tune->a, tune->b, BLOCK_BYTES / sizeof(float));
@@ -278,12 +268,11 @@ static double fold(struct tune *tune, uint32_t n, const struct tutti_machine *kn
 
 /* ---- bytes in memory ---- */
 
-static double memory(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double memory(struct tune *tune)
 {
     enum { COPIES = 3 };
     double ns[COPIES];
-    (void)known;
-    if (!meet(tune, n)) return 0;
+    if (!meet(tune)) return 0;
     for (size_t i = 0; i < COPIES; i++) {
         uint64_t start = tutti_now_ns();
         tutti_copy_past_cache(tune->b, tune->a, tune->far_bytes);
@@ -298,7 +287,7 @@ static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
     const uint32_t peer = 1 - tune->rank;
     struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->addresses[peer], bytes};
     double ns[BATCHES];
-    if (!meet(tune, 2)) return 0;
+    if (!meet(tune)) return 0;
     for (size_t batch = 0; batch < BATCHES; batch++) {
         uint64_t start = tutti_now_ns();
         for (uint32_t i = 0; i < copies; i++)
@@ -308,17 +297,15 @@ static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
     return least(ns, BATCHES);
 }
 
-static double attach_call(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double attach_call(struct tune *tune)
 {
-    (void)n, (void)known;
     return attach_copy_ns(tune, 8, 200);
 }
 
-static double attach(struct tune *tune, uint32_t n, const struct tutti_machine *known)
+static double attach(struct tune *tune)
 {
-    (void)n;
     double ns = attach_copy_ns(tune, ATTACH_BYTES, 4);
-    return ns > (double)known->attach_ns ? ATTACH_BYTES / (ns - (double)known->attach_ns) : 0;
+    return ns > (double)tune->known->attach_ns ? ATTACH_BYTES / (ns - (double)tune->known->attach_ns) : 0;
 }
 
 /* What a row's function needs of others stands above it. */
@@ -346,10 +333,11 @@ const size_t tune_n_rows = TUTTI_ARRAY_LEN(tune_rows);
 enum tutti_status tune_measure(struct tune *tune, const struct tune_row *row, const struct tutti_machine *known,
                                double *value)
 {
-    uint32_t n = row->who == TUNE_ONE ? 1 : row->who == TUNE_PAIR ? 2 : tune->n;
+    const uint32_t n = row->who == TUNE_ONE ? 1 : row->who == TUNE_PAIR ? 2 : tune->n;
     double mine[2] = {0, 0}, all[2]; /* the sum, and how many could not */
+    tune->n_together = n, tune->known = known;
     if (!begin(tune)) return tutti_last_error()->status;
-    if (tune->rank < n) mine[0] = row->measure(tune, n, known);
+    if (tune->rank < n) mine[0] = row->measure(tune);
     if (tune->rank < n && !(mine[0] > 0)) mine[1] = 1;
     enum tutti_status status = tutti_all_reduce(mine, all, 2, TUTTI_FLOAT64, TUTTI_SUM, tune->comm, NULL, NULL);
     if (status < 0) return status;
