@@ -29,10 +29,14 @@ enum tutti_status tutti_session_sign(struct tutti_session *session, const char *
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_session_check(struct tutti_session *session, const char *protocol, const uint8_t *bytes,
-                                      size_t n, const uint8_t mac[TUTTI_HMAC_BYTES])
+enum tutti_status tutti_session_check(struct tutti_session *session, bool due, const char *protocol,
+                                      const uint8_t *bytes, size_t n, const uint8_t *mac)
 {
     uint8_t expected[TUTTI_HMAC_BYTES];
+    if (due != (mac != NULL))
+        return tutti_fail(TUTTI_ERR_AUTH, "the other side has %s secret, this side has %s", due ? "no" : "a",
+                          due ? "one" : "none");
+    if (!due) return TUTTI_OK;
     TUTTI_TRY(frame_mac(session, protocol, session->server, session->n_received, bytes, n, expected));
     if (!tutti_hmac_equal(expected, mac))
         return tutti_fail(TUTTI_ERR_AUTH, "a frame does not verify: the two sides have different secrets");

@@ -260,8 +260,7 @@ static void file_close(void *self)
 {
     struct file_store *store = self;
     if (store->dir >= 0) close(store->dir);
-    if (store->secret) explicit_bzero(store->secret, strlen(store->secret));
-    tutti_free(store->secret);
+    tutti_store_secret_free(store->secret);
     tutti_free(store);
 }
 
@@ -282,14 +281,7 @@ enum tutti_status tutti_store_file_open(const char *path, const char *secret, st
     if (!store) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store");
     store->dir = -1;
     snprintf(store->path, sizeof store->path, "%s", path);
-    if (secret) {
-        store->secret = tutti_alloc(strlen(secret) + 1);
-        if (!store->secret) {
-            status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
-            goto err_close;
-        }
-        memcpy(store->secret, secret, strlen(secret));
-    }
+    TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &store->secret), err_close);
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
         status = tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store's directory %.200s can not be made", path);
         goto err_close;

@@ -197,20 +197,8 @@ static void server_free(struct tutti_store_server *s)
     if (s->stop_fd >= 0) close(s->stop_fd);
     if (s->epoll_fd >= 0) close(s->epoll_fd);
     if (s->listen_fd >= 0) close(s->listen_fd);
-    if (s->secret) explicit_bzero(s->secret, strlen(s->secret));
-    tutti_free(s->secret);
+    tutti_store_secret_free(s->secret);
     tutti_free(s);
-}
-
-static enum tutti_status secret_copy(struct tutti_store_server *s, const char *secret)
-{
-    uint8_t probe[TUTTI_HMAC_BYTES];
-    if (!secret || !secret[0]) return TUTTI_OK;
-    TUTTI_TRY(tutti_hmac(secret, strlen(secret), "", 0, probe)); /* built without OpenSSL: say it now */
-    s->secret = tutti_alloc(strlen(secret) + 1);
-    if (!s->secret) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
-    memcpy(s->secret, secret, strlen(secret));
-    return TUTTI_OK;
 }
 
 enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const char *secret,
@@ -223,7 +211,7 @@ enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const
     s->listen_fd = s->epoll_fd = s->stop_fd = -1;
     s->next_look_ns = TUTTI_NEVER;
     TUTTI_TRY_GOTO(status, tutti_store_table_init(&s->table), err_free);
-    TUTTI_TRY_GOTO(status, secret_copy(s, secret), err_free);
+    TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &s->secret), err_free);
     TUTTI_TRY_GOTO(status, server_listen(s, host, port), err_free);
     TUTTI_TRY_GOTO(status, server_start(s), err_free);
     *out = s;

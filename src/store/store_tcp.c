@@ -306,8 +306,7 @@ static void tcp_close(void *self)
         store->idle = c->next;
         connection_close(c);
     }
-    if (store->secret) explicit_bzero(store->secret, strlen(store->secret));
-    tutti_free(store->secret);
+    tutti_store_secret_free(store->secret);
     pthread_mutex_destroy(&store->lock);
     tutti_free(store);
 }
@@ -332,12 +331,7 @@ enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const
     pthread_mutex_init(&store->lock, NULL);
     snprintf(store->host, sizeof store->host, "%s", host);
     snprintf(store->port, sizeof store->port, "%s", port);
-    if (secret) store->secret = tutti_alloc(strlen(secret) + 1);
-    if (secret && !store->secret) {
-        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
-        goto err_close;
-    }
-    if (secret) memcpy(store->secret, secret, strlen(secret));
+    TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &store->secret), err_close);
     TUTTI_TRY_GOTO(status, connection_open(store, deadline_ns, &c), err_close);
     if (c) connection_give(store, c);
     *out = (struct tutti_store){&tcp_ops, store};

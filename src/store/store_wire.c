@@ -74,10 +74,7 @@ enum tutti_status tutti_store_frame_encode(struct tutti_session *session, const 
 enum tutti_status tutti_store_frame_verify(struct tutti_session *session, const uint8_t *bytes,
                                            const struct tutti_store_frame *frame)
 {
-    if (!session->secret && !frame->mac) return TUTTI_OK;
-    if (!session->secret) return tutti_fail(TUTTI_ERR_AUTH, "the other side has a secret, this side has none");
-    if (!frame->mac) return tutti_fail(TUTTI_ERR_AUTH, "the other side has no secret, this side has one");
-    return tutti_session_check(session, PROTOCOL, bytes, frame->signed_bytes, frame->mac);
+    return tutti_session_check(session, session->secret != NULL, PROTOCOL, bytes, frame->signed_bytes, frame->mac);
 }
 
 enum tutti_status tutti_store_key_check(const char *key)

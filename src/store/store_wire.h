@@ -57,6 +57,10 @@ enum tutti_status tutti_store_key_check(const char *key);
 /* A counter's text; false when the bytes are no decimal number. */
 bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out);
 
+/* A copy of a secret, which stays NULL for NULL and "". MEMORY; UNSUPPORTED when this build can not sign. */
+enum tutti_status tutti_store_secret_copy(const char *secret, char **out);
+void tutti_store_secret_free(char *secret);
+
 /* The two stores (store_tcp.c, store_file.c). */
 enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
                                        struct tutti_store *out);

@@ -118,10 +118,6 @@ enum tutti_status tutti_meeting_verify(struct tutti_session *session, const uint
                                        const struct tutti_meeting_message *message)
 {
     const bool due = session->secret && session->ready;
-    if (due != message->is_signed)
-        return tutti_fail(TUTTI_ERR_AUTH, "the other side has %s secret, this side has %s", due ? "no" : "a",
-                          due ? "one" : "none");
-    if (!due) return TUTTI_OK;
-    const size_t front = n - TUTTI_HMAC_BYTES;
-    return tutti_session_check(session, PROTOCOL, bytes, front, bytes + front);
+    const size_t front = message->is_signed ? n - TUTTI_HMAC_BYTES : n;
+    return tutti_session_check(session, due, PROTOCOL, bytes, front, message->is_signed ? bytes + front : NULL);
 }
