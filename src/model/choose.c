@@ -225,8 +225,8 @@ static void memo_keep(const struct tutti_facts *facts, uint64_t key, struct tutt
     chosen->ns = (double)ns; /* the same from now on */
 }
 
-enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
-                                  struct tutti_candidate *out)
+static enum tutti_status choose(const struct tutti_facts *facts, const struct tutti_question *question,
+                                struct tutti_candidate *out)
 {
     char override[64] = "";
     if (question->algorithm && question->algorithm[0])
@@ -252,7 +252,7 @@ enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tut
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape)
 {
     struct tutti_candidate chosen;
-    TUTTI_TRY(tutti_choose_ns(facts, question, &chosen));
+    TUTTI_TRY(choose(facts, question, &chosen));
     *algorithm = chosen.algorithm;
     *shape = chosen.shape;
     return TUTTI_OK;

@@ -49,9 +49,6 @@ struct tutti_candidate {
  * levels are an exception: levels say that leaving a group is dear, by how much no constant tells, so an algorithm that
  * uses them goes before all others. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not
  * fit; without override there is always an answer. */
-enum tutti_status tutti_choose_ns(const struct tutti_facts *facts, const struct tutti_question *question,
-                                  struct tutti_candidate *out);
-/* The same without the time. */
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape);
 #define TUTTI_MAX_CANDIDATES 16

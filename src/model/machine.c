@@ -51,11 +51,6 @@ float *tutti_machine_at(struct tutti_machine *machine, size_t i)
     return tutti_constant_at(&table, machine, i);
 }
 
-enum tutti_status tutti_machine_read(const char *path, struct tutti_machine *machine)
-{
-    return tutti_constants_read(&table, path, machine);
-}
-
 enum tutti_status tutti_machine_write(const char *path, const struct tutti_machine *machine, const char *about)
 {
     return tutti_constants_write(&table, path, machine, about);
@@ -113,9 +108,9 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
     *machine = tutti_machine_default;
     cache_ask(machine);
     if (strcmp(tuning, "off") == 0) return TUTTI_OK;
-    if (strcmp(tuning, "auto") != 0) return tutti_machine_read(tuning, machine);
+    if (strcmp(tuning, "auto") != 0) return tutti_constants_read(&table, tuning, machine);
     if (!tutti_machine_path(path, sizeof path) || access(path, F_OK) != 0) return TUTTI_OK;
-    if (tutti_machine_read(path, machine) < 0)
+    if (tutti_constants_read(&table, path, machine) < 0)
         tutti_log(TUTTI_LOG_WARN, "%s; going on without: `tutti tune` writes it anew", tutti_last_error()->text);
     return TUTTI_OK;
 }

@@ -71,8 +71,7 @@ const struct tutti_constant *tutti_machine_info(size_t i);
 float *tutti_machine_at(struct tutti_machine *machine, size_t i);
 
 /* ---- files ---- */
-/* As tutti_constants_read and tutti_constants_write. */
-enum tutti_status tutti_machine_read(const char *path, struct tutti_machine *machine);
+/* As tutti_constants_write. */
 enum tutti_status tutti_machine_write(const char *path, const struct tutti_machine *machine, const char *about);
 /* Where `tutti tune` puts the file of this host: as tutti_constants_path, by the model and number of its CPUs. */
 bool tutti_machine_path(char *out, size_t capacity);

@@ -47,6 +47,16 @@ static void expect_equal(const struct tutti_machine *a, const struct tutti_machi
     assert_memory_equal(a, b, sizeof *a);
 }
 
+static enum tutti_status load(const char *tuning, struct tutti_machine *out)
+{
+    const struct tutti_option option = {"tuning", tuning};
+    struct tutti_config config;
+    assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
+    enum tutti_status status = tutti_machine_load(&config, out);
+    tutti_config_fini(&config);
+    return status;
+}
+
 static void defaults_are_in_range(void **state)
 {
     (void)state;
@@ -79,7 +89,7 @@ static void written_is_read(void **state)
                 *tutti_machine_at(&machine, i) = (float)((double)(uint64_t)(value * 1000 + 1) / 1000);
             }
             assert_int_equal(tutti_machine_write(path, &machine, "a test"), TUTTI_OK);
-            assert_int_equal(tutti_machine_read(path, &read), TUTTI_OK);
+            assert_int_equal(load(path, &read), TUTTI_OK);
             expect_equal(&machine, &read);
         }
     }
@@ -89,11 +99,12 @@ static void written_is_read(void **state)
 static void some_lines_suffice(void **state)
 {
     (void)state;
-    struct tutti_machine machine = tutti_machine_default, wanted = tutti_machine_default;
+    struct tutti_machine machine, wanted;
+    assert_int_equal(load("off", &wanted), TUTTI_OK);
     text_put("# by hand\n\n  line_ns\t52.5  \npull_gbs 7\n");
     wanted.links[TUTTI_LINK_HOST].line_ns = 52.5f;
     wanted.pull_gbs = 7;
-    assert_int_equal(tutti_machine_read(path, &machine), TUTTI_OK);
+    assert_int_equal(load(path, &machine), TUTTI_OK);
     expect_equal(&machine, &wanted);
 }
 
@@ -119,33 +130,24 @@ static void nonsense_is_refused(void **state)
         {"line_ns 99999999999999999999999999\n", "is \"9999"},
     };
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(wrong); i++) {
-        struct tutti_machine machine = tutti_machine_default;
+        struct tutti_machine machine, plain;
+        assert_int_equal(load("off", &plain), TUTTI_OK);
         text_put(wrong[i].text);
-        assert_int_equal(tutti_machine_read(path, &machine), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(load(path, &machine), TUTTI_ERR_ARGUMENT);
         const char *said = tutti_last_error()->text;
         if (!strstr(said, wrong[i].part) || !strstr(said, path)) fail_msg("\"%s\" lacks \"%s\"", said, wrong[i].part);
-        expect_equal(&machine, &tutti_machine_default);
+        expect_equal(&machine, &plain);
     }
     char text[400];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     struct tutti_machine machine = tutti_machine_default;
     text_put(text);
-    assert_int_equal(tutti_machine_read(path, &machine), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(load(path, &machine), TUTTI_ERR_ARGUMENT);
     unlink(path);
-    assert_int_equal(tutti_machine_read(path, &machine), TUTTI_ERR_SYSTEM);
+    assert_int_equal(load(path, &machine), TUTTI_ERR_SYSTEM);
     assert_int_equal(tutti_last_error()->os_errno, ENOENT);
     assert_int_equal(tutti_machine_write(folder, &machine, "a folder"), TUTTI_ERR_SYSTEM);
-}
-
-static enum tutti_status load(const char *tuning, struct tutti_machine *out)
-{
-    const struct tutti_option option = {"tuning", tuning};
-    struct tutti_config config;
-    assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
-    enum tutti_status status = tutti_machine_load(&config, out);
-    tutti_config_fini(&config);
-    return status;
 }
 
 static void the_option_chooses(void **state)

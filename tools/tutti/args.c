@@ -12,7 +12,7 @@
 
 enum { MAX_NAMES = 64 };
 
-void tutti_args_help(const struct tutti_args *spec)
+static void help(const struct tutti_args *spec)
 {
     printf("usage: %s %s\n", spec->command, spec->usage);
     if (spec->about) printf("\n%s\n", spec->about);
@@ -129,7 +129,7 @@ static enum tutti_args_result option_read(const struct tutti_args *spec, int arg
     const char *value = NULL;
     const struct tutti_arg *arg;
     if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
-        tutti_args_help(spec);
+        help(spec);
         return TUTTI_ARGS_HELP;
     }
     if (text[1] == '-') {

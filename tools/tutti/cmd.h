@@ -58,7 +58,6 @@ enum tutti_args_result { TUTTI_ARGS_OK, TUTTI_ARGS_HELP, TUTTI_ARGS_WRONG };
 /* Reads argv[1..argc); moves the positional arguments to argv[1..*n_positional], NULL after them. HELP: --help was
  * printed to stdout. WRONG: a sentence with what to type instead was printed to stderr. */
 enum tutti_args_result tutti_args_parse(const struct tutti_args *spec, int argc, char **argv, int *n_positional);
-void tutti_args_help(const struct tutti_args *spec);
 /* Prints "COMMAND: text" and how to get help to stderr; returns TUTTI_EXIT_USAGE. */
 int tutti_args_fail(const struct tutti_args *spec, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

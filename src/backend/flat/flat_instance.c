@@ -50,7 +50,8 @@ static uint32_t next_factor(uint32_t n)
     return n;
 }
 
-void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
+/* The factors of butterflies. */
+static void factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS])
 {
     *n_factors = 0;
     while (n > 1) {
@@ -155,7 +156,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     inst->crowded = config->crowded, inst->reproducible = config->reproducible;
     machine_copy(inst, config);
     snprintf(inst->forced, sizeof(inst->forced), "%s", config->method);
-    flat_factor(inst->n, &inst->n_factors, inst->factors);
+    factor(inst->n, &inst->n_factors, inst->factors);
     TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
     if (inst->n > 1) {
         inst->chunk = chunk_within(config->staging_bytes, config->n);

@@ -98,8 +98,6 @@ struct watch_remains {
 };
 /* Tells peers that this member has closed. Its log and what remains stay until all of them have, too, or are gone. */
 void watch_member_close(struct watched *w, struct watch_remains remains);
-/* Gives back what no peer can touch any more. */
-void watch_sweep(struct watch *watch);
 
 /* ---- looking (watch.c) ---- */
 enum tutti_status watch_add(struct watched *w);

@@ -11,7 +11,8 @@ void watch_log_board(const struct watch_log *log, struct tutti_board *out)
     out->completed = atomic_load(&log->over);
 }
 
-void watch_log_call(const struct watch_log *log, uint64_t seq, struct tutti_board *out)
+/* The call of that number, or, where it is forgotten, its number alone. */
+static void call_of(const struct watch_log *log, uint64_t seq, struct tutti_board *out)
 {
     if (seq > 0 && watch_log_find(log, seq, out)) return;
     *out = (struct tutti_board){.seq = seq, .kind = TUTTI_N_KINDS, .op = 255, .root = -1, .peer = -1};
@@ -25,7 +26,7 @@ static bool is_message(const struct watch_item *item)
 static void item_board(const struct watch_log *log, const struct watch_item *item, struct tutti_board *out)
 {
     const uint64_t with = WATCH_LOAD(item->with);
-    watch_log_call(log, watch_launch_seq(WATCH_LOAD(item->launch)), out);
+    call_of(log, watch_launch_seq(WATCH_LOAD(item->launch)), out);
     if (!is_message(item)) return;
     out->kind = with & 1 ? TUTTI_TOLD_SEND : TUTTI_TOLD_RECV;
     out->peer = (int32_t)(with / 2);
@@ -63,7 +64,7 @@ void watch_log_launched(const struct watch_pair *pair, uint64_t launch, struct t
     const struct watch_log *mine = pair->mine;
     const struct watch_item *found = NULL;
     const uint64_t n = atomic_load(&mine->n_items);
-    watch_log_call(mine, watch_launch_seq(launch), out);
+    call_of(mine, watch_launch_seq(launch), out);
     for (uint64_t i = n; (launch & WATCH_MESSAGES) && i > 0 && watch_log_keeps_item(mine, i - 1); i--) {
         const struct watch_item *item = watch_log_item(mine, i - 1);
         if (WATCH_LOAD(item->launch) != launch || WATCH_LOAD(item->with) / 2 != pair->peer) continue;
@@ -122,7 +123,7 @@ static bool lacks(const struct watch_pair *pair, struct tutti_board *out)
         if (!kept || at <= over) break;
         seq = at;
     }
-    watch_log_call(mine, seq, out);
+    call_of(mine, seq, out);
     return seq > 0;
 }
 
@@ -133,7 +134,7 @@ bool watch_log_awaits(const struct watch_pair *pair, bool died, struct tutti_boa
     struct tutti_board first;
     uint64_t oldest = UINT64_MAX; /* collective that is kept here and not made there */
     bool found = false;
-    watch_log_call(mine, 0, out);
+    call_of(mine, 0, out);
     for (uint64_t i = n; i > over; i--) {
         const struct watch_item *item = watch_log_item(mine, i - 1);
         const bool made = has_made(pair, item), within = made && died && !has_done(pair, item);

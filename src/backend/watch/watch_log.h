@@ -100,8 +100,6 @@ bool watch_log_letters(const struct watch_pair *pair, uint64_t *n);
 /* The last call of a rank, and what has become of it, as engines' boards
  * say it; kind TUTTI_N_KINDS: it has called nothing. */
 void watch_log_board(const struct watch_log *log, struct tutti_board *out);
-/* The call of that number, or, where it is forgotten, its number alone. */
-void watch_log_call(const struct watch_log *log, uint64_t seq, struct tutti_board *out);
 /* The call of a launch that waits for the peer, or the message, of several rather one that the peer has not made. */
 void watch_log_launched(const struct watch_pair *pair, uint64_t launch, struct tutti_board *out);
 /* Whether the peer has not made all calls and messages that this rank has made. */

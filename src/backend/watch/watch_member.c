@@ -57,11 +57,6 @@ static bool sweep(struct watch *watch)
     return left;
 }
 
-void watch_sweep(struct watch *watch)
-{
-    (void)sweep(watch);
-}
-
 /* Without memory for the note, all of it stays taken. */
 static void keep(const struct watched *w, struct watch_remains remains)
 {
@@ -132,7 +127,7 @@ enum tutti_status watch_member_open(struct watched *w, const struct tutti_backen
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s needs memory of the host that all ranks map, which %s has not",
                           name, config->transport->name);
     TUTTI_TRY(watch_of(config->host, &w->watch));
-    watch_sweep(w->watch);
+    (void)sweep(w->watch);
     w->transport = config->transport, w->control = config->control;
     w->team = config->team;
     w->n = config->n, w->me = config->me;
@@ -162,5 +157,5 @@ void watch_member_close(struct watched *w, struct watch_remains remains)
         return;
     }
     keep(w, remains);
-    watch_sweep(w->watch);
+    (void)sweep(w->watch);
 }

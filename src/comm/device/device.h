@@ -52,7 +52,6 @@ enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *na
  * is gone, and with it the works, free. */
 void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns);
 void tutti_comm_free_device(struct tutti_comm *comm);
-void tutti_device_free(struct tutti_comm_device *device); /* whose back ends are closed, or were never opened */
 /* Stops all that waits on the device: the team has failed. Any thread; owned: the engine's owner. */
 void tutti_comm_stop_device(struct tutti_comm *comm, bool owned);
 /* Waits until all that was enqueued is over, the team has failed, or until_ns; whether it is over. */

@@ -6,7 +6,8 @@
 #define NAP_FIRST_NS UINT64_C(5000)
 #define NAP_LONGEST_NS (500 * UINT64_C(1000))
 
-void tutti_device_free(struct tutti_comm_device *device)
+/* Its back ends are closed, or were never opened. */
+static void device_free(struct tutti_comm_device *device)
 {
     tutti_device_free_events(device);
     if (device->device) device->device->ops->close(device->device);
@@ -36,7 +37,7 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
 
 void tutti_comm_free_device(struct tutti_comm *comm)
 {
-    if (comm->device) tutti_device_free(comm->device);
+    if (comm->device) device_free(comm->device);
     comm->device = NULL;
 }
 

@@ -181,7 +181,7 @@ enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, con
     return TUTTI_OK;
 }
 
-void tutti_comm_detach_all(struct tutti_comm *comm)
+static void detach_all(struct tutti_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     struct tutti_attached *attached = comm->attached.next;
@@ -201,7 +201,7 @@ void tutti_comm_detach_all(struct tutti_comm *comm)
 bool tutti_comm_empty(struct tutti_comm *comm)
 {
     if (atomic_exchange(&comm->phase, TUTTI_COMM_SHUT) == TUTTI_COMM_SHUT) return false;
-    tutti_comm_detach_all(comm);
+    detach_all(comm);
     for (uint64_t nap = NAP_FIRST_NS; atomic_load(&comm->users) || atomic_load(&comm->turn);
          nap = nap < NAP_LONGEST_NS ? 2 * nap : nap)
         tutti_sleep_ns(nap);

@@ -202,7 +202,6 @@ void tutti_comm_leave(struct tutti_comm *comm);
 
 void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached);
 void tutti_comm_detach(struct tutti_attached *attached);
-void tutti_comm_detach_all(struct tutti_comm *comm);
 /* Enters the communicator of an attachment; ARGUMENT when it is gone. */
 enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, const char *call, struct tutti_comm **out);
 

@@ -39,11 +39,6 @@ int32_t tutti_runner_awaits(const struct tutti_flight *flight)
     return flight->blocked ? (int32_t)flight->runner->ops->awaits(flight->runner) : -1;
 }
 
-const struct tutti_call *tutti_calling_call(const struct tutti_calling *calling)
-{
-    return &calling->slice->flight->bind.schedule->calls[calling->call];
-}
-
 bool tutti_team_is_calling(const struct tutti_team *team)
 {
     for (uint32_t l = 0; l < team->n_lanes; l++)
@@ -62,8 +57,10 @@ int32_t tutti_calling_awaits(const struct tutti_calling *calling)
 static const struct tutti_calling *calling_find(const struct tutti_team *team, const struct tutti_slice *slice,
                                                 uint32_t step)
 {
+    const struct tutti_call *calls = slice->flight->bind.schedule->calls;
+
     for (uint32_t l = 0; l < team->n_lanes; l++)
-        if (team->lanes[l].slice == slice && tutti_calling_call(&team->lanes[l])->step == step) return &team->lanes[l];
+        if (team->lanes[l].slice == slice && calls[team->lanes[l].call].step == step) return &team->lanes[l];
     return NULL;
 }
 

@@ -118,7 +118,6 @@ uint32_t tutti_runner_oldest(const struct tutti_team *team);
 int32_t tutti_runner_awaits(const struct tutti_flight *flight);
 int32_t tutti_calling_awaits(const struct tutti_calling *calling);
 int32_t tutti_slice_awaits(const struct tutti_slice *slice);
-const struct tutti_call *tutti_calling_call(const struct tutti_calling *calling);
 bool tutti_team_is_calling(const struct tutti_team *team);
 
 /* ---- fail.c: owner only ---- */

@@ -41,7 +41,6 @@ struct bench_op {
 };
 extern const struct bench_op bench_ops[];
 extern const size_t bench_n_ops;
-const struct bench_op *bench_op_find(const char *name);
 
 /* ---- data: small values that are exact in every type, by rank, index and round ---- */
 void bench_fill(const struct bench_case *c, void *buffer, size_t n, int32_t rank, uint32_t round);

@@ -176,10 +176,3 @@ const struct bench_op bench_ops[] = {
      origin_nothing},
 };
 const size_t bench_n_ops = sizeof(bench_ops) / sizeof(bench_ops[0]);
-
-const struct bench_op *bench_op_find(const char *name)
-{
-    for (size_t i = 0; i < bench_n_ops; i++)
-        if (strcmp(bench_ops[i].name, name) == 0) return &bench_ops[i];
-    return NULL;
-}

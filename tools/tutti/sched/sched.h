@@ -57,8 +57,6 @@ int sched_check(int argc, char **argv);
 /* ---- drawings ---- */
 /* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */
 void sched_draw_grid(const struct sched_world *world, bool unicode);
-/* The steps of one slot with what each waits for. */
-void sched_draw_rank(const struct tutti_schedule *schedule);
 /* Writes a space-time diagram: ranks from left to right, time downwards. False and a sentence when it can not. */
 bool sched_draw_svg(const struct tutti_args *spec, const struct sched_world *world, const char *path);
 /* "3", "3-5", "s2" for SCRATCH, "i2" for IN. */

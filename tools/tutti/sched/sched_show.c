@@ -158,7 +158,8 @@ static void step_line(const struct tutti_step *step, const struct tutti_schedule
     }
 }
 
-void sched_draw_rank(const struct tutti_schedule *schedule)
+/* The steps of one slot with what each waits for. */
+static void draw_rank(const struct tutti_schedule *schedule)
 {
     printf("rank %u\n%5s %6s  %-66s %s\n", schedule->shape.slot, "step", "round", "what", "waits for steps");
     for (uint32_t i = 0; i < schedule->n_steps; i++) {
@@ -204,7 +205,7 @@ static bool draw(const struct sched_world *world)
 {
     print_cost(world);
     if (options.rank != UINT32_MAX) {
-        sched_draw_rank(world->slots[options.rank]);
+        draw_rank(world->slots[options.rank]);
     } else if (world->n <= MAX_DRAWN) {
         sched_draw_grid(world, has_unicode());
     } else if (!options.svg) {

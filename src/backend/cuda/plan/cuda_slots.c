@@ -4,16 +4,16 @@
 
 /* ---- one exchange ---- */
 
-bool cuda_slot_fits(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol,
-                    uint32_t slot_bytes)
+static bool slot_fits(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                      uint32_t slot_bytes)
 {
     bool known;
     size_t bytes = cuda_block_bytes(site, call, &known);
     return site->n > 1 && known && cuda_has(site, call, protocol) && cuda_step_grid(site, bytes, slot_bytes, NULL);
 }
 
-bool cuda_slot_step(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol,
-                    uint32_t slot_bytes, struct cuda_step *out)
+static bool slot_step(const struct cuda_site *site, const struct tutti_backend_call *call, enum cuda_protocol protocol,
+                      uint32_t slot_bytes, struct cuda_step *out)
 {
     bool known;
     cuda_step_form(site, call, protocol, out);
@@ -22,24 +22,24 @@ bool cuda_slot_step(const struct cuda_site *site, const struct tutti_backend_cal
 
 static bool lines_fit(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
-    return cuda_slot_fits(site, call, CUDA_LINES, site->layout.line_bytes);
+    return slot_fits(site, call, CUDA_LINES, site->layout.line_bytes);
 }
 
 static bool lines_step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                        struct cuda_step *out)
 {
-    return i == 0 && cuda_slot_step(site, call, CUDA_LINES, site->layout.line_bytes, out);
+    return i == 0 && slot_step(site, call, CUDA_LINES, site->layout.line_bytes, out);
 }
 
 static bool sentinel_fits(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
-    return cuda_slot_fits(site, call, CUDA_SENTINEL, site->layout.sentinel_bytes);
+    return slot_fits(site, call, CUDA_SENTINEL, site->layout.sentinel_bytes);
 }
 
 static bool sentinel_step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
                           struct cuda_step *out)
 {
-    return i == 0 && cuda_slot_step(site, call, CUDA_SENTINEL, site->layout.sentinel_bytes, out);
+    return i == 0 && slot_step(site, call, CUDA_SENTINEL, site->layout.sentinel_bytes, out);
 }
 
 /* ---- two exchanges: in one launch, then in two ---- */
