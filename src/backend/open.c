@@ -64,6 +64,13 @@ int32_t tutti_first_failed(const void *first, size_t stride, uint32_t n)
 
 /* ---- the steps ---- */
 
+/* What members tell each other. Of one member, `bytes` of records and one outcome an opening. */
+struct tables {
+    char *mine, *all;
+    size_t bytes;
+    int64_t *outcomes; /* the own ones first */
+};
+
 /* Whether all of the group have it, by their statuses at `at`, `stride` bytes from one member of the communicator to
  * the next; else it is dropped. The others' reasons are known by their statuses alone, so the own one is told first. */
 static bool keep(struct tutti_opening *opening, const struct tutti_openers *openers, const char *at, size_t stride)
@@ -90,18 +97,20 @@ static void connect_one(struct tutti_opening *opening, const char *card, size_t 
         tutti_opening_skip(opening); /* it has closed itself */
 }
 
-/* Connects what all have opened. *any: somebody has; equal on all members. */
-static void connect_all(struct tutti_opening *openings, uint32_t n, const struct tutti_openers *openers,
-                        const char *all, size_t stride, int64_t *outcomes, bool *any)
+/* Connects what all have opened. Whether somebody has opened any, which is equal on all members. */
+static bool connect_all(struct tutti_opening *openings, uint32_t n, const struct tutti_openers *openers,
+                        const struct tables *tables)
 {
-    size_t at = 0;
+    const char *at = tables->all;
+    bool any = false;
     for (uint32_t i = 0; i < n; at += record_bytes(&openings[i++])) {
-        for (uint32_t r = 0; r < openers->n; r++) *any |= status_at(all + at, stride, r) >= 0;
-        outcomes[i] = TUTTI_OK;
-        if (!keep(&openings[i], openers, all + at, stride)) continue;
-        connect_one(&openings[i], all + at + sizeof(int64_t), stride);
-        if (!openings[i].backend) outcomes[i] = openings[i].why.status;
+        for (uint32_t r = 0; r < openers->n; r++) any |= status_at(at, tables->bytes, r) >= 0;
+        tables->outcomes[i] = TUTTI_OK;
+        if (!keep(&openings[i], openers, at, tables->bytes)) continue;
+        connect_one(&openings[i], at + sizeof(int64_t), tables->bytes);
+        if (!openings[i].backend) tables->outcomes[i] = openings[i].why.status;
     }
+    return any;
 }
 
 /* A back end that is needed, and that some member could not connect: all give up. */
@@ -133,14 +142,13 @@ static enum tutti_status compare_outcomes(struct tutti_opening *openings, uint32
 }
 
 static enum tutti_status finish(struct tutti_opening *openings, uint32_t n, const struct tutti_openers *openers,
-                                char *mine, size_t bytes, char *all, int64_t *outcomes)
+                                const struct tables *tables)
 {
-    bool any = false, room = mine && all && outcomes;
-    if (room) record_fill(mine, openings, n);
-    TUTTI_TRY(openers->gather(openers->arg, mine, bytes, room ? all : NULL));
-    connect_all(openings, n, openers, all, bytes, outcomes, &any);
-    if (!any) return TUTTI_OK;
-    TUTTI_TRY(compare_outcomes(openings, n, openers, outcomes, outcomes + n));
+    bool room = tables->mine && tables->all && tables->outcomes;
+    if (room) record_fill(tables->mine, openings, n);
+    TUTTI_TRY(openers->gather(openers->arg, tables->mine, tables->bytes, room ? tables->all : NULL));
+    if (!connect_all(openings, n, openers, tables)) return TUTTI_OK;
+    TUTTI_TRY(compare_outcomes(openings, n, openers, tables->outcomes, tables->outcomes + n));
     for (uint32_t i = 0; i < n; i++)
         if (openings[i].backend && openings[i].ops->connected) openings[i].ops->connected(openings[i].backend);
     return TUTTI_OK;
@@ -150,12 +158,14 @@ enum tutti_status tutti_opening_finish(struct tutti_opening *openings, uint32_t 
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < n; i++) bytes += record_bytes(&openings[i]);
-    char *mine = tutti_alloc(bytes), *all = tutti_alloc_array(openers->n, bytes);
-    int64_t *outcomes = tutti_alloc_array(1 + openers->n, n * sizeof(*outcomes)); /* the own ones first */
-    enum tutti_status status = finish(openings, n, openers, mine, bytes, all, outcomes);
-    tutti_free(mine);
-    tutti_free(all);
-    tutti_free(outcomes);
+    const struct tables tables = {.mine = tutti_alloc(bytes),
+                                  .all = tutti_alloc_array(openers->n, bytes),
+                                  .bytes = bytes,
+                                  .outcomes = tutti_alloc_array(1 + openers->n, n * sizeof(int64_t))};
+    enum tutti_status status = finish(openings, n, openers, &tables);
+    tutti_free(tables.mine);
+    tutti_free(tables.all);
+    tutti_free(tables.outcomes);
     if (status >= 0) return status;
     struct tutti_error why = *tutti_last_error();
     for (uint32_t i = 0; i < n; i++) drop(&openings[i], false);

@@ -110,7 +110,7 @@ static void folds(void)
     for (int max = 0; max < 2; max++) {
         OK(ops->copy_now(device, a, left, sizeof(left)));
         OK(ops->copy_now(device, b, right, sizeof(right)));
-        OK(ops->fold(device, TUTTI_INT32, max ? TUTTI_MAX : TUTTI_SUM, a, a, b, N, stream));
+        OK(ops->fold(device, &(struct tutti_fold){TUTTI_INT32, max ? TUTTI_MAX : TUTTI_SUM, a, a, b, N}, stream));
         OK(ops->stream_sync(device, stream));
         OK(ops->copy_now(device, got, a, sizeof(got)));
         for (int i = 0; i < N; i++)

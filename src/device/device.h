@@ -25,7 +25,7 @@
  * Example: sums two arrays, with `ops` one of the table.
  *     ops->open(0, &device);
  *     ops->alloc(device, bytes, &a); ops->copy(device, a, host, bytes, stream);   (the same for b)
- *     ops->fold(device, TUTTI_FLOAT32, TUTTI_SUM, a, a, b, n, stream);
+ *     ops->fold(device, &(struct tutti_fold){TUTTI_FLOAT32, TUTTI_SUM, a, a, b, n}, stream);
  *     ops->copy(device, host, a, bytes, stream);
  *     ops->event_create(device, false, &event); ops->event_record(device, event, stream);
  *     while (ops->event_query(device, event) == TUTTI_PENDING) ...; */
@@ -65,6 +65,15 @@ struct tutti_device_scope {
 };
 
 /* "May be NULL" says that a device can do without: callers ask. */
+/* dst[i] = left[i] op right[i]; dst may equal left or right, no other overlap. Built-in operations but avg and
+ * premul_sum. */
+struct tutti_fold {
+    enum tutti_dtype dtype;
+    enum tutti_op op;
+    void *dst;
+    const void *left, *right;
+    size_t n;
+};
 struct tutti_device_ops {
     const char *name; /* "cuda" */
     bool on_host;     /* its memory is host memory: calls on it are calls on host memory, and need no device */
@@ -133,10 +142,8 @@ struct tutti_device_ops {
     enum tutti_status (*copy)(struct tutti_device *device, void *dst, const void *src, size_t bytes, void *stream);
     /* The function runs when the stream comes to it; it must call nothing of the device. */
     enum tutti_status (*host_call)(struct tutti_device *device, void *stream, void (*function)(void *arg), void *arg);
-    /* dst[i] = left[i] op right[i]; dst may equal left or right, no other overlap. Built-in operations but avg and
-     * premul_sum. UNSUPPORTED: the pair is undefined, or no kernel for it was built. */
-    enum tutti_status (*fold)(struct tutti_device *device, enum tutti_dtype dtype, enum tutti_op op, void *dst,
-                              const void *left, const void *right, size_t n, void *stream);
+    /* UNSUPPORTED: operation and type do not go together, or no kernel for them was built. */
+    enum tutti_status (*fold)(struct tutti_device *device, const struct tutti_fold *fold, void *stream);
 
     /* ---- events ---- */
     enum tutti_status (*event_create)(struct tutti_device *device, bool timed, void **out);

@@ -117,11 +117,18 @@ struct tutti_call_info {
  * started and the schedule was given back. helper: nobody may wait for it, so make sure that it progresses. */
 enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
                                      const struct tutti_call_info *info, bool helper, struct tutti_work **work);
-enum tutti_status tutti_engine_send(struct tutti_team *team, const void *buffer, size_t bytes, uint32_t dest,
-                                    int32_t tag, uint64_t timeout_ns, bool helper, struct tutti_work **work);
-/* source, tag may be TUTTI_ANY_*. element_bytes: a message that is not a multiple of it is a mismatch. */
-enum tutti_status tutti_engine_recv(struct tutti_team *team, void *buffer, size_t bytes, int32_t source, int32_t tag,
-                                    uint64_t timeout_ns, struct tutti_message *message, bool helper,
+/* A message to send or to receive. */
+struct tutti_letter_info {
+    const void *send; /* of a send */
+    void *recv;       /* of a receive */
+    size_t bytes;
+    int32_t peer, tag;             /* slot; a receive's may be TUTTI_ANY_* */
+    uint64_t timeout_ns;           /* 0: the team's */
+    struct tutti_message *message; /* of a receive: what came; may be NULL */
+};
+enum tutti_status tutti_engine_send(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
+                                    struct tutti_work **work);
+enum tutti_status tutti_engine_recv(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
                                     struct tutti_work **work);
 enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out);
 

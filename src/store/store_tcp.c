@@ -217,14 +217,13 @@ static void connection_give(struct tcp_store *store, struct connection *c)
 
 /* ---- the calls ---- */
 
-/* A request's answer; for GET the value is copied. */
-static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame *frame, const char *key,
-                                 uint64_t deadline_ns, void *value, size_t capacity, struct tutti_store_frame *answer)
+/* The request's key is a string. For GET the value of the answer is copied. */
+static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame *frame, uint64_t deadline_ns,
+                                 void *value, size_t capacity, struct tutti_store_frame *answer)
 {
     struct connection *c = NULL;
-    TUTTI_TRY(tutti_store_key_check(key));
-    frame->key = (const uint8_t *)key;
-    frame->key_bytes = (uint32_t)strlen(key);
+    TUTTI_TRY(tutti_store_key_check((const char *)frame->key));
+    frame->key_bytes = (uint32_t)strlen((const char *)frame->key);
     uint64_t patience = deadline_ns > TUTTI_NEVER - ANSWER_NS ? TUTTI_NEVER : deadline_ns + ANSWER_NS;
     TUTTI_TRY(connection_take(store, patience, &c));
     enum tutti_status status = exchange(store, c, frame, patience, answer);
@@ -255,19 +254,25 @@ static int64_t timeout_of(uint64_t deadline_ns)
 
 static enum tutti_status tcp_set(void *self, const char *key, const void *value, size_t bytes)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET, .value = value, .value_bytes = (uint32_t)bytes},
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET,
+                                      .key = (const uint8_t *)key,
+                                      .value = value,
+                                      .value_bytes = (uint32_t)bytes},
                              answer = {.type = 0};
     if (bytes > TUTTI_STORE_VALUE_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
                           TUTTI_STORE_VALUE_MAX);
-    return request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer);
+    return request(self, &frame, tutti_now_ns(), NULL, 0, &answer);
 }
 
 static enum tutti_status tcp_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes,
                                  uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET, .number = timeout_of(deadline_ns)}, answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, key, deadline_ns, value, capacity, &answer));
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET,
+                                      .key = (const uint8_t *)key,
+                                      .number = timeout_of(deadline_ns)},
+                             answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, deadline_ns, value, capacity, &answer));
     if (bytes) *bytes = answer.value_bytes;
     if (answer.value_bytes > capacity)
         return tutti_fail(TUTTI_ERR_TRUNCATED, "the value of key %.100s has %u bytes, the buffer %zu", key,
@@ -277,23 +282,26 @@ static enum tutti_status tcp_get(void *self, const char *key, void *value, size_
 
 static enum tutti_status tcp_wait(void *self, const char *key, uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT, .number = timeout_of(deadline_ns)},
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT,
+                                      .key = (const uint8_t *)key,
+                                      .number = timeout_of(deadline_ns)},
                              answer = {.type = 0};
-    return request(self, &frame, key, deadline_ns, NULL, 0, &answer);
+    return request(self, &frame, deadline_ns, NULL, 0, &answer);
 }
 
 static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .number = delta}, answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .key = (const uint8_t *)key, .number = delta},
+                             answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, tutti_now_ns(), NULL, 0, &answer));
     if (value) *value = answer.number;
     return TUTTI_OK;
 }
 
 static enum tutti_status tcp_remove(void *self, const char *key, bool *existed)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE}, answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, key, tutti_now_ns(), NULL, 0, &answer));
+    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE, .key = (const uint8_t *)key}, answer = {.type = 0};
+    TUTTI_TRY(request(self, &frame, tutti_now_ns(), NULL, 0, &answer));
     if (existed) *existed = answer.number != 0;
     return TUTTI_OK;
 }

@@ -28,10 +28,7 @@ WRAP(flat_copy, (void *dst, const void *src, size_t bytes, bool past), (dst, src
 WRAP(flat_take, (const struct flat_op *op, void *dst, const void *src, size_t bytes), (op, dst, src, bytes))
 WRAP(flat_fold, (const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes),
      (op, dst, left, right, bytes))
-WRAP(flat_fold_all,
-     (const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
-      const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes),
-     (op, dst, n_dst, n_past, sources, n, at, bytes))
+WRAP(flat_fold_all, (const struct flat_op *op, const struct flat_folding *what, size_t bytes), (op, what, bytes))
 WRAP(flat_lines_put, (struct flat_op * op, uint32_t level, const unsigned char *data, size_t bytes),
      (op, level, data, bytes))
 WRAP(flat_lines_part,

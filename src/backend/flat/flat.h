@@ -281,11 +281,16 @@ bool flat_is_past(const struct flat_op *op);
 void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes);
 /* Divides a result where the operation divides (avg). */
 void flat_divide(const struct flat_op *op, void *data, size_t bytes);
+struct flat_folding {
+    unsigned char *const *dst;
+    uint32_t n_dst, n_past; /* the last n_past destinations are written past the caches */
+    const unsigned char *const *sources;
+    uint32_t n; /* sources */
+    size_t at;  /* where all sources begin */
+};
 /* Each dst[d][0..bytes) = sources[0][at..] op sources[1][at..] ..., folded from left to right, in blocks, and divided.
- * A destination may be what a source has at `at`. bytes: whole elements. The last n_past destinations are written past
- * the caches. */
-void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
-                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes);
+ * A destination may be what a source has at `at`. bytes: whole elements. */
+void flat_fold_all(const struct flat_op *op, const struct flat_folding *what, size_t bytes);
 /* Part `i` of n of `bytes`, cut at whole cache lines and elements: *at and its length. */
 size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i, size_t *at);
 
@@ -363,7 +368,6 @@ void flat_sleep_end(struct tutti_runner *runner);
 void flat_leave(struct flat_instance *inst);
 /* The same of an operation that has failed after its post; returns when no living peer touches its buffers any more. */
 void flat_withdraw(struct flat_op *op);
-void flat_factor(uint32_t n, uint32_t *n_factors, uint32_t factors[FLAT_LEVELS]); /* of butterflies (flat_instance.c) */
 /* Registers this process for membarrier; whether sleepers can use it. */
 bool flat_barrier_available(void);
 

@@ -81,16 +81,17 @@ static bool holds(const unsigned char *dst, const unsigned char *const *sources,
     return true;
 }
 
-void flat_fold_all(const struct flat_op *op, unsigned char *const *dst, uint32_t n_dst, uint32_t n_past,
-                   const unsigned char *const *sources, uint32_t n, size_t at, size_t bytes)
+void flat_fold_all(const struct flat_op *op, const struct flat_folding *what, size_t bytes)
 {
+    const uint32_t n_dst = what->n_dst, n_past = what->n_past;
+    unsigned char *const *dst = what->dst;
     _Alignas(TUTTI_CACHE_LINE) unsigned char block[FLAT_BLOCK_BYTES];
-    bool direct = n_past < n_dst && holds(dst[0], sources, n, at);
+    bool direct = n_past < n_dst && holds(dst[0], what->sources, what->n, what->at);
 
     for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
         size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
         unsigned char *out = direct ? dst[0] + done : block;
-        fold_block(op, out, sources, n, at + done, some);
+        fold_block(op, out, what->sources, what->n, what->at + done, some);
         flat_divide(op, out, some);
         for (uint32_t d = direct; d < n_dst; d++) flat_copy(dst[d] + done, out, some, d >= n_dst - n_past);
     }

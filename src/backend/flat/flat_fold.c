@@ -55,7 +55,7 @@ static bool fold_mapped(struct flat_op *op, size_t bytes)
         sources[r] = flat_peer_part(op, r, true, at, whole);
         if (!sources[r]) return false;
     }
-    flat_fold_all(op, outputs, n, is_past(op) ? n : 0, sources, inst->n, op->offset, bytes);
+    flat_fold_all(op, &(struct flat_folding){outputs, n, is_past(op) ? n : 0, sources, inst->n, op->offset}, bytes);
     return true;
 }
 
@@ -172,7 +172,7 @@ static void fold_window(struct flat_op *op)
     uint32_t first = op->call.info.kind == TUTTI_REDUCE_SCATTER || !is_large(op);
     size_t at, bytes = window_of(op, &at);
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = r == inst->me ? op->send + at : copy_of(op, r);
-    flat_fold_all(op, dst + first, 2 - first, is_large(op), sources, inst->n, 0, bytes);
+    flat_fold_all(op, &(struct flat_folding){dst + first, 2 - first, is_large(op), sources, inst->n, 0}, bytes);
 }
 
 static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
@@ -239,7 +239,7 @@ static void fold_round(struct flat_op *op, uint64_t u)
         flat_take(op, scaled, sources[inst->me], bytes);
         sources[inst->me] = scaled;
     }
-    flat_fold_all(op, &out, 1, 0, sources, inst->n, 0, bytes);
+    flat_fold_all(op, &(struct flat_folding){&out, 1, 0, sources, inst->n, 0}, bytes);
 }
 
 /* Bytes of the share that are folded after op->round rounds, but not written to the others yet; 0: wait for more. */

@@ -73,7 +73,8 @@ static void fold_block(struct flat_op *op, uint64_t u)
     unsigned char *out = op->recv + u * op->piece;
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[inst->me] = op->send + at + u * op->piece;
-    if (bytes > 0) flat_fold_all(op, &out, 1, flat_is_past(op), sources, inst->n, 0, bytes);
+    const struct flat_folding what = {&out, 1, flat_is_past(op), sources, inst->n, 0};
+    if (bytes > 0) flat_fold_all(op, &what, bytes);
 }
 
 /* ---- gathered blocks: a slot holds a piece of the own. Each edge of a gather goes its own way: the root reads a
@@ -168,7 +169,8 @@ static void fold_slice(struct flat_op *op, uint64_t u)
     if (!own_is_put(op)) sources[inst->me] = op->send + u * op->piece;
     if (!root) dst[n_dst++] = flat_slot_out(op, inst->me, u);
     if (all || root) dst[n_dst++] = op->recv + u * op->piece + at;
-    if (bytes > 0) flat_fold_all(op, dst, n_dst, (all || root) && flat_is_past(op), sources, inst->n, at, bytes);
+    const struct flat_folding what = {dst, n_dst, (all || root) && flat_is_past(op), sources, inst->n, at};
+    if (bytes > 0) flat_fold_all(op, &what, bytes);
     if (!root) flat_raise(op, FLAT_FOLDED, inst->rounds + u + 1);
 }
 

@@ -122,16 +122,23 @@ static enum tutti_status start_collective(struct tutti_request *request, bool he
 
 static enum tutti_status start_send(struct tutti_request *request, bool helper, struct tutti_work **work)
 {
-    size_t bytes = request->count * tutti_dtype_bytes(request->dtype);
-    return tutti_engine_send(request->comm->team, request->send, bytes, (uint32_t)request->dest, request->send_tag,
-                             tutti_request_timeout(request), helper, work);
+    const struct tutti_letter_info info = {.send = request->send,
+                                           .bytes = request->count * tutti_dtype_bytes(request->dtype),
+                                           .peer = request->dest,
+                                           .tag = request->send_tag,
+                                           .timeout_ns = tutti_request_timeout(request)};
+    return tutti_engine_send(request->comm->team, &info, helper, work);
 }
 
 static enum tutti_status start_recv(struct tutti_request *request, bool helper, struct tutti_work **work)
 {
-    size_t bytes = request->recv_count * tutti_dtype_bytes(request->dtype);
-    return tutti_engine_recv(request->comm->team, request->recv, bytes, request->source, request->recv_tag,
-                             tutti_request_timeout(request), request->message, helper, work);
+    const struct tutti_letter_info info = {.recv = request->recv,
+                                           .bytes = request->recv_count * tutti_dtype_bytes(request->dtype),
+                                           .peer = request->source,
+                                           .tag = request->recv_tag,
+                                           .timeout_ns = tutti_request_timeout(request),
+                                           .message = request->message};
+    return tutti_engine_recv(request->comm->team, &info, helper, work);
 }
 
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n)

@@ -158,13 +158,12 @@ static enum tutti_status host_call(struct tutti_device *cpu, void *stream, void 
     return TUTTI_OK;
 }
 
-static enum tutti_status fold(struct tutti_device *cpu, enum tutti_dtype dtype, enum tutti_op op, void *dst,
-                              const void *left, const void *right, size_t n, void *stream)
+static enum tutti_status fold(struct tutti_device *cpu, const struct tutti_fold *f, void *stream)
 {
     (void)cpu, (void)stream;
-    tutti_reduce_kernel kernel = tutti_reduce_find(dtype, op, NULL);
-    if (!kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_reduce_refusal(dtype, op));
-    kernel(dst, left, right, n);
+    tutti_reduce_kernel kernel = tutti_reduce_find(f->dtype, f->op, NULL);
+    if (!kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_reduce_refusal(f->dtype, f->op));
+    kernel(f->dst, f->left, f->right, f->n);
     return TUTTI_OK;
 }
 

@@ -9,18 +9,19 @@
 #define FOLD_BLOCKS 64 /* reads at most of the memory's speed */
 
 /* By the kernel that folds contributions of ranks: of two, the left one first. */
-static enum tutti_status fold(struct tutti_device *gpu, enum tutti_dtype dtype, enum tutti_op op, void *dst,
-                              const void *left, const void *right, size_t n, void *stream)
+static enum tutti_status fold(struct tutti_device *gpu, const struct tutti_fold *f, void *stream)
 {
     char name[64];
-    struct cuda_fold x = {
-        .call = {.n = 2, .op = (uint32_t)op}, .from = {left, right}, .out = dst, .bytes = n * tutti_dtype_bytes(dtype)};
-    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(dtype));
+    struct cuda_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
+                          .from = {f->left, f->right},
+                          .out = f->dst,
+                          .bytes = f->n * tutti_dtype_bytes(f->dtype)};
+    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
     struct tutti_gpu_launch launch = {
         .kernel = tutti_gpu_kernel(gpu, name), .stream = stream, .blocks = FOLD_BLOCKS, .threads = FOLD_THREADS};
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
     struct tutti_device_scope scope;
-    if (n == 0) return TUTTI_OK;
+    if (f->n == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const enum tutti_status status = tutti_gpu_launch(gpu, &launch, &x);
     tutti_gpu_leave(&scope);

@@ -182,18 +182,18 @@ static void recv_bytes(struct tutti_letter *letter, size_t offset, size_t bytes,
 }
 
 /* A letter meets its message. */
-static void recv_match(struct tutti_team *team, struct tutti_letter **at, uint32_t source, int32_t tag, uint64_t number,
-                       uint64_t total, const unsigned char *payload)
+static void recv_match(struct tutti_team *team, struct tutti_letter **at, const struct tutti_envelope *e,
+                       const unsigned char *payload)
 {
     struct tutti_letter *letter = *at;
 
-    letter->peer = (int32_t)source, letter->tag = tag;
-    letter->number = number, letter->total = (size_t)total;
-    team->channels[source].p2p_freed++;
+    letter->peer = (int32_t)e->source, letter->tag = e->tag;
+    letter->number = e->number, letter->total = (size_t)e->total;
+    team->channels[e->source].p2p_freed++;
     team->owing = true;
-    tutti_team_list(team, source);
-    if (total == 0 || payload) {
-        recv_bytes(letter, 0, (size_t)total, payload);
+    tutti_team_list(team, e->source);
+    if (e->total == 0 || payload) {
+        recv_bytes(letter, 0, (size_t)e->total, payload);
         recv_end(team, at);
         return;
     }
@@ -252,13 +252,14 @@ static struct tutti_letter **posted_find(struct tutti_team *team, uint32_t sourc
 static bool envelope_take(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                           const void *payload)
 {
-    struct tutti_letter **at = posted_find(team, source, (int32_t)packet->slice);
+    const struct tutti_envelope e = {
+        .source = source, .tag = (int32_t)packet->slice, .number = packet->seq, .total = packet->total};
+    struct tutti_letter **at = posted_find(team, source, e.tag);
 
     team->channels[source].p2p_taken++;
     if (!*at) return tutti_envelope_keep(team, source, packet, payload, false);
     if (packet->bytes > 0) team->channels[source].p2p_paid_freed++;
-    recv_match(team, at, source, (int32_t)packet->slice, packet->seq, packet->total,
-               packet->bytes > 0 ? payload : NULL);
+    recv_match(team, at, &e, packet->bytes > 0 ? payload : NULL);
     return true;
 }
 
@@ -272,8 +273,7 @@ static void early_take(struct tutti_team *team, uint32_t source)
         tutti_envelope_promote(team, e);
         struct tutti_letter **at = posted_find(team, source, e->tag);
         if (!*at) continue;
-        struct tutti_envelope copy = *e;
-        recv_match(team, at, source, copy.tag, copy.number, copy.total, tutti_envelope_payload(team, e));
+        recv_match(team, at, e, tutti_envelope_payload(team, e));
         tutti_envelope_drop(team, e);
     }
 }
@@ -396,7 +396,7 @@ void tutti_letter_begin(struct tutti_team *team, struct tutti_letter *letter)
     letter_append(&team->recvs_end, letter);
     struct tutti_envelope *e = tutti_envelope_find(team, letter->peer, letter->tag);
     if (!e) return;
-    recv_match(team, at, e->source, e->tag, e->number, e->total, tutti_envelope_payload(team, e));
+    recv_match(team, at, e, tutti_envelope_payload(team, e));
     tutti_envelope_drop(team, e);
 }
 
@@ -407,24 +407,24 @@ void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error
 }
 
 static enum tutti_status letter_start(struct tutti_team *team, enum tutti_work_type type,
-                                      const struct tutti_letter *given, uint64_t timeout_ns, bool helper,
-                                      struct tutti_work **work)
+                                      const struct tutti_letter_info *info, bool helper, struct tutti_work **work)
 {
     struct tutti_letter *letter = tutti_work_new(team->engine->works, type);
+    bool send = type == TUTTI_WORK_SEND;
 
-    if (!letter) return tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory", type == TUTTI_WORK_SEND ? "send" : "recv");
+    if (!letter) return tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory", send ? "send" : "recv");
     letter->next = NULL;
     letter->state = TUTTI_LETTER_QUEUED;
-    letter->buffer = given->buffer;
-    letter->bytes = given->bytes, letter->total = type == TUTTI_WORK_SEND ? given->bytes : 0;
+    letter->buffer = send ? (unsigned char *)(uintptr_t)info->send : info->recv; /* a send's is only read */
+    letter->bytes = info->bytes, letter->total = send ? info->bytes : 0;
     letter->offset = 0;
-    letter->peer = given->peer, letter->tag = given->tag;
+    letter->peer = info->peer, letter->tag = info->tag;
     letter->number = 0;
     letter->offered = false;
     letter->inflow = (struct tutti_inflow){.received = 0};
-    letter->message = given->message;
+    letter->message = info->message;
     letter->work.team = team;
-    letter->work.timeout_ns = timeout_ns ? timeout_ns : team->timeout_ns;
+    letter->work.timeout_ns = info->timeout_ns ? info->timeout_ns : team->timeout_ns;
     enum tutti_status status = tutti_team_submit(&letter->work, helper);
     if (status < 0) {
         tutti_work_drop(&letter->work);
@@ -434,19 +434,14 @@ static enum tutti_status letter_start(struct tutti_team *team, enum tutti_work_t
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_engine_send(struct tutti_team *team, const void *buffer, size_t bytes, uint32_t dest,
-                                    int32_t tag, uint64_t timeout_ns, bool helper, struct tutti_work **work)
-{
-    /* Only read; a letter's buffer is const for sends. */
-    struct tutti_letter given = {
-        .buffer = (unsigned char *)(uintptr_t)buffer, .bytes = bytes, .peer = (int32_t)dest, .tag = tag};
-    return letter_start(team, TUTTI_WORK_SEND, &given, timeout_ns, helper, work);
-}
-
-enum tutti_status tutti_engine_recv(struct tutti_team *team, void *buffer, size_t bytes, int32_t source, int32_t tag,
-                                    uint64_t timeout_ns, struct tutti_message *message, bool helper,
+enum tutti_status tutti_engine_send(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
                                     struct tutti_work **work)
 {
-    struct tutti_letter given = {.buffer = buffer, .bytes = bytes, .peer = source, .tag = tag, .message = message};
-    return letter_start(team, TUTTI_WORK_RECV, &given, timeout_ns, helper, work);
+    return letter_start(team, TUTTI_WORK_SEND, info, helper, work);
+}
+
+enum tutti_status tutti_engine_recv(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
+                                    struct tutti_work **work)
+{
+    return letter_start(team, TUTTI_WORK_RECV, info, helper, work);
 }

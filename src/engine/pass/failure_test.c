@@ -342,12 +342,17 @@ static void letters(struct rig_rank *rank)
     int32_t x;
 
     if (rank->me == 0) {
-        RIG_OK(rank, tutti_engine_recv(rank->team, &x, 4, 1, 5, 1000 * MS, NULL, false, &work));
+        RIG_OK(rank, tutti_engine_recv(rank->team,
+                                       &(struct tutti_letter_info){
+                                           .recv = &x, .bytes = 4, .peer = 1, .tag = 5, .timeout_ns = 1000 * MS},
+                                       false, &work));
         RIG_CHECK(rank, tutti_work_wait(work, 20 * MS) == TUTTI_PENDING, "not pending");
         RIG_CHECK(rank, tutti_work_test(work) == TUTTI_PENDING, "not pending");
         RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
     } else {
-        RIG_OK(rank, tutti_engine_recv(rank->team, &x, 4, 0, 6, 0, NULL, false, &work));
+        RIG_OK(rank,
+               tutti_engine_recv(rank->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 0, .tag = 6},
+                                 false, &work));
         RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
     }
     expect(rank, TUTTI_ERR_TIMEOUT, parts);

@@ -68,14 +68,21 @@ static void order(struct rig_rank *rank)
         }
         pthread_barrier_wait(&rank->rig->barrier); /* all have asked */
         for (uint32_t i = 0; i < N; i++) {
-            RIG_OK(rank, tutti_engine_send(rank->team, &shuffled[i], 4, 0, (int32_t)shuffled[i], 0, i % 3 != 0, &work));
+            RIG_OK(rank,
+                   tutti_engine_send(rank->team,
+                                     &(struct tutti_letter_info){
+                                         .send = &shuffled[i], .bytes = 4, .peer = 0, .tag = (int32_t)shuffled[i]},
+                                     i % 3 != 0, &work));
             RIG_OK(rank, tutti_work_finish(work));
         }
         return;
     }
     uint32_t n = 0;
     for (uint32_t i = 0; i < N; i++) {
-        RIG_OK(rank, tutti_engine_recv(rank->team, &received[i], 4, 1, (int32_t)i, 0, NULL, true, &works[i]));
+        RIG_OK(rank, tutti_engine_recv(
+                         rank->team,
+                         &(struct tutti_letter_info){.recv = &received[i], .bytes = 4, .peer = 1, .tag = (int32_t)i},
+                         true, &works[i]));
         for (uint32_t k = 0; k < (i % TWICE ? 1 : 2); k++, n++) {
             entries[n] = (struct entry){&journal, i};
             RIG_OK(rank, tutti_work_notify(works[i], note, &entries[n]));
@@ -161,7 +168,10 @@ static void joins(struct rig_rank *rank)
             pthread_barrier_wait(&rank->rig->barrier);
             for (int32_t i = 1; i <= N; i++) {
                 if (i == N) pthread_barrier_wait(&rank->rig->barrier);
-                RIG_OK(rank, tutti_engine_send(rank->team, &parting, 4, 0, (last + i) % N, 0, false, &part));
+                RIG_OK(rank, tutti_engine_send(rank->team,
+                                               &(struct tutti_letter_info){
+                                                   .send = &parting, .bytes = 4, .peer = 0, .tag = (last + i) % N},
+                                               false, &part));
                 RIG_OK(rank, tutti_work_finish(part));
             }
             continue;
@@ -170,7 +180,9 @@ static void joins(struct rig_rank *rank)
         struct joined joined = {.at = TUTTI_ERR_INTERNAL};
         _Atomic uint32_t empty = 0;
         for (int32_t i = 0; i < N; i++)
-            RIG_OK(rank, tutti_engine_recv(rank->team, &x[i], 4, 1, i, 0, NULL, true, &parts[i]));
+            RIG_OK(rank, tutti_engine_recv(rank->team,
+                                           &(struct tutti_letter_info){.recv = &x[i], .bytes = 4, .peer = 1, .tag = i},
+                                           true, &parts[i]));
         RIG_OK(rank, tutti_work_join(rank->engine, parts, 2, &parts[0]));
         parts[1] = parts[2];
         RIG_OK(rank, tutti_work_join(rank->engine, parts, 2, &joined.work));
@@ -363,7 +375,10 @@ static void failing(struct rig_rank *rank)
 
     for (int32_t i = 0; i < N; i++) {
         seen[i] = (struct joined){.at = TUTTI_OK};
-        RIG_OK(rank, tutti_engine_recv(rank->team, &x[i], 4, 1 - (int32_t)rank->me, i, 0, NULL, true, &seen[i].work));
+        RIG_OK(rank, tutti_engine_recv(rank->team,
+                                       &(struct tutti_letter_info){
+                                           .recv = &x[i], .bytes = 4, .peer = 1 - (int32_t)rank->me, .tag = i},
+                                       true, &seen[i].work));
         if (i % 2) RIG_OK(rank, tutti_work_join(rank->engine, &seen[i].work, 1, &seen[i].work));
         RIG_OK(rank, tutti_work_notify(seen[i].work, look, &seen[i]));
     }
@@ -383,7 +398,11 @@ static void late(struct rig_rank *rank)
     uint32_t x;
 
     if (rank->me == 0) {
-        RIG_OK(rank, tutti_engine_recv(rank->team, &x, 4, 1, 0, 50 * TUTTI_NS_PER_MS, NULL, true, &seen.work));
+        RIG_OK(rank,
+               tutti_engine_recv(rank->team,
+                                 &(struct tutti_letter_info){
+                                     .recv = &x, .bytes = 4, .peer = 1, .tag = 0, .timeout_ns = 50 * TUTTI_NS_PER_MS},
+                                 true, &seen.work));
         RIG_OK(rank, tutti_work_notify(seen.work, look, &seen));
         RIG_CHECK(rank, reaches(&seen.calls, 1), "never called");
         RIG_CHECK(rank, seen.at == TUTTI_ERR_TIMEOUT, "%s", tutti_status_name(seen.at));

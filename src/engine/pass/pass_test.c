@@ -148,15 +148,22 @@ static void stray(struct rig_rank *rank)
         for (size_t i = 0; i < 3000; i++) data[i] = (int32_t)(rank->me + 1);
         if (rank->me != 0) {
             team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
-            RIG_OK(rank, tutti_engine_send(team, &rank->me, 4, 0, 1, 0, true, &works[1]));
+            RIG_OK(rank, tutti_engine_send(
+                             team, &(struct tutti_letter_info){.send = &rank->me, .bytes = 4, .peer = 0, .tag = 1},
+                             true, &works[1]));
             RIG_OK(rank, rig_start(rank, team, &call, true, &works[0]));
             tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
-            RIG_OK(rank, tutti_engine_send(rank->team, &go, 4, 0, 0, 0, false, &hint));
+            RIG_OK(rank, tutti_engine_send(rank->team,
+                                           &(struct tutti_letter_info){.send = &go, .bytes = 4, .peer = 0, .tag = 0},
+                                           false, &hint));
             RIG_OK(rank, tutti_work_finish(hint));
         } else {
             tutti_engine_stats(rank->engine, &before);
             for (uint32_t i = 1; i < rank->n; i++) {
-                RIG_OK(rank, tutti_engine_recv(rank->team, &go, 4, (int32_t)i, 0, 0, NULL, false, &hint));
+                RIG_OK(rank, tutti_engine_recv(
+                                 rank->team,
+                                 &(struct tutti_letter_info){.recv = &go, .bytes = 4, .peer = (int32_t)i, .tag = 0},
+                                 false, &hint));
                 RIG_OK(rank, tutti_work_finish(hint));
             }
             tutti_engine_stats(rank->engine, &after);
@@ -165,7 +172,10 @@ static void stray(struct rig_rank *rank)
             team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
             RIG_OK(rank, rig_start(rank, team, &call, true, &works[0]));
             for (uint32_t i = 1; i < rank->n; i++) {
-                RIG_OK(rank, tutti_engine_recv(team, &x, 4, (int32_t)i, 1, 0, NULL, false, &hint));
+                RIG_OK(rank,
+                       tutti_engine_recv(
+                           team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = (int32_t)i, .tag = 1},
+                           false, &hint));
                 RIG_OK(rank, tutti_work_finish(hint));
                 RIG_CHECK(rank, x == (int32_t)i, "%d from rank %u", x, i);
             }
@@ -263,7 +273,9 @@ static void *patient_main(void *arg)
     struct tutti_work *work;
     uint32_t x = 0;
 
-    RIG_OK(w->rank, tutti_engine_recv(w->team, &x, 4, 1, 77, 0, NULL, false, &work));
+    RIG_OK(w->rank,
+           tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 77}, false,
+                             &work));
     RIG_OK(w->rank, tutti_work_finish(work));
     RIG_CHECK(w->rank, x == 5, "got %u", x);
     return NULL;
@@ -291,7 +303,9 @@ static void prompt(struct rig_rank *rank)
     /* Each call would last until the owner's next look at the clock, a tenth of a second. */
     RIG_CHECK(rank, n_late < 15, "%u calls took long", n_late);
     if (rank->me == 1) {
-        RIG_OK(rank, tutti_engine_send(rank->team, &x, 4, 0, 77, 0, false, &work));
+        RIG_OK(rank,
+               tutti_engine_send(rank->team, &(struct tutti_letter_info){.send = &x, .bytes = 4, .peer = 0, .tag = 77},
+                                 false, &work));
         RIG_OK(rank, tutti_work_finish(work));
     } else {
         pthread_join(thread, NULL);
@@ -312,7 +326,8 @@ static void *short_main(void *arg)
     struct tutti_work *work;
     uint32_t x;
 
-    RIG_OK(w->rank, tutti_engine_recv(w->team, &x, 4, 1, 1, 0, NULL, false, &work));
+    RIG_OK(w->rank, tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 1},
+                                      false, &work));
     RIG_OK(w->rank, tutti_work_finish(work));
     return NULL;
 }
@@ -330,7 +345,9 @@ static void handed(struct rig_rank *rank)
         if (rank->me == 0) {
             pthread_create(&thread, NULL, short_main, &arg);
             tutti_sleep_ns(3 * TUTTI_NS_PER_MS); /* it owns */
-            RIG_OK(rank, tutti_engine_recv(rank->team, &x, 8, 1, 2, 0, NULL, false, &work));
+            RIG_OK(rank, tutti_engine_recv(rank->team,
+                                           &(struct tutti_letter_info){.recv = &x, .bytes = 8, .peer = 1, .tag = 2},
+                                           false, &work));
             RIG_OK(rank, tutti_work_finish(work));
             n_late += tutti_now_ns() - x > 500 * TUTTI_NS_PER_MS;
             pthread_join(thread, NULL);
@@ -338,7 +355,10 @@ static void handed(struct rig_rank *rank)
             for (int32_t tag = 1; tag <= 2; tag++) {
                 tutti_sleep_ns(10 * TUTTI_NS_PER_MS);
                 x = tutti_now_ns();
-                RIG_OK(rank, tutti_engine_send(rank->team, &x, tag == 1 ? 4 : 8, 0, tag, 0, false, &work));
+                RIG_OK(rank, tutti_engine_send(rank->team,
+                                               &(struct tutti_letter_info){
+                                                   .send = &x, .bytes = tag == 1 ? 4 : 8, .peer = 0, .tag = tag},
+                                               false, &work));
                 RIG_OK(rank, tutti_work_finish(work));
             }
         }

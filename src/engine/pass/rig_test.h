@@ -65,7 +65,7 @@ struct rig {
             snprintf((rank)->wrong + at_, sizeof((rank)->wrong) - (size_t)at_, __VA_ARGS__);                           \
         }                                                                                                              \
     } while (0)
-#define RIG_OK(rank, call) RIG_CHECK(rank, (call) == TUTTI_OK, "%s", tutti_last_error()->text)
+#define RIG_OK(rank, call) RIG_CHECK(rank, (call) == TUTTI_OK, "%.300s", tutti_last_error()->text)
 
 static inline uint64_t rig_now(void)
 {

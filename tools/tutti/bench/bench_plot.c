@@ -72,16 +72,24 @@ static bool same_line(const struct bench_case *a, const struct bench_case *b)
     return a->op == b->op && a->dtype == b->dtype && a->reduction == b->reduction;
 }
 
-static void line(FILE *out, const struct axes *a, const struct bench_point *points, size_t n, size_t first, int form,
-                 const char *colour)
+struct plot {
+    FILE *out;
+    struct axes axes;
+    const struct bench_point *points;
+    size_t n;
+};
+
+static void line(const struct plot *plot, size_t first, int form, const char *colour)
 {
-    fprintf(out, "<polyline fill='none' stroke='%s' stroke-width='2'%s points='", colour,
+    const struct bench_point *points = plot->points;
+    fprintf(plot->out, "<polyline fill='none' stroke='%s' stroke-width='2'%s points='", colour,
             form ? " stroke-dasharray='6 4'" : "");
-    for (size_t i = first; i < n; i++) {
+    for (size_t i = first; i < plot->n; i++) {
         if (!same_line(&points[i].c, &points[first].c) || !drawable(&points[i], form)) continue;
-        fprintf(out, "%.1f,%.1f ", x_of(a, (double)points[i].c.bytes), y_of(a, points[i].time[form].median_us));
+        fprintf(plot->out, "%.1f,%.1f ", x_of(&plot->axes, (double)points[i].c.bytes),
+                y_of(&plot->axes, points[i].time[form].median_us));
     }
-    fprintf(out, "'/>\n");
+    fprintf(plot->out, "'/>\n");
 }
 
 int bench_plot(const char *path, const struct bench_point *points, size_t n)
@@ -103,7 +111,7 @@ int bench_plot(const char *path, const struct bench_point *points, size_t n)
         for (size_t j = 0; j < i; j++) seen = seen || same_line(&points[j].c, &points[i].c);
         if (seen) continue;
         const char *colour = colours[n_lines % (sizeof colours / sizeof colours[0])];
-        for (int form = 0; form < 2; form++) line(out, &a, points, n, i, form, colour);
+        for (int form = 0; form < 2; form++) line(&(struct plot){out, a, points, n}, i, form, colour);
         double y = TOP + 18 * (double)n_lines++;
         fprintf(out, "<text x='%.1f' y='%.1f' fill='%s'>%s %s%s%s</text>\n", WIDTH - RIGHT + 12, y, colour,
                 points[i].c.op->name, tutti_dtype_name(points[i].c.dtype), points[i].c.op->reduces ? " " : "",
