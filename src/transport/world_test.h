@@ -9,6 +9,7 @@
 
 #include "transport/host/layout.h"
 #include "transport/open.h"
+#include "transport/route.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -36,12 +37,14 @@ struct backend {
     const char *name, *transport, *decorators;
     bool attach;       /* each member maps the segment by itself, at its own address */
     uint64_t delay_ns; /* of the delay decorator */
+    bool route;        /* two worlds of this transport, and a route over both: peers take turns */
 };
 
 struct world {
     const struct backend *backend;
     uint32_t n;
     struct tutti_segment *segment; /* the test's own handle */
+    struct tutti_segment *second;  /* ... of the other world under a route; NULL: none */
     struct tutti_transport **members;
 };
 
@@ -60,6 +63,21 @@ static inline struct tutti_segment *test_handle(const struct world *world)
     return handle;
 }
 
+/* Member i of a route: on even distances peers meet in the first world, on odd ones in the second. */
+static inline struct tutti_transport *test_route_open(struct world *world, struct tutti_transport *first, uint32_t i)
+{
+    struct tutti_route_peer *peers = calloc(world->n, sizeof(*peers));
+    struct tutti_transport *inner[2] = {first}, *route;
+    struct tutti_segment *handle;
+    assert_non_null(peers);
+    assert_int_equal(tutti_segment_share(world->second, &handle), TUTTI_OK);
+    assert_int_equal(tutti_transport_open(world->backend->transport, handle, i, &inner[1]), TUTTI_OK);
+    for (uint32_t p = 0; p < world->n; p++) peers[p] = (struct tutti_route_peer){(p + i) % 2, p};
+    assert_int_equal(tutti_route_open(inner, 2, peers, world->n, i, &route), TUTTI_OK);
+    free(peers);
+    return route;
+}
+
 /* Opens member i. */
 static inline void test_member_open(struct world *world, uint32_t i)
 {
@@ -67,6 +85,7 @@ static inline void test_member_open(struct world *world, uint32_t i)
                                                     .delay_ns = world->backend->delay_ns};
     struct tutti_transport *bare;
     assert_int_equal(tutti_transport_open(world->backend->transport, test_handle(world), i, &bare), TUTTI_OK);
+    if (world->second) bare = test_route_open(world, bare, i);
     assert_int_equal(tutti_transport_decorate(bare, world->backend->decorators, &options, &world->members[i]),
                      TUTTI_OK);
 }
@@ -91,6 +110,7 @@ static inline struct world test_world_make(const struct backend *backend, uint32
     bool spans;
     assert_int_equal(tutti_transport_choose(backend->transport, false, n, &name, &spans), TUTTI_OK);
     assert_int_equal(tutti_segment_create(&config, spans, &world.segment), TUTTI_OK);
+    if (backend->route) assert_int_equal(tutti_segment_create(&config, spans, &world.second), TUTTI_OK);
     world.members = calloc(n, sizeof(struct tutti_transport *));
     assert_non_null(world.members);
     for (uint32_t i = 0; i < n && !empty; i++) test_member_open(&world, i);
@@ -101,6 +121,7 @@ static inline void test_world_free(struct world *world)
 {
     for (uint32_t i = 0; i < world->n; i++) test_member_close(world, i);
     tutti_segment_release(world->segment);
+    if (world->second) tutti_segment_release(world->second);
     free(world->members);
 }
 
@@ -175,6 +196,22 @@ static inline enum tutti_status test_wait(struct tutti_transport *t, struct tutt
     }
 }
 
+/* Whether one of the sources would end a sleep now. */
+static inline bool test_fired(const struct tutti_sources *sources)
+{
+    for (uint32_t i = 0; i < sources->n; i++)
+        if (sources->at[i].word && *sources->at[i].word != sources->at[i].expected) return true;
+    return sources->due_ns <= tutti_now_ns();
+}
+
+static inline void test_wait_for(const struct tutti_sources *sources)
+{
+    _Atomic uint32_t *words[TUTTI_SOURCES_MAX];
+    uint32_t expected[TUTTI_SOURCES_MAX];
+    for (uint32_t i = 0; i < sources->n; i++) words[i] = sources->at[i].word, expected[i] = sources->at[i].expected;
+    tutti_futex_wait_any(words, expected, sources->n, sources->due_ns);
+}
+
 /* Sleeps as the engine does, until a wake-up or until until_ns. True if it was told not to sleep or woken. */
 static inline bool test_sleep(struct tutti_transport *t, uint64_t until_ns)
 {
@@ -183,8 +220,7 @@ static inline bool test_sleep(struct tutti_transport *t, uint64_t until_ns)
     tutti_sources_init(&sources);
     tutti_sources_until(&sources, until_ns);
     if (t->ops->sleep_begin(t, &sources)) {
-        assert_int_equal(sources.n, 1);
-        tutti_futex_wait(sources.at[0].word, sources.at[0].expected, sources.due_ns);
+        test_wait_for(&sources);
         woken = tutti_now_ns() < until_ns;
     }
     t->ops->sleep_end(t);
@@ -195,14 +231,6 @@ static inline void test_expect_nothing(struct tutti_transport *t)
 {
     struct tutti_event arrival;
     assert_int_equal(t->ops->poll(t, &arrival), TUTTI_AGAIN);
-}
-
-/* Whether one of the sources would end a sleep now. */
-static inline bool test_fired(const struct tutti_sources *sources)
-{
-    for (uint32_t i = 0; i < sources->n; i++)
-        if (sources->at[i].word && *sources->at[i].word != sources->at[i].expected) return true;
-    return sources->due_ns <= tutti_now_ns();
 }
 
 /* Announces a sleep and does not sleep: whether it would have been right to. */

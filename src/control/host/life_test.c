@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-static const struct backend shm = {"shm", "shm", "", true, 0};
+static const struct backend shm = {"shm", "shm", "", true, 0, false};
 
 static void leaving_is_seen(void **state)
 {
