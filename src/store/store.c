@@ -42,23 +42,6 @@ static const struct {
     {"file://", open_file},
 };
 
-enum tutti_status tutti_store_secret_copy(const char *secret, char **out)
-{
-    uint8_t probe[TUTTI_HMAC_BYTES];
-    if (!secret || !secret[0]) return TUTTI_OK;
-    TUTTI_TRY(tutti_hmac(secret, strlen(secret), "", 0, probe)); /* built without OpenSSL: say it now */
-    *out = tutti_alloc(strlen(secret) + 1);
-    if (!*out) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
-    memcpy(*out, secret, strlen(secret));
-    return TUTTI_OK;
-}
-
-void tutti_store_secret_free(char *secret)
-{
-    if (secret) explicit_bzero(secret, strlen(secret));
-    tutti_free(secret);
-}
-
 enum tutti_status tutti_store_open(const char *address, const char *secret, uint64_t deadline_ns,
                                    struct tutti_store *out)
 {

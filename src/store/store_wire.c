@@ -100,3 +100,22 @@ bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out)
     *out = parsed;
     return true;
 }
+
+/* ---- the secret ---- */
+
+enum tutti_status tutti_store_secret_copy(const char *secret, char **out)
+{
+    uint8_t probe[TUTTI_HMAC_BYTES];
+    if (!secret || !secret[0]) return TUTTI_OK;
+    TUTTI_TRY(tutti_hmac(secret, strlen(secret), "", 0, probe)); /* built without OpenSSL: say it now */
+    *out = tutti_alloc(strlen(secret) + 1);
+    if (!*out) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's secret");
+    memcpy(*out, secret, strlen(secret));
+    return TUTTI_OK;
+}
+
+void tutti_store_secret_free(char *secret)
+{
+    if (secret) explicit_bzero(secret, strlen(secret));
+    tutti_free(secret);
+}

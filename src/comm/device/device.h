@@ -81,6 +81,14 @@ enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
 enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
 /* Before a request on host memory starts, without the turn: waits for what must come first. */
 enum tutti_status tutti_device_before(const struct tutti_request *request);
+/* Events that are used again (device_events.c). */
+struct tutti_device_event {
+    struct tutti_device_event *next;
+    struct tutti_comm *comm;
+    void *event;
+};
+struct tutti_device_event *tutti_device_event_take(struct tutti_comm *comm); /* NULL: the record says why */
+void tutti_device_event_give(void *event);
 void tutti_device_free_events(struct tutti_comm_device *device);
 
 /* ---- through the host (device_host.c) ---- */

@@ -15,20 +15,6 @@
 #define CLOSE_NS (10 * TUTTI_NS_PER_S) /* for streams that go on after a failure */
 #define ALIGN 256
 
-void tutti_through_ring(struct tutti_through *through)
-{
-    atomic_fetch_add(&through->bell, 1);
-    tutti_futex_wake(&through->bell, UINT32_MAX);
-}
-
-void tutti_through_fail(struct tutti_through *through)
-{
-    struct tutti_error error = *tutti_last_error();
-    tutti_team_fail(through->comm->team, &error, true);
-    tutti_through_stop(through, false);
-    tutti_fail_record(&error);
-}
-
 /* ---- what streams call: no lock is held for long, and the driver is not called ---- */
 
 static void on_arrival(void *arg)
@@ -142,22 +128,6 @@ void *tutti_through_last_event(const struct tutti_through *through)
 bool tutti_through_idle(struct tutti_through *through)
 {
     return !through || atomic_load(&through->n_over) == atomic_load(&through->enqueued);
-}
-
-void tutti_through_stop(struct tutti_through *through, bool owned)
-{
-    struct tutti_comm *own = through ? atomic_load(&through->own) : NULL;
-    struct tutti_error error;
-
-    if (!through) return;
-    if (own && tutti_team_state(through->comm->team, &error) < 0 && tutti_comm_enter(own, "comm_abort") >= 0) {
-        if (owned)
-            tutti_team_apply(own->team, &error); /* the others do, too, as the failure has reached them */
-        else
-            tutti_team_fail(own->team, &error, true);
-        tutti_comm_leave(own);
-    }
-    tutti_through_ring(through);
 }
 
 /* Until cond or until_ns; whether cond. */

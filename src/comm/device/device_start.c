@@ -10,52 +10,6 @@
 
 /* ---- works ---- */
 
-struct tutti_device_event {
-    struct tutti_device_event *next;
-    struct tutti_comm *comm;
-    void *event;
-};
-
-static struct tutti_device_event *event_take(struct tutti_comm *comm)
-{
-    struct tutti_comm_device *device = comm->device;
-    pthread_mutex_lock(&device->lock);
-    struct tutti_device_event *event = device->events;
-    if (event) device->events = event->next;
-    pthread_mutex_unlock(&device->lock);
-    if (event) return event;
-    event = tutti_alloc(sizeof(*event));
-    if (!event) {
-        tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for an event", (int)comm->rank);
-    } else if (device->device->ops->event_create(device->device, false, &event->event) < 0) {
-        tutti_free(event);
-        event = NULL;
-    } else {
-        event->comm = comm;
-    }
-    return event;
-}
-
-static void event_give(void *arg)
-{
-    struct tutti_device_event *event = arg;
-    struct tutti_comm_device *device = event->comm->device;
-    pthread_mutex_lock(&device->lock);
-    event->next = device->events;
-    device->events = event;
-    pthread_mutex_unlock(&device->lock);
-}
-
-void tutti_device_free_events(struct tutti_comm_device *device)
-{
-    while (device->events) {
-        struct tutti_device_event *event = device->events;
-        device->events = event->next;
-        device->device->ops->event_destroy(device->device, event->event);
-        tutti_free(event);
-    }
-}
-
 /* What is over after a failure is not done: the team is about to know. */
 static enum tutti_status event_look(void *arg)
 {
@@ -78,7 +32,7 @@ static void event_stop(void *arg)
     pthread_mutex_unlock(&device->lock);
 }
 
-static const struct tutti_followed_ops event_ops = {event_look, event_stop, event_give};
+static const struct tutti_followed_ops event_ops = {event_look, event_stop, tutti_device_event_give};
 
 /* The end of all that is on the stream by now, as a work. */
 static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_request *request,
@@ -307,11 +261,11 @@ static enum tutti_status part_tie(const struct tutti_request *requests, size_t n
     for (size_t i = 1; i < n && status >= 0; i++) {
         void *other = requests[i].options.stream;
         if (!is_new_stream(requests, i)) continue;
-        if (!event && !(event = event_take(comm))) return tutti_last_error()->status;
+        if (!event && !(event = tutti_device_event_take(comm))) return tutti_last_error()->status;
         status = dev->ops->event_record(dev, event->event, begins ? other : first);
         if (status >= 0) status = dev->ops->stream_wait(dev, begins ? first : other, event->event);
     }
-    if (event) event_give(event);
+    if (event) tutti_device_event_give(event);
     return status;
 }
 
@@ -332,10 +286,10 @@ static enum tutti_status part_follow(const struct tutti_request *request, struct
 {
     struct tutti_comm *comm = request->comm;
     uint64_t seq = is_message(request) ? 0 : tutti_comm_sequence(comm);
-    struct tutti_device_event *event = event_take(comm);
+    struct tutti_device_event *event = tutti_device_event_take(comm);
     if (!event) return tutti_last_error()->status;
     enum tutti_status status = follow(comm, request, event, seq, work);
-    if (status < 0) event_give(event);
+    if (status < 0) tutti_device_event_give(event);
     return status;
 }
 

@@ -276,6 +276,10 @@ static inline const struct cuda_driver *cuda_calls(const struct tutti_device *gp
 {
     return ((const struct cuda_gpu *)gpu)->driver;
 }
+#define CUDA_GPUS_MAX 64 /* of a host */
+/* gpu.c: the driver, if it has the device; and the device's facts. */
+enum tutti_status cuda_driver_for(int32_t ordinal, const struct cuda_driver **out);
+enum tutti_status cuda_facts_read(const struct cuda_driver *driver, int device, struct tutti_device_facts *out);
 void cuda_lock(void); /* of the process's gpus */
 void cuda_unlock(void);
 /* Ends what tutti_gpu_enter began, and says what became of the call. */
