@@ -164,10 +164,21 @@ static void tokens_are_taken_back(void **state)
 {
     (void)state;
     struct hosts h;
+    struct tutti_event e;
     hosts_open(&h);
     assert_int_equal(send_large(h.t[0], 2, 71), TUTTI_PENDING);
     h.t[0]->ops->cancel(h.t[0], 1234); /* not out: nothing */
-    h.t[0]->ops->cancel(h.t[0], 71);
+    expect(&h, 2, TUTTI_EVENT_HEADER, &e);
+    const struct tutti_target target = {to, BYTES};
+    h.t[2]->ops->place(h.t[2], &target, 1, 9);
+    h.t[2]->ops->cancel(h.t[2], 9);
+    memset(to, 7, BYTES);
+    expect_nothing(&h, 2);
+    for (size_t i = 0; i < BYTES; i++) assert_int_equal(to[i], 7); /* nobody writes there any more */
+    expect(&h, 0, TUTTI_EVENT_DONE, &e);
+    assert_int_equal(send_large(h.t[0], 2, 72), TUTTI_PENDING);
+    h.t[0]->ops->cancel(h.t[0], 72);
+    memset(from, 0, BYTES); /* ours again */
     expect_nothing(&h, 0);
     hosts_close(&h);
 }
