@@ -30,7 +30,7 @@ static void pair_open(struct pair *pair, const char *decorators)
     *pair = (struct pair){.hand = {.clock = {.now_ns = hand_now}, .now_ns = 1}};
     pair->net = late_net_make(2, &pair->hand.clock, LATENCY_NS);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(tutti_transport_decorate(late_open(pair->net, i), decorators, &options, &pair->t[i]), 0);
+        assert_int_equal(tutti_transport_decorate(late_wire_open(pair->net, i), decorators, &options, &pair->t[i]), 0);
 }
 static void pair_close(struct pair *pair)
 {

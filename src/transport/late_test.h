@@ -50,7 +50,7 @@ struct late_member {
     bool woken, wants_room;
 };
 
-static inline struct late_member *late_of(struct tutti_transport *t)
+static inline struct late_member *late_wire_of(struct tutti_transport *t)
 {
     return (struct late_member *)(void *)t;
 }
@@ -91,7 +91,7 @@ static inline enum tutti_status late_gone(const struct late_net *net, uint32_t p
 static inline enum tutti_status late_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
                                           const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
-    struct late_net *net = late_of(t)->net;
+    struct late_net *net = late_wire_of(t)->net;
     size_t bytes = 0;
     if (peer >= t->n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, t->n);
     for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
@@ -104,7 +104,7 @@ static inline enum tutti_status late_send(struct tutti_transport *t, uint32_t pe
     if (status < 0) {
         tutti_fail(status, "member %u is gone", peer);
     } else if (net->n_under_way[t->me * net->n + peer] >= LATE_ROOM) {
-        late_of(t)->wants_room = true;
+        late_wire_of(t)->wants_room = true;
         status = TUTTI_AGAIN;
     }
     if (status != TUTTI_OK) {
@@ -127,8 +127,9 @@ static inline enum tutti_status late_send(struct tutti_transport *t, uint32_t pe
     *net->end = m, net->end = &m->next;
     net->n_under_way[t->me * net->n + peer]++;
     late_ring(net, peer);
+    status = m->borrowed ? TUTTI_PENDING : TUTTI_OK; /* without the lock its receiver may free it */
     pthread_mutex_unlock(&net->lock);
-    return m->borrowed ? TUTTI_PENDING : TUTTI_OK;
+    return status;
 }
 
 /* With the lock: takes *at off the list. */
@@ -179,7 +180,7 @@ static inline bool late_event(struct late_member *me, struct late_message *m, st
 
 static inline enum tutti_status late_poll(struct tutti_transport *t, struct tutti_event *out)
 {
-    struct late_member *me = late_of(t);
+    struct late_member *me = late_wire_of(t);
     struct late_net *net = me->net;
     enum tutti_status status = TUTTI_AGAIN;
     if (me->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was answered");
@@ -204,7 +205,7 @@ static inline enum tutti_status late_poll(struct tutti_transport *t, struct tutt
 
 static inline void late_release(struct tutti_transport *t)
 {
-    struct late_member *me = late_of(t);
+    struct late_member *me = late_wire_of(t);
     if (!me->given) return;
     pthread_mutex_lock(&me->net->lock);
     me->given->state = LATE_OVER;
@@ -215,7 +216,7 @@ static inline void late_release(struct tutti_transport *t)
 
 static inline void late_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
 {
-    struct late_member *me = late_of(t);
+    struct late_member *me = late_wire_of(t);
     struct late_message *m = me->given;
     pthread_mutex_lock(&me->net->lock);
     m->state = LATE_PLACED, m->place_token = token, m->whole = n == 0;
@@ -239,7 +240,7 @@ static inline void late_withdraw(struct late_message *m)
 
 static inline void late_cancel(struct tutti_transport *t, uint64_t token)
 {
-    struct late_net *net = late_of(t)->net;
+    struct late_net *net = late_wire_of(t)->net;
     pthread_mutex_lock(&net->lock);
     for (struct late_message *m = net->first; m; m = m->next) {
         if (m->from == t->me && m->borrowed && m->token == token) late_withdraw(m);
@@ -253,7 +254,7 @@ static inline void late_cancel(struct tutti_transport *t, uint64_t token)
 
 static inline bool late_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
 {
-    struct late_member *me = late_of(t);
+    struct late_member *me = late_wire_of(t);
     struct late_net *net = me->net;
     const uint64_t now = tutti_clock_now(net->clock);
     pthread_mutex_lock(&net->lock);
@@ -279,7 +280,7 @@ static inline void late_sleep_end(struct tutti_transport *t)
 
 static inline void late_wake(struct tutti_transport *t)
 {
-    struct late_member *me = late_of(t);
+    struct late_member *me = late_wire_of(t);
     pthread_mutex_lock(&me->net->lock);
     me->woken = true;
     late_ring(me->net, t->me);
@@ -299,7 +300,7 @@ static inline void late_end(struct late_net *net, uint32_t me, uint32_t peer, en
 
 static inline void late_cut(struct tutti_transport *t, uint32_t peer)
 {
-    struct late_net *net = late_of(t)->net;
+    struct late_net *net = late_wire_of(t)->net;
     if (peer >= net->n) return;
     pthread_mutex_lock(&net->lock);
     net->dead[peer] = true;
@@ -308,9 +309,9 @@ static inline void late_cut(struct tutti_transport *t, uint32_t peer)
     pthread_mutex_unlock(&net->lock);
 }
 
-static inline void late_close(struct tutti_transport *t)
+static inline void late_wire_close(struct tutti_transport *t)
 {
-    struct late_net *net = late_of(t)->net;
+    struct late_net *net = late_wire_of(t)->net;
     pthread_mutex_lock(&net->lock);
     net->left[t->me] = true, net->members[t->me] = NULL;
     for (uint32_t i = 0; i < net->n; i++) {
@@ -347,10 +348,10 @@ static inline void late_net_free(struct late_net *net)
 }
 
 /* A member opens once. */
-static inline struct tutti_transport *late_open(struct late_net *net, uint32_t me)
+static inline struct tutti_transport *late_wire_open(struct late_net *net, uint32_t me)
 {
     static const struct tutti_transport_ops ops = {.size = sizeof(ops),
-                                                   .close = late_close,
+                                                   .close = late_wire_close,
                                                    .send = late_send,
                                                    .poll = late_poll,
                                                    .release = late_release,

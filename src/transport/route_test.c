@@ -42,7 +42,7 @@ static void hosts_open(struct hosts *h)
         struct tutti_segment *handle;
         assert_int_equal(tutti_segment_share(h->segment[i / 2], &handle), TUTTI_OK);
         assert_int_equal(tutti_transport_open("self", handle, 1 - i % 2, &h->self[i]), TUTTI_OK);
-        h->late[i] = late_open(h->net, N - 1 - i);
+        h->late[i] = late_wire_open(h->net, N - 1 - i);
         for (uint32_t p = 0; p < N; p++) peers[p] = route_to(i, p);
         struct tutti_transport *const inner[2] = {h->self[i], h->late[i]};
         assert_int_equal(tutti_route_open(inner, 2, peers, N, i, &h->t[i]), TUTTI_OK);

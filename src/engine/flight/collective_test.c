@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Every kind over threads, with the simplest algorithms, against values computed here: sizes from nothing to many
- * slices, in and out of place, with and without credit to spare, copied and offered. Data is random by seed and known
- * to all ranks as a function of (rank, block, index). */
+ * slices, in and out of place, with and without credit to spare, copied, offered, and over a wire that borrows what it
+ * sends and fills. Data is random by seed and known to all ranks as a function of (rank, block, index). */
 
 #include "engine/pass/rig_test.h"
 
@@ -222,12 +222,144 @@ static void test_kinds_offered(void **state)
     run_kinds(4, 1 << 17, 2048, 4096);
 }
 
+/* Sends are pending, and payloads are placed: who reads or gives back too early sees wrong sums (late_test.h). */
+static void test_kinds_late(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        struct rig rig = {.n = n, .eager_bytes = 2048, .wire_ns = 2000, .main = every_kind};
+        if (n == 3) rig.slice_bytes = 1 << 14;
+        rig_run(&rig);
+    }
+}
+
+/* More packets than there are tickets, of calls and letters at once. */
+static void many_at_once(struct rig_rank *rank)
+{
+    enum { CALLS = 5, COUNT = 75000, LETTERS = 4, BYTES = COUNT * 4, MOST = 5 };
+    struct tutti_work *works[CALLS], *sends[MOST * LETTERS], *recvs[MOST * LETTERS];
+    struct rig_call calls[CALLS];
+    const uint32_t n = rank->n, me = rank->me;
+    int32_t *data = malloc((size_t)CALLS * BYTES), *out = malloc(BYTES);
+    int32_t *in = malloc((size_t)n * LETTERS * BYTES);
+
+    for (size_t i = 0; i < COUNT; i++) out[i] = value(me, n, i);
+    for (uint32_t k = 0; k < n * LETTERS; k++) {
+        uint32_t peer = (me + k / LETTERS) % n, from = (me + n - k / LETTERS) % n;
+        const int32_t tag = (int32_t)(k % LETTERS);
+        const struct tutti_letter_info send = {.send = out, .bytes = BYTES, .peer = (int32_t)peer, .tag = tag};
+        const struct tutti_letter_info recv = {
+            .recv = in + (size_t)k * COUNT, .bytes = BYTES, .peer = (int32_t)from, .tag = tag};
+        RIG_OK(rank, tutti_engine_send(rank->team, &send, false, &sends[k]));
+        RIG_OK(rank, tutti_engine_recv(rank->team, &recv, false, &recvs[k]));
+    }
+    for (uint32_t c = 0; c < CALLS; c++) {
+        int32_t *at = data + (size_t)c * COUNT;
+        for (size_t i = 0; i < COUNT; i++) at[i] = value(me, c, i);
+        calls[c] =
+            (struct rig_call){.kind = TUTTI_BROADCAST, .dtype = TUTTI_INT32, .op = -1, .root = c % n, .count = COUNT};
+        calls[c].input = calls[c].output = at;
+        RIG_OK(rank, rig_start(rank, rank->team, &calls[c], false, &works[c]));
+    }
+    for (uint32_t c = 0; c < CALLS && !rank->wrong[0]; c++) {
+        RIG_OK(rank, tutti_work_finish(works[c]));
+        tutti_schedule_destroy(calls[c].schedule);
+        for (size_t i = 0; i < COUNT; i++)
+            RIG_CHECK(rank, data[(size_t)c * COUNT + i] == value(c % n, c, i), "call %u [%zu]", c, i);
+    }
+    for (uint32_t k = 0; k < n * LETTERS && !rank->wrong[0]; k++) {
+        RIG_OK(rank, tutti_work_finish(sends[k]));
+        RIG_OK(rank, tutti_work_finish(recvs[k]));
+        for (size_t i = 0; i < COUNT; i++)
+            RIG_CHECK(rank, in[(size_t)k * COUNT + i] == value((me + n - k / LETTERS) % n, n, i), "letter %u", k);
+    }
+    free(in);
+    free(out);
+    free(data);
+}
+
+static void test_many_late(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 5, .slice_bytes = 1 << 19, .wire_ns = TUTTI_NS_PER_MS, .main = many_at_once};
+    rig_run(&rig);
+}
+
+/* Rank 0 aborts while a packet is with the wire. Whose work has ended owns its buffers again: the wire does not fill
+ * them any more. */
+static enum late_state abort_state; /* of the packet */
+static bool abort_letters;
+
+static bool is_under_way(struct late_net *net)
+{
+    bool found = false;
+    pthread_mutex_lock(&net->lock);
+    for (const struct late_message *m = net->first; m; m = m->next) found |= m->borrowed && m->state == abort_state;
+    pthread_mutex_unlock(&net->lock);
+    return found;
+}
+
+static void aborted(struct rig_rank *rank)
+{
+    enum { BYTES = 100000 };
+    unsigned char *data = malloc(BYTES), *copy = malloc(BYTES);
+    struct tutti_team *other = rig_team(rank, RIG_TEAM + 1, 0);
+    struct rig_call call = {.kind = TUTTI_BROADCAST, .dtype = TUTTI_UINT8, .op = -1, .count = BYTES};
+    struct tutti_work *work = NULL;
+    const struct tutti_letter_info send = {.send = data, .bytes = BYTES, .peer = 1, .tag = 3};
+    const struct tutti_letter_info recv = {.recv = data, .bytes = BYTES, .peer = 0, .tag = 3};
+    struct tutti_error error;
+
+    memset(data, 0x11, BYTES);
+    call.input = call.output = data;
+    if (!abort_letters)
+        RIG_OK(rank, rig_start(rank, rank->team, &call, true, &work));
+    else if (rank->me == 0)
+        RIG_OK(rank, tutti_engine_send(rank->team, &send, true, &work));
+    else
+        RIG_OK(rank, tutti_engine_recv(rank->team, &recv, true, &work));
+    rig_meet(rank);
+    if (rank->me == 0) {
+        int left = 100000;
+        while (--left > 0 && !is_under_way(rank->rig->net)) rig_sleep(50000);
+        RIG_CHECK(rank, left > 0, "no packet in state %d", (int)abort_state);
+        tutti_error_set(&error, TUTTI_ERR_ABORTED, "aborted");
+        tutti_team_fail(rank->team, &error, true);
+    }
+    if (work) {
+        enum tutti_status status = tutti_work_finish(work); /* OK: on a slow host the abort may come too late */
+        RIG_CHECK(rank, status == TUTTI_ERR_ABORTED || status == TUTTI_OK, "%s", tutti_last_error()->text);
+    }
+    memset(data, 0x77 + (int)rank->me, BYTES); /* not what the other one writes */
+    memset(copy, 0x77 + (int)rank->me, BYTES);
+    for (int i = 0; i < 3; i++) { /* the wire goes on */
+        struct rig_call barrier = {.kind = TUTTI_BARRIER, .dtype = TUTTI_UINT8, .op = -1};
+        RIG_OK(rank, rig_call(rank, other, &barrier));
+    }
+    RIG_CHECK(rank, memcmp(data, copy, BYTES) == 0, "the buffer was written to after the end, state %d",
+              (int)abort_state);
+    rig_meet(rank);
+    tutti_team_destroy(other);
+    if (!abort_letters) tutti_schedule_destroy(call.schedule);
+    free(data);
+    free(copy);
+}
+
+static void test_aborted_late(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        struct rig rig = {.n = 2, .wire_ns = 20 * TUTTI_NS_PER_MS, .main = aborted};
+        abort_letters = k % 2, abort_state = k / 2 ? LATE_PLACED : LATE_SENT;
+        rig_run(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds_copied),
-        cmocka_unit_test(test_kinds_sliced),
-        cmocka_unit_test(test_kinds_offered),
+        cmocka_unit_test(test_kinds_copied), cmocka_unit_test(test_kinds_sliced), cmocka_unit_test(test_kinds_offered),
+        cmocka_unit_test(test_kinds_late),   cmocka_unit_test(test_many_late),    cmocka_unit_test(test_aborted_late),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,7 +259,7 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
     }
     if (tutti_inflow_add(&in->inflow, total, packet->offset, packet->bytes, &broken)) {
         tutti_step_apply(slice, step, packet->offset, packet->bytes, payload);
-        if (in->inflow.received < total) return;
+        if (in->inflow.received < total || tutti_is_lent(team->port, slice, index)) return;
         incoming_free(team, channel, in);
         tutti_slice_complete(slice, index);
     } else if (broken) {
@@ -267,6 +267,54 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
     } else {
         team->engine->stats.duplicates_dropped++;
     }
+}
+
+bool tutti_flights_place(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
+                         struct tutti_target *target, struct tutti_ticket *what)
+{
+    struct tutti_incoming *in = incoming_find(&team->channels[peer], packet);
+    bool broken;
+
+    if (!in || packet->flags & (TUTTI_PACKET_EAGER | TUTTI_PACKET_OFFER)) return false;
+    const struct tutti_slice *slice = in->slice;
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[in->step];
+    struct tutti_operand dst = tutti_operand_dst(step);
+    size_t total = step_bytes(slice, step);
+    unsigned char *at;
+    if (step->op != TUTTI_STEP_RECV || packet->total != total || packet->bytes == 0 || packet->offset > total ||
+        packet->bytes > total - packet->offset)
+        return false;
+    if (tutti_layout_run(&slice->flight->layout, &dst, slice->index, packet->offset, packet->bytes, &at) <
+            packet->bytes ||
+        !tutti_inflow_add(&in->inflow, total, packet->offset, packet->bytes, &broken))
+        return false;
+    *target = (struct tutti_target){at, packet->bytes};
+    *what = (struct tutti_ticket){.team = team, .of = in->slice, .step = in->step, .peer = peer};
+    return true;
+}
+
+void tutti_flights_back(struct tutti_team *team, const struct tutti_ticket *ticket, enum tutti_status status)
+{
+    struct tutti_slice *slice = ticket->of;
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[ticket->step];
+    struct tutti_channel *channel = &team->channels[ticket->peer];
+
+    if (status < 0) {
+        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", team->id,
+                   team->slot, ticket->peer);
+        tutti_report_undelivered(team, slice, ticket->step, ticket->peer, status);
+        return;
+    }
+    if (tutti_is_lent(team->port, slice, ticket->step)) return;
+    if (step->op == TUTTI_STEP_SEND) {
+        if (channel->out_slice == slice && channel->out_step == ticket->step) return; /* more is to be sent */
+    } else {
+        struct tutti_incoming *in = channel->incoming;
+        while (in->slice != slice || in->step != ticket->step) in++; /* it is there until the step is complete */
+        if (in->inflow.received < step_bytes(slice, step)) return;
+        incoming_free(team, channel, in);
+    }
+    tutti_slice_complete(slice, ticket->step);
 }
 
 void tutti_flights_data(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
@@ -318,7 +366,7 @@ void tutti_flights_read(struct tutti_team *team, uint32_t peer, const struct tut
     uint32_t index = slice ? step_find(slice, true, peer, packet->fifo) : TUTTI_NO_STEP;
 
     (void)payload;
-    if (index != TUTTI_NO_STEP && in_mask(slice, slice->busy, index))
+    if (index != TUTTI_NO_STEP && in_mask(slice, slice->busy, index) && !tutti_is_lent(team->port, slice, index))
         tutti_slice_complete(slice, index);
     else
         team->engine->stats.duplicates_dropped++;

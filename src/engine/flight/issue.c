@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* The scoreboard: per slice a base step and 64 bits of completion. A step is begun when its hazards are clear; local
- * steps complete at once, sends when the transport took them (or the receiver read them), receives when the last byte
- * is in place. Messages of one slice leave for a peer in program order, and are granted in program order: what the
- * checker proves with one credit then holds for the oldest slice, which always has one. */
+ * steps complete at once, sends when the transport has given their bytes back (or the receiver read them), receives
+ * when the last byte is in place. Messages of one slice leave for a peer in program order, and are granted in program
+ * order: what the checker proves with one credit then holds for the oldest slice, which always has one. */
 
 #include "engine/flight/flight.h"
 #include "engine/report/report.h"
@@ -38,14 +38,7 @@ static bool is_blocked(const struct blocked *b, uint32_t peer)
 static enum outcome undeliverable(struct tutti_team *team, struct tutti_slice *slice, uint32_t step, uint32_t peer,
                                   enum tutti_status status)
 {
-    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT) {
-        char where[TUTTI_CALL_TEXT];
-        tutti_say_flight(slice->flight, where, sizeof(where));
-        tutti_report_lost(team, peer, status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT, where,
-                          slice->flight, step);
-    } else {
-        tutti_team_break(team, status, (int32_t)peer, slice->flight, step, tutti_last_error()->text);
-    }
+    tutti_report_undelivered(team, slice, step, peer, status);
     return BROKEN;
 }
 
@@ -151,6 +144,7 @@ static enum outcome send_pieces(struct tutti_team *team, struct tutti_slice *sli
 {
     struct tutti_channel *channel = &team->channels[step->peer];
     size_t most = team->port->transport->max_payload;
+    const struct tutti_ticket what = {.team = team, .of = slice, .step = index, .peer = step->peer};
 
     while (channel->out_offset < total) {
         struct tutti_span spans[MAX_SPANS];
@@ -161,14 +155,14 @@ static enum outcome send_pieces(struct tutti_team *team, struct tutti_slice *sli
         packet.offset = channel->out_offset;
         packet.bytes = (uint32_t)bytes;
         if (bytes == left) packet.flags = TUTTI_PACKET_LAST;
-        enum tutti_status status = tutti_team_send(team, step->peer, &packet, spans, n_spans);
+        enum tutti_status status = tutti_team_lend(team, step->peer, &packet, spans, n_spans, &what);
         if (status == TUTTI_AGAIN) return STALLED;
         if (status < 0) return undeliverable(team, slice, index, step->peer, status);
         channel->out_offset += bytes;
     }
     channel->out_slice = NULL;
     team->retry = true; /* others may wait for their turn on this channel */
-    return COMPLETE;
+    return tutti_is_lent(team->port, slice, index) ? BUSY : COMPLETE;
 }
 
 static enum outcome begin_send(struct tutti_team *team, struct tutti_slice *slice, const struct tutti_step *step,

@@ -96,6 +96,8 @@ static bool send_envelope(struct tutti_team *team, struct tutti_letter *letter)
 /* Payload that was asked for. Returns true when the letter is complete. */
 static bool send_payload(struct tutti_team *team, struct tutti_letter *letter)
 {
+    const struct tutti_ticket what = {
+        .team = team, .of = letter, .step = TUTTI_NO_STEP, .peer = (uint32_t)letter->peer};
     struct tutti_packet packet = packet_of(letter, TUTTI_PACKET_P2P_DATA);
     size_t most = team->port->transport->max_payload;
     enum tutti_status status;
@@ -116,14 +118,14 @@ static bool send_payload(struct tutti_team *team, struct tutti_letter *letter)
         packet.offset = letter->offset;
         packet.bytes = (uint32_t)span.bytes;
         packet.flags = span.bytes == left ? TUTTI_PACKET_LAST : 0;
-        status = tutti_team_send(team, (uint32_t)letter->peer, &packet, &span, 1);
-        if (status != TUTTI_OK) {
+        status = tutti_team_lend(team, (uint32_t)letter->peer, &packet, &span, 1, &what);
+        if (status != TUTTI_OK && status != TUTTI_PENDING) {
             sent_well(team, letter, status);
             return false;
         }
         letter->offset += span.bytes;
     }
-    return true;
+    return !tutti_is_lent(team->port, letter, TUTTI_NO_STEP);
 }
 
 static bool sends_run(struct tutti_team *team)
@@ -334,11 +336,42 @@ static void payload_arrived(struct tutti_team *team, uint32_t source, const stru
         team->letters_dirty = true;
     } else if (tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) {
         recv_bytes(letter, (size_t)packet->offset, packet->bytes, payload);
-        if (letter->inflow.received == letter->total) recv_end(team, at);
+        if (letter->inflow.received == letter->total && !tutti_is_lent(team->port, letter, TUTTI_NO_STEP))
+            recv_end(team, at);
     } else if (broken) {
         break_protocol(team, source, "a part of a message that is out of range or far out of order");
     } else {
         team->engine->stats.duplicates_dropped++;
+    }
+}
+
+bool tutti_letters_place(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                         struct tutti_target *target, struct tutti_ticket *what)
+{
+    struct tutti_letter *letter = *letter_find(&team->recvs, TUTTI_LETTER_MOVING, source, packet->seq);
+    bool broken;
+
+    if (!letter || packet->flags & TUTTI_PACKET_OFFER || packet->total != letter->total) return false;
+    if (packet->offset > letter->bytes || packet->bytes > letter->bytes - packet->offset) return false;
+    if (!tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) return false;
+    *target = (struct tutti_target){letter->buffer + packet->offset, packet->bytes};
+    *what = (struct tutti_ticket){.team = team, .of = letter, .step = TUTTI_NO_STEP, .peer = source};
+    return true;
+}
+
+void tutti_letters_back(struct tutti_team *team, const struct tutti_ticket *ticket, enum tutti_status status)
+{
+    struct tutti_letter *letter = ticket->of, **at = &team->recvs;
+
+    if (status < 0) {
+        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", team->id,
+                   team->slot, ticket->peer);
+        sent_well(team, letter, status);
+    } else if (letter->work.type == TUTTI_WORK_SEND) {
+        team->letters_dirty = true; /* the last of its tickets ends it: send_payload */
+    } else if (letter->inflow.received == letter->total && !tutti_is_lent(team->port, letter, TUTTI_NO_STEP)) {
+        while (*at != letter) at = &(*at)->next;
+        recv_end(team, at);
     }
 }
 

@@ -23,6 +23,10 @@ void tutti_letter_begin(struct tutti_team *team, struct tutti_letter *letter);
 bool tutti_letters_run(struct tutti_team *team, bool retry); /* whether anything happened */
 void tutti_letters_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                            const void *payload);
+/* As tutti_flights_place and tutti_flights_back, of letters. */
+bool tutti_letters_place(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                         struct tutti_target *target, struct tutti_ticket *what);
+void tutti_letters_back(struct tutti_team *team, const struct tutti_ticket *ticket, enum tutti_status status);
 void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_packet *packet);
 void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error);
 /* Whether credits for envelopes are due. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Arrivals: to the team, and to what in it they are for. */
+/* Events of the wire: to the team, and to what in it they are for. */
 
 #include "engine/flight/flight.h"
 #include "engine/p2p/p2p.h"
@@ -36,16 +36,21 @@ static const packet_handler handlers[] = {
     [TUTTI_PACKET_P2P_READ] = tutti_letters_deliver,
 };
 
-void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+/* Credits are cumulative, so that a lost, doubled or late packet does no harm. */
+static void credits_take(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet)
 {
     struct tutti_channel *channel = &team->channels[peer];
-    /* Cumulative, so that a lost, doubled or late packet does no harm. */
     uint8_t more = (uint8_t)(packet->credits - channel->returned);
 
     if (more > 0 && more <= (uint8_t)(channel->sent - channel->returned)) {
         channel->returned = packet->credits;
         team->retry = true;
     }
+}
+
+void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
+{
+    credits_take(team, peer, packet);
     if (packet->type < TUTTI_ARRAY_LEN(handlers) && handlers[packet->type])
         handlers[packet->type](team, peer, packet, payload);
     else
@@ -70,4 +75,43 @@ void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, co
         return;
     }
     tutti_team_deliver(team, peer, packet, arrival->payload);
+}
+
+/* Where the payload may go; false: into the transport's memory. */
+static bool target_find(struct tutti_port *port, const struct tutti_packet *packet, struct tutti_target *target,
+                        uint64_t *token)
+{
+    struct tutti_team *team = tutti_team_find(port, packet->comm, packet->epoch);
+    uint32_t peer = packet->source < port->transport->n && team ? team->slots[packet->source] : TUTTI_NO_SLOT;
+    struct tutti_ticket what;
+    bool placed = false;
+
+    if (!team || team->halted || peer == TUTTI_NO_SLOT || port->n_tickets == TUTTI_TICKETS) return false;
+    if (packet->type == TUTTI_PACKET_DATA) placed = tutti_flights_place(team, peer, packet, target, &what);
+    if (packet->type == TUTTI_PACKET_P2P_DATA) placed = tutti_letters_place(team, peer, packet, target, &what);
+    if (!placed) return false;
+    credits_take(team, peer, packet);
+    return tutti_ticket_take(port, &what, token);
+}
+
+void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet)
+{
+    struct tutti_transport *t = port->transport;
+    struct tutti_target target;
+    uint64_t token;
+
+    if (!target_find(port, packet, &target, &token)) { /* it arrives, and what is wrong with it is told then */
+        t->ops->place(t, NULL, 0, 0);
+        return;
+    }
+    engine->stats.packets_received++;
+    t->ops->place(t, &target, 1, token);
+}
+
+void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status status)
+{
+    struct tutti_ticket ticket;
+
+    if (!tutti_ticket_end(port, token, &ticket) || ticket.team->halted) return;
+    (ticket.step == TUTTI_NO_STEP ? tutti_letters_back : tutti_flights_back)(ticket.team, &ticket, status);
 }

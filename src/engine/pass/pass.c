@@ -73,11 +73,11 @@ static void port_broken(struct tutti_port *port)
 static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 {
     struct tutti_transport *t = port->transport;
-    struct tutti_event arrival;
+    struct tutti_event event;
     bool any = tutti_port_failures(port);
 
     for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
-        enum tutti_status status = t->ops->poll(t, &arrival);
+        enum tutti_status status = t->ops->poll(t, &event);
         if (status == TUTTI_AGAIN) {
             port->drained = engine->pass;
             break;
@@ -87,8 +87,18 @@ static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
             port_broken(port);
             break;
         }
-        tutti_port_deliver(engine, port, &arrival);
-        t->ops->release(t);
+        switch (event.type) {
+        case TUTTI_EVENT_ARRIVAL:
+            tutti_port_deliver(engine, port, &event);
+            t->ops->release(t);
+            break;
+        case TUTTI_EVENT_HEADER:
+            tutti_port_place(engine, port, &event.packet);
+            break;
+        case TUTTI_EVENT_DONE:
+            tutti_port_back(port, event.token, event.status);
+            break;
+        }
     }
     return any;
 }

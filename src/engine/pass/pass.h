@@ -10,8 +10,12 @@
 /* ---- pass.c ---- */
 extern const struct tutti_owner_ops tutti_pass_ops;
 
-/* ---- dispatch.c: arrivals to those they are for ---- */
+/* ---- dispatch.c: events of the wire to those they are for ---- */
 void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival);
+/* A payload is still outside: answers where it goes. */
+void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet);
+/* The wire gave borrowed memory back. */
+void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status status);
 void tutti_team_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                         const void *payload);
 

@@ -9,6 +9,7 @@
 #include "control/late_test.h"
 #include "engine/engine.h"
 #include "transport/host/segment.h"
+#include "transport/late_test.h"
 #include "transport/open.h"
 
 #include <inttypes.h>
@@ -32,7 +33,7 @@ struct rig_rank {
     struct tutti_team *team;
     uint64_t random;
     pthread_t thread;
-    char wrong[600];
+    char wrong[1000];
 };
 /* How control answers: as that of one host does; late; late, and boards never. For all rigs from now on. */
 enum rig_control { RIG_AT_ONCE, RIG_LATE, RIG_MUTE };
@@ -41,11 +42,14 @@ static enum rig_control rig_control;
 static bool rig_virtual;
 static struct virtual_time *rig_time;
 #define RIG_LATE_NS (20 * TUTTI_NS_PER_MS)
+#define RIG_WIRE_PAYLOAD 16384 /* of late wires: a message has several packets */
 
 struct rig {
     uint32_t n;
     struct late_hub *hub;
     uint64_t late_ns; /* that control takes; 0: RIG_LATE_NS */
+    uint64_t wire_ns; /* the wire completes late, and a packet takes so long; 0: over `self` */
+    struct late_net *net;
     const char *decorators, *fault;
     size_t slice_bytes, eager_bytes, zero_copy_bytes, staging_bytes;
     uint64_t spin_ns, timeout_ns, compare_after_ns;
@@ -125,8 +129,13 @@ static inline void *rig_thread(void *arg)
         RIG_OK(rank, tutti_segment_share(rig->segment, &again));
         RIG_OK(rank, tutti_host_control_open(again, rank->me, &rank->control));
     }
-    RIG_OK(rank, tutti_segment_share(rig->segment, &segment));
-    RIG_OK(rank, tutti_transport_open("self", segment, rank->me, &rank->transport));
+    if (rig->net) {
+        rank->transport = late_wire_open(rig->net, rank->me);
+        rank->transport->max_payload = RIG_WIRE_PAYLOAD;
+    } else {
+        RIG_OK(rank, tutti_segment_share(rig->segment, &segment));
+        RIG_OK(rank, tutti_transport_open("self", segment, rank->me, &rank->transport));
+    }
     if (rig->decorators)
         RIG_OK(rank, tutti_transport_decorate(rank->transport, rig->decorators, &options, &rank->transport));
     RIG_OK(rank, tutti_engine_create(&config, &rank->engine));
@@ -164,6 +173,7 @@ static inline void rig_run(struct rig *rig)
     rig->hub = rig_control == RIG_AT_ONCE
                    ? NULL
                    : late_hub_make(rig->n, rig->late_ns ? rig->late_ns : RIG_LATE_NS, rig_control == RIG_LATE);
+    rig->net = rig->wire_ns ? late_net_make(rig->n, rig_time ? &rig_time->clock : NULL, rig->wire_ns) : NULL;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     for (uint32_t i = 0; i < rig->n; i++) {
@@ -176,6 +186,7 @@ static inline void rig_run(struct rig *rig)
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&rig->barrier);
     if (rig->hub) late_hub_free(rig->hub);
+    if (rig->net) late_net_free(rig->net);
     if (rig_time) virtual_time_destroy(rig_time);
     rig_time = NULL;
     tutti_segment_release(rig->segment);

@@ -111,7 +111,7 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->size = config->size, team->slot = config->slot;
     team->timeout_ns = config->timeout_ns;
     team->eager = engine->config.eager_bytes;
-    if (team->eager > config->transport->max_payload) team->eager = config->transport->max_payload;
+    if (team->eager > config->transport->copied) team->eager = config->transport->copied; /* never pending */
     team->hold_stride = (team->eager + 63) & ~(size_t)63;
     team->pending_end = &team->pending;
     team->sends_end = &team->sends, team->recvs_end = &team->recvs;

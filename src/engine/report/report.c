@@ -251,3 +251,16 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
     tutti_owner_leave(team->engine->owner);
     return seq;
 }
+
+void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint32_t peer,
+                              enum tutti_status status)
+{
+    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT) {
+        char where[TUTTI_CALL_TEXT];
+        tutti_say_flight(slice->flight, where, sizeof(where));
+        tutti_report_lost(team, peer, status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT, where,
+                          slice->flight, step);
+    } else {
+        tutti_team_break(team, status, (int32_t)peer, slice->flight, step, tutti_last_error()->text);
+    }
+}

@@ -36,6 +36,9 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
 /* where: the call, as text. */
 void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
                        const struct tutti_flight *flight, uint32_t step);
+/* What the step sends to, or wants from, the peer can not get there. */
+void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint32_t peer,
+                              enum tutti_status status);
 /* FAILED, for the reason in the thread's record. */
 void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *flight);
 

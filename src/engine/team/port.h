@@ -2,7 +2,7 @@
 #ifndef TUTTI_ENGINE_TEAM_PORT_H
 #define TUTTI_ENGINE_TEAM_PORT_H
 
-/* A port is a transport that the engine polls, with the teams over it. */
+/* A port is a transport that the engine polls, with the teams over it and the memory that it borrowed from them. */
 
 #include "engine/work/work.h"
 
@@ -15,6 +15,14 @@ struct tutti_stray {
     uint64_t used; /* 0: free, else when it came (a counter) */
     _Alignas(16) unsigned char payload[];
 };
+/* A piece of a message whose memory the wire has borrowed (ticket.c). */
+#define TUTTI_TICKETS 256
+struct tutti_ticket {
+    struct tutti_team *team; /* NULL: free */
+    void *of;                /* the slice whose step it belongs to, or the letter */
+    uint32_t step, peer;     /* TUTTI_NO_STEP: of a letter */
+    uint32_t generation;     /* how often it was given back: a part of the token */
+};
 struct tutti_port {
     struct tutti_transport *transport;
     struct tutti_control *control; /* of the same members */
@@ -26,6 +34,8 @@ struct tutti_port {
     size_t stray_stride, stray_bytes;
     uint32_t stray_room, n_strays;
     uint64_t stray_clock;
+    uint32_t n_tickets, next_ticket; /* in use; where the search for a free one begins */
+    struct tutti_ticket tickets[TUTTI_TICKETS];
 };
 
 struct tutti_engine {

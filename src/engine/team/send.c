@@ -6,8 +6,8 @@
 
 #include "engine/team/team.h"
 
-enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans)
+static enum tutti_status send_as(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
+                                 const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_transport *t = team->port->transport;
     struct tutti_channel *channel = &team->channels[peer];
@@ -16,14 +16,36 @@ enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct
     packet->comm = team->id;
     packet->epoch = team->epoch;
     packet->credits = channel->consumed;
-    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans, 0);
-    if (status == TUTTI_OK) {
+    enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans, token);
+    if (status == TUTTI_OK || status == TUTTI_PENDING) {
         channel->told = channel->consumed;
         team->engine->stats.packets_sent++;
         team->engine->stats.bytes_sent += packet->bytes;
     } else if (status == TUTTI_AGAIN) {
         team->again = true;
     }
+    return status;
+}
+
+enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans)
+{
+    return send_as(team, peer, packet, spans, n_spans, 0);
+}
+
+enum tutti_status tutti_team_lend(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans, const struct tutti_ticket *what)
+{
+    struct tutti_ticket unused;
+    uint64_t token;
+
+    if (packet->bytes <= team->port->transport->copied) return send_as(team, peer, packet, spans, n_spans, 0);
+    if (!tutti_ticket_take(team->port, what, &token)) {
+        team->again = true;
+        return TUTTI_AGAIN;
+    }
+    enum tutti_status status = send_as(team, peer, packet, spans, n_spans, token);
+    if (status != TUTTI_PENDING) tutti_ticket_end(team->port, token, &unused);
     return status;
 }
 
