@@ -274,6 +274,23 @@ static void memory_is_of_the_own_host(void **state)
     hosts_close(&h);
 }
 
+/* Two heaps: what is located in one is nowhere in the other, so one of them alone is told of. */
+static void memory_is_of_one_heap(void **state)
+{
+    (void)state;
+    static const struct backend shm = {"shm", "shm", "", false, 0, false};
+    struct world first = test_world_make(&shm, 2, 0, false), second = test_world_make(&shm, 2, 0, false);
+    struct tutti_transport *const inner[2] = {first.members[0], second.members[0]};
+    static const struct tutti_route_peer peers[] = {{0, 0}, {0, 1}, {1, 1}};
+    struct tutti_transport *t;
+    assert_int_equal(tutti_route_open(inner, 2, peers, 3, 0, &t), TUTTI_OK);
+    for (uint32_t p = 0; p <= 3; p++) assert_int_equal(tutti_memory_reaches(t->memory, p), p < 2);
+    t->ops->close(t);
+    first.members[0] = second.members[0] = NULL; /* closed with the route */
+    test_world_free(&first);
+    test_world_free(&second);
+}
+
 /* The peer sends by a transport by which this member does not know it. */
 static void who_has_no_route_is_refused(void **state)
 {
@@ -327,6 +344,7 @@ int main(void)
         cmocka_unit_test(sleep_ends_by_either),
         cmocka_unit_test(holds_is_asked_of_the_peers_own),
         cmocka_unit_test(memory_is_of_the_own_host),
+        cmocka_unit_test(memory_is_of_one_heap),
         cmocka_unit_test(who_has_no_route_is_refused),
         cmocka_unit_test(bad_tables_are_refused),
     };
