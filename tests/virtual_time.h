@@ -14,6 +14,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#define VIRTUAL_PATIENCE 3000 /* milliseconds of the system's time, after which a thread counts as stuck elsewhere */
+
 struct virtual_sleeper {
     const struct tutti_sources *sources;
     struct virtual_sleeper *next;
@@ -47,8 +49,8 @@ static inline bool virtual_fired(const struct virtual_time *time, const struct t
     return false;
 }
 
-/* With the lock: wakes whoever has something to do, else lets time pass. */
-static inline void virtual_move(struct virtual_time *time)
+/* With the lock: wakes whoever has something to do, else lets time pass, stuck: also though a thread seems awake. */
+static inline void virtual_move(struct virtual_time *time, bool stuck)
 {
     uint64_t first = TUTTI_NEVER;
     bool fired = false;
@@ -56,7 +58,7 @@ static inline void virtual_move(struct virtual_time *time)
         fired |= virtual_fired(time, s->sources);
         if (s->sources->due_ns < first) first = s->sources->due_ns;
     }
-    if (!fired && time->n_awake == 0 && first != TUTTI_NEVER) {
+    if (!fired && (stuck || time->n_awake == 0) && first != TUTTI_NEVER) {
         atomic_store(&time->now_ns, first);
         fired = true;
     }
@@ -77,7 +79,7 @@ static inline void virtual_end(void *arg)
     struct virtual_time *time = arg;
     pthread_mutex_lock(&time->lock);
     time->n_awake--;
-    virtual_move(time);
+    virtual_move(time, false);
     pthread_mutex_unlock(&time->lock);
 }
 
@@ -97,15 +99,16 @@ static inline void virtual_wait(struct tutti_poller *poller, const struct tutti_
     me.next = time->sleepers;
     time->sleepers = &me;
     time->n_awake--;
-    virtual_move(time);
-    while (!virtual_fired(time, sources)) { /* who changes a word does not tell us, so look now and then */
+    virtual_move(time, false);
+    for (uint32_t turn = 1; !virtual_fired(time, sources);
+         turn++) { /* who changes a word does not tell us, so look now and then */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&time->moved, &time->lock, &until);
-        if (!virtual_fired(time, sources)) virtual_move(time);
+        if (!virtual_fired(time, sources)) virtual_move(time, turn % VIRTUAL_PATIENCE == 0);
     }
     time->n_awake++;
     struct virtual_sleeper **at = &time->sleepers;

@@ -268,11 +268,15 @@ static void test_leaving(void **state)
 }
 
 /* ---- abort from another thread; the buffer is the caller's again; a new epoch works ---- */
+static _Atomic bool aborter_runs;
+
 static void *aborter(void *arg)
 {
     struct rig_rank *rank = arg;
     struct tutti_error error;
 
+    if (rig_time) virtual_join(rig_time);
+    atomic_store(&aborter_runs, true);
     rig_sleep(50 * MS);
     tutti_error_set(&error, TUTTI_ERR_ABORTED, "rank %u aborted: enough", rank->me);
     tutti_team_fail(rank->team, &error, true);
@@ -291,7 +295,11 @@ static void aborted(struct rig_rank *rank)
                             .output = data};
     uint64_t start = rig_now();
 
-    if (rank->me == 0) pthread_create(&thread, NULL, aborter, rank);
+    if (rank->me == 0) {
+        atomic_store(&aborter_runs, false);
+        pthread_create(&thread, NULL, aborter, rank);
+        while (!atomic_load(&aborter_runs)) sched_yield(); /* no time passes before it takes part */
+    }
     if (rank->me == 2) rig_sleep(100 * MS); /* the others wait for it */
     RIG_CHECK(rank, rig_call(rank, rank->team, &call) == TUTTI_ERR_ABORTED, "%s", tutti_last_error()->text);
     told[rank->me] = *tutti_last_error();
