@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_CONTROL_HOSTS_H
+#define TUTTI_CONTROL_HOSTS_H
+
+/* Where the members of a world are, when they are on several hosts: equal on all members, constant once they have met.
+ * A host is what shares memory: a machine, or a container that shares nothing with others. Bytes: 96 a host, 12 a
+ * member. */
+
+#include "base/base.h"
+
+#define TUTTI_HOST_NAME 48
+
+/* An address of IPv4 or IPv6, without a port. Plain data; it travels. */
+struct tutti_net_address {
+    uint8_t family;    /* 4, 6; 0: none */
+    uint8_t bytes[16]; /* in the network's order; of IPv4 the first four */
+};
+struct tutti_host_row {
+    uint64_t id;                /* tutti_host_id */
+    char name[TUTTI_HOST_NAME]; /* as its users call it: for sentences */
+    struct tutti_net_address address;
+    uint32_t leader; /* its member of the least number */
+    uint32_t n;      /* members there */
+};
+struct tutti_member_row {
+    uint32_t host;  /* its row */
+    uint32_t local; /* number among the members of its host, in their order */
+    uint16_t port;  /* where it listens (control/net), on its host's address */
+};
+struct tutti_hosts {
+    uint32_t n_hosts, n_members;
+    struct tutti_host_row *hosts;     /* in the order of their leaders */
+    struct tutti_member_row *members; /* n_members */
+};
+
+/* "rank 3 on host a" for sentences; without a table (NULL) "rank 3". Returns out. */
+char *tutti_hosts_say(const struct tutti_hosts *hosts, uint32_t member, char *out, size_t capacity);
+void tutti_hosts_fini(struct tutti_hosts *hosts);
+
+#endif

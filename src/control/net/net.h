@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_CONTROL_NET_NET_H
+#define TUTTI_CONTROL_NET_NET_H
+
+/* The one thread of a process that answers the network while its ranks compute, and the connections that it makes:
+ * each is proved by both ends before anybody reads a byte of it. It may use src/base and the table of hosts.
+ *
+ *     tutti_listener_open(&config, &listener);     before the members meet: the port goes into the card
+ *     tutti_net_open(&config, &net);               when they have met: takes the listener over, begins to serve
+ *     tutti_net_dial(net, role, peer);             -> config.opened(arg, role, peer, fd) or config.failed(...)
+ *     tutti_net_close(net);                        no callback is running when it returns
+ *
+ * Proof. Both ends know the world (a random number that members alone were told) and, where there is one, the job's
+ * secret. HELLO (role, from, to, world's number hashed, nonce) -> CHALLENGE (nonce, signed) -> PROOF (signed) -> READY
+ * (status, signed); base/session.h signs over protocol, direction, both nonces and the number of the frame, so nothing
+ * can be replayed, reflected or turned into another role. Without a secret the world's number itself is the key: it
+ * keeps strangers and other jobs out, not who listens on the network.
+ * Before the proof a connection costs this process a row of a table of fixed size: of 64 rows; the oldest goes when a
+ * newcomer needs one; each ends after 5 s. What was refused is told in the log, once a second at most, with its
+ * address. A member that was told dead is refused (PEER_DEAD).
+ * Both ends may dial at once: the connection that the smaller member dialed stays, the other is refused (AGAIN), and
+ * its dialer hears of the one that stays.
+ *
+ * Thread: callbacks come from the thread of the net; all calls of this header may be made by any thread, `close` by
+ * none of the net's. To begin with: loop.h, then net.c. */
+
+#include "control/hosts.h"
+#include "control/net/loop.h"
+
+/* ---- listening (listener.c) ---- */
+struct tutti_listener_config {
+    const char *interface; /* option: name of an interface, or an address; "": any */
+};
+struct tutti_listener; /* IPv4 and IPv6, one port */
+/* CONFIG: there is no such interface or address; the sentence lists those that exist. SYSTEM. */
+enum tutti_status tutti_listener_open(const struct tutti_listener_config *config, struct tutti_listener **out);
+uint16_t tutti_listener_port(const struct tutti_listener *listener);
+/* Addresses under which peers may reach it, best first: of the interface that was named, else of those that are up;
+ * loopback last. Returns how many (at most capacity). */
+uint32_t tutti_listener_addresses(const struct tutti_listener *listener, struct tutti_net_address *out,
+                                  uint32_t capacity);
+int tutti_listener_accept(struct tutti_listener *listener); /* a non-blocking socket; -1: none waits */
+int tutti_listener_fd(const struct tutti_listener *listener); /* for poll */
+void tutti_listener_close(struct tutti_listener *listener);
+/* Connects to an address; does not block: writable, or in error, when it is decided. */
+enum tutti_status tutti_net_connect(const struct tutti_net_address *address, uint16_t port, const char *interface,
+                                    int *fd);
+/* "10.0.0.1", "fe80::1"; capacity at least 46. Returns out. */
+char *tutti_net_address_text(const struct tutti_net_address *address, char *out, size_t capacity);
+/* From text; from a connected socket's own or far end. False: it is none. */
+bool tutti_net_address_parse(const char *text, struct tutti_net_address *out);
+bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out);
+
+/* ---- the net ---- */
+enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA };
+struct tutti_net_config {
+    uint32_t me;
+    const struct tutti_hosts *hosts; /* lives longer than the net */
+    uint64_t world;                  /* random, equal on all members, known to nobody else */
+    const char *secret;              /* NULL: none; copied */
+    const char *interface;           /* as the listener's; copied */
+    struct tutti_listener *listener; /* taken over on success */
+    uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
+    void *arg;
+    /* A proved socket, non-blocking, TCP_NODELAY; it belongs to who is told. Dialed here or by the peer. */
+    void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);
+    /* What was dialed here can not be: PEER_DEAD (refused as dead, or nobody listens there any more), AUTH, TIMEOUT,
+     * SYSTEM (no route). error: with its sentence, which names member, host and address. */
+    void (*failed)(void *arg, enum tutti_net_role role, uint32_t peer, const struct tutti_error *error);
+    bool (*is_dead)(void *arg, uint32_t peer); /* whether to refuse it */
+};
+struct tutti_net;
+enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct tutti_net **out);
+struct tutti_loop *tutti_net_loop(struct tutti_net *net); /* for others who live on its thread */
+void tutti_net_dial(struct tutti_net *net, enum tutti_net_role role, uint32_t peer);
+void tutti_net_close(struct tutti_net *net);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TRANSPORT_TCP_TCP_H
+#define TUTTI_TRANSPORT_TCP_TCP_H
+
+/* The transport between hosts: packets over TCP, one socket for each pair of members that talk. Who connects, and how
+ * both ends prove who they are, is not its business: a dialer does that (control/net), and hands in sockets that are
+ * proved and ready. So this room uses src/base and the contract of src/transport alone.
+ *
+ *     tutti_tcp_open(&config, &t);                       no socket yet
+ *     t->ops->send(t, 3, ...)                            AGAIN, and dialer->dial(dialer, 3), if there is none yet
+ *     tutti_tcp_connected(t, 3, fd)                      from the dialer's thread; wakes the owner: the send goes
+ *     tutti_tcp_failed(t, 3, status)                     ... or it can not be reached: sends fail with the status
+ *
+ * On a socket a packet is its head (packet.h) and then its payload. Heads and payloads are gathered in one call; a
+ * payload that is not in the reading buffer with its head goes straight into its destination (HEADER, then place).
+ * Spinning is poll: it reads the sockets that spoke last, and asks epoll for the others. Sleeping is one descriptor of
+ * epoll. There is no thread here. */
+
+#include "transport/transport.h"
+
+#define TUTTI_TCP_PAYLOAD ((size_t)1 << 20) /* most of one packet: smaller slices wake more often, larger leave the cache */
+
+struct tutti_dialer {
+    /* Wants a socket to `peer`: one call of tutti_tcp_connected or tutti_tcp_failed follows, now or later. Any thread,
+     * does not block. Not called again for a peer before the answer. */
+    void (*dial)(struct tutti_dialer *dialer, uint32_t peer);
+};
+
+struct tutti_tcp_config {
+    uint32_t n, me;              /* members of the world, this member */
+    struct tutti_dialer *dialer; /* lives longer than the transport */
+    const char *congestion;      /* of its sockets: "cubic", ...; "" the system's */
+};
+/* MEMORY, SYSTEM. */
+enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out);
+
+/* From the dialer, any thread. The socket belongs to the transport from then on. A peer may connect without having been
+ * dialed. A second socket of one peer is closed. */
+void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd);
+/* Sends to it fail with `status` (PEER_DEAD, PEER_LEFT, AUTH, TIMEOUT, SYSTEM) until it connects by itself. */
+void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
+
+#endif
