@@ -9,9 +9,13 @@
  *     link->watch = (struct tutti_loop_fd){.fd = fd, .ready = ready};
  *     tutti_loop_watch(loop, &link->watch, EPOLLIN);
  *
- * Thread: `post` and `run` any; all others the loop's own (or any, before `start`). */
+ * Thread: `post` and `run` any; all others the loop's own (or any, before `start`). Posts and runs are called in their
+ * order: when `run` has returned, all that the same thread posted before has been called. A time that is past is due in
+ * the next turn, so that timers and posts that come again can not keep descriptors waiting. */
 
 #include "base/base.h"
+
+#include <sys/epoll.h>
 
 struct tutti_loop;
 struct tutti_loop_fd {

@@ -39,7 +39,7 @@ uint16_t tutti_listener_port(const struct tutti_listener *listener);
  * loopback last. Returns how many (at most capacity). */
 uint32_t tutti_listener_addresses(const struct tutti_listener *listener, struct tutti_net_address *out,
                                   uint32_t capacity);
-int tutti_listener_accept(struct tutti_listener *listener); /* a non-blocking socket; -1: none waits */
+int tutti_listener_accept(struct tutti_listener *listener);   /* a non-blocking socket; -1: none waits */
 int tutti_listener_fd(const struct tutti_listener *listener); /* for poll */
 void tutti_listener_close(struct tutti_listener *listener);
 /* Connects to an address; does not block: writable, or in error, when it is decided. */
