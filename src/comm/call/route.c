@@ -66,10 +66,10 @@ static enum tutti_status refuse_mixed(const struct tutti_request *request, const
                   there->name, (int)there->device, here->name);
 }
 
-/* What device memory of the communicator's means: its back ends' calls, if there are some, else through the host. */
+/* What device memory of the communicator's means: its back ends' calls, if there are some, else staging. */
 static enum tutti_via via_device(const struct tutti_comm_device *device)
 {
-    return device->n > 0 ? TUTTI_VIA_DEVICE : TUTTI_VIA_HOST;
+    return device->n > 0 ? TUTTI_VIA_DEVICE : TUTTI_VIA_STAGING;
 }
 
 /* A call without a byte of this rank. Where all ranks have the same counts it is so on all, and goes where no buffer is
@@ -89,7 +89,7 @@ static enum tutti_via via_of_empty(const struct tutti_request *request, const st
     return here ? via_device(device) : TUTTI_VIA_ENGINE;
 }
 
-/* ENGINE, DEVICE or HOST, for what is on the host's memory, on the device's, and on it where no back end serves. */
+/* ENGINE, DEVICE or STAGING, for what is on the host's memory, on the device's, and on it where no back end serves. */
 static enum tutti_status via_of_memory(const struct tutti_request *request, enum tutti_via *out)
 {
     const struct tutti_comm_device *device = request->comm->device;
@@ -190,7 +190,7 @@ enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_
     TUTTI_TRY(via_of_memory(request, &route.via));
     if (route.via == TUTTI_VIA_DEVICE) {
         TUTTI_TRY(choose_device(request, &route));
-        if (!route.device) route.via = TUTTI_VIA_HOST;
+        if (!route.device) route.via = TUTTI_VIA_STAGING;
     } else if (route.via == TUTTI_VIA_ENGINE) {
         TUTTI_TRY(tutti_route_host(request, &route));
     }

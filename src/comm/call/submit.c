@@ -38,7 +38,7 @@ static enum tutti_status carry_out(struct tutti_request *request)
 {
     switch (request->route.via) {
     case TUTTI_VIA_DEVICE:
-    case TUTTI_VIA_HOST:
+    case TUTTI_VIA_STAGING:
         return enqueue(request);
     case TUTTI_VIA_BACKEND:
         return request->work ? start(request) : hurry(request);

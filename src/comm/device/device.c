@@ -98,7 +98,7 @@ static enum tutti_status open_here(const struct opening *opening, int32_t wanted
         return TUTTI_OK;
     }
     opening->device->ordinal = wanted;
-    return tutti_through_open(opening->comm, opening->device);
+    return tutti_staging_open(opening->comm, opening->device);
 }
 
 /* How many members have a device. Fails on all when one of them can not use the device that it named. */

@@ -3,8 +3,8 @@
 #define TUTTI_COMM_DEVICE_DEVICE_H
 
 /* What a communicator knows of devices, and the two ways that calls on device memory take: a device back end, which
- * enqueues them on the caller's stream (device_start.c), or through the host (device_host.c): copies to pinned twins,
- * the call as on CPUs, and copies back, in the stream's order. A communicator of which no member has a device has none
+ * enqueues them on the caller's stream (device_start.c), or staging (staging_enqueue.c): copies to pinned memory, the
+ * call as on CPUs, and copies back, in the stream's order. A communicator of which no member has a device has none
  * of this: comm->device is NULL.
  *
  * Either all members have devices that reach one another; then `n` back ends are open on all of them, and calls on
@@ -14,9 +14,8 @@
 #include "backend/backend.h"
 #include "comm/request/request.h"
 
-struct tutti_through; /* device_host.c */
-
-struct tutti_device_event; /* device_start.c */
+struct tutti_staging;      /* staging.h */
+struct tutti_device_event; /* below */
 
 /* What was chosen for a call; all that scores look at is in its signature, but for what v forms hide, and windows. */
 #define TUTTI_DEVICE_CHOICES 64
@@ -30,9 +29,9 @@ struct tutti_comm_device {
     int32_t ordinal;                                  /* of the device, else TUTTI_DEVICE_NONE */
     struct tutti_backend *backends[TUTTI_N_BACKENDS]; /* the same on all members, in the list's order */
     uint32_t n;
-    struct tutti_through *through;                            /* NULL: not opened, nothing goes through the host */
+    struct tutti_staging *staging;                            /* NULL: not opened, nothing is staged */
     struct tutti_device_choice choices[TUTTI_DEVICE_CHOICES]; /* the turn's */
-    /* The next line; and n and through, where works that are not over meet tutti_comm_close_device. Who holds it waits
+    /* The next line; and n and staging, where works that are not over meet tutti_comm_close_device. Who holds it waits
      * for no ownership of the engine, whose owner takes it. */
     pthread_mutex_t lock;
     struct tutti_device_event *events; /* idle ones */
@@ -69,14 +68,14 @@ enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_bac
                                        struct tutti_backend_call *call, void *stream);
 /* Into the order in which all members enqueue what a group holds. */
 void tutti_device_order(struct tutti_request *requests, size_t n);
-/* Enqueues prepared requests of routes DEVICE and HOST, neighbours that may run together as one. works[i], NULL
+/* Enqueues prepared requests of routes DEVICE and STAGING, neighbours that may run together as one. works[i], NULL
  * before: of requests that want one; wanted: also such that all of them are covered. After a failure *n_started of them
  * are enqueued. */
 enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
                                      size_t *n_started);
 /* ARGUMENT in a capture. */
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
-/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and HOST. ARGUMENT: they run together
+/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and STAGING. ARGUMENT: they run together
  * and are on two streams, not both of one capture or of none; the driver would draw the other one into the capture. */
 enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
 /* Before a request on host memory starts, without the turn: waits for what must come first. */
@@ -91,30 +90,31 @@ struct tutti_device_event *tutti_device_event_take(struct tutti_comm *comm); /* 
 void tutti_device_event_give(void *event);
 void tutti_device_free_events(struct tutti_comm_device *device);
 
-/* ---- through the host (device_host.c) ---- */
-/* device->through, of a communicator whose device this is to be. Threads and memory are taken at the first call. */
-enum tutti_status tutti_through_open(struct tutti_comm *comm, struct tutti_comm_device *device);
+/* ---- through the host (staging.h) ---- */
+/* device->staging, of a communicator whose device this is to be. Threads and memory are taken at the first call. */
+enum tutti_status tutti_staging_open(struct tutti_comm *comm, struct tutti_comm_device *device);
 /* Nothing is enqueued any more, or the team has failed and what was is stopped. The team is still there. */
-void tutti_through_close(struct tutti_through *through);
+void tutti_staging_close(struct tutti_staging *staging);
 /* Enqueues n checked requests of one communicator, all on options.stream of the first, that run together (a group, or
  * one). Returns at once; the stream goes on when they are complete. The buffers are of device->device or empty; tables
  * may go when it returns. Called with the communicator's turn held, in the order of the calls, which is the order in
- * which they are carried out: with request.staged set, through tutti_request_prepare and _start as ever, on twins.
+ * which they are carried out: with request.staged set, by tutti_request_prepare and _start as ever, on pinned copies.
  *
  * Where device->n is 0 their numbers are those that they get when they start, so that they meet the others' calls on
  * host memory. Else all members' calls are such calls: they are carried out on a team (or communicator) of their own,
  * in the order of the calls, and each collective takes a number of comm at once (tutti_team_count).
  *
  * In a capture: ARGUMENT. On failure nothing was enqueued, or the team has failed. */
-enum tutti_status tutti_through_enqueue(struct tutti_through *through, struct tutti_request *requests, size_t n);
+enum tutti_status tutti_staging_enqueue(struct tutti_staging *staging, struct tutti_request *requests, size_t n);
 /* Returns when all that was enqueued has started on the host, since calls on host memory come after it: before each of
- * them, without the turn. The team's failure ends it, too. */
-enum tutti_status tutti_through_settle(struct tutti_through *through);
+ * them, without the turn. The team's failure ends it, too. Where devices carry out all, there is nothing to wait for.
+ */
+enum tutti_status tutti_staging_settle(const struct tutti_comm *comm);
 /* Stops what waits on the device or the host: the team has failed. Any thread; owned: the engine's owner. */
-void tutti_through_stop(struct tutti_through *through, bool owned);
+void tutti_staging_stop(struct tutti_staging *staging, bool owned);
 /* The event behind the last call that was enqueued; NULL: there was none. */
-void *tutti_through_last_event(const struct tutti_through *through);
+void *tutti_staging_last_event(const struct tutti_staging *staging);
 /* Whether all that was enqueued is over on its streams. Any thread. */
-bool tutti_through_idle(struct tutti_through *through);
+bool tutti_staging_idle(const struct tutti_staging *staging);
 
 #endif

@@ -24,11 +24,11 @@ void tutti_comm_close_device(struct tutti_comm *comm, uint64_t deadline_ns)
     else
         tutti_comm_stop_device(comm, false);
     pthread_mutex_lock(&device->lock); /* works that are not over are looked at, and stopped, by other threads */
-    struct tutti_through *through = device->through;
+    struct tutti_staging *staging = device->staging;
     uint32_t n = device->n;
-    device->through = NULL, device->n = 0;
+    device->staging = NULL, device->n = 0;
     pthread_mutex_unlock(&device->lock);
-    tutti_through_close(through);
+    tutti_staging_close(staging);
     while (n > 0) {
         struct tutti_backend *backend = device->backends[--n];
         backend->ops->close(backend, deadline_ns);
@@ -45,7 +45,7 @@ void tutti_comm_stop_device(struct tutti_comm *comm, bool owned)
 {
     struct tutti_comm_device *device = comm->device;
     for (uint32_t b = 0; device && b < device->n; b++) device->backends[b]->ops->stop(device->backends[b]);
-    if (device && device->through) tutti_through_stop(device->through, owned);
+    if (device && device->staging) tutti_staging_stop(device->staging, owned);
 }
 
 /* Whether nothing is under way any more. What the device failed with is over, too. */
@@ -55,7 +55,7 @@ static bool is_idle(const struct tutti_comm_device *device)
         void *event = device->backends[b]->ops->last_event(device->backends[b]);
         if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
     }
-    return !device->through || tutti_through_idle(device->through);
+    return !device->staging || tutti_staging_idle(device->staging);
 }
 
 bool tutti_comm_wait_device(struct tutti_comm *comm, uint64_t until_ns)

@@ -51,7 +51,7 @@ static enum tutti_status follow_others(const struct tutti_comm_device *device, c
 {
     for (uint32_t b = 0; b <= device->n; b++) {
         struct tutti_backend *other = b < device->n ? device->backends[b] : NULL;
-        void *event = !other             ? tutti_through_last_event(device->through)
+        void *event = !other             ? tutti_staging_last_event(device->staging)
                       : other == backend ? NULL
                                          : other->ops->last_event(other);
         uint64_t capture;
@@ -218,7 +218,7 @@ void tutti_device_order(struct tutti_request *requests, size_t n)
 static bool is_together(const struct tutti_request *a, const struct tutti_request *b)
 {
     if (a->comm != b->comm || a->route.via != b->route.via) return false;
-    if (a->route.via == TUTTI_VIA_HOST) return true;
+    if (a->route.via == TUTTI_VIA_STAGING) return true;
     return a->route.device == b->route.device && is_message(a) == is_message(b) &&
            (is_message(a) || a->options.stream == b->options.stream);
 }
@@ -273,8 +273,8 @@ static enum tutti_status part_enqueue(struct tutti_request *requests, size_t n)
 {
     struct tutti_comm *comm = requests->comm;
     tutti_comm_turn_take(comm);
-    enum tutti_status status = requests->route.via == TUTTI_VIA_HOST
-                                   ? tutti_through_enqueue(comm->device->through, requests, n)
+    enum tutti_status status = requests->route.via == TUTTI_VIA_STAGING
+                                   ? tutti_staging_enqueue(comm->device->staging, requests, n)
                                : is_message(requests) ? enqueue_messages(requests, n)
                                                       : enqueue_collectives(requests, n);
     tutti_comm_turn_give(comm);
@@ -365,7 +365,7 @@ enum tutti_status tutti_device_before(const struct tutti_request *request)
 {
     const struct tutti_comm_device *device = request->comm->device;
     if (!device || request->staged || tutti_request_enqueues(request)) return TUTTI_OK;
-    if (device->n == 0 && device->through) TUTTI_TRY(tutti_through_settle(device->through));
+    TUTTI_TRY(tutti_staging_settle(request->comm));
     bool barrier = request->type == TUTTI_REQUEST_COLLECTIVE && request->kind == TUTTI_BARRIER;
     return barrier ? await_device(request) : TUTTI_OK;
 }

@@ -157,7 +157,7 @@ enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_
 {
     TUTTI_TRY(tutti_call_alone("window_create"));
     TUTTI_TRY(tutti_comm_enter(comm, "window_create"));
-    enum tutti_status status = tutti_through_settle(comm->device ? comm->device->through : NULL);
+    enum tutti_status status = tutti_staging_settle(comm);
     if (status >= 0) status = window_create(comm, base, bytes, out);
     tutti_comm_leave(comm);
     return status;

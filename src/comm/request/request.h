@@ -15,12 +15,12 @@
 
 struct tutti_backend;
 
-/* Which way a request goes (decided in call/route.h). */
+/* Which way a request goes (decided in call/route.h). Calls that go the short way never become requests. */
 enum tutti_via {
     TUTTI_VIA_BACKEND, /* the communicator's back end carries it out, on host memory */
     TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
-    TUTTI_VIA_HOST,    /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
+    TUTTI_VIA_STAGING, /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
 };
 struct tutti_route {
     enum tutti_via via;

@@ -9,7 +9,7 @@
 
 #include "algo/algo.h"
 #include "backend/cuda/run/cuda_backend.h"
-#include "comm/device/device_host.h"
+#include "comm/device/staging.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void run_suite(struct rank *rank)
         if (rank->index == 0 && !refused) ++suite->ran[algorithm_of(&c)];
     }
     if (rank->failure[0]) return;
-    RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0); /* devices did it all */
+    RANK_CHECK(rank, atomic_load(&rank->comm->device->staging->enqueued) == 0); /* devices did it all */
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     contract_memory_fini(&memory, rank->comm);
     tutti_comm_destroy(rank->comm);
@@ -199,7 +199,7 @@ static void run_overridden(struct rank *rank)
                          &(struct tutti_call_options){.size = sizeof(struct tutti_call_options), .stream = g.stream},
                          NULL));
     RANK_CHECK(rank, b->programs.n == 1);
-    RANK_CHECK(rank, atomic_load(&rank->comm->device->through->enqueued) == 0);
+    RANK_CHECK(rank, atomic_load(&rank->comm->device->staging->enqueued) == 0);
     close_all(&g, &d);
 }
 

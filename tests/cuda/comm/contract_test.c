@@ -9,7 +9,7 @@
 
 #include "backend/cuda/run/cuda_backend.h"
 #include "backend/nccl/nccl.h"
-#include "comm/device/device_host.h"
+#include "comm/device/staging.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void check_ways(const struct suite *suite, struct rank *rank, size_t coun
 {
     const struct tutti_comm_device *device = rank->comm->device;
     if (strcmp(suite->gpu, "cuda") == 0)
-        RANK_CHECK(rank, atomic_load(&device->through->enqueued) == 0);
+        RANK_CHECK(rank, atomic_load(&device->staging->enqueued) == 0);
     else
         RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->watched.n_enqueued) > count / 3);
 }
@@ -148,7 +148,8 @@ static void chosen(bool forked)
     struct contract_case *cases = contract_pairs(test_seed() + 31 + forked, &n);
     assert_non_null(cases);
     _Atomic size_t ran = 0;
-    struct suite suite = {.cases = cases, .n = n, .step = sampled(), .gpu = way(), .most = most(), .ran = forked ? NULL : &ran};
+    struct suite suite = {
+        .cases = cases, .n = n, .step = sampled(), .gpu = way(), .most = most(), .ran = forked ? NULL : &ran};
     run_worlds(&suite, forked, "");
     if (!forked) assert_true(ran > within_reach(cases, n) / 2 / sampled());
     free(cases);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Twins hold every block of a call once, packed and apart, and what travels back touches nothing else. */
-#include "comm/device/twin.h"
+/* Pinned copies hold every block of a call once, packed and apart, and what travels back touches nothing else. */
+#include "comm/device/pinned_copy.h"
 #include "test.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ static void draw_table(struct drawn *side, size_t element, bool displaced)
 /* ---- what travels ---- */
 
 struct travel {
-    char *twin;
+    char *pinned;
     bool in;
     unsigned char touched[BYTES + 512];
 };
@@ -67,49 +67,50 @@ static enum tutti_status carry(void *arg, char *device, size_t at, size_t bytes)
     struct travel *travel = arg;
     assert_true(bytes > 0 && at + bytes <= sizeof(travel->touched));
     for (size_t i = at; i < at + bytes; i++) assert_int_equal(travel->touched[i]++, 0);
-    memcpy(travel->in ? travel->twin + at : device, travel->in ? device : travel->twin + at, bytes);
+    memcpy(travel->in ? travel->pinned + at : device, travel->in ? device : travel->pinned + at, bytes);
     return TUTTI_OK;
 }
 
-/* Blocks packed at `twin` are what is at the user's. */
-static void compare_packed(const struct drawn *side, const char *twin)
+/* Blocks packed at `pinned` are what is at the user's. */
+static void compare_packed(const struct drawn *side, const char *pinned)
 {
     for (size_t b = 0, packed = 0; b < side->n; packed += side->bytes[b], b++)
-        assert_memory_equal(twin + packed, side->before + side->at[b], side->bytes[b]);
+        assert_memory_equal(pinned + packed, side->before + side->at[b], side->bytes[b]);
 }
 
 /* The user's has the packed blocks, and else what it had. */
-static void compare_back(const struct drawn *side, const char *twin)
+static void compare_back(const struct drawn *side, const char *pinned)
 {
     unsigned char want[BYTES];
     memcpy(want, side->before, BYTES);
     for (size_t b = 0, packed = 0; b < side->n; packed += side->bytes[b], b++)
-        memcpy(want + side->at[b], twin + packed, side->bytes[b]);
+        memcpy(want + side->at[b], pinned + packed, side->bytes[b]);
     assert_memory_equal(side->memory, want, BYTES);
 }
 
-/* Takes the request to a twin and back. reads, writes: the sides that are read before, and written after it. */
+/* Takes the request to a pinned copy and back. reads, writes: the sides that are read before, and written after it. */
 static void travel(const struct tutti_request *request, const struct drawn *sent, bool reads_recv,
                    const struct drawn *got, bool writes_recv)
 {
-    static char twin[BYTES + 512];
+    static char pinned[BYTES + 512];
     static struct travel there, back;
     struct tutti_request staged = *request;
-    size_t bytes = tutti_twin_bytes(request);
-    assert_true(bytes <= sizeof twin);
-    memset(twin, 0, sizeof twin);
-    there = (struct travel){.twin = twin, .in = true}, back = (struct travel){.twin = twin};
-    assert_int_equal(tutti_twin_each(request, TUTTI_TWIN_IN, carry, &there), TUTTI_OK);
-    tutti_twin_put(&staged, twin);
+    size_t bytes = tutti_pinned_bytes(request);
+    assert_true(bytes <= sizeof pinned);
+    memset(pinned, 0, sizeof pinned);
+    there = (struct travel){.pinned = pinned, .in = true}, back = (struct travel){.pinned = pinned};
+    assert_int_equal(tutti_pinned_each(request, TUTTI_PINNED_IN, carry, &there), TUTTI_OK);
+    tutti_pinned_put(&staged, pinned);
     assert_null(staged.displs);
     assert_null(staged.in_displs);
-    if (sent) compare_packed(sent, staged.send ? staged.send : twin);
-    if (got && reads_recv) compare_packed(got, staged.recv ? staged.recv : twin);
+    if (sent) compare_packed(sent, staged.send ? staged.send : pinned);
+    if (got && reads_recv) compare_packed(got, staged.recv ? staged.recv : pinned);
     if (staged.recv && writes_recv)
-        for (size_t i = (size_t)((char *)staged.recv - twin); i < bytes; i++) twin[i] = (char)tutti_random64(&state);
-    assert_int_equal(tutti_twin_each(request, TUTTI_TWIN_OUT, carry, &back), TUTTI_OK);
+        for (size_t i = (size_t)((char *)staged.recv - pinned); i < bytes; i++)
+            pinned[i] = (char)tutti_random64(&state);
+    assert_int_equal(tutti_pinned_each(request, TUTTI_PINNED_OUT, carry, &back), TUTTI_OK);
     if (sent) assert_memory_equal(sent->memory, sent->before, BYTES);
-    if (got && writes_recv) compare_back(got, staged.recv ? staged.recv : twin);
+    if (got && writes_recv) compare_back(got, staged.recv ? staged.recv : pinned);
     if (got && !writes_recv) assert_memory_equal(got->memory, got->before, BYTES);
 }
 
@@ -162,7 +163,7 @@ static void equal_blocks(void **unused)
     }
 }
 
-/* The buffer of a broadcast travels one way, to the root's twin or from the others'; exscan leaves rank 0's alone. */
+/* The buffer of a broadcast travels one way, to the root's copy or from the others'; exscan leaves rank 0's alone. */
 static void one_sided(void **unused)
 {
     (void)unused;
@@ -220,11 +221,11 @@ static void too_much(void **unused)
     for (size_t b = 0; b < RANKS; b++) counts[b] = SIZE_MAX / 4;
     request.v = true, request.dtype = TUTTI_UINT8;
     request.counts = out.counts, request.in_counts = counts, request.in_displs = displs;
-    assert_true(tutti_twin_bytes(&request) == SIZE_MAX);
+    assert_true(tutti_pinned_bytes(&request) == SIZE_MAX);
     counts[0] = counts[1] = SIZE_MAX / 2 - 100;
     counts[2] = counts[3] = counts[4] = 0;
     memset(out.counts, 0, sizeof out.counts);
-    assert_true(tutti_twin_bytes(&request) >= SIZE_MAX - 512);
+    assert_true(tutti_pinned_bytes(&request) >= SIZE_MAX - 512);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which bytes of a call's buffers have a twin, and where. A side of the call is a row of blocks of the user's; the twin
- * holds the sides one after the other. */
-#include "comm/device/twin.h"
+/* Which bytes of a call's buffers are copied, and where to. A side of the call is a row of blocks of the user's; the
+ * pinned copy holds the sides one after the other. */
+#include "comm/device/pinned_copy.h"
 
 #define APART 256 /* sides begin at multiples of this */
 
@@ -87,20 +87,24 @@ static size_t row_bytes(const struct row *row)
     return bytes;
 }
 
-static size_t recv_begin(const struct rows *rows)
+static size_t round_up(size_t bytes)
 {
-    return add(row_bytes(&rows->send), APART - 1) & ~(size_t)(APART - 1);
+    return bytes > SIZE_MAX - APART ? SIZE_MAX : (bytes + APART - 1) & ~(size_t)(APART - 1);
 }
 
-size_t tutti_twin_bytes(const struct tutti_request *request)
+static size_t recv_begin(const struct rows *rows)
+{
+    return round_up(row_bytes(&rows->send));
+}
+
+size_t tutti_pinned_bytes(const struct tutti_request *request)
 {
     struct rows rows = rows_of(request);
-    size_t sent = row_bytes(&rows.send);
-    return sent > SIZE_MAX - APART ? SIZE_MAX : add(recv_begin(&rows), row_bytes(&rows.recv));
+    return round_up(add(recv_begin(&rows), row_bytes(&rows.recv)));
 }
 
 /* Blocks that follow one another are one run. */
-static enum tutti_status row_each(const struct row *row, size_t begin, tutti_twin_visit visit, void *arg)
+static enum tutti_status row_each(const struct row *row, size_t begin, tutti_pinned_visit visit, void *arg)
 {
     size_t packed = 0, run_at = 0, run_from = 0, run = 0;
     for (size_t b = 0; b < row->n_blocks; b++) {
@@ -118,21 +122,21 @@ static enum tutti_status row_each(const struct row *row, size_t begin, tutti_twi
     return run > 0 ? visit(arg, row->device + run_at, begin + run_from, run) : TUTTI_OK;
 }
 
-enum tutti_status tutti_twin_each(const struct tutti_request *request, enum tutti_twin_way way, tutti_twin_visit visit,
-                                  void *arg)
+enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
+                                    tutti_pinned_visit visit, void *arg)
 {
     struct rows rows = rows_of(request);
-    bool in = way == TUTTI_TWIN_IN;
+    bool in = way == TUTTI_PINNED_IN;
     if (in ? rows.send.in : rows.send.out) TUTTI_TRY(row_each(&rows.send, 0, visit, arg));
     if (in ? rows.recv.in : rows.recv.out) TUTTI_TRY(row_each(&rows.recv, recv_begin(&rows), visit, arg));
     return TUTTI_OK;
 }
 
-void tutti_twin_put(struct tutti_request *request, char *twin)
+void tutti_pinned_put(struct tutti_request *request, char *pinned)
 {
     struct rows rows = rows_of(request);
-    request->send = row_bytes(&rows.send) > 0 ? twin : NULL;
-    request->recv = row_bytes(&rows.recv) > 0 ? twin + recv_begin(&rows) : NULL;
+    request->send = row_bytes(&rows.send) > 0 ? pinned : NULL;
+    request->recv = row_bytes(&rows.recv) > 0 ? pinned + recv_begin(&rows) : NULL;
     if (request->type == TUTTI_REQUEST_COLLECTIVE && tutti_kind_info(request->kind)->in_place == TUTTI_ONE_BUFFER)
         request->send = request->recv;
     request->displs = request->in_displs = NULL;

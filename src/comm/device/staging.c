@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The life of a communicator's staging: opening, threads, waiting, failing and closing. */
+#include "comm/device/staging.h"
+
+#include <errno.h>
+
+#define OWN_ID UINT64_C(0x7468726f756768) /* of the communicator that carries out the calls of devices alone */
+#define LOOK_NS (100 * TUTTI_NS_PER_MS)   /* how often who waits has the device asked */
+#define CLOSE_NS (10 * TUTTI_NS_PER_S)    /* for streams that go on after a failure */
+
+/* ---- opening ---- */
+
+enum tutti_status tutti_staging_open(struct tutti_comm *comm, struct tutti_comm_device *device)
+{
+    struct tutti_staging *staging = tutti_alloc(sizeof(*staging));
+    if (!staging) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator", (int)comm->rank);
+    staging->comm = comm;
+    staging->device = device->device;
+    staging->end = &staging->first;
+    pthread_mutex_init(&staging->order, NULL);
+    pthread_mutex_init(&staging->lock, NULL);
+    device->staging = staging;
+    return TUTTI_OK;
+}
+
+static enum tutti_status thread_start(struct tutti_staging *staging, pthread_t *thread, void *(*run)(void *))
+{
+    errno = tutti_thread_start(thread, 0, run, staging);
+    if (errno) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for calls that go through the host");
+    return TUTTI_OK;
+}
+
+static void asker_end(struct tutti_staging *staging)
+{
+    tutti_staging_question(staging, TUTTI_ASK_NO_MORE);
+    pthread_join(staging->asker, NULL);
+}
+
+static void parts_free(struct tutti_staging *staging)
+{
+    const struct tutti_device_ops *ops = staging->device->ops;
+    if (staging->pulse) ops->event_destroy(staging->device, staging->pulse);
+    if (staging->end_event) ops->event_destroy(staging->device, staging->end_event);
+    if (staging->go) ops->free_host(staging->device, (void *)staging->go);
+    staging->pulse = staging->end_event = NULL, staging->go = NULL;
+}
+
+static enum tutti_status ensure_running(struct tutti_staging *staging)
+{
+    const struct tutti_device_ops *ops = staging->device->ops;
+    enum tutti_status status;
+    void *go = NULL;
+
+    if (staging->runs) return TUTTI_OK;
+    TUTTI_TRY(ops->alloc_host(staging->device, sizeof(*staging->go), &go));
+    staging->go = go;
+    TUTTI_TRY_GOTO(status, ops->event_create(staging->device, false, &staging->pulse), err_parts);
+    TUTTI_TRY_GOTO(status, ops->event_create(staging->device, false, &staging->end_event), err_parts);
+    atomic_store(&staging->question, TUTTI_ASK_NOTHING);
+    TUTTI_TRY_GOTO(status, thread_start(staging, &staging->asker, tutti_staging_ask), err_parts);
+    TUTTI_TRY_GOTO(status, thread_start(staging, &staging->thread, tutti_staging_serve), err_asker);
+    staging->runs = true;
+    return TUTTI_OK;
+err_asker:
+    asker_end(staging);
+err_parts:
+    parts_free(staging);
+    return status;
+}
+
+/* The same members, with an order of their own: the communicator's numbers are taken when calls are enqueued, those of
+ * this one when they are carried out. Nothing is agreed, so each member makes it when it needs it. */
+static enum tutti_status ensure_own(struct tutti_staging *staging)
+{
+    struct tutti_comm *comm = staging->comm, *own = NULL;
+    uint32_t n = (uint32_t)comm->size;
+
+    if (comm->device->n == 0 || atomic_load(&staging->own)) return TUTTI_OK;
+    uint32_t *slots = tutti_alloc_array(n, sizeof(*slots));
+    if (!slots) return tutti_fail(TUTTI_ERR_MEMORY, "rank %d: out of memory for a communicator", (int)comm->rank);
+    for (uint32_t i = 0; i < n; i++) slots[i] = i;
+    struct tutti_child child = {.slots = slots,
+                                .n = n,
+                                .me = (uint32_t)comm->rank,
+                                .id = comm->id ^ (OWN_ID + comm->n_devices),
+                                .epoch = comm->epoch};
+    enum tutti_status status = tutti_comm_new_child(comm, &child, &own);
+    tutti_free(slots);
+    if (status < 0) return status;
+    tutti_comm_ready(own);
+    atomic_store(&staging->own, own);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_staging_ensure(struct tutti_staging *staging)
+{
+    TUTTI_TRY(ensure_running(staging));
+    return ensure_own(staging);
+}
+
+/* ---- waiting ---- */
+
+void tutti_staging_ring(struct tutti_staging *staging)
+{
+    atomic_fetch_add(&staging->bell, 1);
+    tutti_futex_wake(&staging->bell, UINT32_MAX);
+}
+
+bool tutti_staging_wait(struct tutti_staging *staging, bool (*holds)(struct tutti_staging *staging, const void *arg),
+                        const void *arg, uint64_t until_ns)
+{
+    for (;;) {
+        uint32_t bell = atomic_load(&staging->bell);
+        uint64_t look = tutti_deadline_ns(LOOK_NS);
+        if (holds(staging, arg)) return true;
+        if (tutti_now_ns() >= until_ns) return false;
+        tutti_futex_wait(&staging->bell, bell, look < until_ns ? look : until_ns);
+        if (tutti_now_ns() >= look) tutti_staging_question(staging, TUTTI_ASK);
+    }
+}
+
+void *tutti_staging_last_event(const struct tutti_staging *staging)
+{
+    return staging && atomic_load(&staging->enqueued) > 0 ? staging->end_event : NULL;
+}
+
+bool tutti_staging_idle(const struct tutti_staging *staging)
+{
+    return !staging || atomic_load(&staging->n_over) == atomic_load(&staging->enqueued);
+}
+
+/* Up to the number. */
+static bool have_started(struct tutti_staging *staging, const void *number)
+{
+    int32_t missing = (int32_t)(*(const uint32_t *)number - atomic_load(&staging->started));
+    return missing <= 0 || tutti_staging_failed(staging);
+}
+
+enum tutti_status tutti_staging_settle(const struct tutti_comm *comm)
+{
+    struct tutti_staging *staging = comm->device ? comm->device->staging : NULL;
+    struct tutti_error error;
+    if (!staging || comm->device->n > 0) return TUTTI_OK;
+    uint32_t number = atomic_load(&staging->enqueued);
+    uint64_t timeout = comm->timeout_ns;
+    if (!tutti_staging_wait(staging, have_started, &number, tutti_deadline_ns(timeout))) {
+        tutti_fail(TUTTI_ERR_TIMEOUT,
+                   "rank %d: the stream has not come to a call on device memory, after which another one was made, "
+                   "within %g s",
+                   (int)comm->rank, (double)timeout / 1e9);
+        tutti_staging_fail(staging);
+        return TUTTI_ERR_TIMEOUT;
+    }
+    return tutti_team_state(comm->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+}
+
+/* ---- failing: what waits on the host or on the device goes on, and the team fails ---- */
+
+void tutti_staging_stop(struct tutti_staging *staging, bool owned)
+{
+    struct tutti_comm *own = staging ? atomic_load(&staging->own) : NULL;
+    struct tutti_error error;
+
+    if (!staging) return;
+    if (own && tutti_team_state(staging->comm->team, &error) < 0 && tutti_comm_enter(own, "comm_abort") >= 0) {
+        if (owned)
+            tutti_team_apply(own->team, &error); /* the others do, too, as the failure has reached them */
+        else
+            tutti_team_fail(own->team, &error, true);
+        tutti_comm_leave(own);
+    }
+    tutti_staging_ring(staging);
+}
+
+void tutti_staging_fail(struct tutti_staging *staging)
+{
+    struct tutti_error error = *tutti_last_error();
+    tutti_team_fail(staging->comm->team, &error, true);
+    tutti_staging_stop(staging, false);
+    tutti_fail_record(&error);
+}
+
+/* ---- closing ---- */
+
+static bool is_idle(struct tutti_staging *staging, const void *unused)
+{
+    (void)unused;
+    return tutti_staging_idle(staging);
+}
+
+void tutti_staging_close(struct tutti_staging *staging)
+{
+    if (!staging) return;
+    if (!tutti_staging_idle(staging) && !tutti_staging_failed(staging)) {
+        tutti_fail(TUTTI_ERR_ABORTED, "rank %d gave up calls on device memory, to which their stream has not come",
+                   (int)staging->comm->rank);
+        tutti_staging_fail(staging);
+    }
+    bool over = tutti_staging_wait(staging, is_idle, NULL, tutti_deadline_ns(CLOSE_NS));
+    atomic_store(&staging->closing, true);
+    tutti_staging_ring(staging);
+    if (staging->runs) {
+        pthread_join(staging->thread, NULL);
+        asker_end(staging);
+    }
+    struct tutti_comm *own = atomic_exchange(&staging->own, NULL);
+    if (own && tutti_comm_empty(own)) tutti_comm_free(own);
+    if (!over) { /* streams may still come to it, and copy */
+        tutti_log(TUTTI_LOG_WARN,
+                  "a stream has not come past calls of a communicator that is gone: memory is left to it");
+        return;
+    }
+    pthread_mutex_lock(&staging->lock); /* on_end has left */
+    pthread_mutex_unlock(&staging->lock);
+    tutti_pinned_free_all(staging);
+    parts_free(staging);
+    pthread_mutex_destroy(&staging->lock);
+    pthread_mutex_destroy(&staging->order);
+    tutti_free(staging);
+}

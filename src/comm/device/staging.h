@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_DEVICE_STAGING_H
+#define TUTTI_COMM_DEVICE_STAGING_H
+
+/* What the files of staging share. Calls that are staged together (a group, or one call) put on their stream, one after
+ * another: copies to pinned memory, a host function that tells the thread of the communicator, a wait for the word
+ * `go`, copies back, and a host function that says that it is over. In between the thread carries out the calls on the
+ * pinned copies, in the order in which they were enqueued.
+ *
+ * Each communicator has threads of its own, since calls may wait for peers, and must hold up no other communicator. A
+ * stream waits for a word rather than in a host function: the driver runs the functions of all streams on few threads.
+ *
+ * Begin with staging_enqueue.c (the caller's side), then staging_run.c (the threads'). */
+
+#include "comm/device/device.h"
+
+/* A piece of pinned memory. */
+struct tutti_pinned {
+    struct tutti_pinned *next;
+    char *at;
+    size_t bytes;
+};
+
+/* Calls that are staged together. */
+struct tutti_staged {
+    struct tutti_staged *next; /* in the queue */
+    struct tutti_staging *staging;
+    uint32_t number;             /* from 1, modulo 2^32: its stream goes on when `go` has come to it */
+    struct tutti_pinned *pinned; /* NULL: no byte is copied */
+    _Atomic bool arrived;        /* the stream has come to it: the copies are there */
+    struct tutti_work **works;   /* n, for the thread */
+    size_t n;
+    struct tutti_request requests[]; /* on the pinned copies, prepared */
+};
+
+struct tutti_staging {
+    struct tutti_comm *comm;
+    struct tutti_device *device;
+    _Atomic(struct tutti_comm *) own; /* see tutti_staging_enqueue; NULL: the calls are comm's, or there was none yet */
+
+    pthread_mutex_t order; /* of who enqueues; held while the driver waits for streams: the thread never takes it */
+    bool runs;             /* the threads, and what follows */
+    pthread_t thread, asker;
+    _Atomic uint32_t question; /* to the asker */
+    void *pulse;               /* an event that is never recorded: asked, it tells whether the device is in order */
+    _Atomic uint32_t *go;
+    void *end_event, *last; /* recorded on `last`, the stream of the last calls, behind them */
+
+    pthread_mutex_t lock; /* host functions take it: never held across calls of the driver */
+    struct tutti_staged *first, **end;
+    struct tutti_pinned *idle;
+    size_t used_bytes; /* of pinned memory in use */
+
+    /* Numbers, and how many are over, which is in no order. All ring the bell. */
+    _Atomic uint32_t enqueued, started, n_over;
+    _Atomic uint32_t bell;
+    _Atomic bool closing;
+};
+
+/* ---- staging.c ---- */
+/* Takes threads and events at the first call. `order` is held. */
+enum tutti_status tutti_staging_ensure(struct tutti_staging *staging);
+/* Wakes all who wait below to look again. */
+void tutti_staging_ring(struct tutti_staging *staging);
+/* Sleeps until `holds`, or until_ns; whether it holds. Has the device asked meanwhile. */
+bool tutti_staging_wait(struct tutti_staging *staging, bool (*holds)(struct tutti_staging *staging, const void *arg),
+                        const void *arg, uint64_t until_ns);
+static inline bool tutti_staging_failed(const struct tutti_staging *staging)
+{
+    return tutti_team_failed(staging->comm->team);
+}
+/* Ends the communicator for the reason in the thread's record, which stays. */
+void tutti_staging_fail(struct tutti_staging *staging);
+
+/* ---- staging_run.c: the threads ---- */
+void *tutti_staging_serve(void *staging);
+/* The thread that asks the driver, and what it is told. */
+enum tutti_ask { TUTTI_ASK_NOTHING, TUTTI_ASK, TUTTI_ASK_NO_MORE };
+void *tutti_staging_ask(void *staging);
+void tutti_staging_question(struct tutti_staging *staging, enum tutti_ask question);
+
+/* ---- staging_memory.c ---- */
+enum tutti_status tutti_pinned_take(struct tutti_staging *staging, size_t bytes, struct tutti_pinned **out);
+void tutti_pinned_give(struct tutti_staging *staging, struct tutti_pinned *pinned); /* the lock is held */
+void tutti_pinned_free_all(struct tutti_staging *staging);
+
+#endif
