@@ -8,29 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static size_t backend_ways(const struct tutti_request *request, struct tutti_way *out, size_t capacity)
-{
-    struct tutti_backend_candidate found[TUTTI_MAX_WAYS];
-    struct tutti_backend *backend = request->comm->backend;
-    struct tutti_backend_call call;
-    if (!backend) return 0;
-    tutti_request_call(request, &call);
-    size_t n = backend->ops->candidates(backend, &call, found, capacity < TUTTI_MAX_WAYS ? capacity : TUTTI_MAX_WAYS);
-    for (size_t i = 0; i < n; i++) {
-        snprintf(out[i].name, sizeof out[i].name, "%s:%s", backend->ops->name, found[i].method);
-        out[i].ns = found[i].ns;
-        out[i].chosen = request->route.via == TUTTI_VIA_BACKEND && found[i].chosen;
-        out[i].n_sms = 0;
-    }
-    return n;
-}
-
-static size_t ways_of_device(const struct tutti_request *request, struct tutti_backend *backend, struct tutti_way *out,
-                             size_t capacity)
+/* Those of a back end; one that has but one way has no list of them. */
+static size_t backend_ways(const struct tutti_request *request, struct tutti_backend *backend, struct tutti_way *out,
+                           size_t capacity)
 {
     struct tutti_backend_candidate found[TUTTI_MAX_WAYS];
     struct tutti_backend_call call;
     const struct tutti_backend_ops *ops = backend->ops;
+    const bool on_device = request->route.via == TUTTI_VIA_DEVICE;
+    const bool is_chosen = on_device ? backend == request->route.device : request->route.via == TUTTI_VIA_BACKEND;
     tutti_request_call(request, &call);
     found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true, 0};
     if (capacity == 0 || found[0].ns == HUGE_VAL) return 0;
@@ -41,8 +27,8 @@ static size_t ways_of_device(const struct tutti_request *request, struct tutti_b
         const char *method = found[i].method;
         snprintf(out[i].name, sizeof out[i].name, "%s%s%s", ops->name, method ? ":" : "", method ? method : "");
         out[i].ns = found[i].ns;
-        out[i].chosen = backend == request->route.device && found[i].chosen;
-        out[i].n_sms = ops->candidates ? (int32_t)found[i].n_sms : -1;
+        out[i].chosen = is_chosen && found[i].chosen;
+        out[i].n_sms = on_device && !ops->candidates ? -1 : (int32_t)found[i].n_sms;
     }
     return n;
 }
@@ -51,7 +37,7 @@ static size_t device_ways(const struct tutti_request *request, struct tutti_way 
 {
     const struct tutti_comm_device *device = request->comm->device;
     size_t n = 0;
-    for (uint32_t b = 0; b < device->n; b++) n += ways_of_device(request, device->backends[b], out + n, capacity - n);
+    for (uint32_t b = 0; b < device->n; b++) n += backend_ways(request, device->backends[b], out + n, capacity - n);
     return n;
 }
 
@@ -85,7 +71,7 @@ enum tutti_status tutti_explain(const struct tutti_request *request, struct tutt
         *n = device_ways(&asked, out, capacity);
         return TUTTI_OK;
     }
-    *n = backend_ways(&asked, out, capacity);
+    *n = asked.comm->backend ? backend_ways(&asked, asked.comm->backend, out, capacity) : 0;
     *n += engine_ways(&asked, out + *n, capacity - *n);
     return TUTTI_OK;
 }

@@ -22,12 +22,13 @@ static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend
 enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
                                       struct tutti_work **work)
 {
+    const struct tutti_backend_ops *ops = comm->backend->ops;
     enum tutti_advance got = TUTTI_RUN_BLOCKED;
 
     op->call.seq = tutti_team_next(comm->team);
-    TUTTI_TRY(comm->backend->ops->begin(comm->backend, op));
-    if (hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
-        got = comm->backend->ops->hurry(op, comm->team);
+    TUTTI_TRY(ops->begin(comm->backend, op));
+    if (hurry && ops->hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
+        got = ops->hurry(op, comm->team);
     *work = NULL;
     if (got == TUTTI_RUN_DONE)
         tutti_team_count(comm->team);
