@@ -183,7 +183,6 @@ struct tutti_backend_ops {
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
 
     /* ---- calls on memory of a device; enqueue NULL: it has none of these ---- */
-    bool schedules; /* it carries out calls whose schedule is named: bind.schedule, which may go when enqueue returns */
     /* Enqueues a call that score accepted. bind.input and bind.output are memory of the device; tables of v forms may
      * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
      * MEMORY), or the team has failed. */

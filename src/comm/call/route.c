@@ -117,27 +117,8 @@ static enum tutti_status via_of_memory(const struct tutti_request *request, enum
 
 /* ---- which back end of devices ---- */
 
-/* By the schedule that the call or the option `algorithm` names; where no device runs it nothing is chosen. */
-static enum tutti_status choose_schedule(const struct tutti_request *request, struct tutti_route *out)
-{
-    const struct tutti_comm_device *device = request->comm->device;
-    struct tutti_request asked = *request;
-    struct tutti_backend_call call;
-    TUTTI_TRY(tutti_route_algorithm(request, out));
-    asked.route = *out;
-    for (uint32_t b = 0; b < device->n && !out->device; b++) {
-        struct tutti_backend *backend = device->backends[b];
-        if (!backend->ops->schedules) continue;
-        TUTTI_TRY(tutti_request_seal(&asked));
-        tutti_request_call(&asked, &call);
-        if (backend->ops->score(backend, &call) < HUGE_VAL) out->device = backend;
-        tutti_request_release(&asked);
-    }
-    if (!out->device) out->algorithm = NULL;
-    return TUTTI_OK;
-}
-
-/* Messages have no score: the first back end carries them out, or the one that is named. */
+/* Messages have no score: the first back end carries them out, or the one that is named. A schedule that is named runs
+ * on the host. */
 static enum tutti_status choose_named(const struct tutti_request *request, struct tutti_route *out)
 {
     const struct tutti_comm_device *device = request->comm->device;
@@ -146,7 +127,7 @@ static enum tutti_status choose_named(const struct tutti_request *request, struc
     for (uint32_t b = 0; b < device->n && !out->device; b++)
         if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) out->device = device->backends[b];
     if (!out->device && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL))
-        return choose_schedule(request, out);
+        return TUTTI_OK;
     if (!out->device)
         return REFUSE(
             "algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open, "
@@ -174,9 +155,6 @@ static enum tutti_status choose_device(const struct tutti_request *request, stru
         out->device = comm->device->backends[0];
         return TUTTI_OK;
     }
-    bool overrides = comm->facts.overrides && tutti_overridden(&comm->facts, request->kind);
-    if (overrides) TUTTI_TRY(choose_schedule(request, out));
-    if (out->device) return TUTTI_OK;
     tutti_request_call(request, &call);
     tutti_comm_turn_take(comm); /* the choices are its */
     out->device = tutti_device_choose(comm, &call);

@@ -93,12 +93,8 @@ enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_bac
 static enum tutti_status enqueue_one(struct tutti_request *request)
 {
     struct tutti_backend_call call;
-    if (request->route.algorithm) TUTTI_TRY(tutti_request_seal(request));
     tutti_request_call(request, &call);
-    enum tutti_status status =
-        tutti_device_enqueue(request->comm, request->route.device, &call, request->options.stream);
-    tutti_request_release(request);
-    return status;
+    return tutti_device_enqueue(request->comm, request->route.device, &call, request->options.stream);
 }
 
 static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
@@ -121,12 +117,9 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
     return status;
 }
 
-/* Calls that name schedules are enqueued one by one. */
 static enum tutti_status enqueue_collectives(struct tutti_request *requests, size_t n)
 {
-    bool together = n > 1 && requests->route.device->ops->batch;
-    for (size_t i = 0; i < n; i++) together = together && !requests[i].route.algorithm;
-    if (together) return enqueue_batch(requests, n);
+    if (n > 1 && requests->route.device->ops->batch) return enqueue_batch(requests, n);
     for (size_t i = 0; i < n; i++) TUTTI_TRY(enqueue_one(&requests[i]));
     return TUTTI_OK;
 }

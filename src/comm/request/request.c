@@ -118,7 +118,6 @@ void tutti_request_call(const struct tutti_request *request, struct tutti_backen
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);
     tutti_request_info(request, &call->info);
-    call->bind.schedule = request->schedule; /* of calls on devices that name one */
 }
 
 /* ---- requests that outlive their call ---- */

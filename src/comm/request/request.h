@@ -25,7 +25,7 @@ enum tutti_via {
 struct tutti_route {
     enum tutti_via via;
     struct tutti_backend *device;            /* DEVICE: who enqueues it */
-    const struct tutti_algorithm *algorithm; /* ENGINE, collectives; DEVICE: NULL, or one that the call names */
+    const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
     struct tutti_shape shape;                /* of the algorithm */
 };
 

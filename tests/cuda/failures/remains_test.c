@@ -68,7 +68,7 @@ static void come_late(struct gpu_rank *g, const char *algorithm)
 
 static void come_late_by_each(struct rank *rank)
 {
-    static const char *const algorithms[] = {"cuda:lines", "cuda:sentinel", "cuda:tiles", "ring"};
+    static const char *const algorithms[] = {"cuda:lines", "cuda:sentinel", "cuda:tiles"};
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms && !rank->failure[0]; i++)

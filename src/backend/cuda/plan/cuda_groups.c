@@ -19,7 +19,7 @@ size_t cuda_run_units(const struct tutti_backend_call *calls, size_t n)
 
 static bool is_plain(const struct tutti_backend_call *call)
 {
-    return !call->bind.v && !call->bind.schedule && !call->method && !call->bind.user && !call->within;
+    return !call->bind.v && !call->method && !call->bind.user && !call->within;
 }
 
 static bool are_alike(const struct tutti_backend_call *a, const struct tutti_backend_call *b)

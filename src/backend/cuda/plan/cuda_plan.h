@@ -8,7 +8,7 @@
  *
  * Begin with cuda_methods.c: the table and the choice. cuda_forms.c: what calls are as exchanges. cuda_slots.c,
  * cuda_tiles.c, cuda_direct.c, cuda_engines.c: methods. cuda_groups.c: groups of calls. cuda_speed.c: what was
- * measured, on which the choice rests. cuda_layout.c: scratch memory. cuda_program.c: schedules that calls name. */
+ * measured, on which the choice rests. cuda_layout.c: scratch memory. */
 
 #include "backend/backend.h"
 #include "backend/cuda/plan/cuda_speed.h"
@@ -34,7 +34,6 @@ enum cuda_protocol {
     CUDA_TILES,
     CUDA_DIRECT,
     CUDA_FOLD,
-    CUDA_PLAN,
     CUDA_N_PROTOCOLS
 };
 enum cuda_stream { CUDA_CALLERS, CUDA_OWN }; /* FORK and JOIN tie the own one to the caller's */

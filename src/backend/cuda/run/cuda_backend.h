@@ -7,12 +7,11 @@
  * that peers map, order on streams, windows, and what the watch (backend/watch) has to know.
  *
  * Begin with cuda_enqueue.c: a call. cuda_order.c: the order of calls on streams, and calls that fail half way.
- * cuda_launch.c: steps. cuda_batch.c: groups of calls. cuda_messages.c: point-to-point. cuda_schedule.c: schedules that
- * calls name. cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance.
+ * cuda_launch.c: steps. cuda_batch.c: groups of calls. cuda_messages.c: point-to-point.
+ * cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance.
  * cuda_watch.c: what this back end tells the watch. */
 
 #include "backend/cuda/plan/cuda_plan.h"
-#include "backend/cuda/plan/cuda_program.h"
 #include "backend/watch/watch.h"
 #include "device/cuda/gpu.h"
 
@@ -64,17 +63,15 @@ struct cuda_backend {
     struct cuda_fold fold;
     struct cuda_meeting meeting;
     struct cuda_lists lists;
-    struct cuda_plan plan;
     void *event, *stream; /* event: after the last eager call, on stream */
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;
     void *own_streams[2];               /* of calls made at once, of those that are captured */
     void *own_stream, *forked, *joined; /* the call's, and events that tie it to the caller's */
-    pthread_mutex_t lock;               /* of windows and programs: calls are scored on any thread */
+    pthread_mutex_t lock;               /* of windows: calls are scored on any thread */
     struct cuda_window windows[CUDA_WINDOWS];
     uint32_t n_windows;
-    struct cuda_programs programs;
 
     /* for the watch */
     _Atomic uint64_t timeout_ns; /* of the last call */
@@ -122,10 +119,6 @@ enum tutti_status cuda_messages(struct tutti_backend *backend, const struct tutt
                                 void *stream, uint64_t timeout_ns);
 enum tutti_status cuda_batch(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
                              void *stream);
-
-/* ---- cuda_schedule.c: calls whose schedule is named (bind.schedule) ---- */
-double cuda_schedule_score(struct cuda_backend *b, const struct tutti_backend_call *call); /* HUGE_VAL: it can not */
-enum tutti_status cuda_schedule_run(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* ---- cuda_windows.c ---- */
 enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,

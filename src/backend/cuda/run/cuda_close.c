@@ -50,7 +50,6 @@ static void free_streams(struct cuda_backend *b)
     tutti_gpu_event_destroy(b->gpu, b->forked);
     tutti_gpu_event_destroy(b->gpu, b->event);
     if (b->control) tutti_gpu_free_host(b->gpu, b->control);
-    if (b->programs.memory) tutti_gpu_free_host(b->gpu, b->programs.memory);
 }
 
 /* Of the device's things there may be some, or none. */

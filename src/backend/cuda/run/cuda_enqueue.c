@@ -19,18 +19,16 @@ static enum tutti_status run_steps(struct cuda_backend *b, const struct cuda_met
 /* What ranks have to agree on beyond the call: a method for windows, which of them, where in it. */
 static uint64_t where_by(const struct cuda_method *method, const struct cuda_site *site)
 {
-    return method && method->in_windows ? tutti_hash64(method->name, strlen(method->name), site->where) : 0;
+    return method->in_windows ? tutti_hash64(method->name, strlen(method->name), site->where) : 0;
 }
 
-/* method NULL: by the schedule that the call names. */
 static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_method *method,
                                     const struct cuda_site *site, const struct tutti_backend_call *call, void *stream)
 {
     uint64_t capture;
     bool half = false;
     TUTTI_TRY(cuda_order_begin(b, stream, &capture));
-    enum tutti_status status =
-        method ? run_steps(b, method, site, call, stream, &half) : cuda_schedule_run(b, call, stream);
+    enum tutti_status status = run_steps(b, method, site, call, stream, &half);
     if (status < 0)
         return half ? cuda_give_up_half(b, tutti_kind_name(call->info.kind), call->seq, stream, capture) : status;
     watch_log_post(cuda_log(b), call, where_by(method, site), b->timeout_ns);
@@ -71,13 +69,13 @@ enum tutti_status cuda_enqueue(struct tutti_backend *backend, const struct tutti
     struct tutti_device_scope scope;
     TUTTI_TRY(cuda_state(b));
     cuda_window_site(b, call, &site);
-    const struct cuda_method *method = call->bind.schedule ? NULL : choose(b, &site, call);
-    if (!method && !call->bind.schedule)
+    const struct cuda_method *method = choose(b, &site, call);
+    if (!method)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda can not run %s of %s", tutti_kind_name(call->info.kind),
                           tutti_dtype_name(call->info.dtype));
     b->timeout_ns = call->info.timeout_ns ? call->info.timeout_ns : tutti_team_timeout(b->watched.team);
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &scope));
-    const bool stale = method && method->in_windows && cuda_window_check(b, &site) < 0;
+    const bool stale = method->in_windows && cuda_window_check(b, &site) < 0;
     const enum tutti_status status = stale ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq)
                                            : enqueue_in(b, method, &site, call, stream);
     tutti_gpu_leave(&scope);

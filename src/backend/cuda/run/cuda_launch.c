@@ -53,8 +53,6 @@ static struct cuda_call *parameter_of(struct cuda_backend *b, struct cuda_step *
         memcpy(b->fold.from, step->from, sizeof(b->fold.from));
         b->fold.out = x->out, b->fold.bytes = x->result_bytes;
         return &b->fold.call;
-    case CUDA_PLAN:
-        return &b->plan.call;
     case CUDA_LINES:
     case CUDA_SENTINEL:
         cuda_exchange_seal(x);

@@ -39,7 +39,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct watch_log),
-                        sizeof(struct cuda_batch),    sizeof(struct cuda_plan),   CUDA_TILE_THREADS};
+                        sizeof(struct cuda_batch),    CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -66,7 +66,6 @@ static void find_kernels(struct cuda_backend *b)
                                                             [CUDA_BATCH_SENTINEL] = "batch_sentinel",
                                                             [CUDA_TILES] = "tiles",
                                                             [CUDA_DIRECT] = "direct",
-                                                            [CUDA_PLAN] = "plan",
                                                             [CUDA_FOLD] = "fold"};
     for (uint32_t p = 0; p < CUDA_N_PROTOCOLS; p++) {
         for (uint32_t r = 0; r < CUDA_REDUCERS; r++) {
@@ -94,8 +93,6 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
     b->scratch = b->bases[b->site.me] = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
-    TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, CUDA_PROGRAM_BYTES, &memory)); /* now: later it could wait for a kernel */
-    b->programs.memory = memory;
     if (b->site.n > 1 && !tutti_memory_is_one(b->watched.transport->memory)) {
         TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
@@ -232,7 +229,7 @@ static void prefill(struct cuda_backend *b)
     call->layout = b->site.layout;
     call->n = b->site.n, call->me = b->site.me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
-    b->lists.call = b->step.direct.call = b->plan.call = *call;
+    b->lists.call = b->step.direct.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
@@ -278,7 +275,6 @@ static double cuda_score(const struct tutti_backend *backend, const struct tutti
     const struct cuda_backend *b = cuda_of(backend);
     struct cuda_site site;
     double ns;
-    if (call->bind.schedule) return cuda_schedule_score((struct cuda_backend *)(uintptr_t)backend, call);
     site_for(b, call, &site);
     const struct cuda_method *chosen = cuda_choose(&site, call, call->method ? call->method : b->forced, &ns);
     /* A call says what it wants, while the option asks for it where it can be had. */
@@ -329,7 +325,6 @@ static bool cuda_failed(struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
-    .schedules = true,
     .card_bytes = sizeof(struct card),
     .open = cuda_open,
     .connect = cuda_connect,
