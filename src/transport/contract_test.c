@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract of transport.h, asked of every transport, every decorator and a route inside one process. What needs
- * several processes is in process_test.c. */
+/* The contract of transport.h, asked of every transport, every decorator and a mixed world inside one process. What
+ * needs several processes is in process_test.c. */
 
 #include "world_test.h"
 
@@ -13,8 +13,8 @@ static const struct backend backends[] = {
     TUTTI_TRANSPORTS(BARE) TUTTI_DECORATORS(DECORATED) /* whatever is in the lists */
     {"shm, own mappings", "shm", "", true, 0, false},
     {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 20000, false},
-    {"route over self twice", "self", "", false, 0, true},
-    {"trace over route", "self", "trace", false, 0, true},
+    {"mixed over self twice", "self", "", false, 0, true},
+    {"trace over mixed", "self", "trace", false, 0, true},
 };
 
 /* ---- payloads ---- */
@@ -291,7 +291,7 @@ static void ping_pong_loses_no_wake_up(void **state)
 {
     const struct backend *backend = *state;
     struct world world = test_world_make(backend, 2, 0, false);
-    const uint32_t n_rounds = backend->decorators[0] || backend->route ? 5000 : backend->attach ? 20000 : 100000;
+    const uint32_t n_rounds = backend->decorators[0] || backend->mixed ? 5000 : backend->attach ? 20000 : 100000;
     struct pinger a = {world.members[0], 1, n_rounds, true, NULL}, b = {world.members[1], 0, n_rounds, false, NULL};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, ping_pong, &b), 0);
@@ -393,7 +393,7 @@ int main(void)
     size_t n = 0;
     for (size_t c = 0; c < TUTTI_ARRAY_LEN(cases); c++) {
         for (size_t b = 0; b < TUTTI_ARRAY_LEN(backends); b++) {
-            if (cases[c].bare && (backends[b].decorators[0] || backends[b].attach || backends[b].route)) continue;
+            if (cases[c].bare && (backends[b].decorators[0] || backends[b].attach || backends[b].mixed)) continue;
             snprintf(names[n], sizeof(names[n]), "%s (%s)", cases[c].name, backends[b].name);
             tests[n] = (struct CMUnitTest){
                 .name = names[n], .test_func = cases[c].function, .initial_state = (void *)(uintptr_t)&backends[b]};

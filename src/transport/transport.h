@@ -4,7 +4,7 @@
 
 /* The wire: a transport moves packets between the n members of one world, which may be threads, processes of a host, or
  * far away. It knows nothing of collectives. It may use src/base alone. Begin here; the transports of one host are in
- * host/, those around others in decorate/, one over several is route.h; late_test.h is one for tests, which ends late.
+ * host/, those around others in decorate/, one world over several is mixed.h; late_test.h is one for tests, which ends late.
  *
  * How it is used, by the one thread that owns progress:
  *

@@ -8,8 +8,8 @@
 #include "test.h"
 
 #include "transport/host/layout.h"
+#include "transport/mixed.h"
 #include "transport/open.h"
-#include "transport/route.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -37,14 +37,14 @@ struct backend {
     const char *name, *transport, *decorators;
     bool attach;       /* each member maps the segment by itself, at its own address */
     uint64_t delay_ns; /* of the delay decorator */
-    bool route;        /* two worlds of this transport, and a route over both: peers take turns */
+    bool mixed;        /* two worlds of this transport, and "mixed" over both: peers take turns */
 };
 
 struct world {
     const struct backend *backend;
     uint32_t n;
     struct tutti_segment *segment; /* the test's own handle */
-    struct tutti_segment *second;  /* ... of the other world under a route; NULL: none */
+    struct tutti_segment *second;  /* ... of the other world under "mixed"; NULL: none */
     struct tutti_transport **members;
 };
 
@@ -63,19 +63,19 @@ static inline struct tutti_segment *test_handle(const struct world *world)
     return handle;
 }
 
-/* Member i of a route: on even distances peers meet in the first world, on odd ones in the second. */
-static inline struct tutti_transport *test_route_open(struct world *world, struct tutti_transport *first, uint32_t i)
+/* Member i of a mixed world: on even distances peers meet in the first world, on odd ones in the second. */
+static inline struct tutti_transport *test_mixed_open(struct world *world, struct tutti_transport *first, uint32_t i)
 {
-    struct tutti_route_peer *peers = calloc(world->n, sizeof(*peers));
-    struct tutti_transport *inner[2] = {first}, *route;
+    struct tutti_mixed_peer *peers = calloc(world->n, sizeof(*peers));
+    struct tutti_transport *inner[2] = {first}, *mixed;
     struct tutti_segment *handle;
     assert_non_null(peers);
     assert_int_equal(tutti_segment_share(world->second, &handle), TUTTI_OK);
     assert_int_equal(tutti_transport_open(world->backend->transport, handle, i, &inner[1]), TUTTI_OK);
-    for (uint32_t p = 0; p < world->n; p++) peers[p] = (struct tutti_route_peer){(p + i) % 2, p};
-    assert_int_equal(tutti_route_open(inner, 2, peers, world->n, i, &route), TUTTI_OK);
+    for (uint32_t p = 0; p < world->n; p++) peers[p] = (struct tutti_mixed_peer){(p + i) % 2, p};
+    assert_int_equal(tutti_mixed_open(inner, 2, peers, world->n, i, &mixed), TUTTI_OK);
     free(peers);
-    return route;
+    return mixed;
 }
 
 /* Opens member i. */
@@ -85,7 +85,7 @@ static inline void test_member_open(struct world *world, uint32_t i)
                                                     .delay_ns = world->backend->delay_ns};
     struct tutti_transport *bare;
     assert_int_equal(tutti_transport_open(world->backend->transport, test_handle(world), i, &bare), TUTTI_OK);
-    if (world->second) bare = test_route_open(world, bare, i);
+    if (world->second) bare = test_mixed_open(world, bare, i);
     assert_int_equal(tutti_transport_decorate(bare, world->backend->decorators, &options, &world->members[i]),
                      TUTTI_OK);
 }
@@ -110,7 +110,7 @@ static inline struct world test_world_make(const struct backend *backend, uint32
     bool spans;
     assert_int_equal(tutti_transport_choose(backend->transport, false, n, &name, &spans), TUTTI_OK);
     assert_int_equal(tutti_segment_create(&config, spans, &world.segment), TUTTI_OK);
-    if (backend->route) assert_int_equal(tutti_segment_create(&config, spans, &world.second), TUTTI_OK);
+    if (backend->mixed) assert_int_equal(tutti_segment_create(&config, spans, &world.second), TUTTI_OK);
     world.members = calloc(n, sizeof(struct tutti_transport *));
     assert_non_null(world.members);
     for (uint32_t i = 0; i < n && !empty; i++) test_member_open(&world, i);

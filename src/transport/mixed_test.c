@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A route over two transports that are unlike: peers of one host by "self", all others by "late", which borrows,
- * places and completes late. What any transport must do is asked of a route in contract_test.c. */
+/* "mixed" over two transports that are unlike: peers of one host by "self", all others by "late", which borrows,
+ * places and completes late. What any transport must do is asked of "mixed" in contract_test.c. */
 
 #include "test.h"
 
@@ -26,9 +26,9 @@ struct hosts {
     struct tutti_transport *t[N], *self[N], *late[N];
 };
 
-static struct tutti_route_peer route_to(uint32_t me, uint32_t peer)
+static struct tutti_mixed_peer way_to(uint32_t me, uint32_t peer)
 {
-    return me / 2 == peer / 2 ? (struct tutti_route_peer){0, 1 - peer % 2} : (struct tutti_route_peer){1, N - 1 - peer};
+    return me / 2 == peer / 2 ? (struct tutti_mixed_peer){0, 1 - peer % 2} : (struct tutti_mixed_peer){1, N - 1 - peer};
 }
 
 static void hosts_open(struct hosts *h)
@@ -38,14 +38,14 @@ static void hosts_open(struct hosts *h)
     h->net = late_net_make(N, &h->hand.clock, LATENCY_NS);
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(tutti_segment_create(&config, false, &h->segment[i]), TUTTI_OK);
     for (uint32_t i = 0; i < N; i++) {
-        struct tutti_route_peer peers[N];
+        struct tutti_mixed_peer peers[N];
         struct tutti_segment *handle;
         assert_int_equal(tutti_segment_share(h->segment[i / 2], &handle), TUTTI_OK);
         assert_int_equal(tutti_transport_open("self", handle, 1 - i % 2, &h->self[i]), TUTTI_OK);
         h->late[i] = late_wire_open(h->net, N - 1 - i);
-        for (uint32_t p = 0; p < N; p++) peers[p] = route_to(i, p);
+        for (uint32_t p = 0; p < N; p++) peers[p] = way_to(i, p);
         struct tutti_transport *const inner[2] = {h->self[i], h->late[i]};
-        assert_int_equal(tutti_route_open(inner, 2, peers, N, i, &h->t[i]), TUTTI_OK);
+        assert_int_equal(tutti_mixed_open(inner, 2, peers, N, i, &h->t[i]), TUTTI_OK);
     }
 }
 
@@ -118,7 +118,7 @@ static void all_to_all_in_order(void **state)
             assert_true(test_arrival_is(&e, source, 64 + source * N + i, next[source]++));
             assert_int_equal(h.t[i]->ops->poll(h.t[i], &e), TUTTI_ERR_INTERNAL); /* not yet released */
             h.t[i]->ops->release(h.t[i]);
-            n_by[route_to(i, source).inner]++;
+            n_by[way_to(i, source).inner]++;
             assert_in_range(n_by[0] + 1 - n_by[1], 0, 2); /* they take turns */
         }
         expect_nothing(&h, i);
@@ -281,18 +281,18 @@ static void memory_is_of_one_heap(void **state)
     static const struct backend shm = {"shm", "shm", "", false, 0, false};
     struct world first = test_world_make(&shm, 2, 0, false), second = test_world_make(&shm, 2, 0, false);
     struct tutti_transport *const inner[2] = {first.members[0], second.members[0]};
-    static const struct tutti_route_peer peers[] = {{0, 0}, {0, 1}, {1, 1}};
+    static const struct tutti_mixed_peer peers[] = {{0, 0}, {0, 1}, {1, 1}};
     struct tutti_transport *t;
-    assert_int_equal(tutti_route_open(inner, 2, peers, 3, 0, &t), TUTTI_OK);
+    assert_int_equal(tutti_mixed_open(inner, 2, peers, 3, 0, &t), TUTTI_OK);
     for (uint32_t p = 0; p <= 3; p++) assert_int_equal(tutti_memory_reaches(t->memory, p), p < 2);
     t->ops->close(t);
-    first.members[0] = second.members[0] = NULL; /* closed with the route */
+    first.members[0] = second.members[0] = NULL; /* closed with t */
     test_world_free(&first);
     test_world_free(&second);
 }
 
 /* The peer sends by a transport by which this member does not know it. */
-static void who_has_no_route_is_refused(void **state)
+static void who_comes_another_way_is_refused(void **state)
 {
     (void)state;
     struct hosts h;
@@ -317,7 +317,7 @@ static void bad_tables_are_refused(void **state)
     hosts_open(&h);
     struct tutti_transport *const inner[2] = {h.self[0], h.late[0]};
     struct tutti_transport *out = NULL;
-    static const struct tutti_route_peer bad[][2] = {
+    static const struct tutti_mixed_peer bad[][2] = {
         {{0, 1}, {0, 1}}, /* two peers with one number */
         {{0, 1}, {2, 0}}, /* no such transport */
         {{0, 1}, {0, 2}}, /* no such member */
@@ -325,10 +325,10 @@ static void bad_tables_are_refused(void **state)
         {{0, 1}, {1, 3}}, /* this member, as another */
     };
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(bad); i++)
-        assert_int_equal(tutti_route_open(inner, 2, bad[i], 2, 0, &out), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(tutti_route_open(inner, 0, bad[0], 2, 0, &out), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(tutti_route_open(inner, TUTTI_ROUTE_MAX_INNER + 1, bad[0], 2, 0, &out), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(tutti_route_open(inner, 2, bad[0], 2, 2, &out), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(tutti_mixed_open(inner, 2, bad[i], 2, 0, &out), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_mixed_open(inner, 0, bad[0], 2, 0, &out), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_mixed_open(inner, TUTTI_MIXED_MAX_INNER + 1, bad[0], 2, 0, &out), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_mixed_open(inner, 2, bad[0], 2, 2, &out), TUTTI_ERR_ARGUMENT);
     assert_null(out);
     hosts_close(&h);
 }
@@ -345,7 +345,7 @@ int main(void)
         cmocka_unit_test(holds_is_asked_of_the_peers_own),
         cmocka_unit_test(memory_is_of_the_own_host),
         cmocka_unit_test(memory_is_of_one_heap),
-        cmocka_unit_test(who_has_no_route_is_refused),
+        cmocka_unit_test(who_comes_another_way_is_refused),
         cmocka_unit_test(bad_tables_are_refused),
     };
     tutti_log_threshold = TUTTI_LOG_ERROR;
