@@ -20,7 +20,7 @@ int main(void)
     int32_t value[2] = {1, 1}, sum[2] = {0, 0};
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = UINT64_C(10000000000);
-    options.tag = "step 1"; /* for traces */
+    options.label = "step 1"; /* for traces */
 
     size_t count = size > 1 && rank == size - 1 ? 2 : 1; /* the mistake */
     enum tutti_status status = tutti_all_reduce(value, sum, count, TUTTI_INT32, TUTTI_SUM, world, &options, NULL);

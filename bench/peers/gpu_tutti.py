@@ -30,7 +30,7 @@ class CallOptions(ctypes.Structure):
         ("size", c_size_t),
         ("timeout_ns", c_uint64),
         ("algorithm", c_char_p),
-        ("tag", c_char_p),
+        ("label", c_char_p),
         ("premul", c_void_p),
         ("premul_value", c_double),
         ("attended", c_bool),

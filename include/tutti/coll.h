@@ -44,7 +44,7 @@ struct tutti_call_options {
     size_t size;           /* sizeof(struct tutti_call_options) */
     uint64_t timeout_ns;   /* 0: the communicator's */
     const char *algorithm; /* NULL: chosen; else a name of `tutti sched list`, with optional radix "tree:4"; borrowed */
-    const char *tag;       /* a label for traces and error texts; borrowed until completion */
+    const char *label;     /* for traces and error texts; borrowed until completion */
     const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call) ... */
     double premul_value;   /* ... or, when premul is NULL, the factor by value, converted as C does (integers: to 0) */
     bool attended;         /* the caller waits for the work at once: no thread is woken to bring the call on before

@@ -61,17 +61,17 @@ const char *tutti_section_title(enum tutti_option_section section)
 /* ---- one value ---- */
 
 /* Where a value stands, for sentences. */
-struct place {
+struct position {
     enum tutti_option_origin origin;
     const char *file;
     int line;
 };
 
-static void place_text(const struct place *place, const char *name, char *out, size_t capacity)
+static void position_text(const struct position *position, const char *name, char *out, size_t capacity)
 {
-    if (place->origin == TUTTI_FROM_FILE)
-        snprintf(out, capacity, "%s:%d: option %s", place->file, place->line, name);
-    else if (place->origin == TUTTI_FROM_ENVIRONMENT) {
+    if (position->origin == TUTTI_FROM_FILE)
+        snprintf(out, capacity, "%s:%d: option %s", position->file, position->line, name);
+    else if (position->origin == TUTTI_FROM_ENVIRONMENT) {
         char upper[64];
         size_t n = 0;
         for (; name[n] && n + 1 < sizeof upper; n++) upper[n] = (char)toupper((unsigned char)name[n]);
@@ -130,12 +130,12 @@ static enum tutti_status choice_check(enum tutti_option_id id, const char *value
 }
 
 /* Checks one value; *number is written for the types that have one. The texts of secrets stay out of sentences. */
-static enum tutti_status value_check(enum tutti_option_id id, const char *value, const struct place *place,
+static enum tutti_status value_check(enum tutti_option_id id, const char *value, const struct position *position,
                                      uint64_t *number)
 {
     const struct tutti_option_info *info = &option_table[id];
     char where[PATH_MAX + 96];
-    place_text(place, info->name, where, sizeof where);
+    position_text(position, info->name, where, sizeof where);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(type_table); i++) {
         if (strcmp(type_table[i].type, info->type) != 0) continue;
         uint64_t parsed;
@@ -157,10 +157,10 @@ static enum tutti_status value_check(enum tutti_option_id id, const char *value,
 }
 
 static enum tutti_status value_set(struct tutti_config *config, enum tutti_option_id id, const char *value,
-                                   const struct place *place)
+                                   const struct position *position)
 {
     uint64_t number = 0;
-    TUTTI_TRY(value_check(id, value, place, &number));
+    TUTTI_TRY(value_check(id, value, position, &number));
     size_t n = strlen(value) + 1;
     char *text = tutti_alloc(n);
     if (!text) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for option %s", option_table[id].name);
@@ -168,7 +168,7 @@ static enum tutti_status value_set(struct tutti_config *config, enum tutti_optio
     tutti_free(config->text[id]);
     config->text[id] = text;
     config->number[id] = number;
-    config->origin[id] = place->origin;
+    config->origin[id] = position->origin;
     return TUTTI_OK;
 }
 
@@ -180,11 +180,11 @@ static enum tutti_option_id option_find(const char *name)
     return id;
 }
 
-static enum tutti_status option_unknown(const char *name, const struct place *place)
+static enum tutti_status option_unknown(const char *name, const struct position *position)
 {
     char where[PATH_MAX + 96];
     const char *nearest = tutti_nearest(name, option_names, TUTTI_ARRAY_LEN(option_names));
-    place_text(place, name, where, sizeof where);
+    position_text(position, name, where, sizeof where);
     if (nearest) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s is not known; did you mean %s?", where, nearest);
     return tutti_fail(TUTTI_ERR_ARGUMENT, "%s is not known; `tutti info --config` lists all options", where);
 }
@@ -199,36 +199,36 @@ static char *trim(char *text)
     return text;
 }
 
-static enum tutti_status line_apply(struct tutti_config *config, char *line, const struct place *place)
+static enum tutti_status line_apply(struct tutti_config *config, char *line, const struct position *position)
 {
     char *name = trim(line);
     if (name[0] == '\0' || name[0] == '#') return TUTTI_OK;
     char *equals = strchr(name, '=');
     if (!equals)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%d: \"%.64s\" is not of the form `name = value`", place->file,
-                          place->line, name);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%d: \"%.64s\" is not of the form `name = value`", position->file,
+                          position->line, name);
     *equals = '\0';
     char *value = trim(equals + 1);
     name = trim(name);
     enum tutti_option_id id = option_find(name);
-    if (id == TUTTI_N_OPTIONS) return option_unknown(name, place);
-    return value_set(config, id, value, place);
+    if (id == TUTTI_N_OPTIONS) return option_unknown(name, position);
+    return value_set(config, id, value, position);
 }
 
 static enum tutti_status apply_file(struct tutti_config *config, const char *path)
 {
     char line[FILE_LINE_MAX];
-    struct place place = {TUTTI_FROM_FILE, path, 0};
+    struct position position = {TUTTI_FROM_FILE, path, 0};
     enum tutti_status status = TUTTI_OK;
     FILE *f = fopen(path, "re");
     if (!f) return tutti_fail_errno(TUTTI_ERR_ARGUMENT, "the file of TUTTI_CONFIG, %s, can not be read", path);
     while (status >= 0 && fgets(line, sizeof line, f)) {
-        place.line++;
+        position.line++;
         if (strlen(line) == sizeof line - 1 && line[sizeof line - 2] != '\n')
-            status = tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%d: the line is longer than %d bytes", path, place.line,
+            status = tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%d: the line is longer than %d bytes", path, position.line,
                                 FILE_LINE_MAX - 2);
         else
-            status = line_apply(config, line, &place);
+            status = line_apply(config, line, &position);
     }
     if (status >= 0 && ferror(f)) status = tutti_fail_errno(TUTTI_ERR_SYSTEM, "%s can not be read", path);
     fclose(f);
@@ -266,7 +266,7 @@ static void warn_of_near_misses(void)
 
 static enum tutti_status apply_environment(struct tutti_config *config)
 {
-    struct place place = {TUTTI_FROM_ENVIRONMENT, NULL, 0};
+    struct position position = {TUTTI_FROM_ENVIRONMENT, NULL, 0};
     for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
         char name[64];
         variable_name(id, name, sizeof name);
@@ -274,7 +274,7 @@ static enum tutti_status apply_environment(struct tutti_config *config)
         /* Set to nothing means not set, but for texts, where it takes away what the file says. */
         if (!value || (value[0] == '\0' && strcmp(option_table[id].type, "text") != 0)) continue;
         if (value[0] == '\0' && option_table[id].fallback[0] != '\0') continue;
-        TUTTI_TRY(value_set(config, id, value, &place));
+        TUTTI_TRY(value_set(config, id, value, &position));
     }
     warn_of_near_misses();
     return TUTTI_OK;
@@ -282,14 +282,14 @@ static enum tutti_status apply_environment(struct tutti_config *config)
 
 static enum tutti_status apply_call(struct tutti_config *config, const struct tutti_option *options, size_t n)
 {
-    struct place place = {TUTTI_FROM_CALL, NULL, 0};
+    struct position position = {TUTTI_FROM_CALL, NULL, 0};
     if (n > 0 && !options) return tutti_fail(TUTTI_ERR_ARGUMENT, "options is NULL but there are %zu", n);
     for (size_t i = 0; i < n; i++) {
         if (!options[i].name || !options[i].value)
             return tutti_fail(TUTTI_ERR_ARGUMENT, "option %zu: name or value is NULL", i);
         enum tutti_option_id id = option_find(options[i].name);
-        if (id == TUTTI_N_OPTIONS) return option_unknown(options[i].name, &place);
-        TUTTI_TRY(value_set(config, id, options[i].value, &place));
+        if (id == TUTTI_N_OPTIONS) return option_unknown(options[i].name, &position);
+        TUTTI_TRY(value_set(config, id, options[i].value, &position));
     }
     return TUTTI_OK;
 }
@@ -299,7 +299,7 @@ static enum tutti_status apply_secret_file(struct tutti_config *config)
 {
     char secret[TUTTI_SECRET_MAX + 2];
     const char *path = config->text[TUTTI_OPT_secret_file];
-    struct place place = {config->origin[TUTTI_OPT_secret_file], path, 1};
+    struct position position = {config->origin[TUTTI_OPT_secret_file], path, 1};
     struct stat info;
     if (path[0] == '\0' || (config->text[TUTTI_OPT_secret][0] != '\0' &&
                             config->origin[TUTTI_OPT_secret] >= config->origin[TUTTI_OPT_secret_file]))
@@ -315,7 +315,7 @@ static enum tutti_status apply_secret_file(struct tutti_config *config)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the secret file %s must hold a text of 1 to %d bytes", path,
                           TUTTI_SECRET_MAX);
     if (open_to_others) tutti_log(TUTTI_LOG_WARN, "secret file %s is open to other users: chmod 600 %s", path, path);
-    enum tutti_status status = value_set(config, TUTTI_OPT_secret, secret, &place);
+    enum tutti_status status = value_set(config, TUTTI_OPT_secret, secret, &position);
     explicit_bzero(secret, sizeof secret);
     return status;
 }
@@ -330,7 +330,7 @@ enum tutti_status tutti_config_init(struct tutti_config *config, const struct tu
 {
     enum tutti_status status;
     const char *file = getenv("TUTTI_CONFIG");
-    struct place fallback = {TUTTI_FROM_DEFAULT, NULL, 0};
+    struct position fallback = {TUTTI_FROM_DEFAULT, NULL, 0};
     memset(config, 0, sizeof *config);
     for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++)
         TUTTI_TRY_GOTO(status, value_set(config, id, option_table[id].fallback, &fallback), err_config);

@@ -109,7 +109,7 @@ struct tutti_call_info {
     uint64_t count;      /* elements per block; v forms: a hash of the table (of runners, with TUTTI_COUNT_UNEQUAL) */
     uint64_t signature;  /* hash of all that must be equal on all ranks, the schedule's hash included */
     uint64_t timeout_ns; /* 0: the team's */
-    const char *tag;
+    const char *label;
 };
 
 /* ---- starting (any thread; order within a team is that of the calls) ---- */
@@ -236,7 +236,7 @@ struct tutti_followed_ops {
 };
 /* seq: what tutti_work_sequence tells. On failure nothing is followed, and arg is the caller's. */
 enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutti_followed_ops *ops, void *arg,
-                                      uint64_t seq, const char *tag, struct tutti_work **work);
+                                      uint64_t seq, const char *label, struct tutti_work **work);
 
 /* ---- work (work.c): also the public tutti_work_* calls. A work may have children: it completes when all have, with
  * the first error (groups, sendrecv). ---- */

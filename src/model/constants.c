@@ -18,7 +18,7 @@
 #define ROWS_MOST 32  /* a bit each */
 #define FRACTION 1000 /* values are written in thousandths */
 
-struct place { /* for sentences */
+struct position { /* for sentences */
     const char *path;
     unsigned line;
 };
@@ -55,32 +55,33 @@ static size_t row_find(const struct tutti_constants *table, const char *name)
     return i;
 }
 
-static enum tutti_status name_fail(const struct tutti_constants *table, const struct place *place, const char *name)
+static enum tutti_status name_fail(const struct tutti_constants *table, const struct position *position,
+                                   const char *name)
 {
     const char *names[ROWS_MOST];
     for (size_t i = 0; i < table->n; i++) names[i] = table->rows[i].name;
     const char *near = tutti_nearest(name, names, table->n);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: \"%.40s\" is no constant of %s%s%s%s", place->path, place->line, name,
-                      table->what, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: \"%.40s\" is no constant of %s%s%s%s", position->path, position->line,
+                      name, table->what, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 /* seen: bit i for the i-th constant. */
-static enum tutti_status line_read(const struct tutti_constants *table, const struct place *place, char *text,
+static enum tutti_status line_read(const struct tutti_constants *table, const struct position *position, char *text,
                                    uint32_t *seen, void *values)
 {
     char *rest = NULL, *name = strtok_r(text, " \t\r\n", &rest), *value = strtok_r(NULL, " \t\r\n", &rest);
     float number;
     if (!name || name[0] == '#') return TUTTI_OK;
     size_t i = row_find(table, name);
-    if (i == table->n) return name_fail(table, place, name);
+    if (i == table->n) return name_fail(table, position, name);
     const struct tutti_constant *row = &table->rows[i];
     if (*seen & UINT32_C(1) << i)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is given twice", place->path, place->line, name);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is given twice", position->path, position->line, name);
     if (!value || strtok_r(NULL, " \t\r\n", &rest))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: not of the form `name value`", place->path, place->line);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: not of the form `name value`", position->path, position->line);
     if (!number_parse(value, &number) || number < row->minimum || number > row->maximum)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is \"%.40s\": write a number from %g to %g", place->path,
-                          place->line, name, value, (double)row->minimum, (double)row->maximum);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is \"%.40s\": write a number from %g to %g", position->path,
+                          position->line, name, value, (double)row->minimum, (double)row->maximum);
     *seen |= UINT32_C(1) << i;
     *tutti_constant_at(table, values, i) = number;
     return TUTTI_OK;
@@ -90,11 +91,11 @@ static enum tutti_status lines_read(const struct tutti_constants *table, FILE *f
 {
     char text[LINE_MAX_BYTES];
     uint32_t seen = 0;
-    for (struct place place = {path, 1}; fgets(text, sizeof text, file); place.line++) {
+    for (struct position position = {path, 1}; fgets(text, sizeof text, file); position.line++) {
         if (strlen(text) == sizeof text - 1)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: the line is longer than %d bytes", path, place.line,
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: the line is longer than %d bytes", path, position.line,
                               LINE_MAX_BYTES - 2);
-        TUTTI_TRY(line_read(table, &place, text, &seen, values));
+        TUTTI_TRY(line_read(table, &position, text, &seen, values));
     }
     if (ferror(file)) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "%s can not be read", path);
     return TUTTI_OK;

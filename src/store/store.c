@@ -2,7 +2,7 @@
 
 /* Stores by address. Each kind is a row: the scheme, and who opens what stands behind it. */
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <stdlib.h>
 #include <string.h>

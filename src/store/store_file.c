@@ -4,7 +4,7 @@
  * changes take a lock that the kernel frees when its holder dies, so that nothing stale stays behind; waits look again
  * and again, since no notification crosses hosts. */
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "store_test.h"
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <errno.h>
 #include <netinet/in.h>

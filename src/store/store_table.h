@@ -4,7 +4,7 @@
 
 /* What a store server remembers: values by key, and who waits for keys that are not there yet. */
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 struct tutti_store_waiter {          /* part of whatever waits */
     struct tutti_store_entry *entry; /* NULL: does not wait */

@@ -3,7 +3,7 @@
 /* The client of the TCP store. A call takes an idle connection or opens one, so that a call that waits never stands in
  * the way of the one that it waits for. A connection on which anything went wrong is closed, never used again. */
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <errno.h>
 #include <netdb.h>

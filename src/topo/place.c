@@ -15,9 +15,9 @@ static uint32_t group_of(const struct tutti_topo_cpu *cpu, enum tutti_topo_level
     return level == TUTTI_TOPO_PACKAGE ? cpu->package : level == TUTTI_TOPO_NODE ? cpu->node : cpu->l3;
 }
 
-struct tutti_place tutti_topo_place(const struct tutti_topo *topo, const struct tutti_cpu_set *cpus)
+struct tutti_cpu_place tutti_topo_place(const struct tutti_topo *topo, const struct tutti_cpu_set *cpus)
 {
-    struct tutti_place place;
+    struct tutti_cpu_place place;
     for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++) {
         int16_t *const group = &place.group[level];
         bool found = false;
@@ -55,7 +55,7 @@ enum tutti_status tutti_topo_host(const struct tutti_topo **out)
 /* ---- domains ---- */
 
 struct plan {
-    const struct tutti_place *places;
+    const struct tutti_cpu_place *places;
     const uint32_t *members;
     enum tutti_topo_level level;
 };
@@ -80,7 +80,7 @@ static bool domains_fit(const struct plan *plan, const struct tutti_domains *dom
     return true;
 }
 
-struct tutti_domains tutti_topo_domains(const struct tutti_place *places, const uint32_t *members, uint32_t n,
+struct tutti_domains tutti_topo_domains(const struct tutti_cpu_place *places, const uint32_t *members, uint32_t n,
                                         enum tutti_topo_level level)
 {
     const struct plan plan = {places, members, level};

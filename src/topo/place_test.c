@@ -12,7 +12,7 @@
 
 static struct tutti_topo_cpu cpus[MAX_CPUS];
 static struct tutti_topo topo;
-static struct tutti_place places[MAX_CPUS];
+static struct tutti_cpu_place places[MAX_CPUS];
 
 /* A host of packages, each of which is one node of `n_l3` caches with `n_cores` cores each. */
 static void host_make(uint32_t n_packages, uint32_t n_l3, uint32_t n_cores)
@@ -97,7 +97,7 @@ static void test_round_robin(void **state)
     expect_domains(64, TUTTI_TOPO_PACKAGE, 2, 32, true);
     expect_none(2);  /* each alone */
     expect_none(63); /* uneven */
-    const struct tutti_place swapped = places[4];
+    const struct tutti_cpu_place swapped = places[4];
     places[4] = places[5], places[5] = swapped; /* no formula any more */
     expect_none(64);
     for (uint32_t i = 0; i < 16; i++) rank_bind(i, i / 2 % 2 * 32 + i, i / 2 % 2 * 32 + i); /* in pairs */
@@ -198,7 +198,7 @@ static void test_this_host(void **state)
     assert_int_equal(tutti_topo_host(&second), TUTTI_OK);
     assert_ptr_equal(first, second);
     assert_true(tutti_cpus_affinity(&here));
-    const struct tutti_place place = tutti_topo_place(first, &here);
+    const struct tutti_cpu_place place = tutti_topo_place(first, &here);
     if (first->n_packages == 1) assert_int_equal(place.group[TUTTI_TOPO_PACKAGE], 0);
     if (first->n_l3 == 1) assert_int_equal(place.group[TUTTI_TOPO_L3], 0);
 }

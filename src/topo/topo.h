@@ -59,10 +59,10 @@ bool tutti_topo_crowded(const struct tutti_allowance *first, size_t stride, uint
 
 enum tutti_topo_level { TUTTI_TOPO_PACKAGE, TUTTI_TOPO_NODE, TUTTI_TOPO_L3, TUTTI_TOPO_N_LEVELS };
 /* Where a rank is: the group of each level, -1 if it may run in several or nobody knows. Plain data. */
-struct tutti_place {
+struct tutti_cpu_place {
     int16_t group[TUTTI_TOPO_N_LEVELS];
 };
-struct tutti_place tutti_topo_place(const struct tutti_topo *topo, const struct tutti_cpu_set *cpus);
+struct tutti_cpu_place tutti_topo_place(const struct tutti_topo *topo, const struct tutti_cpu_set *cpus);
 /* This host's topology, read once by a process and never freed. Errors as of tutti_topo_init. */
 enum tutti_status tutti_topo_host(const struct tutti_topo **out);
 
@@ -74,7 +74,7 @@ struct tutti_domains {
     bool cyclic;
 };
 /* places[members[slot]] is where a slot is; members may be NULL: places[slot]. */
-struct tutti_domains tutti_topo_domains(const struct tutti_place *places, const uint32_t *members, uint32_t n,
+struct tutti_domains tutti_topo_domains(const struct tutti_cpu_place *places, const uint32_t *members, uint32_t n,
                                         enum tutti_topo_level level);
 /* The slot that is `index` in its domain. */
 static inline uint32_t tutti_domain_slot(const struct tutti_domains *domains, uint32_t domain, uint32_t index)

@@ -22,8 +22,8 @@ static void prove(void **state)
             tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, last_size(), false, &sweep);
         if (status < 0) fail_msg("%s", tutti_last_error()->text);
         if (!sweep.first.ok) fail_msg("%s", sweep.first.text);
-        assert_true(sweep.n_worlds > 0);
-        print_message("%s %s: %u worlds\n", algorithm->name, tutti_kind_name((enum tutti_kind)kind), sweep.n_worlds);
+        assert_true(sweep.n_shapes > 0);
+        print_message("%s %s: %u shapes\n", algorithm->name, tutti_kind_name((enum tutti_kind)kind), sweep.n_shapes);
     }
 }
 

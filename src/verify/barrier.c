@@ -3,15 +3,15 @@
  * the set of ranks that must have come before it can complete: its own, those of the steps that it waits for (by its
  * mask or by the window), and for a receive those of its send. A rank leaves when all its steps are complete. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include <string.h>
 
 struct causes {
-    const struct tutti_world *world;
+    const struct tutti_bundle *bundle;
     size_t words;     /* of a set */
-    uint64_t *sets;   /* by step of the world */
-    uint64_t *upto;   /* by step of the world: of it and all steps before it at its slot */
+    uint64_t *sets;   /* by step of the bundle */
+    uint64_t *upto;   /* by step of the bundle: of it and all steps before it at its slot */
     uint32_t *n_upto; /* by slot: how many of those are made */
 };
 
@@ -27,7 +27,7 @@ static void include(uint64_t *set, uint32_t slot)
 
 static uint64_t *set_of(const struct causes *causes, uint64_t *sets, uint32_t slot, uint32_t index)
 {
-    return sets + ((size_t)causes->world->base[slot] + index) * causes->words;
+    return sets + ((size_t)causes->bundle->base[slot] + index) * causes->words;
 }
 
 /* Of all steps up to this one, which are complete. */
@@ -45,7 +45,7 @@ static const uint64_t *set_upto(const struct causes *causes, uint32_t slot, uint
 static void start_set(const struct causes *causes, uint32_t slot, uint32_t index, uint64_t *set)
 {
     include(set, slot);
-    for (uint64_t rest = tutti_world_step(causes->world, slot, index)->wait; rest; rest &= rest - 1) {
+    for (uint64_t rest = tutti_bundle_step(causes->bundle, slot, index)->wait; rest; rest &= rest - 1) {
         unite(causes, set, set_of(causes, causes->sets, slot, index - 1 - (uint32_t)__builtin_ctzll(rest)));
     }
     if (index >= TUTTI_WINDOW) unite(causes, set, set_upto(causes, slot, index - TUTTI_WINDOW));
@@ -54,12 +54,12 @@ static void start_set(const struct causes *causes, uint32_t slot, uint32_t index
 /* Sets are made in an order in which causes come first: the order of completion, a send's own at its receive. */
 static void make_set(const struct causes *causes, uint32_t slot, uint32_t index)
 {
-    const struct tutti_world *world = causes->world;
+    const struct tutti_bundle *bundle = causes->bundle;
     uint64_t *set = set_of(causes, causes->sets, slot, index);
     start_set(causes, slot, index, set);
-    if (!tutti_step_receives(tutti_world_step(world, slot, index))) return;
-    const uint32_t peer = tutti_world_step(world, slot, index)->peer;
-    const uint32_t send = world->match[world->base[slot] + index] - world->base[peer];
+    if (!tutti_step_receives(tutti_bundle_step(bundle, slot, index))) return;
+    const uint32_t peer = tutti_bundle_step(bundle, slot, index)->peer;
+    const uint32_t send = bundle->match[bundle->base[slot] + index] - bundle->base[peer];
     uint64_t *sent = set_of(causes, causes->sets, peer, send);
     start_set(causes, peer, send, sent);
     unite(causes, set, sent);
@@ -67,35 +67,35 @@ static void make_set(const struct causes *causes, uint32_t slot, uint32_t index)
 
 static void check_slot(const struct causes *causes, uint32_t slot)
 {
-    const struct tutti_world *world = causes->world;
-    const uint32_t n_steps = world->schedules[slot]->n_steps;
+    const struct tutti_bundle *bundle = causes->bundle;
+    const uint32_t n_steps = bundle->schedules[slot]->n_steps;
     const uint64_t *set = n_steps ? set_upto(causes, slot, n_steps - 1) : NULL;
-    for (uint32_t s = 0; s < world->n; s++) {
+    for (uint32_t s = 0; s < bundle->n; s++) {
         if (s == slot || (set && (set[s / 64] >> (s % 64) & 1))) continue;
-        tutti_world_refuse(world, slot, TUTTI_NO_INDEX,
-                           "may leave the barrier before rank %u has come: no chain of messages leads from there", s);
+        tutti_bundle_refuse(bundle, slot, TUTTI_NO_INDEX,
+                            "may leave the barrier before rank %u has come: no chain of messages leads from there", s);
         return;
     }
 }
 
-enum tutti_status tutti_world_check_barrier(struct tutti_world *world)
+enum tutti_status tutti_bundle_check_barrier(struct tutti_bundle *bundle)
 {
-    struct causes causes = {.world = world, .words = (world->n + 63) / 64};
-    const size_t n_words = ((size_t)world->n_steps + 1) * causes.words;
+    struct causes causes = {.bundle = bundle, .words = (bundle->n + 63) / 64};
+    const size_t n_words = ((size_t)bundle->n_steps + 1) * causes.words;
     enum tutti_status status = TUTTI_OK;
-    if (world->kind != TUTTI_BARRIER) return TUTTI_OK;
+    if (bundle->kind != TUTTI_BARRIER) return TUTTI_OK;
     causes.sets = tutti_alloc_array(n_words, sizeof *causes.sets);
     causes.upto = tutti_alloc_array(n_words, sizeof *causes.upto);
-    causes.n_upto = tutti_alloc_array(world->n, sizeof *causes.n_upto);
+    causes.n_upto = tutti_alloc_array(bundle->n, sizeof *causes.n_upto);
     if (!causes.sets || !causes.upto || !causes.n_upto) {
-        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to check a barrier of %u ranks", world->n);
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to check a barrier of %u ranks", bundle->n);
         goto err_causes;
     }
-    for (uint32_t i = 0; i < world->n_order; i++) {
-        const uint32_t slot = tutti_world_slot(world, world->order[i]);
-        make_set(&causes, slot, world->order[i] - world->base[slot]);
+    for (uint32_t i = 0; i < bundle->n_order; i++) {
+        const uint32_t slot = tutti_bundle_slot(bundle, bundle->order[i]);
+        make_set(&causes, slot, bundle->order[i] - bundle->base[slot]);
     }
-    for (uint32_t s = 0; s < world->n && world->verdict->ok; s++) check_slot(&causes, s);
+    for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) check_slot(&causes, s);
 err_causes:
     tutti_free(causes.sets);
     tutti_free(causes.upto);

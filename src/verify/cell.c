@@ -39,40 +39,41 @@ struct tutti_cell tutti_cell_combine(const struct tutti_cell *left, const struct
 }
 
 /* Blocks of equal size have chunks of equal size where these are cut alike. */
-static uint64_t length(const struct tutti_world *world, uint32_t row, uint32_t chunk)
+static uint64_t length(const struct tutti_bundle *bundle, uint32_t row, uint32_t chunk)
 {
-    const uint32_t sub = chunk % world->per_block;
-    if (world->needs & TUTTI_NEEDS_EQUAL_BLOCKS) return sub;
-    return (uint64_t)row * world->n_chunks + chunk;
+    const uint32_t sub = chunk % bundle->per_block;
+    if (bundle->needs & TUTTI_NEEDS_EQUAL_BLOCKS) return sub;
+    return (uint64_t)row * bundle->n_chunks + chunk;
 }
 
-uint64_t tutti_length_of_data(const struct tutti_world *world, uint32_t slot, uint32_t chunk)
+uint64_t tutti_length_of_data(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk)
 {
-    if (!world->info->separate_in) return length(world, 0, chunk);
+    if (!bundle->info->separate_in) return length(bundle, 0, chunk);
     /* DATA[source] here is what the source has as IN[slot]. */
-    return length(world, chunk / world->per_block, slot * world->per_block + chunk % world->per_block);
+    return length(bundle, chunk / bundle->per_block, slot * bundle->per_block + chunk % bundle->per_block);
 }
 
-uint64_t tutti_length_of_in(const struct tutti_world *world, uint32_t slot, uint32_t chunk)
+uint64_t tutti_length_of_in(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk)
 {
-    return length(world, slot, chunk);
+    return length(bundle, slot, chunk);
 }
 
-uint64_t tutti_length_of_step(const struct tutti_world *world, uint32_t slot, const struct tutti_step *step, uint32_t i)
+uint64_t tutti_length_of_step(const struct tutti_bundle *bundle, uint32_t slot, const struct tutti_step *step,
+                              uint32_t i)
 {
-    const bool all_equal = (world->needs & TUTTI_NEEDS_EQUAL_BLOCKS) && world->per_block == 1;
+    const bool all_equal = (bundle->needs & TUTTI_NEEDS_EQUAL_BLOCKS) && bundle->per_block == 1;
     if (all_equal) return 0;
     if (tutti_step_reads_src(step) && step->src_buffer == TUTTI_IN)
-        return tutti_length_of_in(world, slot, step->src + i);
+        return tutti_length_of_in(bundle, slot, step->src + i);
     if (step->extent == TUTTI_NO_EXTENT) return TUTTI_LENGTH_LARGEST;
-    return tutti_length_of_data(world, slot, step->extent + i);
+    return tutti_length_of_data(bundle, slot, step->extent + i);
 }
 
-struct tutti_cell tutti_cell_origin(const struct tutti_world *world, uint32_t slot, uint32_t chunk)
+struct tutti_cell tutti_cell_origin(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk)
 {
-    const uint32_t block = chunk / world->per_block, sub = chunk % world->per_block;
-    if (world->info->separate_in) return tutti_cell_leaf(block, slot * world->per_block + sub);
+    const uint32_t block = chunk / bundle->per_block, sub = chunk % bundle->per_block;
+    if (bundle->info->separate_in) return tutti_cell_leaf(block, slot * bundle->per_block + sub);
     /* A block that the root has, or had, is the root's; any other is its owner's. */
-    const bool from_root = world->kind == TUTTI_BROADCAST || world->kind == TUTTI_SCATTER;
-    return tutti_cell_leaf(from_root ? world->shape->root : block, chunk);
+    const bool from_root = bundle->kind == TUTTI_BROADCAST || bundle->kind == TUTTI_SCATTER;
+    return tutti_cell_leaf(from_root ? bundle->shape->root : block, chunk);
 }

@@ -5,7 +5,7 @@
 /* What the checker knows of one chunk in place of its bytes: hashes of the contributions in it, of the order and of the
  * tree in which they were combined. A wrong content has the right hash by an accident of 2^-64. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 enum tutti_cell_state {
     TUTTI_CELL_EMPTY,  /* nothing was ever here */
@@ -34,14 +34,14 @@ struct tutti_cell tutti_cell_combine(const struct tutti_cell *left, const struct
 /* ---- lengths. Blocks may be of any size (v forms) and chunks of a block differ by an element, so chunks may only meet
  * when they are as long for every count. A length is a number that is equal for these alone. ---- */
 #define TUTTI_LENGTH_LARGEST UINT64_MAX /* as the largest chunk there is */
-uint64_t tutti_length_of_data(const struct tutti_world *world, uint32_t slot, uint32_t chunk);
-uint64_t tutti_length_of_in(const struct tutti_world *world, uint32_t slot, uint32_t chunk);
+uint64_t tutti_length_of_data(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
+uint64_t tutti_length_of_in(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
 /* Of the i-th chunk of a step, as the sealer has it. */
-uint64_t tutti_length_of_step(const struct tutti_world *world, uint32_t slot, const struct tutti_step *step,
+uint64_t tutti_length_of_step(const struct tutti_bundle *bundle, uint32_t slot, const struct tutti_step *step,
                               uint32_t i);
 
 /* Whose contribution a block's is that HOLDS_ORIGIN, for what DATA holds at `slot`. */
-struct tutti_cell tutti_cell_origin(const struct tutti_world *world, uint32_t slot, uint32_t chunk);
+struct tutti_cell tutti_cell_origin(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
 
 /* The cells of all slots: DATA, then SCRATCH. */
 struct tutti_cells {
@@ -54,6 +54,6 @@ static inline struct tutti_cell *tutti_cell_at(const struct tutti_cells *cells, 
     return &cells->cells[(buffer == TUTTI_DATA ? cells->data[slot] : cells->scratch[slot]) + chunk];
 }
 /* Compares what DATA holds with what the kind promises (result.c). */
-enum tutti_status tutti_world_check_result(struct tutti_world *world, const struct tutti_cells *cells);
+enum tutti_status tutti_bundle_check_result(struct tutti_bundle *bundle, const struct tutti_cells *cells);
 
 #endif

@@ -35,7 +35,7 @@
  *
  * So the check runs SINGLE; when that stops, the other two tell which sentence to write. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,9 +43,9 @@
 enum step_state { IDLE, STARTED, COMPLETE };
 
 struct run {
-    struct tutti_world *world;
+    struct tutti_bundle *bundle;
     enum tutti_channel_mode mode;
-    uint8_t *state;   /* by step of the world: enum step_state */
+    uint8_t *state;   /* by step of the bundle: enum step_state */
     uint32_t *oldest; /* by slot: first incomplete step */
     uint64_t *idle;   /* by slot: bit j: step oldest + j is idle (within the window) */
     uint64_t *open;   /* by slot: bit j: step oldest + j is not complete */
@@ -54,17 +54,17 @@ struct run {
     uint32_t head, n_queued;
 };
 
-static enum tutti_status run_init(struct run *run, struct tutti_world *world, enum tutti_channel_mode mode)
+static enum tutti_status run_init(struct run *run, struct tutti_bundle *bundle, enum tutti_channel_mode mode)
 {
-    *run = (struct run){.world = world, .mode = mode};
-    run->state = tutti_alloc_array((size_t)world->n_steps + 1, sizeof *run->state);
-    run->oldest = tutti_alloc_array(world->n, sizeof *run->oldest);
-    run->idle = tutti_alloc_array(world->n, sizeof *run->idle);
-    run->open = tutti_alloc_array(world->n, sizeof *run->open);
-    run->queue = tutti_alloc_array(world->n, sizeof *run->queue);
-    run->queued = tutti_alloc_array(world->n, sizeof *run->queued);
+    *run = (struct run){.bundle = bundle, .mode = mode};
+    run->state = tutti_alloc_array((size_t)bundle->n_steps + 1, sizeof *run->state);
+    run->oldest = tutti_alloc_array(bundle->n, sizeof *run->oldest);
+    run->idle = tutti_alloc_array(bundle->n, sizeof *run->idle);
+    run->open = tutti_alloc_array(bundle->n, sizeof *run->open);
+    run->queue = tutti_alloc_array(bundle->n, sizeof *run->queue);
+    run->queued = tutti_alloc_array(bundle->n, sizeof *run->queued);
     if (run->state && run->oldest && run->idle && run->open && run->queue && run->queued) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_MEMORY, "no memory to run %u steps", world->n_steps);
+    return tutti_fail(TUTTI_ERR_MEMORY, "no memory to run %u steps", bundle->n_steps);
 }
 
 static void run_fini(struct run *run)
@@ -81,13 +81,13 @@ static void look_at(struct run *run, uint32_t slot)
 {
     if (run->queued[slot]) return;
     run->queued[slot] = true;
-    run->queue[(run->head + run->n_queued++) % run->world->n] = slot;
+    run->queue[(run->head + run->n_queued++) % run->bundle->n] = slot;
 }
 
 /* Moves a slot's window over its complete steps. */
 static void advance(struct run *run, uint32_t slot)
 {
-    const uint32_t n_steps = run->world->schedules[slot]->n_steps;
+    const uint32_t n_steps = run->bundle->schedules[slot]->n_steps;
     const uint32_t done = run->open[slot] ? (uint32_t)__builtin_ctzll(run->open[slot]) : TUTTI_WINDOW;
     if (done == 0) return;
     const uint32_t from = run->oldest[slot];
@@ -104,12 +104,12 @@ static void advance(struct run *run, uint32_t slot)
 
 static void complete(struct run *run, uint32_t slot, uint32_t index)
 {
-    struct tutti_world *world = run->world;
-    const uint32_t number = world->base[slot] + index;
+    struct tutti_bundle *bundle = run->bundle;
+    const uint32_t number = bundle->base[slot] + index;
     run->state[number] = COMPLETE;
     run->open[slot] &= ~(UINT64_C(1) << (index - run->oldest[slot]));
-    if (run->mode == TUTTI_CHANNEL_SINGLE && !tutti_step_sends(tutti_world_step(world, slot, index))) {
-        world->order[world->n_order++] = number;
+    if (run->mode == TUTTI_CHANNEL_SINGLE && !tutti_step_sends(tutti_bundle_step(bundle, slot, index))) {
+        bundle->order[bundle->n_order++] = number;
     }
     advance(run, slot);
     look_at(run, slot);
@@ -118,13 +118,13 @@ static void complete(struct run *run, uint32_t slot, uint32_t index)
 /* Whether the channel lets a send start. */
 static bool channel_free(const struct run *run, uint32_t number)
 {
-    const uint32_t previous = run->world->previous[number];
+    const uint32_t previous = run->bundle->previous[number];
     if (previous == TUTTI_NO_INDEX) return true;
     switch (run->mode) {
     case TUTTI_CHANNEL_SINGLE:
         return run->state[previous] == COMPLETE;
     case TUTTI_CHANNEL_CREDIT:
-        return run->state[previous] != IDLE && run->state[run->world->match[previous]] != IDLE;
+        return run->state[previous] != IDLE && run->state[run->bundle->match[previous]] != IDLE;
     default:
         return run->state[previous] != IDLE;
     }
@@ -134,7 +134,7 @@ static bool channel_free(const struct run *run, uint32_t number)
 static uint32_t awaited(const struct run *run, uint32_t slot, uint32_t index)
 {
     const uint32_t ahead = index - run->oldest[slot]; /* steps in the window before this one */
-    uint64_t rest = tutti_world_step(run->world, slot, index)->wait;
+    uint64_t rest = tutti_bundle_step(run->bundle, slot, index)->wait;
     if (ahead < TUTTI_WINDOW) rest &= (UINT64_C(1) << ahead) - 1;
     while (rest) {
         const uint32_t j = (uint32_t)(63 - __builtin_clzll(rest));
@@ -146,16 +146,16 @@ static uint32_t awaited(const struct run *run, uint32_t slot, uint32_t index)
 
 static void start(struct run *run, uint32_t slot, uint32_t index)
 {
-    const struct tutti_world *world = run->world;
-    const struct tutti_step *step = tutti_world_step(world, slot, index);
-    const uint32_t number = world->base[slot] + index, match = world->match[number];
+    const struct tutti_bundle *bundle = run->bundle;
+    const struct tutti_step *step = tutti_bundle_step(bundle, slot, index);
+    const uint32_t number = bundle->base[slot] + index, match = bundle->match[number];
     run->state[number] = STARTED;
     run->idle[slot] &= ~(UINT64_C(1) << (index - run->oldest[slot]));
     if (match == TUTTI_NO_INDEX) {
         complete(run, slot, index);
         return;
     }
-    const uint32_t other = match - world->base[step->peer];
+    const uint32_t other = match - bundle->base[step->peer];
     if (tutti_step_sends(step)) {
         const bool granted = run->state[match] == STARTED;
         if (granted || run->mode == TUTTI_CHANNEL_CREDIT) complete(run, slot, index);
@@ -176,7 +176,7 @@ static void visit(struct run *run, uint32_t slot)
         const uint64_t rest = run->idle[slot] >> (index - run->oldest[slot]);
         if (!rest) break;
         index += (uint32_t)__builtin_ctzll(rest);
-        if (awaited(run, slot, index) == TUTTI_NO_INDEX && channel_free(run, run->world->base[slot] + index)) {
+        if (awaited(run, slot, index) == TUTTI_NO_INDEX && channel_free(run, run->bundle->base[slot] + index)) {
             start(run, slot, index);
         }
         index++;
@@ -185,22 +185,22 @@ static void visit(struct run *run, uint32_t slot)
 
 static bool run_all(struct run *run)
 {
-    const struct tutti_world *world = run->world;
-    if (run->mode == TUTTI_CHANNEL_SINGLE) run->world->n_order = 0;
-    for (uint32_t s = 0; s < world->n; s++) {
-        const uint32_t n = world->schedules[s]->n_steps;
+    const struct tutti_bundle *bundle = run->bundle;
+    if (run->mode == TUTTI_CHANNEL_SINGLE) run->bundle->n_order = 0;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        const uint32_t n = bundle->schedules[s]->n_steps;
         run->open[s] = run->idle[s] = n >= TUTTI_WINDOW ? UINT64_MAX : (UINT64_C(1) << n) - 1;
         look_at(run, s);
     }
     while (run->n_queued) {
         const uint32_t slot = run->queue[run->head];
-        run->head = (run->head + 1) % world->n;
+        run->head = (run->head + 1) % bundle->n;
         run->n_queued--;
         run->queued[slot] = false;
         visit(run, slot);
     }
-    for (uint32_t s = 0; s < world->n; s++) {
-        if (run->oldest[s] < world->schedules[s]->n_steps) return false;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        if (run->oldest[s] < bundle->schedules[s]->n_steps) return false;
     }
     return true;
 }
@@ -210,24 +210,24 @@ static bool run_all(struct run *run)
 /* The step without which an incomplete step can not go on. */
 static uint32_t blocker(const struct run *run, uint32_t number)
 {
-    const struct tutti_world *world = run->world;
-    const uint32_t slot = tutti_world_slot(world, number), index = number - world->base[slot];
-    const uint32_t match = world->match[number], previous = world->previous[number];
+    const struct tutti_bundle *bundle = run->bundle;
+    const uint32_t slot = tutti_bundle_slot(bundle, number), index = number - bundle->base[slot];
+    const uint32_t match = bundle->match[number], previous = bundle->previous[number];
     if (run->state[number] == STARTED) return match;
-    if (index - run->oldest[slot] >= TUTTI_WINDOW) return world->base[slot] + run->oldest[slot];
+    if (index - run->oldest[slot] >= TUTTI_WINDOW) return bundle->base[slot] + run->oldest[slot];
     const uint32_t step = awaited(run, slot, index);
-    if (step != TUTTI_NO_INDEX) return world->base[slot] + step;
+    if (step != TUTTI_NO_INDEX) return bundle->base[slot] + step;
     if (run->state[previous] == IDLE) return previous;
-    return world->match[previous];
+    return bundle->match[previous];
 }
 
 /* Appends "step 3 of rank 1 (sends chunk 0 to rank 2)". */
-static void cycle_append(const struct tutti_world *world, uint32_t number, char *out, size_t capacity)
+static void cycle_append(const struct tutti_bundle *bundle, uint32_t number, char *out, size_t capacity)
 {
-    const uint32_t slot = tutti_world_slot(world, number), index = number - world->base[slot];
+    const uint32_t slot = tutti_bundle_slot(bundle, number), index = number - bundle->base[slot];
     const size_t length = strlen(out);
     char text[128];
-    tutti_step_text(tutti_world_step(world, slot, index), text, sizeof text);
+    tutti_step_text(tutti_bundle_step(bundle, slot, index), text, sizeof text);
     if (length < capacity) {
         snprintf(out + length, capacity - length, ", which waits for step %u of rank %u (%s)", index, slot, text);
     }
@@ -241,27 +241,27 @@ static void report_cycle(const struct run *run)
         [TUTTI_CHANNEL_CREDIT] = "when a channel has one credit (short messages)",
     };
     enum { SHOWN = 3 };
-    const struct tutti_world *world = run->world;
+    const struct tutti_bundle *bundle = run->bundle;
     uint32_t s = 0, length = 1;
-    while (run->oldest[s] == world->schedules[s]->n_steps) s++;
-    uint32_t number = world->base[s] + run->oldest[s];
-    for (uint32_t i = 0; i < world->n_steps; i++) number = blocker(run, number); /* now on the cycle */
-    const uint32_t slot = tutti_world_slot(world, number);
+    while (run->oldest[s] == bundle->schedules[s]->n_steps) s++;
+    uint32_t number = bundle->base[s] + run->oldest[s];
+    for (uint32_t i = 0; i < bundle->n_steps; i++) number = blocker(run, number); /* now on the cycle */
+    const uint32_t slot = tutti_bundle_slot(bundle, number);
     char text[128], chain[384] = "";
-    tutti_step_text(tutti_world_step(world, slot, number - world->base[slot]), text, sizeof text);
+    tutti_step_text(tutti_bundle_step(bundle, slot, number - bundle->base[slot]), text, sizeof text);
     for (uint32_t at = blocker(run, number); at != number; at = blocker(run, at), length++) {
-        if (length <= SHOWN) cycle_append(world, at, chain, sizeof chain);
+        if (length <= SHOWN) cycle_append(bundle, at, chain, sizeof chain);
     }
     if (length == 1) snprintf(chain, sizeof chain, ", which waits for itself");
-    tutti_world_refuse(world, slot, number - world->base[slot], "deadlock %s: %s%s%s (a circle of %u steps)",
-                       when[run->mode], text, chain, length > SHOWN + 1 ? ", and so on round" : "", length);
+    tutti_bundle_refuse(bundle, slot, number - bundle->base[slot], "deadlock %s: %s%s%s (a circle of %u steps)",
+                        when[run->mode], text, chain, length > SHOWN + 1 ? ", and so on round" : "", length);
 }
 
-enum tutti_status tutti_world_run(struct tutti_world *world, enum tutti_channel_mode mode, bool report, bool *done)
+enum tutti_status tutti_bundle_run(struct tutti_bundle *bundle, enum tutti_channel_mode mode, bool report, bool *done)
 {
     struct run run;
     enum tutti_status status;
-    TUTTI_TRY_GOTO(status, run_init(&run, world, mode), err_run);
+    TUTTI_TRY_GOTO(status, run_init(&run, bundle, mode), err_run);
     *done = run_all(&run);
     if (!*done && report) report_cycle(&run);
 err_run:
@@ -269,15 +269,15 @@ err_run:
     return status;
 }
 
-enum tutti_status tutti_world_check_deadlock(struct tutti_world *world)
+enum tutti_status tutti_bundle_check_deadlock(struct tutti_bundle *bundle)
 {
     static const enum tutti_channel_mode modes[] = {TUTTI_CHANNEL_RENDEZVOUS, TUTTI_CHANNEL_CREDIT,
                                                     TUTTI_CHANNEL_SINGLE};
     bool done;
-    TUTTI_TRY(tutti_world_run(world, TUTTI_CHANNEL_SINGLE, false, &done));
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(modes) && !done && world->verdict->ok; i++) {
+    TUTTI_TRY(tutti_bundle_run(bundle, TUTTI_CHANNEL_SINGLE, false, &done));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(modes) && !done && bundle->verdict->ok; i++) {
         bool simpler;
-        TUTTI_TRY(tutti_world_run(world, modes[i], true, &simpler));
+        TUTTI_TRY(tutti_bundle_run(bundle, modes[i], true, &simpler));
     }
     return TUTTI_OK;
 }

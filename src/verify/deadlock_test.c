@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The deadlock check against a plain simulator of the engine's rules that shares no code with it: on worlds by chance
+/* The deadlock check against a plain simulator of the engine's rules that shares no code with it: on bundles by chance
  * (any masks, any messages), on every assignment of messages to short and long, and on two copies in flight. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include "test.h"
 
@@ -11,7 +11,7 @@
 
 enum { MAX_RANKS = 4, MAX_STEPS = 160, MAX_MESSAGES = 7 };
 
-/* ---- worlds made by hand: steps on chunk 0 that mean nothing, with the masks that the test wants ---- */
+/* ---- bundles made by hand: steps on chunk 0 that mean nothing, with the masks that the test wants ---- */
 static const struct tutti_schedule_ops any_ops = {.needs = 0};
 static const struct tutti_algorithm any = {.name = "made", .kinds = {[TUTTI_ALL_REDUCE] = &any_ops}};
 
@@ -73,19 +73,19 @@ static uint64_t on(uint32_t step, uint32_t earlier)
 
 static bool completes(const struct made *made, enum tutti_channel_mode mode)
 {
-    struct tutti_world world;
+    struct tutti_bundle bundle;
     struct tutti_verdict verdict = {.ok = true};
     bool done = false;
-    assert_int_equal(tutti_world_init(&world, made->slots, made->n, &verdict), TUTTI_OK);
-    assert_int_equal(tutti_world_match(&world), TUTTI_OK);
+    assert_int_equal(tutti_bundle_init(&bundle, made->slots, made->n, &verdict), TUTTI_OK);
+    assert_int_equal(tutti_bundle_match(&bundle), TUTTI_OK);
     if (!verdict.ok) fail_msg("%s", verdict.text);
-    assert_int_equal(tutti_world_run(&world, mode, true, &done), TUTTI_OK);
+    assert_int_equal(tutti_bundle_run(&bundle, mode, true, &done), TUTTI_OK);
     assert_int_equal(done, verdict.ok); /* a sentence if and only if it stops */
-    tutti_world_fini(&world);
+    tutti_bundle_fini(&bundle);
     return done;
 }
 
-/* ---- the plain simulator: `copies` of the world in flight at once; rules by the word ---- */
+/* ---- the plain simulator: `copies` of the bundle in flight at once; rules by the word ---- */
 struct plain {
     const struct made *made;
     uint32_t copies;
@@ -110,7 +110,7 @@ static uint32_t find(const struct plain *p, uint32_t s, enum tutti_step_op op, u
     return 0;
 }
 
-/* Sends are numbered over the world. */
+/* Sends are numbered over the bundle. */
 static uint32_t message_of(const struct plain *p, uint32_t slot, uint32_t index)
 {
     uint32_t n = 0;
@@ -202,7 +202,7 @@ static bool simulate_two(const struct made *made, uint64_t *state)
     return plain_completes(&p, state);
 }
 
-/* ---- worlds by chance ---- */
+/* ---- bundles by chance ---- */
 
 /* Messages between random pairs; each rank's steps come in an order and with masks by chance. */
 static uint32_t made_random(struct made *made, uint64_t *state)
@@ -223,7 +223,7 @@ static uint32_t made_random(struct made *made, uint64_t *state)
         plan[n_plan++] = (struct planned){to, from, TUTTI_STEP_RECV};
         if (tutti_random64(state) % 4 == 0) plan[n_plan++] = (struct planned){from, 0, TUTTI_STEP_COPY};
     }
-    for (uint32_t i = n_plan - 1; i > 0; i--) { /* not over the whole, so that not all worlds hang */
+    for (uint32_t i = n_plan - 1; i > 0; i--) { /* not over the whole, so that not all bundles hang */
         const uint32_t reach = i < REACH ? i : REACH, j = i - (uint32_t)(tutti_random64(state) % (reach + 1));
         const struct planned swapped = plan[i];
         plan[i] = plan[j], plan[j] = swapped;
@@ -238,11 +238,11 @@ static uint32_t made_random(struct made *made, uint64_t *state)
 
 static void test_against_simulator(void **unused)
 {
-    enum { WORLDS = 4000, PAIRS = 4 };
+    enum { BUNDLES = 4000, PAIRS = 4 };
     uint64_t state = test_seed();
     uint32_t n_single = 0, n_mixed = 0, n_credit = 0, n_rendezvous = 0;
     (void)unused;
-    for (uint32_t w = 0; w < WORLDS; w++) {
+    for (uint32_t w = 0; w < BUNDLES; w++) {
         struct made made;
         const uint32_t messages = made_random(&made, &state);
         const uint64_t all = (UINT64_C(1) << messages) - 1;
@@ -251,22 +251,22 @@ static void test_against_simulator(void **unused)
         const bool credit = completes(&made, TUTTI_CHANNEL_CREDIT);
         bool every = true;
         for (uint64_t mask = 0; mask <= all && every; mask++) every = simulate(&made, mask, &state);
-        if (single != every) fail_msg("world %u: single %d, every assignment %d", w, single, every);
-        if (rendezvous != simulate(&made, 0, &state)) fail_msg("world %u: rendezvous %d", w, rendezvous);
-        if (credit != simulate(&made, all, &state)) fail_msg("world %u: credit %d", w, credit);
+        if (single != every) fail_msg("bundle %u: single %d, every assignment %d", w, single, every);
+        if (rendezvous != simulate(&made, 0, &state)) fail_msg("bundle %u: rendezvous %d", w, rendezvous);
+        if (credit != simulate(&made, all, &state)) fail_msg("bundle %u: credit %d", w, credit);
         for (uint32_t i = 0; i < PAIRS && single; i++) {
-            if (!simulate_two(&made, &state)) fail_msg("world %u: two copies hang", w);
+            if (!simulate_two(&made, &state)) fail_msg("bundle %u: two copies hang", w);
         }
         n_single += single, n_rendezvous += rendezvous, n_credit += credit;
         n_mixed += rendezvous && credit && !single;
     }
-    print_message("of %d worlds complete: single %u, rendezvous %u, credit %u; the last two without the first %u\n",
-                  (int)WORLDS, n_single, n_rendezvous, n_credit, n_mixed);
-    assert_in_range(n_single, WORLDS / 20, WORLDS - WORLDS / 20); /* the worlds are neither all good nor all bad */
+    print_message("of %d bundles complete: single %u, rendezvous %u, credit %u; the last two without the first %u\n",
+                  (int)BUNDLES, n_single, n_rendezvous, n_credit, n_mixed);
+    assert_in_range(n_single, BUNDLES / 20, BUNDLES - BUNDLES / 20); /* the bundles are neither all good nor all bad */
     assert_true(n_rendezvous > n_single && n_credit > n_single);
 }
 
-/* ---- worlds with a name ---- */
+/* ---- bundles with a name ---- */
 
 /* Free of cycles by hazards alone; the order in the channels makes one: 0: recv m3, recv m4, send m1 (needs m4), send
  * m2; 1: recv m1, recv m2, send m3 (needs m2), send m4. */

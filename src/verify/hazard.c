@@ -6,7 +6,7 @@
  * starts only when all steps up to i - 64 are complete. In place, input and DATA are the same memory, so that a read
  * from the input counts as a read of DATA. IN is never written and has no hazards. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct touch {
 };
 
 struct scan {
-    const struct tutti_world *world;
+    const struct tutti_bundle *bundle;
     uint32_t slot;
     struct touch *data, *scratch;
     uint64_t closed[TUTTI_WINDOW]; /* of step i at i % 64: the mask with all it implies */
@@ -67,7 +67,7 @@ static uint64_t touch_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint
 
 static uint64_t needed_by(struct scan *scan, uint32_t i)
 {
-    const struct tutti_step *step = tutti_world_step(scan->world, scan->slot, i);
+    const struct tutti_step *step = tutti_bundle_step(scan->bundle, scan->slot, i);
     uint64_t needed = 0;
     if (tutti_step_reads_src(step)) needed |= touch_chunks(scan, i, step->src_buffer, step->src, step->n, false);
     if (tutti_step_reduces(step)) needed |= touch_chunks(scan, i, step->dst_buffer, step->dst, step->n, false);
@@ -88,35 +88,35 @@ static uint64_t close_mask(const struct scan *scan, uint32_t i, uint64_t wait)
 
 static void check_slot(struct scan *scan)
 {
-    const struct tutti_world *world = scan->world;
-    for (uint32_t i = 0; i < world->schedules[scan->slot]->n_steps; i++) {
-        const uint64_t closed = close_mask(scan, i, tutti_world_step(world, scan->slot, i)->wait);
+    const struct tutti_bundle *bundle = scan->bundle;
+    for (uint32_t i = 0; i < bundle->schedules[scan->slot]->n_steps; i++) {
+        const uint64_t closed = close_mask(scan, i, tutti_bundle_step(bundle, scan->slot, i)->wait);
         const uint64_t by_window = UINT64_C(1) << (TUTTI_WINDOW - 1);
         const uint64_t missing = needed_by(scan, i) & ~(closed | by_window);
         scan->closed[i % TUTTI_WINDOW] = closed;
         if (!missing) continue;
         const uint32_t earlier = i - 1 - (uint32_t)__builtin_ctzll(missing);
         char text[128], other[128];
-        tutti_step_text(tutti_world_step(world, scan->slot, i), text, sizeof text);
-        tutti_step_text(tutti_world_step(world, scan->slot, earlier), other, sizeof other);
-        tutti_world_refuse(world, scan->slot, i, "%s without waiting for step %u, which %s: its mask lacks a hazard",
-                           text, earlier, other);
+        tutti_step_text(tutti_bundle_step(bundle, scan->slot, i), text, sizeof text);
+        tutti_step_text(tutti_bundle_step(bundle, scan->slot, earlier), other, sizeof other);
+        tutti_bundle_refuse(bundle, scan->slot, i, "%s without waiting for step %u, which %s: its mask lacks a hazard",
+                            text, earlier, other);
         return;
     }
 }
 
-enum tutti_status tutti_world_check_hazards(struct tutti_world *world)
+enum tutti_status tutti_bundle_check_hazards(struct tutti_bundle *bundle)
 {
     uint32_t n_scratch = 0;
-    for (uint32_t s = 0; s < world->n; s++) {
-        if (world->schedules[s]->n_scratch > n_scratch) n_scratch = world->schedules[s]->n_scratch;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        if (bundle->schedules[s]->n_scratch > n_scratch) n_scratch = bundle->schedules[s]->n_scratch;
     }
-    const size_t n_touch = (size_t)world->n_chunks + n_scratch;
+    const size_t n_touch = (size_t)bundle->n_chunks + n_scratch;
     struct touch *touches = tutti_alloc_array(n_touch, sizeof *touches);
     if (!touches) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", n_touch);
-    for (uint32_t s = 0; s < world->n && world->verdict->ok; s++) {
+    for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
         memset(touches, 0, n_touch * sizeof *touches);
-        struct scan scan = {.world = world, .slot = s, .data = touches, .scratch = touches + world->n_chunks};
+        struct scan scan = {.bundle = bundle, .slot = s, .data = touches, .scratch = touches + bundle->n_chunks};
         check_slot(&scan);
     }
     tutti_free(touches);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The hazard check against a definition: every pair of steps of a rank that touch one chunk, one of them writing, must
  * be joined by a path of waits, or lie out of the window. Every bit of every mask of real schedules is cleared in turn;
- * the check must refuse exactly those worlds that the definition refuses. */
+ * the check must refuse exactly those bundles that the definition refuses. */
 
 #include "algo/algo.h"
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include "verify/planted_test.h"
 
@@ -56,31 +56,32 @@ static bool covered(const struct tutti_schedule *schedule)
     return true;
 }
 
-static bool accepted(const struct planted_world *planted, struct tutti_verdict *verdict)
+static bool accepted(const struct planted_bundle *planted, struct tutti_verdict *verdict)
 {
-    struct tutti_world world;
+    struct tutti_bundle bundle;
     *verdict = (struct tutti_verdict){.ok = true};
     assert_int_equal(
-        tutti_world_init(&world, (const struct tutti_schedule *const *)planted->slots, planted->n, verdict), TUTTI_OK);
-    assert_int_equal(tutti_world_check_hazards(&world), TUTTI_OK);
-    tutti_world_fini(&world);
+        tutti_bundle_init(&bundle, (const struct tutti_schedule *const *)planted->slots, planted->n, verdict),
+        TUTTI_OK);
+    assert_int_equal(tutti_bundle_check_hazards(&bundle), TUTTI_OK);
+    tutti_bundle_fini(&bundle);
     return verdict->ok;
 }
 
-/* Returns how many of the altered worlds were refused. */
-static uint32_t clear_each_bit(struct planted_world *world, uint32_t *n_altered)
+/* Returns how many of the altered bundles were refused. */
+static uint32_t clear_each_bit(struct planted_bundle *bundle, uint32_t *n_altered)
 {
     uint32_t refused = 0;
     struct tutti_verdict verdict;
-    for (uint32_t s = 0; s < world->n; s++) {
-        struct tutti_schedule *schedule = world->slots[s];
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        struct tutti_schedule *schedule = bundle->slots[s];
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
             struct tutti_step *step = &schedule->steps[i];
             for (uint64_t rest = step->wait; rest; rest &= rest - 1) {
                 const uint64_t bit = rest & -rest;
                 step->wait ^= bit;
                 const bool good = covered(schedule);
-                if (accepted(world, &verdict) != good) {
+                if (accepted(bundle, &verdict) != good) {
                     fail_msg("rank %u, step %u, bit %#llx: %s", s, i, (unsigned long long)bit,
                              good ? verdict.text : "accepted");
                 }
@@ -106,13 +107,13 @@ static void test_each_bit(void **unused)
         for (uint32_t i = 0; i < TUTTI_N_KINDS * TUTTI_ARRAY_LEN(sizes); i++) {
             const enum tutti_kind kind = (enum tutti_kind)(i % TUTTI_N_KINDS);
             const struct tutti_shape shape = {.size = sizes[i / TUTTI_N_KINDS], .radix = radix};
-            struct planted_world world;
+            struct planted_bundle bundle;
             struct tutti_verdict verdict;
             if (!tutti_algorithm_fits(algorithm, kind, &shape, NULL, 0)) continue;
-            planted_world_seal(&world, algorithm, kind, &shape);
-            if (!accepted(&world, &verdict)) fail_msg("%s", verdict.text);
-            n_refused += clear_each_bit(&world, &n_altered);
-            planted_world_destroy(&world);
+            planted_bundle_seal(&bundle, algorithm, kind, &shape);
+            if (!accepted(&bundle, &verdict)) fail_msg("%s", verdict.text);
+            n_refused += clear_each_bit(&bundle, &n_altered);
+            planted_bundle_destroy(&bundle);
         }
     }
     print_message("%u bits cleared, %u of them mattered\n", n_altered, n_refused);
@@ -122,13 +123,13 @@ static void test_each_bit(void **unused)
 /* Masks and steps by chance: any chunks, any order. */
 static void test_random(void **unused)
 {
-    enum { WORLDS = 20000, STEPS = 100, CHUNKS = 6 };
+    enum { BUNDLES = 20000, STEPS = 100, CHUNKS = 6 };
     static const struct tutti_schedule_ops ops = {.needs = 0};
     static const struct tutti_algorithm any = {.name = "any", .kinds = {[TUTTI_ALL_REDUCE] = &ops}};
     uint64_t state = test_seed();
     uint32_t n_good = 0;
     (void)unused;
-    for (uint32_t w = 0; w < WORLDS; w++) {
+    for (uint32_t w = 0; w < BUNDLES; w++) {
         struct tutti_step steps[STEPS] = {0};
         const uint32_t n_steps = w % 10 ? 2 + w % 6 : STEPS;
         struct tutti_schedule schedule = {
@@ -146,14 +147,14 @@ static void test_random(void **unused)
             steps[i].wait = (n_steps == STEPS ? ~(UINT64_C(1) << tutti_random64(&state) % 2000 % 64) : dense) &
                             (i < TUTTI_WINDOW ? (UINT64_C(1) << i) - 1 : UINT64_MAX);
         }
-        const struct planted_world world = {.n = 1, .slots = {&schedule}};
+        const struct planted_bundle bundle = {.n = 1, .slots = {&schedule}};
         struct tutti_verdict verdict;
         const bool good = covered(&schedule);
-        if (accepted(&world, &verdict) != good) fail_msg("world %u: %s", w, good ? verdict.text : "accepted");
+        if (accepted(&bundle, &verdict) != good) fail_msg("bundle %u: %s", w, good ? verdict.text : "accepted");
         n_good += good;
     }
-    print_message("%u of %d by chance were good\n", n_good, (int)WORLDS);
-    assert_in_range(n_good, WORLDS / 10, WORLDS - WORLDS / 10);
+    print_message("%u of %d by chance were good\n", n_good, (int)BUNDLES);
+    assert_in_range(n_good, BUNDLES / 10, BUNDLES - BUNDLES / 10);
 }
 
 int main(void)

@@ -9,208 +9,208 @@ enum { MAX_WORDS = 4 };
 struct mutant {
     const char *name;
     enum base_id base;
-    void (*alter)(struct planted_world *world);
+    void (*alter)(struct planted_bundle *bundle);
     const char *words[MAX_WORDS];
 };
 
-static struct tutti_step *at(struct planted_world *world, uint32_t slot, uint32_t step)
+static struct tutti_step *at(struct planted_bundle *bundle, uint32_t slot, uint32_t step)
 {
-    assert_true(step < world->slots[slot]->n_steps);
-    return &world->slots[slot]->steps[step];
+    assert_true(step < bundle->slots[slot]->n_steps);
+    return &bundle->slots[slot]->steps[step];
 }
 
 /* Steps of the ring at rank r: 2k sends chunk r - k, 2k + 1 receives chunk r - k - 1, in eight rounds k. */
 
-static void clear_read_after_write(struct planted_world *world)
+static void clear_read_after_write(struct planted_bundle *bundle)
 {
-    at(world, 2, 2)->wait = 0;
+    at(bundle, 2, 2)->wait = 0;
 }
-static void clear_write_after_read(struct planted_world *world)
+static void clear_write_after_read(struct planted_bundle *bundle)
 {
-    at(world, 2, 9)->wait = 0;
+    at(bundle, 2, 9)->wait = 0;
 }
-static void clear_write_after_write(struct planted_world *world)
+static void clear_write_after_write(struct planted_bundle *bundle)
 {
-    at(world, 2, 1)->wait = 0;
+    at(bundle, 2, 1)->wait = 0;
 }
-static void shift_mask(struct planted_world *world)
+static void shift_mask(struct planted_bundle *bundle)
 {
-    at(world, 3, 4)->wait <<= 1;
+    at(bundle, 3, 4)->wait <<= 1;
 }
-static void wait_before_first(struct planted_world *world)
+static void wait_before_first(struct planted_bundle *bundle)
 {
-    at(world, 3, 0)->wait = 1;
+    at(bundle, 3, 0)->wait = 1;
 }
-static void exchange_numbers(struct planted_world *world)
+static void exchange_numbers(struct planted_bundle *bundle)
 {
-    at(world, 1, 0)->fifo = 1;
-    at(world, 1, 2)->fifo = 0;
+    at(bundle, 1, 0)->fifo = 1;
+    at(bundle, 1, 2)->fifo = 0;
 }
-static void forget_input(struct planted_world *world)
+static void forget_input(struct planted_bundle *bundle)
 {
-    at(world, 1, 0)->flags &= (uint8_t)~TUTTI_STEP_SRC_INPUT;
+    at(bundle, 1, 0)->flags &= (uint8_t)~TUTTI_STEP_SRC_INPUT;
 }
-static void read_input_late(struct planted_world *world)
+static void read_input_late(struct planted_bundle *bundle)
 {
-    at(world, 1, 2)->flags |= TUTTI_STEP_SRC_INPUT;
+    at(bundle, 1, 2)->flags |= TUTTI_STEP_SRC_INPUT;
 }
-static void forget_old_input(struct planted_world *world)
+static void forget_old_input(struct planted_bundle *bundle)
 {
-    at(world, 1, 1)->flags &= (uint8_t)~TUTTI_STEP_DST_INPUT;
+    at(bundle, 1, 1)->flags &= (uint8_t)~TUTTI_STEP_DST_INPUT;
 }
-static void reduce_into_input_twice(struct planted_world *world)
+static void reduce_into_input_twice(struct planted_bundle *bundle)
 {
-    at(world, 2, 1)->flags |= TUTTI_STEP_DST_INPUT;
+    at(bundle, 2, 1)->flags |= TUTTI_STEP_DST_INPUT;
 }
-static void change_side(struct planted_world *world)
+static void change_side(struct planted_bundle *bundle)
 {
-    at(world, 2, 0)->flags ^= TUTTI_STEP_LEFT;
+    at(bundle, 2, 0)->flags ^= TUTTI_STEP_LEFT;
 }
-static void unknown_flag(struct planted_world *world)
+static void unknown_flag(struct planted_bundle *bundle)
 {
-    at(world, 0, 3)->flags |= 0x40;
+    at(bundle, 0, 3)->flags |= 0x40;
 }
-static void input_flag_on_receive(struct planted_world *world)
+static void input_flag_on_receive(struct planted_bundle *bundle)
 {
-    at(world, 0, 1)->flags |= TUTTI_STEP_SRC_INPUT;
+    at(bundle, 0, 1)->flags |= TUTTI_STEP_SRC_INPUT;
 }
-static void old_input_flag_on_send(struct planted_world *world)
+static void old_input_flag_on_send(struct planted_bundle *bundle)
 {
-    at(world, 0, 0)->flags |= TUTTI_STEP_DST_INPUT;
+    at(bundle, 0, 0)->flags |= TUTTI_STEP_DST_INPUT;
 }
-static void side_of_send(struct planted_world *world)
+static void side_of_send(struct planted_bundle *bundle)
 {
-    at(world, 0, 0)->flags |= TUTTI_STEP_LEFT;
+    at(bundle, 0, 0)->flags |= TUTTI_STEP_LEFT;
 }
-static void peer_out_of_range(struct planted_world *world)
+static void peer_out_of_range(struct planted_bundle *bundle)
 {
-    at(world, 4, 6)->peer = 5;
+    at(bundle, 4, 6)->peer = 5;
 }
-static void peer_self(struct planted_world *world)
+static void peer_self(struct planted_bundle *bundle)
 {
-    at(world, 4, 6)->peer = 4;
+    at(bundle, 4, 6)->peer = 4;
 }
-static void no_chunk(struct planted_world *world)
+static void no_chunk(struct planted_bundle *bundle)
 {
-    at(world, 4, 7)->n = 0;
+    at(bundle, 4, 7)->n = 0;
 }
-static void write_out_of_range(struct planted_world *world)
+static void write_out_of_range(struct planted_bundle *bundle)
 {
-    at(world, 4, 7)->dst = 5;
+    at(bundle, 4, 7)->dst = 5;
 }
-static void read_over_the_end(struct planted_world *world)
+static void read_over_the_end(struct planted_bundle *bundle)
 {
-    at(world, 0, 0)->src = UINT32_MAX;
+    at(bundle, 0, 0)->src = UINT32_MAX;
 }
-static void read_no_buffer(struct planted_world *world)
+static void read_no_buffer(struct planted_bundle *bundle)
 {
-    at(world, 4, 6)->src_buffer = TUTTI_SCRATCH;
+    at(bundle, 4, 6)->src_buffer = TUTTI_SCRATCH;
 }
-static void unknown_buffer(struct planted_world *world)
+static void unknown_buffer(struct planted_bundle *bundle)
 {
-    at(world, 4, 6)->src_buffer = 7;
+    at(bundle, 4, 6)->src_buffer = 7;
 }
-static void write_input(struct planted_world *world)
+static void write_input(struct planted_bundle *bundle)
 {
-    at(world, 1, 2)->dst_buffer = TUTTI_IN;
+    at(bundle, 1, 2)->dst_buffer = TUTTI_IN;
 }
-static void unknown_operation(struct planted_world *world)
+static void unknown_operation(struct planted_bundle *bundle)
 {
-    at(world, 1, 2)->op = 17;
+    at(bundle, 1, 2)->op = 17;
 }
-static void call_left_over(struct planted_world *world)
+static void call_left_over(struct planted_bundle *bundle)
 {
-    at(world, 1, 2)->op = TUTTI_STEP_CALL;
+    at(bundle, 1, 2)->op = TUTTI_STEP_CALL;
 }
-static void other_extent(struct planted_world *world)
+static void other_extent(struct planted_bundle *bundle)
 {
-    at(world, 1, 0)->extent = 2;
+    at(bundle, 1, 0)->extent = 2;
 }
-static void extent_out_of_range(struct planted_world *world)
+static void extent_out_of_range(struct planted_bundle *bundle)
 {
-    at(world, 1, 0)->extent = 5;
+    at(bundle, 1, 0)->extent = 5;
 }
-static void extent_unknown(struct planted_world *world)
+static void extent_unknown(struct planted_bundle *bundle)
 {
-    at(world, 1, 0)->extent = TUTTI_NO_EXTENT;
+    at(bundle, 1, 0)->extent = TUTTI_NO_EXTENT;
 }
-static void exchange_ranks(struct planted_world *world)
+static void exchange_ranks(struct planted_bundle *bundle)
 {
-    struct tutti_schedule *slot = world->slots[1];
-    world->slots[1] = world->slots[3];
-    world->slots[3] = slot;
+    struct tutti_schedule *slot = bundle->slots[1];
+    bundle->slots[1] = bundle->slots[3];
+    bundle->slots[3] = slot;
 }
-static void other_hash(struct planted_world *world)
+static void other_hash(struct planted_bundle *bundle)
 {
-    world->slots[3]->hash ^= 1;
+    bundle->slots[3]->hash ^= 1;
 }
-static void other_chunks(struct planted_world *world)
+static void other_chunks(struct planted_bundle *bundle)
 {
-    world->slots[3]->n_chunks = 10;
+    bundle->slots[3]->n_chunks = 10;
 }
-static void chunks_not_of_blocks(struct planted_world *world)
+static void chunks_not_of_blocks(struct planted_bundle *bundle)
 {
-    for (uint32_t s = 0; s < world->n; s++) world->slots[s]->n_chunks = 6;
+    for (uint32_t s = 0; s < bundle->n; s++) bundle->slots[s]->n_chunks = 6;
 }
-static void other_root(struct planted_world *world)
+static void other_root(struct planted_bundle *bundle)
 {
-    world->slots[3]->shape.root = 1;
+    bundle->slots[3]->shape.root = 1;
 }
-static void other_kind(struct planted_world *world)
+static void other_kind(struct planted_bundle *bundle)
 {
-    world->slots[3]->kind = TUTTI_REDUCE;
+    bundle->slots[3]->kind = TUTTI_REDUCE;
 }
-static void rank_missing(struct planted_world *world)
+static void rank_missing(struct planted_bundle *bundle)
 {
-    tutti_schedule_destroy(world->slots[--world->n]);
+    tutti_schedule_destroy(bundle->slots[--bundle->n]);
 }
-static void cut_last_step(struct planted_world *world)
+static void cut_last_step(struct planted_bundle *bundle)
 {
-    world->slots[2]->n_steps--;
+    bundle->slots[2]->n_steps--;
 }
-static void send_to_copy(struct planted_world *world)
+static void send_to_copy(struct planted_bundle *bundle)
 {
-    at(world, 2, 8)->op = TUTTI_STEP_COPY;
+    at(bundle, 2, 8)->op = TUTTI_STEP_COPY;
 }
-static void receive_to_reduction(struct planted_world *world)
+static void receive_to_reduction(struct planted_bundle *bundle)
 {
-    at(world, 2, 9)->op = TUTTI_STEP_RECV_REDUCE;
+    at(bundle, 2, 9)->op = TUTTI_STEP_RECV_REDUCE;
 }
-static void reduction_without_operation(struct planted_world *world)
+static void reduction_without_operation(struct planted_bundle *bundle)
 {
-    at(world, 2, 1)->op = TUTTI_STEP_RECV_REDUCE;
+    at(bundle, 2, 1)->op = TUTTI_STEP_RECV_REDUCE;
 }
-static void reduction_to_receive(struct planted_world *world)
+static void reduction_to_receive(struct planted_bundle *bundle)
 {
-    struct tutti_step *step = at(world, 3, 3);
+    struct tutti_step *step = at(bundle, 3, 3);
     step->op = TUTTI_STEP_RECV;
     step->flags = 0;
 }
-static void copy_onto_itself(struct planted_world *world)
+static void copy_onto_itself(struct planted_bundle *bundle)
 {
-    struct tutti_step *step = at(world, 2, world->slots[2]->n_steps - 1);
+    struct tutti_step *step = at(bundle, 2, bundle->slots[2]->n_steps - 1);
     step->src_buffer = TUTTI_DATA;
     step->src = step->dst;
 }
-static void less_scratch(struct planted_world *world)
+static void less_scratch(struct planted_bundle *bundle)
 {
-    world->slots[1]->n_scratch = 3;
+    bundle->slots[1]->n_scratch = 3;
 }
 /* Rank 1 receives two operands into one place; its masks say program order, so that no hazard is missing. */
-static void scratch_taken_twice(struct planted_world *world)
+static void scratch_taken_twice(struct planted_bundle *bundle)
 {
-    for (uint32_t i = 0; i < world->slots[1]->n_steps; i++) at(world, 1, i)->wait = (UINT64_C(1) << i) - 1;
-    at(world, 1, 5)->dst = at(world, 1, 4)->dst;
+    for (uint32_t i = 0; i < bundle->slots[1]->n_steps; i++) at(bundle, 1, i)->wait = (UINT64_C(1) << i) - 1;
+    at(bundle, 1, 5)->dst = at(bundle, 1, 4)->dst;
 }
 /* All wait for what comes from the left before they send to the right. */
-static void wait_in_circle(struct planted_world *world)
+static void wait_in_circle(struct planted_bundle *bundle)
 {
-    for (uint32_t s = 0; s < world->n; s++) {
-        const struct tutti_step send = *at(world, s, 0), recv = *at(world, s, 1);
-        *at(world, s, 0) = recv;
-        *at(world, s, 1) = send;
-        at(world, s, 1)->wait = 1;
-        for (uint32_t i = 2; i < world->slots[s]->n_steps; i++) at(world, s, i)->wait = (UINT64_C(1) << i) - 1;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        const struct tutti_step send = *at(bundle, s, 0), recv = *at(bundle, s, 1);
+        *at(bundle, s, 0) = recv;
+        *at(bundle, s, 1) = send;
+        at(bundle, s, 1)->wait = 1;
+        for (uint32_t i = 2; i < bundle->slots[s]->n_steps; i++) at(bundle, s, i)->wait = (UINT64_C(1) << i) - 1;
     }
 }
 
@@ -340,7 +340,7 @@ static const struct mutant mutants[] = {
      {"deadlock when messages wait for their receives", "a circle of"}},
 };
 
-static void seal(struct planted_world *world, enum base_id id, struct tutti_schedule_ops *ops,
+static void seal(struct planted_bundle *bundle, enum base_id id, struct tutti_schedule_ops *ops,
                  struct tutti_algorithm *algorithm)
 {
     base = &bases[id];
@@ -352,21 +352,21 @@ static void seal(struct planted_world *world, enum base_id id, struct tutti_sche
     *algorithm = (struct tutti_algorithm){.name = base->name};
     algorithm->kinds[base->kind] = ops;
     const struct tutti_shape shape = {.size = base->size, .root = base->root};
-    planted_world_seal(world, algorithm, base->kind, &shape);
+    planted_bundle_seal(bundle, algorithm, base->kind, &shape);
 }
 
 static void refuse(void **state)
 {
     const struct mutant *mutant = *state;
-    struct planted_world world;
+    struct planted_bundle bundle;
     struct tutti_schedule_ops ops;
     struct tutti_algorithm algorithm;
-    seal(&world, mutant->base, &ops, &algorithm);
-    struct tutti_verdict verdict = planted_world_verify(&world);
+    seal(&bundle, mutant->base, &ops, &algorithm);
+    struct tutti_verdict verdict = planted_bundle_verify(&bundle);
     if (!verdict.ok) fail_msg("refused as it was: %s", verdict.text);
-    mutant->alter(&world);
-    verdict = planted_world_verify(&world);
-    planted_world_destroy(&world);
+    mutant->alter(&bundle);
+    verdict = planted_bundle_verify(&bundle);
+    planted_bundle_destroy(&bundle);
     planted_expect(&verdict, base->name, mutant->words, MAX_WORDS);
 }
 

@@ -3,7 +3,7 @@
 #define TUTTI_VERIFY_PLANTED_TEST_H
 
 /* For the tests of the checker: algorithms written as actions, so that a fault can be planted in any one of them, and
- * worlds that can be altered after they were sealed. */
+ * bundles that can be altered after they were sealed. */
 
 #include "verify/verify.h"
 
@@ -80,34 +80,34 @@ static inline void planted_emit(struct tutti_emit *emit, const struct planted_ac
     }
 }
 
-/* All slots of a world, sealed, to be altered by the test. */
-struct planted_world {
+/* All slots of a bundle, sealed, to be altered by the test. */
+struct planted_bundle {
     uint32_t n;
     struct tutti_schedule *slots[64];
 };
 
-static inline void planted_world_seal(struct planted_world *world, const struct tutti_algorithm *algorithm,
-                                      enum tutti_kind kind, const struct tutti_shape *shape)
+static inline void planted_bundle_seal(struct planted_bundle *bundle, const struct tutti_algorithm *algorithm,
+                                       enum tutti_kind kind, const struct tutti_shape *shape)
 {
-    assert_true(shape->size <= TUTTI_ARRAY_LEN(world->slots));
-    world->n = shape->size;
+    assert_true(shape->size <= TUTTI_ARRAY_LEN(bundle->slots));
+    bundle->n = shape->size;
     for (uint32_t s = 0; s < shape->size; s++) {
         struct tutti_shape own = *shape;
         own.slot = s;
-        assert_int_equal(tutti_schedule_seal(algorithm, kind, &own, true, &world->slots[s]), TUTTI_OK);
+        assert_int_equal(tutti_schedule_seal(algorithm, kind, &own, true, &bundle->slots[s]), TUTTI_OK);
     }
 }
 
-static inline void planted_world_destroy(struct planted_world *world)
+static inline void planted_bundle_destroy(struct planted_bundle *bundle)
 {
-    for (uint32_t s = 0; s < world->n; s++) tutti_schedule_destroy(world->slots[s]);
+    for (uint32_t s = 0; s < bundle->n; s++) tutti_schedule_destroy(bundle->slots[s]);
 }
 
-static inline struct tutti_verdict planted_world_verify(const struct planted_world *world)
+static inline struct tutti_verdict planted_bundle_verify(const struct planted_bundle *bundle)
 {
     struct tutti_verdict verdict;
-    const struct tutti_schedule *const *slots = (const struct tutti_schedule *const *)world->slots;
-    assert_int_equal(tutti_verify_world(slots, world->n, &verdict), TUTTI_OK);
+    const struct tutti_schedule *const *slots = (const struct tutti_schedule *const *)bundle->slots;
+    assert_int_equal(tutti_verify_bundle(slots, bundle->n, &verdict), TUTTI_OK);
     return verdict;
 }
 

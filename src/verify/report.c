@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sentence of a refusal: algorithm, kind, shape, rank, round, step, and what is wrong. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,11 +17,11 @@ static void append(char *out, size_t capacity, const char *format, ...)
     va_end(ap);
 }
 
-static void shape_append(const struct tutti_world *world, char *out, size_t capacity)
+static void shape_append(const struct tutti_bundle *bundle, char *out, size_t capacity)
 {
-    const struct tutti_shape *shape = world->shape;
+    const struct tutti_shape *shape = bundle->shape;
     append(out, capacity, ", size %u", shape->size);
-    if (world->info && world->info->rooted) append(out, capacity, ", root %u", shape->root);
+    if (bundle->info && bundle->info->rooted) append(out, capacity, ", root %u", shape->root);
     if (shape->radix) append(out, capacity, ", radix %u", shape->radix);
     if (shape->n_levels) {
         char levels[96];
@@ -30,23 +30,23 @@ static void shape_append(const struct tutti_world *world, char *out, size_t capa
     }
 }
 
-void tutti_world_refuse(const struct tutti_world *world, uint32_t slot, uint32_t step, const char *format, ...)
+void tutti_bundle_refuse(const struct tutti_bundle *bundle, uint32_t slot, uint32_t step, const char *format, ...)
 {
-    struct tutti_verdict *verdict = world->verdict;
-    const struct tutti_algorithm *algorithm = world->schedules[0]->algorithm;
+    struct tutti_verdict *verdict = bundle->verdict;
+    const struct tutti_algorithm *algorithm = bundle->schedules[0]->algorithm;
     char *out = verdict->text;
     const size_t capacity = sizeof verdict->text;
     if (!verdict->ok) return; /* the first finding counts */
     verdict->ok = false;
     out[0] = '\0';
     append(out, capacity, "%s %s", algorithm && algorithm->name ? algorithm->name : "?",
-           world->info ? world->info->name : "?");
-    shape_append(world, out, capacity);
+           bundle->info ? bundle->info->name : "?");
+    shape_append(bundle, out, capacity);
     append(out, capacity, ": ");
     if (slot != TUTTI_NO_INDEX) append(out, capacity, "rank %u", slot);
     if (step != TUTTI_NO_INDEX) {
-        const uint32_t round = tutti_world_step(world, slot, step)->round;
-        if (round < world->schedules[slot]->n_rounds)
+        const uint32_t round = tutti_bundle_step(bundle, slot, step)->round;
+        if (round < bundle->schedules[slot]->n_rounds)
             append(out, capacity, ", round %u, step %u", round, step);
         else /* a copy of the sealer */
             append(out, capacity, ", after the last round, step %u", step);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 struct result {
-    const struct tutti_world *world;
+    const struct tutti_bundle *bundle;
     const struct tutti_cells *cells;
     uint32_t chunk;
     struct tutti_cell all;            /* the left fold over all slots */
@@ -15,10 +15,10 @@ struct result {
     uint32_t replica_slot;
 };
 
-static void chunk_name(const struct tutti_world *world, uint32_t chunk, char *out, size_t capacity)
+static void chunk_name(const struct tutti_bundle *bundle, uint32_t chunk, char *out, size_t capacity)
 {
-    if (world->info->block_a_slot && world->per_block > 1) {
-        snprintf(out, capacity, "chunk %u (of block %u)", chunk, chunk / world->per_block);
+    if (bundle->info->block_a_slot && bundle->per_block > 1) {
+        snprintf(out, capacity, "chunk %u (of block %u)", chunk, chunk / bundle->per_block);
     } else {
         snprintf(out, capacity, "chunk %u", chunk);
     }
@@ -29,7 +29,7 @@ static void chunk_name(const struct tutti_world *world, uint32_t chunk, char *ou
 /* It differs by the contribution of one slot. */
 static bool explain_one(const struct result *result, uint64_t got, uint64_t want, char *out, size_t capacity)
 {
-    for (uint32_t s = 0; s < result->world->n; s++) {
+    for (uint32_t s = 0; s < result->bundle->n; s++) {
         const uint64_t x = tutti_cell_fingerprint(s, result->chunk);
         if (got == want - x) snprintf(out, capacity, "lacks the contribution of rank %u", s);
         if (got == want + x) snprintf(out, capacity, "has a contribution of rank %u too many", s);
@@ -41,9 +41,9 @@ static bool explain_one(const struct result *result, uint64_t got, uint64_t want
 /* It is the sum of consecutive ranks alone, of this chunk or another. */
 static bool explain_run(const struct result *result, uint64_t got, char *out, size_t capacity)
 {
-    const uint32_t n = result->world->n;
-    for (uint32_t c = 0; c < result->world->n_chunks && c < n; c++) {
-        const uint32_t chunk = (result->chunk + c) % result->world->n_chunks;
+    const uint32_t n = result->bundle->n;
+    for (uint32_t c = 0; c < result->bundle->n_chunks && c < n; c++) {
+        const uint32_t chunk = (result->chunk + c) % result->bundle->n_chunks;
         for (uint32_t first = 0; first < n; first++) {
             uint64_t sum = 0;
             for (uint32_t k = 0; k < n; k++) {
@@ -64,9 +64,9 @@ static bool explain_run(const struct result *result, uint64_t got, char *out, si
 static void explain(const struct result *result, const struct tutti_cell *got, const struct tutti_cell *want, char *out,
                     size_t capacity)
 {
-    enum { SMALL = 128 }; /* worlds in which the cubic search is quick */
+    enum { SMALL = 128 }; /* bundles in which the cubic search is quick */
     if (explain_one(result, got->sum, want->sum, out, capacity)) return;
-    if (result->world->n <= SMALL && explain_run(result, got->sum, out, capacity)) return;
+    if (result->bundle->n <= SMALL && explain_run(result, got->sum, out, capacity)) return;
     snprintf(out, capacity, "combines %u contributions that are not the %u expected", got->n_leaves, want->n_leaves);
 }
 
@@ -76,33 +76,34 @@ static void refuse_sum(const struct result *result, uint32_t slot, const struct 
                        const struct tutti_cell *want, const char *expected)
 {
     char chunk[64], text[160];
-    chunk_name(result->world, result->chunk, chunk, sizeof chunk);
+    chunk_name(result->bundle, result->chunk, chunk, sizeof chunk);
     explain(result, got, want, text, sizeof text);
-    tutti_world_refuse(result->world, slot, got->writer, "ends with a wrong %s: it %s; expected %s", chunk, text,
-                       expected);
+    tutti_bundle_refuse(result->bundle, slot, got->writer, "ends with a wrong %s: it %s; expected %s", chunk, text,
+                        expected);
 }
 
 static void compare(const struct result *result, uint32_t slot, const struct tutti_cell *want, const char *expected)
 {
-    const struct tutti_world *world = result->world;
+    const struct tutti_bundle *bundle = result->bundle;
     const struct tutti_cell *got = tutti_cell_at(result->cells, slot, TUTTI_DATA, result->chunk);
     char chunk[64];
-    chunk_name(world, result->chunk, chunk, sizeof chunk);
+    chunk_name(bundle, result->chunk, chunk, sizeof chunk);
     if (got->state != TUTTI_CELL_WRITTEN) {
-        tutti_world_refuse(world, slot, TUTTI_NO_INDEX, "never writes %s of its result; expected %s", chunk, expected);
+        tutti_bundle_refuse(bundle, slot, TUTTI_NO_INDEX, "never writes %s of its result; expected %s", chunk,
+                            expected);
     } else if (got->sum != want->sum) {
         refuse_sum(result, slot, got, want, expected);
-    } else if (world->info->reduces && !(world->needs & TUTTI_NEEDS_COMMUTATIVE) && got->word != want->word) {
-        tutti_world_refuse(
-            world, slot, got->writer,
+    } else if (bundle->info->reduces && !(bundle->needs & TUTTI_NEEDS_COMMUTATIVE) && got->word != want->word) {
+        tutti_bundle_refuse(
+            bundle, slot, got->writer,
             "ends with %s combined out of order, without TUTTI_NEEDS_COMMUTATIVE; expected %s, from left "
             "to right",
             chunk, expected);
-    } else if (world->info->reduces && (world->needs & TUTTI_KEEPS_RANK_ORDER) && got->fold != want->fold) {
-        tutti_world_refuse(world, slot, got->writer,
-                           "ends with %s not folded one rank after the other, as TUTTI_KEEPS_RANK_ORDER claims; "
-                           "expected ((0 op 1) op 2) ...",
-                           chunk);
+    } else if (bundle->info->reduces && (bundle->needs & TUTTI_KEEPS_RANK_ORDER) && got->fold != want->fold) {
+        tutti_bundle_refuse(bundle, slot, got->writer,
+                            "ends with %s not folded one rank after the other, as TUTTI_KEEPS_RANK_ORDER claims; "
+                            "expected ((0 op 1) op 2) ...",
+                            chunk);
     }
 }
 
@@ -114,20 +115,21 @@ static void compare_replica(struct result *result, uint32_t slot)
         result->replica = got;
         result->replica_slot = slot;
     } else if (got->tree != result->replica->tree) {
-        tutti_world_refuse(result->world, slot, got->writer,
-                           "ends with chunk %u combined in another tree than rank %u has it: the replicas would differ "
-                           "in their last bits",
-                           result->chunk, result->replica_slot);
+        tutti_bundle_refuse(
+            result->bundle, slot, got->writer,
+            "ends with chunk %u combined in another tree than rank %u has it: the replicas would differ "
+            "in their last bits",
+            result->chunk, result->replica_slot);
     }
 }
 
 static void check_slot(struct result *result, uint32_t slot, const struct tutti_cell *before,
                        const struct tutti_cell *prefix)
 {
-    const struct tutti_world *world = result->world;
-    const struct tutti_shape *shape = &world->schedules[slot]->shape;
+    const struct tutti_bundle *bundle = result->bundle;
+    const struct tutti_shape *shape = &bundle->schedules[slot]->shape;
     char expected[64];
-    switch (tutti_kind_after(world->kind, shape, result->chunk / world->per_block)) {
+    switch (tutti_kind_after(bundle->kind, shape, result->chunk / bundle->per_block)) {
     case TUTTI_HOLDS_NOTHING:
         return;
     case TUTTI_HOLDS_OWN: {
@@ -136,15 +138,15 @@ static void check_slot(struct result *result, uint32_t slot, const struct tutti_
         return;
     }
     case TUTTI_HOLDS_ORIGIN: {
-        const struct tutti_cell origin = tutti_cell_origin(world, slot, result->chunk);
-        const bool from_root = world->kind == TUTTI_BROADCAST || world->kind == TUTTI_SCATTER;
+        const struct tutti_cell origin = tutti_cell_origin(bundle, slot, result->chunk);
+        const bool from_root = bundle->kind == TUTTI_BROADCAST || bundle->kind == TUTTI_SCATTER;
         snprintf(expected, sizeof expected, "that of rank %u",
-                 from_root ? world->shape->root : result->chunk / world->per_block);
+                 from_root ? bundle->shape->root : result->chunk / bundle->per_block);
         compare(result, slot, &origin, expected);
         return;
     }
     case TUTTI_HOLDS_ALL:
-        snprintf(expected, sizeof expected, "that of ranks 0 to %u", world->n - 1);
+        snprintf(expected, sizeof expected, "that of ranks 0 to %u", bundle->n - 1);
         compare(result, slot, &result->all, expected);
         compare_replica(result, slot);
         return;
@@ -159,16 +161,16 @@ static void check_slot(struct result *result, uint32_t slot, const struct tutti_
     }
 }
 
-enum tutti_status tutti_world_check_result(struct tutti_world *world, const struct tutti_cells *cells)
+enum tutti_status tutti_bundle_check_result(struct tutti_bundle *bundle, const struct tutti_cells *cells)
 {
-    for (uint32_t c = 0; c < world->n_chunks && world->verdict->ok; c++) {
-        struct result result = {.world = world, .cells = cells, .chunk = c, .all = tutti_cell_leaf(0, c)};
-        for (uint32_t s = 1; s < world->n && world->info->reduces; s++) {
+    for (uint32_t c = 0; c < bundle->n_chunks && bundle->verdict->ok; c++) {
+        struct result result = {.bundle = bundle, .cells = cells, .chunk = c, .all = tutti_cell_leaf(0, c)};
+        for (uint32_t s = 1; s < bundle->n && bundle->info->reduces; s++) {
             const struct tutti_cell leaf = tutti_cell_leaf(s, c);
             result.all = tutti_cell_combine(&result.all, &leaf);
         }
         struct tutti_cell before = {0}, prefix = tutti_cell_leaf(0, c);
-        for (uint32_t s = 0; s < world->n && world->verdict->ok; s++) {
+        for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
             if (s > 0) {
                 const struct tutti_cell leaf = tutti_cell_leaf(s, c);
                 before = prefix;

@@ -17,7 +17,7 @@ struct operand {
 };
 
 struct engine {
-    const struct planted_world *world;
+    const struct planted_bundle *bundle;
     enum tutti_kind kind;
     uint32_t n, n_chunks, per_block;
     bool in_place;
@@ -143,7 +143,7 @@ static void store(struct engine *e, uint32_t r, const struct tutti_step *step, u
 
 static const struct tutti_step *step_at(const struct engine *e, uint32_t r, uint32_t i)
 {
-    return &e->world->slots[r]->steps[i];
+    return &e->bundle->slots[r]->steps[i];
 }
 
 static bool is_recv(const struct tutti_step *step)
@@ -153,7 +153,7 @@ static bool is_recv(const struct tutti_step *step)
 
 static uint32_t partner(const struct engine *e, uint32_t r, const struct tutti_step *step)
 {
-    for (uint32_t i = 0; i < e->world->slots[step->peer]->n_steps; i++) {
+    for (uint32_t i = 0; i < e->bundle->slots[step->peer]->n_steps; i++) {
         const struct tutti_step *other = step_at(e, step->peer, i);
         const bool opposite = step->op == TUTTI_STEP_SEND ? is_recv(other) : other->op == TUTTI_STEP_SEND;
         if (opposite && other->peer == r && other->fifo == step->fifo) return i;
@@ -213,11 +213,11 @@ static bool finish(struct engine *e, uint32_t r, uint32_t i)
 static bool run(struct engine *e, uint64_t *random)
 {
     uint32_t idle_rounds = 0, left = 0;
-    for (uint32_t r = 0; r < e->n; r++) left += e->world->slots[r]->n_steps;
+    for (uint32_t r = 0; r < e->n; r++) left += e->bundle->slots[r]->n_steps;
     while (left > 0 && idle_rounds < 64) {
         bool moved = false;
         for (uint32_t k = 0; k < e->n; k++) {
-            const uint32_t r = (uint32_t)(tutti_random64(random) % e->n), n = e->world->slots[r]->n_steps;
+            const uint32_t r = (uint32_t)(tutti_random64(random) % e->n), n = e->bundle->slots[r]->n_steps;
             for (uint32_t m = 0; m < n; m++) {
                 const uint32_t i = n - 1 - m; /* the youngest first: overtake wherever it is allowed */
                 if (e->state[r][i] == IDLE && tutti_random64(random) % 4 && may_start(e, r, i)) {
@@ -237,9 +237,9 @@ static bool run(struct engine *e, uint64_t *random)
 /* ---- alterations ---- */
 
 /* Changes one thing of one step; what it was is forgotten. */
-static void alter(struct planted_world *world, uint64_t *random)
+static void alter(struct planted_bundle *bundle, uint64_t *random)
 {
-    struct tutti_schedule *schedule = world->slots[tutti_random64(random) % world->n];
+    struct tutti_schedule *schedule = bundle->slots[tutti_random64(random) % bundle->n];
     if (schedule->n_steps == 0) return;
     const uint32_t i = (uint32_t)(tutti_random64(random) % schedule->n_steps);
     const uint32_t by = (uint32_t)(tutti_random64(random) % schedule->n_chunks);
@@ -282,10 +282,10 @@ static void alter(struct planted_world *world, uint64_t *random)
     }
 }
 
-static bool small_enough(const struct planted_world *world)
+static bool small_enough(const struct planted_bundle *bundle)
 {
-    for (uint32_t s = 0; s < world->n; s++) {
-        const struct tutti_schedule *schedule = world->slots[s];
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        const struct tutti_schedule *schedule = bundle->slots[s];
         if (schedule->n_chunks > MAX_CHUNKS || schedule->n_scratch > MAX_CHUNKS || schedule->n_steps > MAX_STEPS) {
             return false;
         }
@@ -293,16 +293,16 @@ static bool small_enough(const struct planted_world *world)
     return true;
 }
 
-static void run_accepted(const struct planted_world *world, uint64_t *random)
+static void run_accepted(const struct planted_bundle *bundle, uint64_t *random)
 {
-    const struct tutti_schedule *first = world->slots[0];
+    const struct tutti_schedule *first = bundle->slots[0];
     for (uint32_t i = 0; i < RUNS; i++) {
         memset(&engine, 0, sizeof engine);
-        engine.world = world;
+        engine.bundle = bundle;
         engine.kind = first->kind;
-        engine.n = world->n;
+        engine.n = bundle->n;
         engine.n_chunks = first->n_chunks;
-        engine.per_block = first->n_chunks / tutti_kind_blocks(first->kind, world->n);
+        engine.per_block = first->n_chunks / tutti_kind_blocks(first->kind, bundle->n);
         engine.in_place = i % 2;
         engine.is_short = tutti_random64(random) | (i == 2 ? UINT64_MAX : 0);
         give_input(&engine, first->shape.root);
@@ -310,7 +310,7 @@ static void run_accepted(const struct planted_world *world, uint64_t *random)
             fail_msg("accepted, but it hangs: %s %s", first->algorithm->name, tutti_kind_name(first->kind));
         if (first->kind != TUTTI_BARRIER && !right(&engine, first->shape.root)) {
             fail_msg("accepted, but wrong: %s %s of %u ranks", first->algorithm->name, tutti_kind_name(first->kind),
-                     world->n);
+                     bundle->n);
         }
     }
 }
@@ -338,20 +338,20 @@ static void test_altered(void **unused)
         const struct tutti_algorithm *algorithm;
         enum tutti_kind kind;
         struct tutti_shape shape;
-        struct planted_world world;
+        struct planted_bundle bundle;
         if (!shape_random(&random, &algorithm, &kind, &shape)) continue;
-        planted_world_seal(&world, algorithm, kind, &shape);
-        if (small_enough(&world)) {
+        planted_bundle_seal(&bundle, algorithm, kind, &shape);
+        if (small_enough(&bundle)) {
             const uint32_t n_faults = (uint32_t)(tutti_random64(&random) % 3);
-            for (uint32_t i = 0; i < n_faults; i++) alter(&world, &random);
-            const struct tutti_verdict verdict = planted_world_verify(&world);
+            for (uint32_t i = 0; i < n_faults; i++) alter(&bundle, &random);
+            const struct tutti_verdict verdict = planted_bundle_verify(&bundle);
             if (n_faults == 0 && !verdict.ok) fail_msg("refused without a fault: %s", verdict.text);
-            if (verdict.ok) run_accepted(&world, &random);
+            if (verdict.ok) run_accepted(&bundle, &random);
             n_whole += n_faults == 0;
             n_accepted += verdict.ok;
             n_refused += !verdict.ok;
         }
-        planted_world_destroy(&world);
+        planted_bundle_destroy(&bundle);
     }
     print_message("%u unaltered, %u altered and harmless, %u refused\n", n_whole, n_accepted - n_whole, n_refused);
     assert_true(n_accepted - n_whole > ALTERED / 50 && n_refused > ALTERED / 4);
@@ -365,21 +365,21 @@ static void test_engine_can_fail(void **unused)
     const struct tutti_shape shape = {.size = 5};
     (void)unused;
     for (uint32_t i = 0; i < 400; i++) {
-        struct planted_world world;
-        planted_world_seal(&world, tutti_algorithm_find("ring", &(uint32_t){0}), TUTTI_ALL_REDUCE, &shape);
-        struct tutti_step *step = &world.slots[i % 5]->steps[2 + i % 13];
+        struct planted_bundle bundle;
+        planted_bundle_seal(&bundle, tutti_algorithm_find("ring", &(uint32_t){0}), TUTTI_ALL_REDUCE, &shape);
+        struct tutti_step *step = &bundle.slots[i % 5]->steps[2 + i % 13];
         step->wait = 0;
-        if (!planted_world_verify(&world).ok) {
+        if (!planted_bundle_verify(&bundle).ok) {
             memset(&engine, 0, sizeof engine);
-            engine.world = &world, engine.kind = TUTTI_ALL_REDUCE, engine.n = 5, engine.n_chunks = 5;
+            engine.bundle = &bundle, engine.kind = TUTTI_ALL_REDUCE, engine.n = 5, engine.n_chunks = 5;
             engine.per_block = 5, engine.in_place = true, engine.is_short = tutti_random64(&random);
             give_input(&engine, 0);
             n_bad += !run(&engine, &random) || !right(&engine, 0);
             n_tried++;
         }
-        planted_world_destroy(&world);
+        planted_bundle_destroy(&bundle);
     }
-    print_message("of %u refused worlds %u went wrong when they were run\n", n_tried, n_bad);
+    print_message("of %u refused bundles %u went wrong when they were run\n", n_tried, n_bad);
     assert_true(n_bad > n_tried / 10);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which worlds an algorithm is proved on. A proof holds for one shape; so small sizes are tried with every root and
+/* Which shapes an algorithm is proved on. A proof holds for one shape; so small sizes are tried with every root and
  * radix, middling ones with every root, some radices with some roots, and each radix at least once, and levels in the
  * forms that clusters have: even groups, a short one among them (8,8,7,8), one group, groups of one, groups of groups,
  * and some by chance. Large sizes take turns: each is tried on the plain shape and a few of the others, so that a range
@@ -185,7 +185,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
     const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
     if (!ops || size == 0) return 0;
     const struct values roots = roots_of(kind, size), radices = radices_of(ops, size);
-    /* Who does not need levels rarely looks at them: small worlds with all forms, others with one by turns. */
+    /* Who does not need levels rarely looks at them: small shapes with all forms, others with one by turns. */
     const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= SMALL / 2;
     size_t n = 0;
     for (uint32_t i = 0; i < roots.n * radices.n; i++) {
@@ -214,7 +214,7 @@ enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, en
             struct tutti_verdict verdict;
             out->shape = shapes[i];
             TUTTI_TRY_GOTO(status, tutti_verify(algorithm, kind, &shapes[i], &verdict), err_shapes);
-            out->n_worlds++;
+            out->n_shapes++;
             if (verdict.ok) continue;
             if (out->first.ok) out->first = verdict;
             out->n_refused++;

@@ -2,7 +2,7 @@
 #ifndef TUTTI_VERIFY_SWEEP_H
 #define TUTTI_VERIFY_SWEEP_H
 
-/* The checker over many worlds: which shapes of a size an algorithm is tried on, and the run over a range of sizes. */
+/* The checker over many shapes: which shapes of a size an algorithm is tried on, and the run over a range of sizes. */
 
 #include "verify/verify.h"
 
@@ -14,7 +14,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
                           struct tutti_shape *out, size_t capacity);
 
 struct tutti_sweep {
-    uint32_t n_worlds;          /* checked */
+    uint32_t n_shapes;          /* checked */
     uint32_t n_refused;         /* of these */
     struct tutti_shape shape;   /* the last one: where an algorithm that crashes has come to */
     struct tutti_verdict first; /* refusal; ok when there is none */

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The checker's two doors: a world of sealed schedules, and an algorithm whose schedules it seals itself. What is
- * proved and how stands with each check; world.h has their order. */
+/* The checker's two doors: a bundle of sealed schedules, and an algorithm whose schedules it seals itself. What is
+ * proved and how stands with each check; bundle.h has their order. */
 
-#include "verify/world.h"
+#include "verify/bundle.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef enum tutti_status (*check_function)(struct tutti_world *world);
+typedef enum tutti_status (*check_function)(struct tutti_bundle *bundle);
 
-static enum tutti_status world_check(struct tutti_world *world)
+static enum tutti_status bundle_check(struct tutti_bundle *bundle)
 {
     static const check_function checks[] = {
-        tutti_world_check_steps,    tutti_world_match,        tutti_world_check_hazards,
-        tutti_world_check_deadlock, tutti_world_check_values, tutti_world_check_barrier,
+        tutti_bundle_check_steps,    tutti_bundle_match,        tutti_bundle_check_hazards,
+        tutti_bundle_check_deadlock, tutti_bundle_check_values, tutti_bundle_check_barrier,
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(checks) && world->verdict->ok; i++) TUTTI_TRY(checks[i](world));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(checks) && bundle->verdict->ok; i++) TUTTI_TRY(checks[i](bundle));
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_verify_world(const struct tutti_schedule *const *schedules, uint32_t n,
-                                     struct tutti_verdict *verdict)
+enum tutti_status tutti_verify_bundle(const struct tutti_schedule *const *schedules, uint32_t n,
+                                      struct tutti_verdict *verdict)
 {
-    struct tutti_world world = {0};
+    struct tutti_bundle bundle = {0};
     enum tutti_status status;
     *verdict = (struct tutti_verdict){.ok = n > 0};
-    if (n == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "a world of no ranks can not be checked");
-    TUTTI_TRY_GOTO(status, tutti_world_init(&world, schedules, n, verdict), err_world);
-    if (verdict->ok) status = world_check(&world);
-err_world:
-    tutti_world_fini(&world);
+    if (n == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "a bundle of no schedules can not be checked");
+    TUTTI_TRY_GOTO(status, tutti_bundle_init(&bundle, schedules, n, verdict), err_bundle);
+    if (verdict->ok) status = bundle_check(&bundle);
+err_bundle:
+    tutti_bundle_fini(&bundle);
     if (status < 0) verdict->ok = false;
     return status;
 }
@@ -47,14 +47,15 @@ static enum tutti_status check_pure(const struct tutti_schedule *const *schedule
     const bool same = step == first->n_steps && step == again->n_steps && first->n_chunks == again->n_chunks &&
                       first->n_scratch == again->n_scratch && !again->defect;
     if (!same) {
-        const struct tutti_world world = {.schedules = schedules,
-                                          .n = first->shape.size,
-                                          .info = tutti_kind_info(first->kind),
-                                          .shape = &first->shape,
-                                          .verdict = verdict};
-        tutti_world_refuse(&world, slot, step < first->n_steps ? step : TUTTI_NO_INDEX,
-                           "is other when the same rounds are asked for a second time: a round must be a pure function "
-                           "of the shape");
+        const struct tutti_bundle bundle = {.schedules = schedules,
+                                            .n = first->shape.size,
+                                            .info = tutti_kind_info(first->kind),
+                                            .shape = &first->shape,
+                                            .verdict = verdict};
+        tutti_bundle_refuse(
+            &bundle, slot, step < first->n_steps ? step : TUTTI_NO_INDEX,
+            "is other when the same rounds are asked for a second time: a round must be a pure function "
+            "of the shape");
     }
     tutti_schedule_destroy(again);
     return TUTTI_OK;
@@ -83,7 +84,7 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
     if (!schedules) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", shape->size);
     const struct tutti_schedule *const *sealed = (const struct tutti_schedule *const *)schedules;
     TUTTI_TRY_GOTO(status, seal_all(algorithm, kind, shape, schedules), err_schedules);
-    TUTTI_TRY_GOTO(status, tutti_verify_world(sealed, shape->size, verdict), err_schedules);
+    TUTTI_TRY_GOTO(status, tutti_verify_bundle(sealed, shape->size, verdict), err_schedules);
     for (uint32_t k = 0; k < n_again && verdict->ok; k++) {
         const uint32_t stride = n_again == shape->size ? 1 : shape->size / AGAIN + 1;
         const uint32_t slot = (shape->root + k * stride) % shape->size;

@@ -11,14 +11,14 @@ struct tutti_verdict {
     char text[512]; /* when refused: algorithm, shape, round, rank, step, chunk and what is wrong, as one sentence */
 };
 
-/* Seals all slots of the world that shape describes (slot ignored) and checks everything: matched and equal sizes; no
- * deadlock with the window, channel order and one credit, alone and beside a second copy issued in the opposite order;
- * result; replicas bitwise equal; operand order (unless NEEDS_COMMUTATIVE); scratch; ranges. Errors: MEMORY,
- * UNSUPPORTED. */
+/* Seals the schedules of all slots of the shape (its own slot does not matter) and checks everything: matched and equal
+ * sizes; no deadlock with the window, channel order and one credit, alone and beside a second copy issued in the
+ * opposite order; result; replicas bitwise equal; operand order (unless NEEDS_COMMUTATIVE); scratch; ranges. Errors:
+ * MEMORY, UNSUPPORTED. */
 enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                const struct tutti_shape *shape, struct tutti_verdict *verdict);
-/* The same for a given world of n sealed schedules (schedules[s] is slot s's), as mutants need. */
-enum tutti_status tutti_verify_world(const struct tutti_schedule *const *schedules, uint32_t n,
-                                     struct tutti_verdict *verdict);
+/* The same for a given bundle of n sealed schedules (schedules[s] is slot s's), as mutants need. */
+enum tutti_status tutti_verify_bundle(const struct tutti_schedule *const *schedules, uint32_t n,
+                                      struct tutti_verdict *verdict);
 
 #endif

@@ -25,7 +25,7 @@ static void test_errors(void **unused)
     assert_false(verdict.ok);
     assert_int_equal(tutti_verify(find("bruck"), TUTTI_SCAN, &flat, &verdict), TUTTI_ERR_UNSUPPORTED);
     assert_int_equal(tutti_verify(find("tree"), TUTTI_REDUCE, &bad_root, &verdict), TUTTI_ERR_UNSUPPORTED);
-    assert_int_equal(tutti_verify_world(NULL, 0, &verdict), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_verify_bundle(NULL, 0, &verdict), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_verify(find("ring"), TUTTI_ALL_REDUCE, &flat, &verdict), TUTTI_OK);
     assert_true(verdict.ok);
 }

@@ -245,7 +245,7 @@ static void prepare(struct setup *s, struct rank *rank, const struct contract_ca
     s->options = init;
     s->options.premul_value = 2;
     s->options.algorithm = c->algorithm;
-    s->options.tag = "contract";
+    s->options.label = "contract";
     if (c->seed & 1) s->options.premul = s->factor;
 }
 

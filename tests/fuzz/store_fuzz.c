@@ -4,8 +4,8 @@
  * to the same bytes; without its last byte it is not yet a frame; unsigned or foreign it does not pass where there is a
  * secret; signed it passes, and with any one byte altered it does not. */
 
-#include "store/store_wire.h"
 #include "fuzz.h"
+#include "store/store_codec.h"
 
 static uint8_t wire[TUTTI_STORE_FRAME_MAX];
 

@@ -70,7 +70,7 @@ expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.sv
 
 # ---- check ----
 expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9
-expect 0 '^1 of 1 proved on 1 world in' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
+expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
 expect 0 '^8 of 8 proved on 8 worlds' "$tutti" sched check hierarchical --levels 8,8,7,8
 expect 2 'give a range such as 1-64' "$tutti" sched check ring --sizes 9-1
 expect 2 'nothing to check: hierarchical can not run scan with 64 ranks: it does not offer it' "$tutti" sched check hierarchical --kind scan
@@ -81,8 +81,8 @@ for verb in check show; do
     expect 2 'two radices: tree:4 and --radix 3' "$tutti" sched $verb tree:4 --radix 3
 done
 expect 2 'dissemination can not run scan with 8 ranks: it has no radix' "$tutti" sched show dissemination:3 --kind scan
-expect 0 '^1 of 1 proved on 1 world in' "$tutti" sched check dissemination:3 --sizes 9
-expect 0 '^1 of 1 proved on 1 world in' "$tutti" sched check hierarchical:1 --levels 3,2 --kind all_reduce
+expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check dissemination:3 --sizes 9
+expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check hierarchical:1 --levels 3,2 --kind all_reduce
 # What was found stands before what is said about it, in one file too.
 "$tutti" sched check tree --root 99 --sizes 4 >both 2>&1
 tail -n 2 both | head -n 1 | grep -q 'nothing to check' || { echo "FAILED: the sentence does not come last"; failed=1; }

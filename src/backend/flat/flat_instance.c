@@ -19,7 +19,7 @@
 #define GROUP_ALONE 16
 #define GROUP_MOST 10
 
-struct card {
+struct flat_card {
     uint32_t version, area_bytes;
     uint64_t where, bytes; /* of the memory: offset in the heap, or address */
     uint64_t address;
@@ -144,7 +144,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     TUTTI_TRY(refuse(config));
     struct flat_instance *inst = tutti_alloc(sizeof(*inst));
     if (!inst) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an instance");
-    struct card mine = {.version = CARD_VERSION, .area_bytes = sizeof(struct flat_area), .pid = getpid()};
+    struct flat_card mine = {.version = CARD_VERSION, .area_bytes = sizeof(struct flat_area), .pid = getpid()};
     enum tutti_status status;
     inst->base.ops = &tutti_backend_flat;
     inst->transport = config->transport;
@@ -175,7 +175,7 @@ err_inst:
     return status;
 }
 
-static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct card *card)
+static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct flat_card *card)
 {
     if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
         card->bytes != memory_bytes(card->chunk))
@@ -202,7 +202,7 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
     inst->spins = inst->crowded ? 1 : 1024;
     inst->turns = 1000;
     for (uint32_t r = 0; r < inst->n && inst->n > 1; r++) {
-        struct card card;
+        struct flat_card card;
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
         enum tutti_status status = peer_connect(inst, r, &card);
         if (status >= 0) continue;
@@ -301,7 +301,7 @@ static size_t flat_staging_used(const struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_flat = {
     .name = "flat",
     .help = "ranks of one host, through memory that all of them map",
-    .card_bytes = sizeof(struct card),
+    .card_bytes = sizeof(struct flat_card),
     .open = flat_open,
     .connect = flat_connect,
     .close = flat_close,

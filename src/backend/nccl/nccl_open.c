@@ -16,13 +16,13 @@
                                       */
 #define HELD_NS (3 * TUTTI_NS_PER_S) /* and where a graph may hold calls of it, which it waits for */
 
-struct card {
+struct nccl_card {
     uint32_t version, nccl;
     unsigned char uuid[16];
     uint64_t board; /* offset in the heap, or address */
     uint32_t shares, unused;
 };
-_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
+_Static_assert(sizeof(struct nccl_card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
 static void discard(struct nccl_backend *b)
 {
@@ -45,7 +45,8 @@ static enum tutti_status nccl_open(const struct tutti_backend_config *config, vo
     struct nccl_backend *b = tutti_alloc(sizeof *b);
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
     enum tutti_status status = TUTTI_OK;
-    struct card card = {.version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
+    struct nccl_card card = {
+        .version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
     b->base.ops = &tutti_backend_nccl;
     b->watched.ops = &nccl_watch_ops;
     b->library = library;
@@ -65,7 +66,7 @@ err_backend:
 
 /* ---- connect ---- */
 
-static void card_read(const void *cards, size_t stride, uint32_t r, struct card *out)
+static void card_read(const void *cards, size_t stride, uint32_t r, struct nccl_card *out)
 {
     memcpy(out, (const char *)cards + r * stride, sizeof *out);
 }
@@ -73,7 +74,7 @@ static void card_read(const void *cards, size_t stride, uint32_t r, struct card 
 /* What NCCL would find out only when the communicator is made. */
 static enum tutti_status cards_check(const struct nccl_backend *b, const void *cards, size_t stride)
 {
-    struct card first, card, other;
+    struct nccl_card first, card, other;
     card_read(cards, stride, 0, &first);
     for (uint32_t r = 0; r < b->watched.n; r++) {
         card_read(cards, stride, r, &card);
@@ -96,7 +97,7 @@ static enum tutti_status boards_map(struct nccl_backend *b, const void *cards, s
 {
     b->watched.seen = true;
     for (uint32_t r = 0; r < b->watched.n; r++) {
-        struct card card;
+        struct nccl_card card;
         card_read(cards, stride, r, &card);
         TUTTI_TRY(watch_member_map(&b->watched, r, card.board));
     }
@@ -196,7 +197,7 @@ static size_t nccl_scratch_used(const struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_nccl = {
     .name = "nccl",
     .help = "NVIDIA GPUs, by NVIDIA's library, where it is installed",
-    .card_bytes = sizeof(struct card),
+    .card_bytes = sizeof(struct nccl_card),
     .open = nccl_open,
     .connect = nccl_connect,
     .connected = nccl_connected,

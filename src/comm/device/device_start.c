@@ -39,7 +39,7 @@ static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_requ
                                 struct tutti_device_event *event, uint64_t seq, struct tutti_work **work)
 {
     TUTTI_TRY(comm->device->device->ops->event_record(comm->device->device, event->event, request->options.stream));
-    return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.tag, work);
+    return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.label, work);
 }
 
 /* ---- enqueuing ---- */

@@ -47,7 +47,7 @@ static enum tutti_status run(struct agreeing *a, uint64_t *sequence)
     a->bind.cache = comm->context->cache; /* the engine gives it back */
     a->bind.count = a->info.count, a->bind.dtype = a->info.dtype, a->bind.divisor = 1;
     a->info.root = -1;
-    a->info.tag = a->name;
+    a->info.label = a->name;
     a->info.timeout_ns = atomic_load(&comm->timeout_ns);
     /* A split does not match a dup, nor a user's own call of the same kind. */
     a->info.signature =

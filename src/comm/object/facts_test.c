@@ -12,7 +12,7 @@
 static void places_pretend(struct tutti_comm *comm, bool cyclic)
 {
     for (int32_t i = 0; i < comm->size; i++) {
-        struct tutti_place *place = &comm->family->world.places[i];
+        struct tutti_cpu_place *place = &comm->family->world.places[i];
         place->group[TUTTI_TOPO_L3] = (int16_t)(cyclic ? i % 4 : i / (comm->size / 4));
         place->group[TUTTI_TOPO_NODE] = -1;
         place->group[TUTTI_TOPO_PACKAGE] = (int16_t)(cyclic ? i % 2 : place->group[TUTTI_TOPO_L3] / 2);

@@ -23,13 +23,13 @@ enum tutti_status tutti_request_fail(const struct tutti_request *request, enum t
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    const char *tag = request->options.tag;
+    const char *label = request->options.label;
     char number[24] = "";
     struct tutti_error error;
     uint64_t seq = number_due(request);
     if (seq) snprintf(number, sizeof(number), " #%" PRIu64, seq);
-    tutti_error_set(&error, status, "%s%s%s%.24s%s on rank %d: %s", request->name, number, tag ? " [" : "",
-                    tag ? tag : "", tag ? "]" : "", (int)tutti_comm_rank(request->comm), text);
+    tutti_error_set(&error, status, "%s%s%s%.24s%s on rank %d: %s", request->name, number, label ? " [" : "",
+                    label ? label : "", label ? "]" : "", (int)tutti_comm_rank(request->comm), text);
     error.collective = request->name;
     error.seq = seq;
     return tutti_fail_record(&error);

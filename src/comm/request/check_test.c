@@ -83,7 +83,7 @@ static void types(struct rank *rank)
     options.algorithm = "rnig";
     REFUSED("rnig", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, comm, &options, NULL));
     options.algorithm = "pairwise";
-    options.tag = "step 12";
+    options.label = "step 12";
     REFUSED(" [step 12] on rank", tutti_all_reduce(a, b, 4, F32, TUTTI_SUM, comm, &options, NULL));
 }
 

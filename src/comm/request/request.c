@@ -99,7 +99,7 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
         .root = kind->rooted ? request->root : -1,
         .count = signed_count(request),
         .timeout_ns = tutti_request_timeout(request),
-        .tag = request->options.tag,
+        .label = request->options.label,
     };
     bool ordered = request->user.function && !request->user.commutes;
     out->signature = tutti_sign(out, request->v, ordered, request->schedule ? request->schedule->hash : 0, 0);

@@ -115,7 +115,7 @@ static enum tutti_status start_collective(struct tutti_request *request, bool he
     tutti_comm_turn_give(comm);
     if (status >= 0)
         tutti_log(TUTTI_LOG_TRACE, "%s%s%s #%" PRIu64 " on communicator %016" PRIx64 ": %s, %zu x %s", request->name,
-                  info.tag ? " " : "", info.tag ? info.tag : "", tutti_work_sequence(*work), comm->id,
+                  info.label ? " " : "", info.label ? info.label : "", tutti_work_sequence(*work), comm->id,
                   request->route.algorithm->name, request->count, tutti_dtype_name(request->dtype));
     return status;
 }

@@ -29,14 +29,14 @@ struct tutti_board_row {
 _Static_assert(sizeof(struct tutti_board) % 8 == 0, "boards are copied word by word");
 
 /* What of a failure is carried. */
-struct tutti_failure_wire {
+struct tutti_failure_record {
     uint64_t comm, seq;
     uint32_t epoch, culprit, step;
     int32_t status, peer, os_errno;
     char text[TUTTI_ERROR_TEXT];
 };
-#define TUTTI_FAILURE_WORDS (sizeof(struct tutti_failure_wire) / 8)
-_Static_assert(sizeof(struct tutti_failure_wire) % 8 == 0, "failures are copied word by word");
+#define TUTTI_FAILURE_WORDS (sizeof(struct tutti_failure_record) / 8)
+_Static_assert(sizeof(struct tutti_failure_record) % 8 == 0, "failures are copied word by word");
 
 /* Failure k of a member is in slot k % SLOTS. `stamp` is 2k + 1 while it is written and 2k + 2 after, and `n_raised`
  * is counted last: a writer that dies halfway has raised nothing. A rank that computes looks at none, and its peers may

@@ -98,22 +98,22 @@ void tutti_host_raise(struct tutti_control *c, const struct tutti_failure *failu
 {
     struct tutti_host_control *host = tutti_host_control_of(c);
     const struct tutti_error *error = &failure->error;
-    struct tutti_failure_wire wire = {.comm = failure->comm,
-                                      .seq = error->seq,
-                                      .epoch = failure->epoch,
-                                      .culprit = failure->culprit,
-                                      .step = error->step,
-                                      .status = error->status,
-                                      .peer = error->peer,
-                                      .os_errno = error->os_errno};
-    memcpy(wire.text, error->text, sizeof(wire.text));
+    struct tutti_failure_record record = {.comm = failure->comm,
+                                          .seq = error->seq,
+                                          .epoch = failure->epoch,
+                                          .culprit = failure->culprit,
+                                          .step = error->step,
+                                          .status = error->status,
+                                          .peer = error->peer,
+                                          .os_errno = error->os_errno};
+    memcpy(record.text, error->text, sizeof(record.text));
     struct tutti_failure_row *row = &host->failures[c->me];
 
     publishing_lock(host);
     uint64_t k = atomic_load_explicit(&row->n_raised, memory_order_relaxed);
     struct tutti_failure_slot *slot = &row->slots[k % TUTTI_FAILURE_SLOTS];
     atomic_store_explicit(&slot->stamp, 2 * k + 1, memory_order_release);
-    words_write(slot->words, &wire, TUTTI_FAILURE_WORDS);
+    words_write(slot->words, &record, TUTTI_FAILURE_WORDS);
     atomic_store_explicit(&slot->stamp, 2 * k + 2, memory_order_release);
     atomic_store_explicit(&row->n_raised, k + 1, memory_order_release);
     publishing_unlock(host);
@@ -124,7 +124,7 @@ void tutti_host_raise(struct tutti_control *c, const struct tutti_failure *failu
 }
 
 /* Failure k of a row; false when it has been overwritten. */
-static bool failure_read(struct tutti_failure_row *row, uint64_t k, struct tutti_failure_wire *out)
+static bool failure_read(struct tutti_failure_row *row, uint64_t k, struct tutti_failure_record *out)
 {
     struct tutti_failure_slot *slot = &row->slots[k % TUTTI_FAILURE_SLOTS];
     if (atomic_load_explicit(&slot->stamp, memory_order_acquire) != 2 * k + 2) return false;
@@ -132,18 +132,18 @@ static bool failure_read(struct tutti_failure_row *row, uint64_t k, struct tutti
     return atomic_load_explicit(&slot->stamp, memory_order_relaxed) == 2 * k + 2;
 }
 
-static void failure_decode(const struct tutti_failure_wire *wire, uint32_t n, struct tutti_failure *out)
+static void failure_decode(const struct tutti_failure_record *record, uint32_t n, struct tutti_failure *out)
 {
-    *out = (struct tutti_failure){.comm = wire->comm,
-                                  .epoch = wire->epoch,
-                                  .culprit = wire->culprit < n ? wire->culprit : UINT32_MAX,
-                                  .error = {.status = (enum tutti_status)wire->status,
-                                            .peer = wire->peer,
-                                            .os_errno = wire->os_errno,
-                                            .step = wire->step,
-                                            .seq = wire->seq}};
-    if (wire->status >= 0) out->error.status = TUTTI_ERR_PROTOCOL; /* nobody raises success */
-    memcpy(out->error.text, wire->text, sizeof(out->error.text));
+    *out = (struct tutti_failure){.comm = record->comm,
+                                  .epoch = record->epoch,
+                                  .culprit = record->culprit < n ? record->culprit : UINT32_MAX,
+                                  .error = {.status = (enum tutti_status)record->status,
+                                            .peer = record->peer,
+                                            .os_errno = record->os_errno,
+                                            .step = record->step,
+                                            .seq = record->seq}};
+    if (record->status >= 0) out->error.status = TUTTI_ERR_PROTOCOL; /* nobody raises success */
+    memcpy(out->error.text, record->text, sizeof(out->error.text));
     out->error.text[sizeof(out->error.text) - 1] = '\0';
     if (out->error.text[0] == '\0') strcpy(out->error.text, "a member raised a failure without a sentence");
 }
@@ -160,9 +160,9 @@ enum tutti_status tutti_host_failure(struct tutti_control *c, struct tutti_failu
         if (n_raised <= *n_read) continue;
         if (n_raised - *n_read > TUTTI_FAILURE_SLOTS) *n_read = n_raised - TUTTI_FAILURE_SLOTS; /* too late for those */
         while (*n_read < n_raised) {
-            struct tutti_failure_wire wire;
-            if (!failure_read(row, (*n_read)++, &wire) || !counts(host, wire.comm, wire.epoch, i)) continue;
-            failure_decode(&wire, c->n, out);
+            struct tutti_failure_record record;
+            if (!failure_read(row, (*n_read)++, &record) || !counts(host, record.comm, record.epoch, i)) continue;
+            failure_decode(&record, c->n, out);
             return TUTTI_OK;
         }
     }

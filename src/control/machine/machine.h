@@ -26,7 +26,7 @@
  *
  * Thread: one at a time. Ownership: bytes belong to the caller. To begin with: leader.c. */
 
-#include "control/machine/wire.h"
+#include "control/machine/codec.h"
 
 /* Who this rank is, and what it brings. */
 struct tutti_meeting_self {

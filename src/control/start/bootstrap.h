@@ -49,13 +49,13 @@ struct tutti_world {
     uint32_t n, me;
     uint64_t nonce; /* equal on all members, random: source of communicator ids */
     bool authenticated;
-    uint32_t n_cpus;              /* that the members may use together */
-    uint32_t min_cpus, n_host;    /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
-    bool crowded;                 /* and whether they outnumber the CPUs that they may use */
-    bool decorated;               /* some member's transport is */
-    bool devices;                 /* some member has a device */
-    struct tutti_place *places;   /* where each member is on its host; owned */
-    struct tutti_machine machine; /* rank 0's, agreed */
+    uint32_t n_cpus;           /* that the members may use together */
+    uint32_t min_cpus, n_host; /* agreed facts: least CPUs allowed to a member, members of the most crowded host, */
+    bool crowded;              /* and whether they outnumber the CPUs that they may use */
+    bool decorated;            /* some member's transport is */
+    bool devices;              /* some member has a device */
+    struct tutti_cpu_place *places; /* where each member is on its host; owned */
+    struct tutti_machine machine;   /* rank 0's, agreed */
     char host[64];
 };
 /* Blocks until all members met, compared versions and agreed configuration, and the transport is open. The transport is

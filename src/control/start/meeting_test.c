@@ -29,7 +29,7 @@ static void test_strangers(void **state)
             fds[i] = raw_connect(place);
             assert_true(fds[i] >= 0);
             for (size_t b = 0; b < sizeof junk; b++) junk[b] = (char)tutti_random64(&seed);
-            static const char front[] = {'T', 'U', 'M', 'T', TUTTI_MEETING_WIRE_VERSION};
+            static const char front[] = {'T', 'U', 'M', 'T', TUTTI_MEETING_VERSION};
             if (i % 2) memcpy(junk, front, sizeof front), junk[5] = (char)(i % 8), junk[6] = junk[7] = 0;
             if (i % 3) send(fds[i], junk, (size_t)(tutti_random64(&seed) % sizeof junk), MSG_NOSIGNAL);
             if (i % 5 == 0) close(fds[i]), fds[i] = -1;

@@ -102,7 +102,7 @@ static enum tutti_status place_fill(struct tutti_card_record *record)
     if (status == TUTTI_ERR_MEMORY) return status;
     if (status < 0) tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
     const struct tutti_topo unknown = {.n_cpus = 0};
-    const struct tutti_place place = tutti_topo_place(status < 0 ? &unknown : host, &cpus);
+    const struct tutti_cpu_place place = tutti_topo_place(status < 0 ? &unknown : host, &cpus);
     memcpy(record->group, place.group, sizeof record->group);
     return TUTTI_OK;
 }

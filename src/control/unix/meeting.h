@@ -130,8 +130,8 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 struct tutti_card_facts {
     uint32_t min_cpus, n_cpus; /* least CPUs of a rank; of all ranks together */
     bool crowded, decorated, devices;
-    struct tutti_place *places;   /* the caller's, of all members */
-    struct tutti_machine machine; /* of rank 0 */
+    struct tutti_cpu_place *places; /* the caller's, of all members */
+    struct tutti_machine machine;   /* of rank 0 */
 };
 /* What of this machine must be equal for ranks to share memory: boot, network and process namespaces. */
 uint64_t tutti_host_id(void);

@@ -13,7 +13,7 @@
 #define STOP_NS (100 * TUTTI_NS_PER_MS)
 
 enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutti_followed_ops *ops, void *arg,
-                                      uint64_t seq, const char *tag, struct tutti_work **work)
+                                      uint64_t seq, const char *label, struct tutti_work **work)
 {
     struct tutti_followed *followed = tutti_work_new(team->engine->works, TUTTI_WORK_FOLLOWED);
 
@@ -23,7 +23,7 @@ enum tutti_status tutti_engine_follow(struct tutti_team *team, const struct tutt
     followed->arg = arg;
     followed->work.team = team;
     followed->work.seq = seq;
-    followed->work.tag = tag;
+    followed->work.label = label;
     followed->work.timeout_ns = TUTTI_NEVER;
     enum tutti_status status = tutti_team_submit(&followed->work, false);
     if (status < 0) {

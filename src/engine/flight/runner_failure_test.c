@@ -66,7 +66,7 @@ static void silent(struct rig_rank *rank)
 static void test_silent(void **state)
 {
     static const char *const parts[] = {
-        "all_reduce #2 (uint64, 5 elements, sum, tag 'lane') on communicator 4f2a: rank ",
+        "all_reduce #2 (uint64, 5 elements, sum, label 'lane') on communicator 4f2a: rank ",
         " timed out after 900 ms, waiting for rank 2; rank 2 has not called it (its last call is barrier #1, complete)",
         NULL};
     (void)state;
@@ -96,7 +96,7 @@ static void behind(struct rig_rank *rank)
 
 static void test_behind(void **state)
 {
-    static const char *const parts[] = {"all_reduce #2 (uint64, 2 elements, sum, tag 'lane') on communicator 4f2a",
+    static const char *const parts[] = {"all_reduce #2 (uint64, 2 elements, sum, label 'lane') on communicator 4f2a",
                                         ": rank ", " timed out after 500 ms behind the calls before it", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = behind};
@@ -202,7 +202,7 @@ static void test_leaving(void **state)
 {
     static const char *const parts[] = {
         "connection closed by peer: rank 1 left the communicator while rank ",
-        " waited for it in all_reduce #2 (uint64, 1 element, sum, tag 'lane') on communicator 4f2a", NULL};
+        " waited for it in all_reduce #2 (uint64, 1 element, sum, label 'lane') on communicator 4f2a", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = leaving};
     run(&rig);
@@ -284,9 +284,9 @@ static void refused(struct rig_rank *rank)
 
 static void test_failing(void **state)
 {
-    static const char *const fire[] = {
-        "all_reduce #1 (uint64, 1 element, sum, tag 'lane') on communicator 4f2a failed on rank 1: the lane is on fire",
-        NULL};
+    static const char *const fire[] = {"all_reduce #1 (uint64, 1 element, sum, label 'lane') on communicator 4f2a "
+                                       "failed on rank 1: the lane is on fire",
+                                       NULL};
     static const char *const large[] = {"all_reduce: a runner of 769 bytes", NULL};
     (void)state;
     struct rig rig = {.n = 3, .main = failing};
@@ -329,7 +329,7 @@ static void overlaid(struct rig_rank *rank)
 static void test_overlay(void **state)
 {
     static const char *const parts[] = {
-        "barrier #5 (tag 'lane') on communicator 4f2a: rank ",
+        "barrier #5 (label 'lane') on communicator 4f2a: rank ",
         " timed out after 400 ms, waiting for rank 2; that one waits in turn, in the end for rank "
         "3; rank 3 has not called it (its last call is barrier #4, complete)",
         NULL};

@@ -118,7 +118,7 @@ static inline struct tutti_call_info fake_info(enum tutti_kind kind, uint64_t co
                                    .root = tutti_kind_info(kind)->rooted ? 0 : -1,
                                    .count = count,
                                    .timeout_ns = timeout_ns,
-                                   .tag = "lane"};
+                                   .label = "lane"};
     uint64_t facts[] = {kind, count};
     info.signature = tutti_hash64(facts, sizeof(facts), 3);
     return info;

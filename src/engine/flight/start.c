@@ -32,7 +32,7 @@ static struct tutti_flight *flight_new(struct tutti_team *team, enum tutti_work_
     flight->told_missing = flight->in_vain = flight->blocked = false;
     flight->info = *info;
     flight->work.team = team;
-    flight->work.tag = info->tag;
+    flight->work.label = info->label;
     flight->work.timeout_ns = info->timeout_ns ? info->timeout_ns : team->timeout_ns;
     return flight;
 }

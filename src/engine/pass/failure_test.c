@@ -19,7 +19,7 @@ static enum tutti_status all_reduce(struct rig_rank *rank, struct tutti_team *te
                             .input = data,
                             .output = data,
                             .timeout_ns = timeout_ns,
-                            .tag = "grad"};
+                            .label = "grad"};
     enum tutti_status status = rig_call(rank, team, &call);
     free(data);
     return status;
@@ -58,14 +58,14 @@ static void expect(struct rig_rank *rank, enum tutti_status status, const char *
 /* ---- a rank that never calls ---- */
 static void silent(struct rig_rank *rank)
 {
-    static const char *const parts[] = {"all_reduce #2 (int32, 5000 elements, sum, tag 'grad') on communicator 4f2a",
+    static const char *const parts[] = {"all_reduce #2 (int32, 5000 elements, sum, label 'grad') on communicator 4f2a",
                                         ": rank ",
                                         "timed out after 900 ms",
                                         "at step",
                                         "rank 2 has not called it",
                                         "its last call is all_reduce #1, complete",
                                         NULL};
-    static const char *const less[] = {"all_reduce #2 (int32, 5000 elements, sum, tag 'grad') on communicator 4f2a",
+    static const char *const less[] = {"all_reduce #2 (int32, 5000 elements, sum, label 'grad') on communicator 4f2a",
                                        "timed out after 900 ms", " is doing is not known", NULL};
     const bool mute = rig_control == RIG_MUTE;
     uint64_t start;

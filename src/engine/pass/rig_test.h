@@ -368,7 +368,7 @@ struct rig_call {
     tutti_op_function user;
     const void *factor;
     uint64_t timeout_ns, salt;
-    const char *tag;
+    const char *label;
     const struct tutti_algorithm *algorithm; /* NULL: linear */
     struct tutti_cache *cache;               /* NULL: sealed for this call, and leaked to *schedule */
     struct tutti_schedule *schedule;
@@ -413,7 +413,7 @@ static inline enum tutti_status rig_start(struct rig_rank *rank, struct tutti_te
                                    .root = tutti_kind_info(call->kind)->rooted ? (int32_t)call->root : -1,
                                    .count = call->count,
                                    .timeout_ns = call->timeout_ns,
-                                   .tag = call->tag};
+                                   .label = call->label};
     uint64_t fields[] = {info.kind,          info.dtype,     (uint64_t)info.op, (uint64_t)info.root,
                          v ? 0 : info.count, schedule->hash, call->salt};
     info.signature = tutti_hash64(fields, sizeof(fields), 7);

@@ -12,8 +12,8 @@
 #define TUTTI_CALL_TEXT 256
 /* "all_reduce(float32, 1024 elements, sum)" */
 void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity);
-/* "all_reduce #17 (float32, 1024 elements, sum, tag 'grad') on communicator 4f2a"; team and tag may be NULL. */
-void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *tag, char *out,
+/* "all_reduce #17 (float32, 1024 elements, sum, label 'grad') on communicator 4f2a"; team and label may be NULL. */
+void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity);
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity);
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);

@@ -47,13 +47,13 @@ void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity
     snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
 }
 
-void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *tag, char *out,
+void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity)
 {
     char arguments[192];
 
     say_arguments(board, arguments, sizeof(arguments));
-    if (tag) tutti_say(arguments, sizeof(arguments), "%stag '%.40s'", arguments[0] ? ", " : "", tag);
+    if (label) tutti_say(arguments, sizeof(arguments), "%slabel '%.40s'", arguments[0] ? ", " : "", label);
     snprintf(out, capacity, "%s #%" PRIu64, kind_name(board), board->seq);
     if (arguments[0]) tutti_say(out, capacity, " (%s)", arguments);
     if (team) tutti_say(out, capacity, " on communicator %" PRIx64, team->id);
@@ -64,7 +64,7 @@ void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capac
     struct tutti_board board = {0};
 
     tutti_board_fill(&board, flight);
-    tutti_say_call(flight->work.team, &board, flight->work.tag, out, capacity);
+    tutti_say_call(flight->work.team, &board, flight->work.label, out, capacity);
 }
 
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity)
@@ -75,7 +75,7 @@ void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capac
     if (letter->peer >= 0) snprintf(peer, sizeof(peer), "rank %d", letter->peer);
     if (letter->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", letter->tag);
     snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, letter->bytes);
-    if (letter->work.tag) tutti_say(out, capacity, ", tag '%.40s'", letter->work.tag);
+    if (letter->work.label) tutti_say(out, capacity, ", label '%.40s'", letter->work.label);
     tutti_say(out, capacity, ")");
     if (letter->work.team) tutti_say(out, capacity, " on communicator %" PRIx64, letter->work.team->id);
 }

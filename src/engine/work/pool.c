@@ -49,7 +49,7 @@ void *tutti_work_new(struct tutti_works *works, enum tutti_work_type type)
     work->type = type;
     work->start_ns = tutti_owner_now(&works->owner);
     work->end_ns = work->seq = 0;
-    work->tag = NULL;
+    work->label = NULL;
     work->home = NULL;
     atomic_store_explicit(&work->hooks, NULL, memory_order_relaxed);
     work->error.status = TUTTI_OK;

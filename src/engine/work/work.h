@@ -33,7 +33,7 @@ struct tutti_work {
     _Atomic uint32_t refs; /* the handle, and the engine while it is in progress */
     uint64_t start_ns, end_ns, timeout_ns, deadline_ns;
     uint64_t seq;
-    const char *tag;
+    const char *label;
     const void *home;                   /* the team as a name, complete or not: it may be gone */
     _Atomic(struct tutti_hook *) hooks; /* notices to be queued when it is done (notify.c) */
     struct tutti_error error;

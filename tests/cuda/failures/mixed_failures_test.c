@@ -54,7 +54,7 @@ static enum tutti_status call(struct mixed *m, void *memory, size_t count, uint6
 {
     struct tutti_call_options options = m->on[0];
     options.timeout_ns = timeout_ns;
-    options.tag = "gradient";
+    options.label = "gradient";
     return tutti_all_reduce(memory, memory, count, TUTTI_FLOAT32, operation, m->rank->comm, &options, NULL);
 }
 

@@ -50,14 +50,14 @@ extern const int run_signals[];
 extern const size_t run_n_signals;
 
 /* ---- ranks (run_spawn.c) ---- */
-struct run_place {                       /* where the ranks meet: the same for all */
+struct run_meeting {                     /* where the ranks meet: the same for all */
     char job[64], store[64], secret[72]; /* secret "": none */
     uint16_t master_port;
 };
 /* Full path of program, NULL if there is none (*status says why, a sentence was printed). Freed by the caller. */
 char *run_program_find(const char *program, int *status);
 /* Starts one rank in a process group of its own. Returns its pid; 0 if it could not be started: *error is errno. */
-pid_t run_spawn(const struct run_options *options, const struct run_place *place, uint32_t rank, const int fds[3],
+pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t rank, const int fds[3],
                 int *error);
 
 /* ---- binding (run_cores.c) ---- */

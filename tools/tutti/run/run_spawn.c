@@ -84,7 +84,7 @@ static void variable_set(struct variables *v, const char *format, ...)
 
 /* As torchrun sets them for one host, except that no store of an agent is announced: rank 0's own store binds
  * MASTER_PORT. A name without "=" is taken out of what the ranks inherit. */
-static void variables_make(struct variables *v, const struct run_options *o, const struct run_place *place,
+static void variables_make(struct variables *v, const struct run_options *o, const struct run_meeting *meeting,
                            uint32_t rank)
 {
     static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "TUTTI_RANK", "TUTTI_LOCAL_RANK"};
@@ -96,16 +96,16 @@ static void variables_make(struct variables *v, const struct run_options *o, con
     variable_set(v, "GROUP_WORLD_SIZE=1");
     variable_set(v, "ROLE_NAME=default");
     variable_set(v, "MASTER_ADDR=127.0.0.1");
-    variable_set(v, "MASTER_PORT=%u", place->master_port);
+    variable_set(v, "MASTER_PORT=%u", meeting->master_port);
     variable_set(v, "TORCHELASTIC_RESTART_COUNT=0");
     variable_set(v, "TORCHELASTIC_MAX_RESTARTS=0");
-    variable_set(v, "TORCHELASTIC_RUN_ID=%s", place->job);
+    variable_set(v, "TORCHELASTIC_RUN_ID=%s", meeting->job);
     variable_set(v, "TORCHELASTIC_USE_AGENT_STORE");
-    variable_set(v, "TUTTI_JOB=%s", place->job);
-    variable_set(v, "TUTTI_STORE=%s", place->store);
-    if (place->secret[0]) { /* else the user's, if there is one: ranks refuse it rather than meet without */
+    variable_set(v, "TUTTI_JOB=%s", meeting->job);
+    variable_set(v, "TUTTI_STORE=%s", meeting->store);
+    if (meeting->secret[0]) { /* else the user's, if there is one: ranks refuse it rather than meet without */
         variable_set(v, "TUTTI_SECRET_FILE");
-        variable_set(v, "TUTTI_SECRET=%s", place->secret);
+        variable_set(v, "TUTTI_SECRET=%s", meeting->secret);
     }
     /* The ranks write to pipes: a program that draws a progress bar wants to know where it ends. */
     variable_set(v, isatty(STDOUT_FILENO) ? "TUTTI_RUN_TERMINAL=1" : "TUTTI_RUN_TERMINAL");
@@ -203,7 +203,7 @@ static pid_t child_fork(const struct plan *plan, int *error)
     return *error ? 0 : pid;
 }
 
-pid_t run_spawn(const struct run_options *options, const struct run_place *place, uint32_t rank, const int fds[3],
+pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t rank, const int fds[3],
                 int *error)
 {
     size_t n_args = 0;
@@ -214,7 +214,7 @@ pid_t run_spawn(const struct run_options *options, const struct run_place *place
     char **environment = NULL;
     *error = ENOMEM;
     if (!variables || !shell) goto out;
-    variables_make(variables, options, place, rank);
+    variables_make(variables, options, meeting, rank);
     environment = environment_make(options, variables);
     if (!environment) goto out;
     shell[0] = options->argv[0];

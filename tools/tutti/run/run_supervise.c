@@ -33,7 +33,7 @@ struct rank {
 
 struct supervisor {
     const struct run_options *options;
-    struct run_place place;
+    struct run_meeting meeting;
     struct tutti_store_server *store;
     struct run_output *output;
     struct rank *ranks;
@@ -75,24 +75,24 @@ static const char *given_variable(const struct run_options *options, const char 
 static bool place_open(struct supervisor *s)
 {
     uint8_t random[40];
-    struct run_place *place = &s->place;
+    struct run_meeting *meeting = &s->meeting;
     if (tutti_random_bytes(random, sizeof random) < 0) {
         run_say("%s", tutti_last_error()->text);
         return false;
     }
-    snprintf(place->job, sizeof place->job, "run-%d-", (int)getpid());
-    for (size_t i = 0; i < 8; i++) sprintf(place->job + strlen(place->job), "%02x", random[i]);
+    snprintf(meeting->job, sizeof meeting->job, "run-%d-", (int)getpid());
+    for (size_t i = 0; i < 8; i++) sprintf(meeting->job + strlen(meeting->job), "%02x", random[i]);
     for (size_t i = 8; i < sizeof random && tutti_hmac_available(); i++)
-        sprintf(place->secret + 2 * (i - 8), "%02x", random[i]);
-    place->master_port = port_find();
+        sprintf(meeting->secret + 2 * (i - 8), "%02x", random[i]);
+    meeting->master_port = port_find();
     /* The store speaks with the secret that the ranks get, ours or the user's. */
     const char *secret = given_variable(s->options, "TUTTI_SECRET");
-    if (!secret) secret = place->secret;
+    if (!secret) secret = meeting->secret;
     if (tutti_store_server_open("127.0.0.1", 0, secret[0] ? secret : NULL, &s->store) < 0) {
         run_say("the store where the ranks meet can not be served: %s", tutti_last_error()->text);
         return false;
     }
-    snprintf(place->store, sizeof place->store, "tcp://127.0.0.1:%u", tutti_store_server_port(s->store));
+    snprintf(meeting->store, sizeof meeting->store, "tcp://127.0.0.1:%u", tutti_store_server_port(s->store));
     return true;
 }
 
@@ -206,7 +206,7 @@ static bool rank_start(struct supervisor *s, uint32_t rank, int stdin_fd)
         error = errno;
     } else {
         const int fds[3] = {in, out[1], err[1]};
-        s->ranks[rank].pid = run_spawn(s->options, &s->place, rank, fds, &error);
+        s->ranks[rank].pid = run_spawn(s->options, &s->meeting, rank, fds, &error);
     }
     if (rank != 0 && in >= 0) close(in);
     if (out[1] >= 0) close(out[1]);

@@ -26,17 +26,17 @@ bool sched_kind_parse(const struct tutti_args *spec, const char *name, enum tutt
 /* Ranks in the lowest of these levels ("8,8x3,7" is 39); 0 when the text is not of the form. */
 uint32_t sched_levels_size(const char *text);
 
-/* All slots of a world; NULL where there is none. */
-struct sched_world {
+/* The schedules of all slots; NULL where there is none. */
+struct sched_bundle {
     struct tutti_schedule **slots;
     uint32_t n;
 };
-enum tutti_status sched_world_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                                   const struct tutti_shape *shape, bool expand, struct sched_world *out);
-void sched_world_free(struct sched_world *world);
+enum tutti_status sched_bundle_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                    const struct tutti_shape *shape, bool expand, struct sched_bundle *out);
+void sched_bundle_free(struct sched_bundle *bundle);
 /* The step of `slot` that receives (or sends) message `fifo` from (to) `peer`; NULL if there is none. */
-const struct tutti_step *sched_world_message(const struct sched_world *world, uint32_t slot, bool sends, uint32_t peer,
-                                             uint32_t fifo);
+const struct tutti_step *sched_bundle_message(const struct sched_bundle *bundle, uint32_t slot, bool sends,
+                                              uint32_t peer, uint32_t fifo);
 
 /* What a plug-in does, in a process of its own: there act(argument) is called. An answer in
  * *argument, and progress, a number that changes as work is done (or NULL), lie in shared memory. *code is what act
@@ -45,7 +45,7 @@ struct sched_apart {
     int (*act)(void *argument);
     void *argument;
     const volatile uint32_t *progress;
-    uint32_t size; /* number of ranks: large worlds get more time */
+    uint32_t size; /* number of ranks: the more, the more time */
 };
 enum tutti_status sched_apart(const struct sched_apart *task, int *code, char *how, size_t capacity);
 
@@ -56,20 +56,20 @@ int sched_check(int argc, char **argv);
 
 /* ---- drawings ---- */
 /* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */
-void sched_draw_grid(const struct sched_world *world, bool unicode);
+void sched_draw_grid(const struct sched_bundle *bundle, bool unicode);
 /* Writes a space-time diagram: ranks from left to right, time downwards. False and a sentence when it can not. */
-bool sched_draw_svg(const struct tutti_args *spec, const struct sched_world *world, const char *path);
+bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path);
 /* "3", "3-5", "s2" for SCRATCH, "i2" for IN. */
 void sched_chunks_label(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity);
 
 /* When each step starts and ends, counted in messages, if a message takes 1, a copy or reduction 0.3, and a rank starts
  * a message every 0.25: for drawing, not for measuring. */
 struct sched_times {
-    double *start, *end; /* by step of the world: slot's first is base[slot] */
+    double *start, *end; /* by step of the bundle: slot's first is base[slot] */
     uint32_t *base;
     double last;
 };
-enum tutti_status sched_times_make(const struct sched_world *world, struct sched_times *out);
+enum tutti_status sched_times_make(const struct sched_bundle *bundle, struct sched_times *out);
 void sched_times_free(struct sched_times *times);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `tutti sched check`: the checker over algorithms, kinds and worlds, with a line for each pair and the sentence of
+/* `tutti sched check`: the checker over algorithms, kinds and shapes, with a line for each pair and the sentence of
  * each refusal. */
 
 #include "sched.h"
@@ -20,8 +20,8 @@ struct options {
     uint32_t root, radix;
 };
 struct totals {
-    uint64_t n_pairs, n_worlds, n_refused;
-    char why_none[256]; /* of the first pair that fits none of the worlds */
+    uint64_t n_pairs, n_shapes, n_refused;
+    char why_none[256]; /* of the first pair that fits none of the shapes */
 };
 
 static struct options options;
@@ -88,7 +88,7 @@ static enum tutti_status check_given(const struct sched_subject *subject, enum t
         if (!tutti_algorithm_fits(subject->algorithm, kind, &shape, NULL, 0)) continue;
         sweep->shape = shape;
         TUTTI_TRY(tutti_verify(subject->algorithm, kind, &shape, &verdict));
-        sweep->n_worlds++;
+        sweep->n_shapes++;
         if (verdict.ok) continue;
         if (sweep->first.ok) sweep->first = verdict;
         sweep->n_refused++;
@@ -125,7 +125,7 @@ static int check_in_process(void *argument)
 static void refuse_end(const struct sched_subject *subject, enum tutti_kind kind, const char *how,
                        struct tutti_sweep *sweep)
 {
-    sweep->n_worlds++;
+    sweep->n_shapes++;
     sweep->n_refused++;
     sweep->first.ok = false;
     snprintf(sweep->first.text, sizeof sweep->first.text, "%s %s, size %u, root %u, radix %u: %s",
@@ -142,7 +142,7 @@ static enum tutti_status check_apart(const struct sched_subject *subject, enum t
     if (apart == MAP_FAILED) return tutti_fail_errno(TUTTI_ERR_MEMORY, "no memory to share with the check");
     *apart = (struct apart){.subject = subject, .kind = kind, .first = first, .last = last};
     const struct sched_apart task = {
-        .act = check_in_process, .argument = apart, .progress = &apart->sweep.n_worlds, .size = last};
+        .act = check_in_process, .argument = apart, .progress = &apart->sweep.n_shapes, .size = last};
     enum tutti_status status = sched_apart(&task, &code, how, sizeof how);
     if (status == TUTTI_OK && how[0]) refuse_end(subject, kind, how, &apart->sweep);
     if (status == TUTTI_OK && !how[0] && code < 0) status = tutti_fail_record(&apart->error);
@@ -151,7 +151,7 @@ static enum tutti_status check_apart(const struct sched_subject *subject, enum t
     return status;
 }
 
-/* Why a kind fits no world, as told of the largest. */
+/* Why a kind fits no shape, as told of the largest. */
 static enum tutti_status why_none(const struct sched_subject *subject, enum tutti_kind kind, uint32_t last,
                                   struct totals *totals)
 {
@@ -171,13 +171,13 @@ static enum tutti_status check_kind(const struct sched_subject *subject, enum tu
     fflush(stdout);
     TUTTI_TRY((subject->plugin ? check_apart : check_shapes)(subject, kind, first, last, &sweep));
     const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
-    const char *word = !sweep.first.ok ? "REFUSED" : sweep.n_worlds ? "proved" : "fits none";
-    printf(" %7u world%s %7.2f s  %s\n", sweep.n_worlds, sweep.n_worlds == 1 ? " " : "s", seconds, word);
+    const char *word = !sweep.first.ok ? "REFUSED" : sweep.n_shapes ? "proved" : "fits none";
+    printf(" %7u shape%s %7.2f s  %s\n", sweep.n_shapes, sweep.n_shapes == 1 ? " " : "s", seconds, word);
     if (!sweep.first.ok) printf("  %s\n", sweep.first.text);
-    totals->n_pairs += sweep.n_worlds > 0;
-    totals->n_worlds += sweep.n_worlds;
+    totals->n_pairs += sweep.n_shapes > 0;
+    totals->n_shapes += sweep.n_shapes;
     totals->n_refused += !sweep.first.ok;
-    return sweep.n_worlds ? TUTTI_OK : why_none(subject, kind, last, totals);
+    return sweep.n_shapes ? TUTTI_OK : why_none(subject, kind, last, totals);
 }
 
 static enum tutti_status check_algorithm(const struct sched_subject *subject, int32_t only, uint32_t first,
@@ -197,11 +197,11 @@ static enum tutti_status check_algorithm(const struct sched_subject *subject, in
 static int conclude(const struct totals *totals, uint64_t began_ns)
 {
     const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
-    if (totals->n_worlds == 0) {
+    if (totals->n_shapes == 0) {
         return tutti_args_fail(&spec, "there is nothing to check: %s.", totals->why_none);
     }
-    printf("%llu of %llu proved on %llu world%s in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
-           (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_worlds, totals->n_worlds == 1 ? "" : "s",
+    printf("%llu of %llu proved on %llu shape%s in %.1f s\n", (unsigned long long)(totals->n_pairs - totals->n_refused),
+           (unsigned long long)totals->n_pairs, (unsigned long long)totals->n_shapes, totals->n_shapes == 1 ? "" : "s",
            seconds);
     return totals->n_refused ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The drawing of a world in a terminal. Ranks are columns and rounds are rows; a round has as many lines as it takes to
- * place its messages, copies and calls without one crossing another on a line. */
+/* The drawing of a bundle in a terminal. Ranks are columns and rounds are rows; a round has as many lines as it takes
+ * to place its messages, copies and calls without one crossing another on a line. */
 
 #include "sched.h"
 
@@ -51,11 +51,11 @@ static uint32_t high(const struct item *item)
 
 /* ---- what there is to draw ---- */
 
-static void message_make(const struct sched_world *world, uint32_t slot, const struct tutti_step *step,
+static void message_make(const struct sched_bundle *bundle, uint32_t slot, const struct tutti_step *step,
                          struct item *item)
 {
     char to[24] = "?";
-    const struct tutti_step *recv = sched_world_message(world, step->peer, false, slot, step->fifo);
+    const struct tutti_step *recv = sched_bundle_message(bundle, step->peer, false, slot, step->fifo);
     item->type = ITEM_MESSAGE;
     item->to = step->peer;
     sched_chunks_label(step->src_buffer, step->src, step->n, item->label, sizeof item->label);
@@ -90,15 +90,15 @@ static bool call_make(const struct tutti_schedule *schedule, uint32_t slot, cons
     return true;
 }
 
-static bool items_collect(const struct sched_world *world, struct items *items)
+static bool items_collect(const struct sched_bundle *bundle, struct items *items)
 {
-    for (uint32_t s = 0; s < world->n; s++) {
-        const struct tutti_schedule *schedule = world->slots[s];
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        const struct tutti_schedule *schedule = bundle->slots[s];
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
             const struct tutti_step *step = &schedule->steps[i];
             struct item item = {.round = step->round, .from = s, .to = s};
             if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) continue;
-            if (step->op == TUTTI_STEP_SEND) message_make(world, s, step, &item);
+            if (step->op == TUTTI_STEP_SEND) message_make(bundle, s, step, &item);
             if (step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE) local_make(step, &item);
             if (step->op == TUTTI_STEP_CALL && !call_make(schedule, s, step, &item)) continue;
             if (!items_add(items, &item)) return false;
@@ -264,19 +264,19 @@ static void legend_print(const struct items *items, const struct glyphs *g)
     printf("\n");
 }
 
-void sched_draw_grid(const struct sched_world *world, bool unicode)
+void sched_draw_grid(const struct sched_bundle *bundle, bool unicode)
 {
-    struct canvas canvas = {.glyphs = unicode ? &unicode_glyphs : &ascii_glyphs, .ranks = world->n};
+    struct canvas canvas = {.glyphs = unicode ? &unicode_glyphs : &ascii_glyphs, .ranks = bundle->n};
     struct items items = {0};
-    if (!items_collect(world, &items)) goto err_items;
+    if (!items_collect(bundle, &items)) goto err_items;
     canvas.width = width_of(&items);
-    canvas.cells = malloc(((size_t)world->n * canvas.width + 1) * sizeof *canvas.cells);
+    canvas.cells = malloc(((size_t)bundle->n * canvas.width + 1) * sizeof *canvas.cells);
     if (!canvas.cells) goto err_items;
     if (items.n) qsort(items.list, items.n, sizeof *items.list, by_place);
-    head_print(world->n, canvas.width);
+    head_print(bundle->n, canvas.width);
     for (size_t first = 0, end = 0; first < items.n; first = end) {
         while (end < items.n && items.list[end].round == items.list[first].round) end++;
-        round_print(&canvas, items.list + first, end - first, world->slots[0]->n_rounds);
+        round_print(&canvas, items.list + first, end - first, bundle->slots[0]->n_rounds);
     }
     legend_print(&items, canvas.glyphs);
 err_items:

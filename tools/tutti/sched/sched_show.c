@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `tutti sched show`: seals one world, says what it costs, draws it, and has it proved. */
+/* `tutti sched show`: seals one bundle, says what it costs, draws it, and has it proved. */
 
 #include "sched.h"
 
@@ -82,14 +82,14 @@ static bool shape_choose(const struct sched_subject *subject, enum tutti_kind ki
 
 /* ---- what it costs ---- */
 
-static void print_cost(const struct sched_world *world)
+static void print_cost(const struct sched_bundle *bundle)
 {
-    const struct tutti_schedule *first = world->slots[0];
+    const struct tutti_schedule *first = bundle->slots[0];
     uint64_t messages = 0, most = 0, most_chunks = 0;
     uint32_t most_steps = 0, scratch = 0;
     char levels[96] = "";
-    for (uint32_t s = 0; s < world->n; s++) {
-        const struct tutti_schedule *schedule = world->slots[s];
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        const struct tutti_schedule *schedule = bundle->slots[s];
         uint64_t sent = 0, chunks = 0;
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
             if (schedule->steps[i].op != TUTTI_STEP_SEND) continue;
@@ -102,7 +102,7 @@ static void print_cost(const struct sched_world *world)
         if (schedule->n_steps > most_steps) most_steps = schedule->n_steps;
         if (schedule->n_scratch > scratch) scratch = schedule->n_scratch;
     }
-    printf("%s %s, %u ranks", first->algorithm->name, tutti_kind_name(first->kind), world->n);
+    printf("%s %s, %u ranks", first->algorithm->name, tutti_kind_name(first->kind), bundle->n);
     if (tutti_kind_info(first->kind)->rooted) printf(", root %u", first->shape.root);
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) printf(", levels %s", levels);
@@ -186,51 +186,51 @@ static bool has_unicode(void)
 }
 
 /* The diagram shows messages, so calls are expanded for it. */
-static bool draw_svg(const struct sched_world *world)
+static bool draw_svg(const struct sched_bundle *bundle)
 {
-    const struct tutti_schedule *first = world->slots[0];
-    struct sched_world expanded = {0};
-    if (sched_world_seal(first->algorithm, first->kind, &first->shape, true, &expanded) < 0) {
+    const struct tutti_schedule *first = bundle->slots[0];
+    struct sched_bundle expanded = {0};
+    if (sched_bundle_seal(first->algorithm, first->kind, &first->shape, true, &expanded) < 0) {
         fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
         return false;
     }
     const bool written = sched_draw_svg(&spec, &expanded, options.svg);
-    sched_world_free(&expanded);
+    sched_bundle_free(&expanded);
     if (written) printf("\nwrote %s\n", options.svg);
     return written;
 }
 
 /* False when the picture could not be made. */
-static bool draw(const struct sched_world *world)
+static bool draw(const struct sched_bundle *bundle)
 {
-    print_cost(world);
+    print_cost(bundle);
     if (options.rank != UINT32_MAX) {
-        draw_rank(world->slots[options.rank]);
-    } else if (world->n <= MAX_DRAWN) {
-        sched_draw_grid(world, has_unicode());
+        draw_rank(bundle->slots[options.rank]);
+    } else if (bundle->n <= MAX_DRAWN) {
+        sched_draw_grid(bundle, has_unicode());
     } else if (!options.svg) {
         printf("%u ranks are too many to draw here: --rank R lists the steps of one, --svg FILE draws all.\n",
-               world->n);
+               bundle->n);
     }
-    return !options.svg || draw_svg(world);
+    return !options.svg || draw_svg(bundle);
 }
 
 static int show(const struct sched_subject *subject)
 {
-    struct sched_world world = {0};
+    struct sched_bundle bundle = {0};
     struct tutti_verdict verdict = {.ok = false};
     struct tutti_shape shape;
     enum tutti_kind kind;
     bool drawn = false;
     if (!kind_choose(subject, &kind) || !shape_choose(subject, kind, &shape)) return TUTTI_EXIT_USAGE;
     enum tutti_status status = tutti_verify(subject->algorithm, kind, &shape, &verdict);
-    if (status >= 0) status = sched_world_seal(subject->algorithm, kind, &shape, !options.calls, &world);
+    if (status >= 0) status = sched_bundle_seal(subject->algorithm, kind, &shape, !options.calls, &bundle);
     if (status < 0) {
         fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
         return TUTTI_EXIT_WRONG;
     }
-    drawn = draw(&world);
-    sched_world_free(&world);
+    drawn = draw(&bundle);
+    sched_bundle_free(&bundle);
     printf("\n%s%s\n", verdict.ok ? "proved: right result, no deadlock" : "REFUSED: ", verdict.ok ? "" : verdict.text);
     return drawn && verdict.ok ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
 }

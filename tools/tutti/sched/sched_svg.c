@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The space-time diagram of a world as SVG: a vertical line for each rank, time downwards, a slanted arrow for each
+/* The space-time diagram of a bundle as SVG: a vertical line for each rank, time downwards, a slanted arrow for each
  * message (blue: stored, orange: reduced), a dot for each copy or reduction. Each shape has a title that says what it
  * is, which browsers show under the pointer. */
 
@@ -13,7 +13,7 @@ enum { LEFT = 70, TOP = 92, BOTTOM = 40, HEIGHT = 900, LEAST_UNIT = 12, MOST_UNI
 
 struct picture {
     FILE *file;
-    const struct sched_world *world;
+    const struct sched_bundle *bundle;
     struct sched_times times;
     double column, unit; /* pixels between ranks, and of a message's time */
     bool labels;
@@ -44,8 +44,8 @@ static double y_of(const struct picture *picture, double time)
 
 static void head_write(const struct picture *picture)
 {
-    const struct tutti_schedule *first = picture->world->slots[0];
-    const double width = LEFT + picture->column * picture->world->n + 30;
+    const struct tutti_schedule *first = picture->bundle->slots[0];
+    const double width = LEFT + picture->column * picture->bundle->n + 30;
     const double height = y_of(picture, picture->times.last) + BOTTOM;
     char levels[96];
     fprintf(picture->file,
@@ -64,7 +64,7 @@ static void head_write(const struct picture *picture)
           "font-weight=\"bold\">",
           picture->file);
     escaped_write(picture->file, first->algorithm->name);
-    fprintf(picture->file, " %s, %u ranks", tutti_kind_name(first->kind), picture->world->n);
+    fprintf(picture->file, " %s, %u ranks", tutti_kind_name(first->kind), picture->bundle->n);
     if (tutti_kind_info(first->kind)->rooted) fprintf(picture->file, ", root %u", first->shape.root);
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) fprintf(picture->file, ", levels %s", levels);
@@ -83,7 +83,7 @@ static void head_write(const struct picture *picture)
 /* Time lines, and the ranks'. */
 static void axes_write(const struct picture *picture)
 {
-    const double right = LEFT + picture->column * picture->world->n;
+    const double right = LEFT + picture->column * picture->bundle->n;
     const uint32_t every = picture->times.last > 200 ? 10 : 1;
     for (uint32_t t = 0; t <= picture->times.last; t += every) {
         fprintf(picture->file,
@@ -91,7 +91,7 @@ static void axes_write(const struct picture *picture)
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#999999\">%u</text>\n",
                 LEFT, y_of(picture, t), right, y_of(picture, t), LEFT - 10, y_of(picture, t) + 4, t);
     }
-    for (uint32_t r = 0; r < picture->world->n; r++) {
+    for (uint32_t r = 0; r < picture->bundle->n; r++) {
         const double x = x_of(picture, r);
         fprintf(picture->file,
                 "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#bbbbbb\"/>"
@@ -102,8 +102,8 @@ static void axes_write(const struct picture *picture)
 
 static void message_write(const struct picture *picture, uint32_t slot, uint32_t index)
 {
-    const struct tutti_step *send = &picture->world->slots[slot]->steps[index];
-    const struct tutti_step *recv = sched_world_message(picture->world, send->peer, false, slot, send->fifo);
+    const struct tutti_step *send = &picture->bundle->slots[slot]->steps[index];
+    const struct tutti_step *recv = sched_bundle_message(picture->bundle, send->peer, false, slot, send->fifo);
     const uint32_t number = picture->times.base[slot] + index;
     const double x1 = x_of(picture, slot), y1 = y_of(picture, picture->times.start[number]);
     const double x2 = x_of(picture, send->peer), y2 = y_of(picture, picture->times.end[number]);
@@ -129,7 +129,7 @@ static void message_write(const struct picture *picture, uint32_t slot, uint32_t
 
 static void local_write(const struct picture *picture, uint32_t slot, uint32_t index)
 {
-    const struct tutti_step *step = &picture->world->slots[slot]->steps[index];
+    const struct tutti_step *step = &picture->bundle->slots[slot]->steps[index];
     const uint32_t number = picture->times.base[slot] + index;
     char src[24], dst[24];
     sched_chunks_label(step->src_buffer, step->src, step->n, src, sizeof src);
@@ -143,36 +143,36 @@ static void local_write(const struct picture *picture, uint32_t slot, uint32_t i
 
 static void body_write(const struct picture *picture)
 {
-    for (uint32_t s = 0; s < picture->world->n; s++) {
-        for (uint32_t i = 0; i < picture->world->slots[s]->n_steps; i++) {
-            const enum tutti_step_op op = picture->world->slots[s]->steps[i].op;
+    for (uint32_t s = 0; s < picture->bundle->n; s++) {
+        for (uint32_t i = 0; i < picture->bundle->slots[s]->n_steps; i++) {
+            const enum tutti_step_op op = picture->bundle->slots[s]->steps[i].op;
             if (op == TUTTI_STEP_SEND) message_write(picture, s, i);
             if (op == TUTTI_STEP_COPY || op == TUTTI_STEP_REDUCE) local_write(picture, s, i);
         }
     }
 }
 
-static uint64_t count_messages(const struct sched_world *world)
+static uint64_t count_messages(const struct sched_bundle *bundle)
 {
     uint64_t n = 0;
-    for (uint32_t s = 0; s < world->n; s++) {
-        for (uint32_t i = 0; i < world->slots[s]->n_steps; i++) n += world->slots[s]->steps[i].op == TUTTI_STEP_SEND;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        for (uint32_t i = 0; i < bundle->slots[s]->n_steps; i++) n += bundle->slots[s]->steps[i].op == TUTTI_STEP_SEND;
     }
     return n;
 }
 
-bool sched_draw_svg(const struct tutti_args *spec, const struct sched_world *world, const char *path)
+bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path)
 {
-    struct picture picture = {.world = world};
+    struct picture picture = {.bundle = bundle};
     bool written = false;
-    if (sched_times_make(world, &picture.times) < 0) {
+    if (sched_times_make(bundle, &picture.times) < 0) {
         fprintf(stderr, "%s: no diagram: %s\n", spec->command, tutti_last_error()->text);
         return false;
     }
-    picture.column = world->n <= 16 ? 72 : world->n <= 64 ? 36 : 14;
+    picture.column = bundle->n <= 16 ? 72 : bundle->n <= 64 ? 36 : 14;
     picture.unit = HEIGHT / (picture.times.last + 0.1);
     picture.unit = picture.unit > MOST_UNIT ? MOST_UNIT : picture.unit < LEAST_UNIT ? LEAST_UNIT : picture.unit;
-    picture.labels = count_messages(world) <= MOST_LABELS;
+    picture.labels = count_messages(bundle) <= MOST_LABELS;
     picture.file = fopen(path, "w");
     if (!picture.file) {
         fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));

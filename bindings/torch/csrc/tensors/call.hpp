@@ -71,7 +71,7 @@ inline tutti_call_options options_of(const Call &call, const char *label)
 {
     tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = to_ns(call.timeout);
-    options.tag = label;
+    options.label = label;
     if (call.factor.defined()) options.premul = call.factor.data_ptr();
     return options;
 }

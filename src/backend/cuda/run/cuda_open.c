@@ -11,7 +11,7 @@
 
 #define CARD_VERSION 5
 
-struct card {
+struct cuda_card {
     uint32_t version, n_sms, capability;
     int32_t pid;
     uint64_t process; /* random: numbers of processes mean nothing across containers */
@@ -24,7 +24,7 @@ struct card {
     unsigned char uuid[16];
     unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
 };
-_Static_assert(sizeof(struct card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
+_Static_assert(sizeof(struct cuda_card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
 static uint64_t process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -85,7 +85,7 @@ static void find_kernels(struct cuda_backend *b)
 /* ---- open ---- */
 
 static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_backend_config *config,
-                                     struct card *card)
+                                     struct cuda_card *card)
 {
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
@@ -122,7 +122,7 @@ static enum tutti_status cuda_open(const struct tutti_backend_config *config, vo
     b->watched.ops = &cuda_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
-    struct card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
+    struct cuda_card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "cuda", sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
@@ -155,7 +155,7 @@ struct agreed {
     bool shared; /* some GPU by several members */
 };
 
-static void read_card(const void *cards, size_t stride, uint32_t r, struct card *out)
+static void read_card(const void *cards, size_t stride, uint32_t r, struct cuda_card *out)
 {
     memcpy(out, (const char *)cards + r * stride, sizeof(*out));
 }
@@ -163,7 +163,7 @@ static void read_card(const void *cards, size_t stride, uint32_t r, struct card 
 /* The least of what the members can, and the first one's speed: equal on all, since all see all cards. */
 static enum tutti_status agree(struct cuda_backend *b, const void *cards, size_t stride, struct agreed *out)
 {
-    struct card mine, card, other;
+    struct cuda_card mine, card, other;
     read_card(cards, stride, b->site.me, &mine);
     read_card(cards, stride, 0, &card);
     b->speed = card.speed;
@@ -200,7 +200,7 @@ static enum tutti_status lay_out(struct cuda_backend *b, const struct agreed *ag
     return tutti_gpu_set(b->gpu, b->scratch + l->lines, 0, l->bytes - l->lines);
 }
 
-static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct card *card)
+static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct cuda_card *card)
 {
     void *memory = NULL;
     enum tutti_status status;
@@ -235,7 +235,7 @@ static void prefill(struct cuda_backend *b)
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
 {
     struct agreed agreed;
-    struct card card;
+    struct cuda_card card;
     TUTTI_TRY(agree(b, cards, stride, &agreed)); /* on all or on none */
     b->watched.seen = true;
     for (uint32_t r = 0; r < b->site.n; r++) {
@@ -325,7 +325,7 @@ static bool cuda_failed(struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
-    .card_bytes = sizeof(struct card),
+    .card_bytes = sizeof(struct cuda_card),
     .open = cuda_open,
     .connect = cuda_connect,
     .connected = cuda_connected,

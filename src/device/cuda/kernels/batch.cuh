@@ -11,7 +11,7 @@
 static_assert(sizeof(struct cuda_batch) <= 4096, "what a kernel's parameters may take");
 
 /* Where a unit lies: in the parts of its segment, from `at` on. No bytes: this launch is not for it. */
-struct cuda_place_of_unit {
+struct cuda_batch_unit {
     const char *in;
     char *out;
     uint64_t bytes, at;
@@ -28,13 +28,13 @@ CUDA_DEVICE uint32_t cuda_segment_of(const struct cuda_batch &batch, uint32_t un
 }
 
 /* Of this thread's unit u. */
-CUDA_DEVICE struct cuda_place_of_unit cuda_find_unit(const struct cuda_batch &batch, uint32_t u)
+CUDA_DEVICE struct cuda_batch_unit cuda_find_unit(const struct cuda_batch &batch, uint32_t u)
 {
     const uint32_t unit = (cuda_block() * batch.units + u) * cuda_threads() + cuda_thread();
-    if (unit < batch.begin || unit >= batch.end) return cuda_place_of_unit{nullptr, nullptr, 0, 0};
+    if (unit < batch.begin || unit >= batch.end) return cuda_batch_unit{nullptr, nullptr, 0, 0};
     const uint32_t s = cuda_segment_of(batch, unit);
     const struct cuda_segment &segment = batch.segments[s];
-    return cuda_place_of_unit{segment.in, segment.out, segment.bytes, (uint64_t)16 * (unit - batch.first[s])};
+    return cuda_batch_unit{segment.in, segment.out, segment.bytes, (uint64_t)16 * (unit - batch.first[s])};
 }
 
 /* A segment's parts, as those of an exchange of which one unit is looked at. */
@@ -57,12 +57,12 @@ struct cuda_segment_parts {
     __device__ __forceinline__ uint64_t result_bytes() const { return bytes; }
 };
 
-/* Of a unit, by itself: `slot` alone is of its place in the batch. */
+/* Of a unit, by itself: `slot` alone is counted over the whole batch. */
 template <typename Wire, typename R, uint32_t MOST>
 CUDA_DEVICE struct cuda_ways<struct cuda_segment_parts, MOST> cuda_batch_ways(const struct cuda_batch &batch,
                                                                               uint32_t u) {
-    const struct cuda_place_of_unit place = cuda_find_unit(batch, u);
-    const struct cuda_segment_parts parts = {batch.call, batch, place.in, place.out, place.bytes, place.at};
+    const struct cuda_batch_unit unit = cuda_find_unit(batch, u);
+    const struct cuda_segment_parts parts = {batch.call, batch, unit.in, unit.out, unit.bytes, unit.at};
     return cuda_ways_find<Wire, R, 0, MOST>(parts, u);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_STORE_STORE_WIRE_H
-#define TUTTI_STORE_STORE_WIRE_H
+#ifndef TUTTI_STORE_STORE_CODEC_H
+#define TUTTI_STORE_STORE_CODEC_H
 
 /* The protocol of the TCP store. Integers are little-endian.
  *
@@ -17,7 +17,7 @@
 
 #include <tutti/store.h>
 
-#define TUTTI_STORE_WIRE_VERSION 1
+#define TUTTI_STORE_VERSION 1
 #define TUTTI_STORE_HEAD_BYTES 24
 #define TUTTI_STORE_FRAME_MAX (TUTTI_STORE_HEAD_BYTES + TUTTI_STORE_KEY_MAX + TUTTI_STORE_VALUE_MAX + TUTTI_HMAC_BYTES)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_CONTROL_MACHINE_WIRE_H
-#define TUTTI_CONTROL_MACHINE_WIRE_H
+#ifndef TUTTI_CONTROL_MACHINE_CODEC_H
+#define TUTTI_CONTROL_MACHINE_CODEC_H
 
 /* The messages of a meeting as bytes, a frame each. All types have the same fields; those that a type does not use are
  * zero. Integers are little-endian.
@@ -20,7 +20,7 @@
 
 #include "base/session.h"
 
-#define TUTTI_MEETING_WIRE_VERSION 1
+#define TUTTI_MEETING_VERSION 1
 #define TUTTI_MEETING_HOSTS 64 /* in one frame */
 #define TUTTI_MEETING_HEAD_BYTES 112
 #define TUTTI_MEETING_FRAME_MAX                                                                                        \

@@ -2,7 +2,7 @@
 
 /* Frames of a meeting. Nothing here touches a socket. */
 
-#include "control/machine/wire.h"
+#include "control/machine/codec.h"
 
 #include <string.h>
 
@@ -33,9 +33,9 @@ static enum tutti_status front_decode(const uint8_t *bytes, size_t n, struct tut
     memcpy(out->release, bytes + 16, strnlen((const char *)bytes + 16, sizeof out->release - 1));
     for (char *c = out->release; *c; c++)
         if (*c < ' ' || *c > '~') *c = '?';
-    if (bytes[4] != TUTTI_MEETING_WIRE_VERSION)
+    if (bytes[4] != TUTTI_MEETING_VERSION)
         return tutti_fail(TUTTI_ERR_CONFIG, "a meeting of version %u, this build speaks %d", bytes[4],
-                          TUTTI_MEETING_WIRE_VERSION);
+                          TUTTI_MEETING_VERSION);
     out->type = bytes[5];
     if (out->type == 0 || out->type >= TUTTI_MEETING_N_TYPES || bytes[6] > ALL_FLAGS || bytes[7] != 0)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of a meeting of type %u with flags %u can not be", bytes[5],
@@ -86,7 +86,7 @@ enum tutti_status tutti_meeting_encode(struct tutti_session *session, const stru
     uint8_t *at = out + TUTTI_MEETING_HEAD_BYTES;
     memset(out, 0, TUTTI_MEETING_HEAD_BYTES);
     memcpy(out, magic, sizeof magic);
-    out[4] = TUTTI_MEETING_WIRE_VERSION;
+    out[4] = TUTTI_MEETING_VERSION;
     out[5] = (uint8_t)message->type;
     out[6] = (uint8_t)((sign ? SIGNED : 0) | (message->has_secret ? SECRET : 0) | (message->shared ? SHARED : 0));
     tutti_le_store(out + 8, 8, message->build);

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 /* Frames of the TCP store: decoding is a pure function over untrusted bytes; signing binds a frame to its connection,
  * its direction and its place in the sequence. */
 
-#include "store/store_wire.h"
+#include "store/store_codec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@ enum tutti_status tutti_store_frame_decode(const uint8_t *bytes, size_t n, struc
     size_t front = n < sizeof magic ? n : sizeof magic;
     if (n > 0 && memcmp(bytes, magic, front) != 0)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "bytes that are no frame of a tutti store");
-    if (n >= 5 && bytes[4] != TUTTI_STORE_WIRE_VERSION)
+    if (n >= 5 && bytes[4] != TUTTI_STORE_VERSION)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of version %u, this build speaks %d", bytes[4],
-                          TUTTI_STORE_WIRE_VERSION);
+                          TUTTI_STORE_VERSION);
     if (n < TUTTI_STORE_HEAD_BYTES) return TUTTI_AGAIN;
     frame.type = bytes[5];
     frame.flags = bytes[6];
@@ -52,7 +52,7 @@ enum tutti_status tutti_store_frame_encode(struct tutti_session *session, const 
     bool sign = session->secret && frame->type != TUTTI_STORE_HELLO;
     size_t n = TUTTI_STORE_HEAD_BYTES;
     memcpy(out, magic, sizeof magic);
-    out[4] = TUTTI_STORE_WIRE_VERSION;
+    out[4] = TUTTI_STORE_VERSION;
     out[5] = frame->type;
     out[6] = sign ? TUTTI_STORE_SIGNED : 0;
     out[7] = 0;
