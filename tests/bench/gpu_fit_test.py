@@ -21,7 +21,7 @@ from peers import gpu_fit, gpu_tune  # noqa: E402
 
 
 class Fit(unittest.TestCase):
-    """Times as the costs of cuda_plan.c, cuda_direct.c and cuda_engines.c have them."""
+    """Times as the costs of backend/cuda/plan have them (cuda_slots.c, cuda_direct.c, cuda_engines.c)."""
 
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,

@@ -160,5 +160,21 @@ expect pass "of 1 pages" sh "$here/links.sh" "$work/pages"
 echo 'Also [gone](../gone.c).' >>"$work/pages/docs/a.md"
 expect fail "there is no ../gone.c" sh "$here/links.sh" "$work/pages"
 
+# ---- names ----
+mkdir -p "$work/pages/src/base"
+echo 'See [it](a.md), b.c and `b_one`.' >"$work/pages/docs/a.md"
+printf '/* As base/b.c has it, and its list.\n * See a.md. */\nint b_one = "gone.c"; // <gone.h>\n' >"$work/pages/src/base/b.c"
+expect pass "0 of which" sh "$here/names.sh" "$work/pages"
+spell() { # file, line, words of the refusal
+    cp "$work/pages/$1" "$work/saved" 2>/dev/null || : >"$work/saved"
+    echo "$2" >>"$work/pages/$1"
+    expect fail "$3" sh "$here/names.sh" "$work/pages"
+    cp "$work/saved" "$work/pages/$1"
+}
+spell src/base/b.c '/* As other/b.c has it. */' 'b.c:4: there is no other/b.c'
+spell src/base/b.c 'int x; // as in gone.h' 'there is no gone.h'
+spell docs/a.md 'Look at `src/base/c.c`.' 'a.md:2: there is no src/base/c.c'
+spell docs/tour.md 'Then `b_two` is called.' 'names what no source has: b_two'
+
 [ $n_failed = 0 ] && echo "planted: every fault refused"
 exit $((n_failed > 0))

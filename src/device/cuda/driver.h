@@ -4,7 +4,7 @@
 
 /* CUDA's driver as this folder sees it: a table of the calls that are used, found by dlopen, with declarations of our
  * own. Handles are void pointers, device addresses uint64_t, enumerations and results int; that is the driver's binary
- * interface, which does not change (tests/cuda/driver_test.c compares it with the toolkit's header, where there is
+ * interface, which does not change (tests/cuda/device/driver_test.c compares it with the toolkit's header, where there is
  * one).
  *
  * TUTTI_CUDA_DRIVER names another library in the driver's place. One that exports the object

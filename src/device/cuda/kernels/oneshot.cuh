@@ -136,7 +136,7 @@ template <typename Parts, uint32_t MOST, bool FEW = (MOST <= 8)> struct cuda_pee
 
 /* Of many they are found when they are asked for. They would lie in local memory, and for a kernel that takes more of
  * that than a context has from the start the driver may wait for all others on the device, of which one may wait for
- * this rank: no kernel does (tests/cuda/gpu_test.c). */
+ * this rank: no kernel does (tests/cuda/device/gpu_test.c). */
 template <typename Parts, uint32_t MOST> struct cuda_peers<Parts, MOST, false> {
     const Parts x;
     const struct cuda_start start;
