@@ -22,14 +22,17 @@ expect() { # pass|fail, text that must be printed, command...
 # ---- rooms ----
 tree=$work/tree
 mkdir -p "$tree/src/base" "$tree/src/engine/low" "$tree/src/engine/high" "$tree/include/tutti" "$tree/examples" "$tree/bindings/x" \
-    "$tree/tools/tutti" "$tree/tests"
+    "$tree/tools/tutti" "$tree/tools/z/part" "$tree/tests"
 rooms='0 | base |  | ground
 1 | model | base | above it
 2 | engine | base | a folder, its header
 2 | engine/low | base engine | a room in it
 2 | engine/high | base engine engine/low | and one above that
 10 | bindings/y/low |  | a room of a binding
-10 | bindings/y/high | low | and one above it'
+10 | bindings/y/high | low | and one above it
+10 | tools/tutti | engine | a tool
+10 | tools/z | base | another
+10 | tools/z/part | base tools/z | a part of it'
 echo "$rooms" >"$tree/src/rooms.txt"
 echo '#include "base/a.h"' >"$tree/src/base/a.c"
 : >"$tree/src/base/a.h"
@@ -38,6 +41,8 @@ printf '#include "engine/e.h"\n' >"$tree/src/engine/low/l.h"
 printf '#include "engine/low/l.h"\n#include "base/a.h"\n' >"$tree/src/engine/high/h.c"
 printf '#include "engine/low/l.h"\n#include "tools/tutti/t.h"\n' >"$tree/tools/tutti/t.c"
 : >"$tree/tools/tutti/t.h"
+printf '#include "base/a.h"\n' >"$tree/tools/z/z.h"
+printf '#include "tools/z/z.h"\n#include "base/a.h"\n' >"$tree/tools/z/part/p.c"
 : >"$tree/include/tutti/a.h"
 : >"$tree/bindings/x/x.hpp"
 printf '#include "x.hpp"\n#include <tutti/a.h>\n#include <torch/x.h>\n#include <vector>\n' >"$tree/bindings/x/x.cpp"
@@ -71,6 +76,8 @@ plant bindings/y/high/h.hpp '#include <cuda_runtime.h>' 'one kind of device'
 plant bindings/x/x.cpp '#include <c10/cuda/CUDAStream.h>' 'one kind of device'
 plant bindings/x/x.cpp '#include <cuda_runtime.h>' 'one kind of device'
 plant tools/tutti/t.c '#include "nowhere.h"' 'not named from the root'
+plant tools/z/part/p.c '#include "engine/e.h"' 'tools/z/part may not include "engine/e.h"'
+plant tools/z/z.h '#include "tools/z/part/p.c"' 'tools/z may not include "tools/z/part/p.c"'
 plant tests/t.c '#include "nowhere.h"' 'neither in tests nor'
 plant src/rooms.txt '1 | sideways | engine | what it uses is above it' 'sideways may not use engine'
 mkdir "$tree/src/stray" "$tree/src/engine/stray" "$tree/bindings/y/stray"

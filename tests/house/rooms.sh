@@ -3,7 +3,7 @@
 # rooms.sh ROOT: refuses an #include that the table src/rooms.txt does not allow. A file of src/ may include its own room,
 # the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
 # another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
-# tools and tests see everything below them. Files of bindings/ and tools/ whose folders have rows are held to them, too;
+# tests see everything. Files of bindings/ and tools/ whose folders have rows are held to them, too;
 # among those of bindings/ no circles of includes are allowed (a.hpp and a.cpp are one): circles.sh sees only symbols of C.
 set -eu
 root=${1:?usage: rooms.sh ROOT}
@@ -39,9 +39,9 @@ function room_of(path) {
     while (sub(/\/[^\/]*$/, "", path)) if (path in row) return path
     return ""
 }
-# A room of bindings/ or tools/ names the rooms beside it by their last word.
+# A room of bindings/ names the rooms beside it by their last word.
 function house_of(room) { return room ~ /^(bindings|tools)\// && sub(/[^\/]*$/, "", room) ? room : "" }
-function beside(room, name) { return house_of(room) name }
+function beside(room, name) { return (room ~ /^bindings\// ? house_of(room) : "") name }
 function in_house(path,    house) { for (house in houses) if (index(path, house) == 1) return 1; return 0 }
 function stem(path) { sub(/\.[^.\/]*$/, "", path); return path }
 function may(room, other,    whole) {
@@ -89,6 +89,7 @@ FNR == 1 {
             refuse("<" name "> is of one kind of device: use c10, which knows them all")
     }
     else if (top == "tools" || top == "tests") {
+        if (roomy && !is_test && other != "" && !may(room, other)) refuse(room " may not include \"" name "\"")
         if (quoted && other == "" && !exists(name) && !exists(here "/" name) && !exists("tests/" name))
             refuse("\"" name "\" is neither in " here " nor in tests/, and not named from the root")
     }
