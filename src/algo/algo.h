@@ -2,8 +2,10 @@
 #ifndef TUTTI_ALGO_ALGO_H
 #define TUTTI_ALGO_ALGO_H
 
-/* The one list of algorithms. An algorithm is one file that defines `const struct tutti_algorithm tutti_algorithm_NAME`
- * and one line here. The library of algorithms may import nothing but tutti_emit_* (S10). table.c is not part of it. */
+/* The algorithms of collectives, one family a file. Begin with ring.c, which is the simplest; this header is the list.
+ * An algorithm is one file that defines `const struct tutti_algorithm tutti_algorithm_NAME`, and one line here. These
+ * files see <tutti/schedule.h> alone: their library may import nothing but tutti_emit_* (S10). Only table.c, which
+ * looks algorithms up, may also use base and sched. */
 
 #include <tutti/schedule.h>
 

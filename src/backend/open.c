@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one procedure by which back ends are opened: see open.h. */
+/* The one procedure that opens back ends; open.h has its steps. */
 #include "backend/open.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See shared.h. */
+/* Where members' back ends find one another's memory: by address among threads of a process, else in the heap
+ * (shared.h). */
 #include "backend/shared.h"
 
 #include <string.h>

@@ -2,18 +2,19 @@
 #ifndef TUTTI_BACKEND_SHARED_H
 #define TUTTI_BACKEND_SHARED_H
 
-/* What several back ends need: memory of the host that one member gives and all map (of the transport's heap, or, where
- * `addresses` says that all members share an address space, plain pages), and the messages of a batch in their order.
- */
+/* What several back ends need. Memory of the host that one member gives and all map: plain pages where all members
+ * share an address space (`addresses`), else a part of the transport's heap. And the messages of a batch in their
+ * order. */
 
 #include "backend/backend.h"
 
-/* Zeroed, and touched; *where tells the others of it. MEMORY, with `what` it is for, and what the heap fails with. */
+/* Gives memory, zeroed and touched; the others find it by *where. MEMORY: the sentence has `what` it was for. Also the
+ * errors of the heap. */
 enum tutti_status tutti_shared_open(struct tutti_transport *t, bool addresses, size_t bytes, const char *what,
                                     void **out, uint64_t *where);
-/* Of another member; NULL: it can not be mapped. */
+/* Maps another member's memory. NULL: it can not be mapped. */
 void *tutti_shared_map(struct tutti_transport *t, bool addresses, uint32_t member, uint64_t where, size_t bytes);
-/* By who may: of the heap that is the giver alone. */
+/* Memory of the heap is freed by its giver alone. */
 void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, size_t bytes);
 
 /* The next message to a peer (send), or from it, from *at on; NULL: there is none. */

@@ -2,7 +2,9 @@
 #ifndef TUTTI_BASE_BASE_H
 #define TUTTI_BASE_BASE_H
 
-/* What every file of the library may use: errors, log, clock, hashes, random numbers. */
+/* The ground: what every file of the library may use. It uses nothing but the system. Begin here: the error record, the
+ * log, clock, memory, hashes, processes, threads. config.h has the options, poller.h is where a thread sleeps,
+ * session.h signs frames. Each .c file begins with what it is for. */
 
 #include <tutti/status.h>
 #include <tutti/types.h>

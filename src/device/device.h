@@ -84,15 +84,16 @@ struct tutti_device_ops {
     int (*driver_version)(void);    /* as the maker counts: 13000 is CUDA's 13.0; 0 without a driver */
     const char *(*built_for)(void); /* the architectures that kernels were built for ("80 90"); empty: none */
     enum tutti_status (*facts)(int32_t ordinal, struct tutti_device_facts *out);
-    bool (*reaches)(int32_t ordinal, int32_t other); /* the one the other's memory */
+    bool (*reaches)(int32_t ordinal, int32_t other); /* whether kernels of `ordinal` can use memory of `other` */
     enum tutti_status (*open)(int32_t ordinal, struct tutti_device **out);
     void (*close)(struct tutti_device *device);
     /* The device that the calling thread works on, -1 if there is none. Never opens a driver that nobody uses. */
     int32_t (*current)(void);
     bool (*in_use)(void); /* by this process, so that pointers may be of such devices */
-    /* The ordinal of the device whose memory it is, -1: host memory, pinned or not, or unknown. Some 50 ns. */
+    /* Whose memory it is: the ordinal of a device; -1 for memory of the host, pinned or not, and for unknown memory.
+     * Some 50 ns. */
     int32_t (*of)(const void *pointer);
-    /* Around several calls in a row, which then are cheaper. Both may be NULL. */
+    /* Called before and after several calls in a row, which are cheaper then. Both may be NULL. */
     enum tutti_status (*enter)(struct tutti_device *device, struct tutti_device_scope *scope);
     void (*leave)(const struct tutti_device_scope *scope);
 

@@ -2,7 +2,9 @@
 #ifndef TUTTI_MODEL_CHOOSE_H
 #define TUTTI_MODEL_CHOOSE_H
 
-/* Which algorithm runs a call: a pure function of facts agreed at creation and of arguments that all ranks share. */
+/* Predicted times, and the choice that follows from them. This room may use base, sched, topo and algo. Begin here:
+ * which algorithm runs a call, a pure function of facts agreed at creation and of arguments that all ranks share.
+ * cost.h says what a call costs, machine.h holds the measured constants of a host. */
 
 #include "model/machine.h"
 #include "sched/sched.h"

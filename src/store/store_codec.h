@@ -2,16 +2,18 @@
 #ifndef TUTTI_STORE_STORE_CODEC_H
 #define TUTTI_STORE_STORE_CODEC_H
 
-/* The protocol of the TCP store. Integers are little-endian.
+/* The meeting store: where ranks of a job leave and find small values (<tutti/store.h>). This room may use base alone.
+ * Begin with store.c (stores by address), then store_file.c, or store_tcp.c with its server (store_server.h,
+ * store_table.h). Here is the codec, the protocol of the TCP store as bytes. Integers are little-endian.
  *
- *   0  magic "TUST"   4  version u8   5  type u8   6  flags u8   7  reserved, zero
- *   8  number i64: delta and counter, timeout in ns (u64), status of an answer, full length of a value
- *  16  key bytes u32, at most 255    20  value bytes u32, at most 64 KiB
- *  24  key, value; then, with flag SIGNED, an HMAC-SHA256 of 32 bytes
+ *     0  magic "TUST"   4  version u8   5  type u8   6  flags u8   7  reserved, zero
+ *     8  number i64: delta and counter, timeout in ns (u64), status of an answer, full length of a value
+ *    16  key bytes u32, at most 255    20  value bytes u32, at most 64 KiB
+ *    24  key, value; then, with flag SIGNED, an HMAC-SHA256 of 32 bytes
  *
- * Both sides begin with HELLO, whose value is a nonce of 16 bytes, unsigned. With a secret all frames after it are
- * signed over (direction, client's nonce, server's nonce, number of the frame in its direction, frame): so that nothing
- * can be altered, replayed, reordered or reflected. One request at a time is under way on a connection. */
+ * Both sides begin with HELLO, unsigned; its value is a nonce of 16 bytes. With a secret all frames after it are signed
+ * over (direction, client's nonce, server's nonce, number of the frame in its direction, frame). So nothing can be
+ * altered, replayed, reordered or reflected. A connection has one request at a time under way. */
 
 #include "base/session.h"
 

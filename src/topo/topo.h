@@ -2,8 +2,10 @@
 #ifndef TUTTI_TOPO_TOPO_H
 #define TUTTI_TOPO_TOPO_H
 
-/* The processors of this host and what they share: hardware thread, core, L3 cache, NUMA node, package. hwloc tells,
- * where the build found it, else the kernel's /sys; either can be given a host that nobody here owns, for tests. */
+/* The processors of this host and what they share: hardware thread, core, L3 cache, NUMA node, package. This room may
+ * use base alone. Begin here, then topo.c: hwloc tells, where the build found it (hwloc.c), else the kernel's /sys
+ * (linux.c); for tests either can be given the description of another host. place.c says where ranks are, crowd.c
+ * whether there are more ranks than CPUs for them. */
 
 #include "base/base.h"
 

@@ -2,7 +2,9 @@
 #ifndef TUTTI_VERIFY_VERIFY_H
 #define TUTTI_VERIFY_VERIFY_H
 
-/* The checker: proves a collective for every rank at once by abstract interpretation of the sealed schedules. */
+/* The checker: proves a collective for all ranks at once, by running its sealed schedules on abstract contents. For
+ * tools and tests; the library never runs it. This room may use base, sched and algo. Begin here, then bundle.h (the
+ * checks and their order) and verify.c; sweep.h tries many shapes. */
 
 #include "sched/sched.h"
 

@@ -2,8 +2,10 @@
 #ifndef TUTTI_TOOLS_CMD_H
 #define TUTTI_TOOLS_CMD_H
 
-/* The subcommands of `tutti`, one file each, and the option parser they share. A subcommand returns the exit status: 0
- * done, 1 it found something wrong, 2 it was not understood. argv[0] is the subcommand's name. */
+/* The command `tutti`. Begin with main.c, the table of subcommands; each has a folder (run, bench, info, tune, sched)
+ * with a header that says more. This room may use base alone. Here: the subcommands, the parser of options that they
+ * share (args.c), and ranks as processes (ranks.c). A subcommand returns the exit status: 0 done, 1 it found something
+ * wrong, 2 it was not understood. argv[0] is the subcommand's name. */
 
 #include <stdbool.h>
 #include <stddef.h>

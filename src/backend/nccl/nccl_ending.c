@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The end of a communicator of NCCL's. */
+/* How a communicator of NCCL ends: closed, aborted, or kept for calls that a graph may still hold. */
 
 #include "backend/nccl/nccl.h"
 

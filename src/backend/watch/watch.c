@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two threads of a rank, and what they find. */
+/* The two threads of a rank. One looks at what calls on the device say of themselves; the other asks the driver, which
+ * may keep it waiting. What they find is told to the team: a deadline, a lost peer, ranks that called something
+ * else. */
 #include "backend/watch/watch.h"
 
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 
-/* ---- what it finds: the device is stopped before that is told, for who tells waits for the engine's owner, and that
- * one may be waiting in the driver ---- */
+/* ---- what it finds. Whoever tells a failure waits for the engine's owner, and the owner may be waiting in the driver;
+ * so each of these stops the device first, then tells ---- */
 
 enum tutti_life watch_life(const struct watched *w, uint32_t peer, struct tutti_board *call)
 {

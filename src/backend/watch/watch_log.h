@@ -2,9 +2,9 @@
 #ifndef TUTTI_BACKEND_WATCH_WATCH_LOG_H
 #define TUTTI_BACKEND_WATCH_WATCH_LOG_H
 
-/* What each rank called, in memory of the host that all of them map: kernels carry no signatures, so that ranks called
- * different things is found by comparing logs. One rank writes a log, at its communicator's turn; anybody reads it, at
- * any time. */
+/* What each rank called on a device, as a log in memory of the host that all of them map. Kernels carry no signatures;
+ * so the watch compares logs to find ranks that called different things. One rank writes a log, at its communicator's
+ * turn; anybody reads it, at any time. */
 
 #include "backend/backend.h"
 

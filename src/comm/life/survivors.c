@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Agreement on the survivors of a communicator. Each publishes the hash of the set it proposes, made smaller as members
- * die. The lowest rank of its own set decides once all of them propose what it proposes; a decision stands on its board
- * even if it dies then, so whoever takes over either finds it or knows that there is none. Life is told by
- * control without mistakes (a dead process writes no more), which is what makes this so short. */
+/* Agreement on the survivors of a communicator. Each member publishes the hash of the set that it proposes, and takes
+ * members out of its set as they die. The lowest rank of its own set decides once all in the set propose the same. Its
+ * decision stands on its board even if it dies then. So whoever comes after it either finds the decision or knows that
+ * there is none. This is so short because control makes no mistakes about who lives: a dead process writes no more. */
 #include "comm/life/survivors.h"
 
 #include <stdio.h>
@@ -20,8 +20,8 @@ static struct tutti_control *control_of(const struct tutti_survivors *survivors)
     return survivors->comm->family->world.control;
 }
 
-/* A board of this rank that none of its other agreements uses now, for threads may shrink several communicators at
- * once; in turns, for others may still be reading the last one. */
+/* Takes a board of this rank that no other agreement uses now: threads may shrink several communicators at once. The
+ * boards are taken in turns, because other ranks may still be reading the last one. */
 static enum tutti_status board_take(struct tutti_survivors *survivors)
 {
     struct tutti_family *family = survivors->comm->family;

@@ -2,7 +2,9 @@
 #ifndef TUTTI_COMM_MEMORY_WINDOW_H
 #define TUTTI_COMM_MEMORY_WINDOW_H
 
-/* What windows of host memory (window.c) and of device memory (window_device.c) share. */
+/* Memory and windows: tutti_mem_alloc (mem.c), windows of host memory (window.c) and of device memory
+ * (window_device.c). This room may use object, request and device of comm, and all below comm. Begin with mem.c, then
+ * window.c. This header has what both kinds of windows share. */
 
 #include "comm/device/device.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Frames of a meeting. Nothing here touches a socket. */
+/* The codec: messages of a meeting to frames of bytes, and back. Nothing here touches a socket. */
 
 #include "control/machine/codec.h"
 

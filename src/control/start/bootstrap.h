@@ -2,8 +2,9 @@
 #ifndef TUTTI_CONTROL_START_BOOTSTRAP_H
 #define TUTTI_CONTROL_START_BOOTSTRAP_H
 
-/* How ranks that know only (rank, size, where to meet) become a world: a set of members with one transport and one
- * control. */
+/* From a launcher's words to a world: how ranks that know only (rank, size, where to meet) become a set of members with
+ * one transport and one control. This room may use the rest of control, and base, topo, store, transport and model.
+ * Begin with bootstrap.c; launch.c reads the variables that launchers set. */
 
 #include "base/config.h"
 #include "control/control.h"

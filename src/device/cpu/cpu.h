@@ -2,7 +2,9 @@
 #ifndef TUTTI_DEVICE_CPU_CPU_H
 #define TUTTI_DEVICE_CPU_CPU_H
 
-/* The kernels of one instruction set: one table, filled in by cpu_kernels.h, once for each cpu_<isa>.c. */
+/* The device `cpu`: folds and copies on the host's CPUs. This room may use base and device/device.h. Begin with
+ * cpu_device.c (the table of device functions), then reduce.h and copy.h. Here: the kernels of one instruction set, as
+ * one table; cpu_kernels.h fills it in, once for each cpu_<isa>.c. */
 
 #include "device/cpu/reduce.h"
 

@@ -2,9 +2,9 @@
 #ifndef TUTTI_ENGINE_BIND_BIND_H
 #define TUTTI_ENGINE_BIND_BIND_H
 
-/* Where the chunks of a bound schedule are, in bytes: pure arithmetic over what the call gave. A chunk is the k-th even
- * part of a block, a slice the s-th even part of a chunk, both cut in elements, so every rank computes the same sizes.
- */
+/* Where the chunks of a bound schedule are, in bytes: pure arithmetic over what the call gave. This room may use base
+ * and sched; begin with struct tutti_bind. A chunk is the k-th even part of a block, a slice the s-th even part of a
+ * chunk. Both are cut in elements, so every rank computes the same sizes. */
 
 #include "engine/engine.h"
 

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Calls: steps that a lane, which a back end opened for a group of slots, carries out whole. A lane has one call at a
- * time (a group may have several lanes, which take its calls in turn), and all its slots must begin their calls in one
- * order, whatever slices and messages do. The order is that of the calls of the team, then of slices, then the
- * program's: a call begins when all calls of the lane before it are over and its own hazards are clear.
+/* Call steps. A lane is a group of slots for which a back end was opened; it carries out a call step as a whole. A lane
+ * has one call at a time; a group may have several lanes, which take its calls in turn. All slots of a lane must begin
+ * their calls in one order, whatever slices and messages do. The order is: calls of the team, then slices, then the
+ * program. A call step begins when all earlier calls of its lane are over and its own hazards are clear.
  *
- * Why nothing waits for ever. Slices have one order on all slots, and a call waits only for calls of its own slice or
- * of older ones. So the oldest slice that is not over anywhere waits for no other, as without lanes (S8: its messages
- * have a credit of their own; younger slices hold no lane before it, nor anything else that it needs), and it is enough
- * that one slice alone comes to its end. A slice does if it would when every slot took its steps one by one, each send
- * waited for its receive and each call for all slots of its group: hazards, the window (S9), the order of channels and
- * that of lanes only ever make a step wait for earlier ones of its slot, so a circle among them would be one there. Of
- * schedules with calls this is demanded, and tested (call_order_test.c in src/verify).
+ * Why nothing waits for ever:
+ * - Slices have one order on all slots, and a call step waits only for calls of its own slice or of older ones. So the
+ *   oldest slice that is not over anywhere waits for no other slice: its messages have a credit of their own (S8), and
+ *   younger slices hold no lane before it.
+ * - So it is enough that one slice alone comes to its end. Think of a run in which every slot takes its steps one by
+ *   one, each send waits for its receive, and each call for all slots of its group. If that run ends, the slice ends:
+ *   hazards, the window (S9), the order of channels and the order of lanes only make a step wait for earlier steps of
+ *   its slot, so a circle among them would be a circle in that run.
+ * - That run must end for all schedules with calls; src/verify/call_order_test.c tests it.
  *
- * What is lost. A slice's calls do not pass those of older slices that still wait for messages. Messages do, so while
- * one slice is on the lane, those before it travel; and where a slice has many calls (one a part), they overlap. */
+ * What is lost: the calls of a slice do not pass those of older slices that still wait for messages. Messages do pass.
+ * So while one slice is on the lane, those before it travel; and the calls of one slice, if it has many (one a part),
+ * overlap. */
 
 #include "engine/flight/flight.h"
 #include "engine/report/report.h"

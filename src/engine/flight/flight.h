@@ -37,8 +37,9 @@ void tutti_team_cancel_calls(struct tutti_team *team);
 
 /* ---- issue.c ---- */
 bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice); /* whether anything happened */
-/* Tells the sender of an awaited eager message how long it should be, in the form of a grant: a sender that has a
- * longer one waits for a grant, and would never learn that the receiver expects an eager one. */
+/* Asks for an eager message that is awaited, with a grant that says how long it should be. Without this two ranks could
+ * wait for ever: a sender whose message is longer waits for a grant, while the receiver expects an eager message and
+ * grants nothing. */
 void tutti_recv_ask(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step);
 void tutti_slice_finish(struct tutti_slice *slice); /* division */
 

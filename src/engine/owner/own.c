@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* How threads wait. The owner spins a little, then sleeps until something ends its sleep; who submits work or wants the
- * ownership ends it, too. Who waits and does not own sleeps until its call is complete or the ownership is free. */
+/* Where threads sleep, and how they wait before. The owner of the progress spins a little, then sleeps in the poller
+ * until something ends its sleep; a thread that submits work or wants the ownership ends it, too. A thread that waits
+ * and does not own sleeps until its call is complete or the ownership is free. */
 
 #include "engine/owner/owner.h"
 
@@ -50,8 +51,8 @@ static bool linger(struct tutti_owner *owner, bool alone)
 void tutti_owner_own(struct tutti_owner *owner, bool (*ready)(const void *), const void *arg, uint64_t until_ns)
 {
     uint64_t spin = atomic_load_explicit(&owner->spin_ns, memory_order_relaxed), idle_ns = 0;
-    /* The helper works beside the caller's threads: a turn that it gave up would be theirs for as long as the scheduler
-     * lets them, while who sleeps is let in when it is woken. */
+    /* The helper does not yield: it works beside the caller's threads, and a turn that it gives up is theirs for as
+     * long as the scheduler likes. If it sleeps instead, it runs again as soon as it is woken. */
     bool yields = !atomic_load(&owner->helper.owns);
     bool lingered = false;
     int n_yields = 0;

@@ -3,9 +3,9 @@
 #define TUTTI_ENGINE_OWNER_OWNER_H
 
 /* Who makes progress, and who sleeps. One thread owns an engine at a time: a caller that waits, else the helper thread.
- * What there is to do this room does not know: it makes passes, which the engine gives it as functions. It is the
- * lowest room of the engine and uses base alone. Begin with own.c (how the owner spins and sleeps), then owner.c (how
- * the ownership goes from thread to thread), prompt.c and helper.c (when the helper has it). */
+ * This room does not know what there is to do: the engine gives it the pass as a function. It is the lowest room of the
+ * engine and uses base alone. Begin with own.c (how the owner spins and where it sleeps), then owner.c (how the
+ * ownership goes from thread to thread), prompt.c and helper.c (when the helper has it). */
 
 #include "base/clock.h"
 #include "base/poller.h"

@@ -2,8 +2,8 @@
 #ifndef TUTTI_ENGINE_P2P_P2P_H
 #define TUTTI_ENGINE_P2P_P2P_H
 
-/* Messages between two ranks: letters are matched by (source, tag), and what nobody asked for yet waits as an envelope.
- * The room uses team and report. Begin with p2p.c. All is the owner's. */
+/* Messages between two ranks: letters are matched by (source, tag). What arrives before its receive waits as an
+ * envelope. The room uses team and report. Begin with p2p.c. All functions are the owner's. */
 
 #include "engine/team/team.h"
 

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What time does. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight: whose
- * deadline passed, whether an awaited peer is gone, and, after a while, whether the others called the same. */
+/* The owner's look-out: this is what notices a deadline that passed, a peer that is gone, and ranks that called
+ * something else. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight. */
 
 #include "engine/flight/flight.h"
 #include "engine/pass/pass.h"
 #include "engine/report/report.h"
 
-/* A peer that is gone may have sent before: what it sent arrives first, within the grace, or however long it takes to
- * read all that has come; but a death is told within a second. */
+/* A peer that is gone may have sent something before. The owner reads that first: within the grace after a leave, or as
+ * long as there is something to read; but it tells a death within a second. */
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
 #define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
-/* Boards that all ranks together look at in that time: of many, each looks at some, first those behind it, so that
- * together they look at all. Were each to look at all, a thousand would soon do nothing else. */
+/* How many boards all ranks together look at in COMPARE_AGAIN_NS. If each rank looked at all boards, a thousand ranks
+ * would soon do nothing else. So each rank looks at some, first at those behind it; together they look at all. */
 #define COMPARE_BOARDS 8192
-#define ASK_NS (250 * TUTTI_NS_PER_MS) /* that a sentence waits for boards which were asked for */
+#define ASK_NS (250 * TUTTI_NS_PER_MS) /* so long a sentence waits for boards that were asked for */
 #define ASK_AGAIN_NS (10 * TUTTI_NS_PER_MS)
-#define PENDING_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* until a board that was asked for is looked at again */
-#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS)    /* a second look that is soon, since the deadline may be near */
+#define PENDING_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* then a board that was asked for is looked at again */
+#define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS)    /* the second look comes soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
 #define STAGGER_SLOTS 16

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Sentences for calls that were made past the engine, on devices: what has become of them is found by those who look
- * after them, and told as the engine tells of its own. */
+/* Sentences for calls on devices, which never pass the engine. The watch (backend/watch) finds what became of such a
+ * call; the functions here tell it in the words that the engine uses for its own calls. */
 
 #include "engine/report/report.h"
 

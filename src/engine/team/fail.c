@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A team's first failure ends it. Whoever decides one raises it and then takes what control gives back: of
- * several ranks that decide at once one is heard by all, so all end with one sentence. Here the team is only marked;
- * the pass ends its works. */
+/* A team's first failure ends it. The rank that finds a failure raises it to control, then takes what control gives
+ * back. Several ranks may raise at once: control lets one of them count, so all ranks end with the same sentence. Here
+ * the team is only marked; the pass ends its works. */
 
 #include "engine/team/team.h"
 
 #include <string.h>
 
-#define VERDICT_NS (300 * TUTTI_NS_PER_MS) /* that control may take to say whose failure counts */
+#define VERDICT_NS (300 * TUTTI_NS_PER_MS) /* so long control may take to say whose failure counts */
 
-/* What is followed is stopped at once: all teams that fail are stopped before the pass looks at any of them, since the
- * driver may keep who asks of one waiting for another. */
+/* Stops at once what the team only follows on a device. The pass looks at a team only after all failing teams were
+ * stopped: its question about one team may wait in the driver for another team's work. */
 void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
 {
     if (team->failed) return;

@@ -3,9 +3,8 @@
 #define TUTTI_ENGINE_WORK_WORK_H
 
 /* Handles of calls, and who is told of their end. A work comes from a pool, is shared by the handle's owner and the
- * engine, and goes back when both let go; so the pool outlives the engine while handles are held. The room uses the
- * owner (owner.h) to wait and to hand work over; of teams it knows nothing. Begin
- * with pool.c and work.c, then due.c and notify.c. */
+ * engine, and goes back when both let go; so the pool outlives the engine while handles are held. The room uses owner
+ * to wait and to hand work over; it knows nothing of teams. Begin with pool.c and work.c, then due.c and notify.c. */
 
 #include "engine/engine.h"
 #include "engine/owner/owner.h"

@@ -2,7 +2,8 @@
 #ifndef TUTTI_TOOLS_BENCH_H
 #define TUTTI_TOOLS_BENCH_H
 
-/* The parts of `tutti bench`: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
+/* `tutti bench` measures collectives. It may use public headers, the device's contract and comm/call/explain.h. Begin
+ * with cmd_bench.c. The parts: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
  * how (bench_measure.c, bench_point.c, bench_probe.c), how the choice is explained (bench_explain.c), and how all is
  * shown (bench_show.c, bench_ways.c, bench_plot.c). */
 

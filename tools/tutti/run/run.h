@@ -2,10 +2,10 @@
 #ifndef TUTTI_TOOLS_RUN_H
 #define TUTTI_TOOLS_RUN_H
 
-/* The parts of `tutti run`. Two processes watch each other, so that no rank is ever left behind: the one that was
- * started (run_guard.c) owns terminal and signals and does almost nothing; its child (run_supervise.c) owns the ranks
- * (run_spawn.c), their output (run_output.c) and their binding (run_cores.c). Whichever dies, the other one ends all
- * descendants (run_wipe.c). */
+/* `tutti run` starts the ranks of a job. It may use base and topo. Begin with cmd_run.c. Two processes watch each
+ * other, so that no rank is ever left behind: the one that was started (run_guard.c) owns terminal and signals and does
+ * almost nothing; its child (run_supervise.c) owns the ranks (run_spawn.c), their output (run_output.c) and their
+ * binding (run_cores.c). If one of the two dies, the other ends all descendants (run_wipe.c). */
 
 #include "tools/tutti/cmd.h"
 

@@ -2,7 +2,8 @@
 #ifndef TUTTI_TOOLS_SCHED_H
 #define TUTTI_TOOLS_SCHED_H
 
-/* What the files of `tutti sched` share. */
+/* `tutti sched`: lists, shows, draws and checks schedules. These files may use sched, algo and verify of the library.
+ * Begin with cmd_sched.c, then sched_show.c and sched_check.c. Here is what they share. */
 
 #include "tools/tutti/cmd.h"
 

@@ -2,8 +2,9 @@
 #ifndef TUTTI_TOOLS_TUNE_H
 #define TUTTI_TOOLS_TUNE_H
 
-/* The parts of `tutti tune`: each constant of a machine is one small measurement that some of the ranks make at once
- * (tune_measure.c); rounds, medians and the file are the command's (cmd_tune.c). */
+/* `tutti tune` measures the constants of a machine (model/machine.h). It may use topo, device and model. Each constant
+ * is one small measurement that some of the ranks make at once (tune_measure.c); rounds, medians and the file are the
+ * command's (cmd_tune.c), where to begin. */
 
 #include "model/machine.h"
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* The flight recorder: the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder is a
- * template that some versions have, each a little different, with entries that hold events of a device; this one is the
- * same in all of them, and takes a lock and a few copies a call.
+/* What is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp). This room may
+ * use base and tensors. Begin here.
+ *
+ * The flight recorder keeps the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder
+ * is a template that some versions have, each a little different, with entries that hold events of a device. This one
+ * is the same in all of them, and takes a lock and a few copies a call.
  *
  * Variables, as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and
  * the rank), TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call),
