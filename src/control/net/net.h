@@ -15,11 +15,11 @@
  * (status, signed); base/session.h signs over protocol, direction, both nonces and the number of the frame, so nothing
  * can be replayed, reflected or turned into another role. Without a secret the world's number itself is the key: it
  * keeps strangers and other jobs out, not who listens on the network.
- * Before the proof a connection costs this process a row of a table of fixed size: of 64 rows; the oldest goes when a
- * newcomer needs one; each ends after 5 s. What was refused is told in the log, once a second at most, with its
- * address. A member that was told dead is refused (PEER_DEAD).
- * Both ends may dial at once: the connection that the smaller member dialed stays, the other is refused (AGAIN), and
- * its dialer hears of the one that stays.
+ * Before the proof a connection costs this process a row of a table of 64; a row ends after 5 s, and when a newcomer
+ * needs one: first the oldest that has not said HELLO of this world. What was refused is told in the log, once a second
+ * at most, with its address. A member that was told dead is refused (PEER_DEAD). Both ends may dial at once: the first
+ * that is proved stays, that of the smaller member when both are on their way to that. The other is refused (AGAIN),
+ * and its dialer hears of the one that stays.
  *
  * Thread: callbacks come from the thread of the net; all calls of this header may be made by any thread, `close` by
  * none of the net's. To begin with: loop.h, then net.c. */
@@ -62,17 +62,22 @@ struct tutti_net_config {
     struct tutti_listener *listener; /* taken over on success */
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
-    /* A proved socket, non-blocking, TCP_NODELAY; it belongs to who is told. Dialed here or by the peer. */
+    /* A proved socket, non-blocking, TCP_NODELAY; it belongs to who is told. Dialed here or by the peer. Of connections
+     * that both dial at once both ends are told of the same one. One more of the same role and peer means that the peer
+     * has given up the one before. */
     void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);
-    /* What was dialed here can not be: PEER_DEAD (refused as dead, or nobody listens there any more), AUTH, TIMEOUT,
-     * SYSTEM (no route). error: with its sentence, which names member, host and address. */
+    /* What was dialed here can not be: PEER_DEAD (one of the two was told dead, or nobody listens there any more: its
+     * process has ended, or a firewall refuses), AUTH, PROTOCOL (no tutti answers there), TIMEOUT, SYSTEM (no route, no
+     * descriptors), MEMORY. error: with its sentence, which names member, host and address. It may be opened later. */
     void (*failed)(void *arg, enum tutti_net_role role, uint32_t peer, const struct tutti_error *error);
     bool (*is_dead)(void *arg, uint32_t peer); /* whether to refuse it */
 };
 struct tutti_net;
 enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct tutti_net **out);
 struct tutti_loop *tutti_net_loop(struct tutti_net *net); /* for others who live on its thread */
-void tutti_net_dial(struct tutti_net *net, enum tutti_net_role role, uint32_t peer);
-void tutti_net_close(struct tutti_net *net);
+/* One answer follows, opened or failed; a dial of who is being dialed is the same one, and a dial that was called
+ * before an `opened` of this role and peer has returned is answered by that. MEMORY, ARGUMENT: no answer follows. */
+enum tutti_status tutti_net_dial(struct tutti_net *net, enum tutti_net_role role, uint32_t peer);
+void tutti_net_close(struct tutti_net *net); /* what is being dialed gets no answer */
 
 #endif

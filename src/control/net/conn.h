@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_CONTROL_NET_CONN_H
+#define TUTTI_CONTROL_NET_CONN_H
+
+/* What the files of the net share: the net itself, a connection on its way to its proof (conn.c), and a peer, by whom
+ * connections are dialed (dial.c) and accepted (accept.c). All but what the mutex guards belongs to the net's thread.
+ */
+
+#include "control/net/proof.h"
+
+#define TUTTI_NET_ROWS 64
+#define TUTTI_NET_BUCKETS 256
+
+/* A connection that is not proved yet. */
+struct tutti_net_conn {
+    struct tutti_loop_fd watch; /* first: the watch is the connection; fd -1: there is none */
+    struct tutti_net *net;
+    struct tutti_net_peer *peer; /* that this end dialed; else NULL */
+    struct tutti_proof proof;
+    bool connected; /* dialed: HELLO is sent */
+    uint8_t bytes[TUTTI_PROOF_SIGNED];
+    size_t n_bytes; /* of the frame that is due */
+    uint64_t since_ns;
+    struct tutti_loop_timer timer; /* accepted: until it must be proved */
+};
+/* Reads on. OK: a frame is whole, in `bytes`. PENDING. PROTOCOL: no frame. SYSTEM: it ended; the record has the errno,
+ * 0 when the other end closed it. */
+enum tutti_status tutti_net_conn_read(struct tutti_net_conn *conn);
+/* One frame always fits into a new socket. SYSTEM: the connection ended. */
+enum tutti_status tutti_net_conn_send(struct tutti_net_conn *conn, const struct tutti_proof_out *out);
+int tutti_net_conn_take(struct tutti_net_conn *conn); /* its socket, forgotten here */
+void tutti_net_conn_end(struct tutti_net_conn *conn); /* closes it */
+
+/* A member in one role, from the first connection that was dialed or accepted. Never freed before the net. */
+struct tutti_net_peer {
+    struct tutti_net *net;
+    struct tutti_net_peer *next; /* of its bucket */
+    enum tutti_net_role role;
+    uint32_t member;
+    bool queued; /* under the mutex: dialed, and the net's thread has not looked yet */
+    struct tutti_net_peer *next_queued;
+
+    bool wanted; /* a dial waits for its answer */
+    uint64_t deadline_ns, retry_ns;
+    uint32_t n_tries;
+    struct tutti_net_conn *conn; /* the try under way, NULL between tries */
+    struct tutti_loop_timer timer;
+    const char *why; /* the last try failed */
+    int why_errno;
+    uint32_t n_dialed, n_accepted; /* connections that became proved ones, by who dialed */
+};
+
+struct tutti_net {
+    struct tutti_net_config config; /* secret NULL */
+    char interface[64];
+    struct tutti_proof_key key;
+    struct tutti_loop *loop;
+    bool closing;
+
+    struct tutti_loop_fd accepts; /* of the listener */
+    struct tutti_loop_timer accepts_again;
+    struct tutti_net_conn rows[TUTTI_NET_ROWS];
+    uint64_t told_ns; /* when the log was told last of a connection that was refused */
+    uint32_t n_untold;
+
+    pthread_mutex_t mutex; /* of buckets and queue */
+    struct tutti_net_peer *buckets[TUTTI_NET_BUCKETS];
+    struct tutti_net_peer *queue, **queue_end;
+    struct tutti_loop_post dials;
+};
+
+/* ---- dial.c ---- */
+/* Any thread; NULL: no memory. */
+struct tutti_net_peer *tutti_net_peer_of(struct tutti_net *net, enum tutti_net_role role, uint32_t member);
+void tutti_net_peer_queue(struct tutti_net_peer *peer); /* any thread */
+/* A connection of it is proved by both ends: whatever was dialed before is answered. */
+void tutti_net_peer_opened(struct tutti_net_peer *peer, int fd);
+/* Whether this end dials it, too, and may not let go of that any more. */
+bool tutti_net_peer_committed(const struct tutti_net_peer *peer);
+void tutti_net_dials_begin(struct tutti_net *net);
+void tutti_net_dials_end(struct tutti_net *net); /* ends all tries, frees the peers */
+
+/* ---- accept.c ---- */
+enum tutti_status tutti_net_accepts_begin(struct tutti_net *net);
+void tutti_net_accepts_end(struct tutti_net *net);
+
+#endif
