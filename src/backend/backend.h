@@ -70,7 +70,7 @@ struct tutti_backend_config {
     size_t scratch_bytes;          /* device memory that this instance may take */
     uint32_t blocks;               /* of a launch, at most; 0: as many as are best; equal on all */
     enum tutti_device_share share; /* how others get at it */
-    uint64_t timeout_ns;           /* that others wait for a step of opening */
+    uint64_t timeout_ns;           /* so long others wait for a step of opening */
     const char *tuning;            /* cuda: what was measured, "auto", "off" or a file */
     const char *library;           /* nccl: the file to open, "": found */
 };
@@ -83,7 +83,7 @@ struct tutti_backend_call {
     const char *method; /* the one to use, NULL: chosen; equal on all */
     uint64_t seq;       /* its number in the communicator: tutti_team_next */
     size_t stride;      /* v forms without tables, of gather and scatter: bytes from one block to the next; all equal */
-    bool within;        /* it is a step of another call, of which posts tell instead: */
+    bool within;        /* it is a step of another call; posts tell of that call: */
     uint64_t outer_call, outer_count;
     unsigned char factor[16];
 };
@@ -147,10 +147,12 @@ struct tutti_backend_ops {
     /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one
      * another. Closes itself when it fails. */
     enum tutti_status (*connect)(struct tutti_backend *backend, const void *cards, size_t stride);
-    /* All members have connected, or nobody goes on and close follows: what was kept for that can go. NULL: nothing. */
+    /* The opening is over: either all members have connected, or nobody goes on and close follows. What was kept for
+     * the opening can go. NULL: nothing was. */
     void (*connected)(struct tutti_backend *backend);
-    /* No call is in flight on the host. Waits for what is enqueued on a device, until `deadline_ns`, then stops it.
-     * Connected or not: peers may have connected, and may still read what this member left, which stays for them. */
+    /* No call is in flight on the host. Waits for what is enqueued on a device, until `deadline_ns`, then stops it. It
+     * is called whether this member connected or not. Peers may have connected, and may still read what this member
+     * leaves; so that stays. */
     void (*close)(struct tutti_backend *backend, uint64_t deadline_ns);
 
     /* ---- choosing ---- */
@@ -173,7 +175,8 @@ struct tutti_backend_ops {
      * without a clock (about 1,024 spins; where ranks outnumber CPUs some turns given up). Ends early when `failed`. As
      * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. NULL: not worth it. */
     enum tutti_advance (*hurry)(struct tutti_backend_op *op, const struct tutti_team *team);
-    /* Plain calls with blocks of less bytes than that may be tiny ones; 0: none of the kind. NULL: there are none. */
+    /* Plain calls of the kind may be tiny ones if their blocks have fewer bytes than this; 0: none may. NULL: there are
+     * no tiny calls. */
     size_t (*tiny_below)(const struct tutti_backend *backend, enum tutti_kind kind);
     /* Carries out a tiny call. MOVED: nothing was begun, take the long way. BLOCKED: it was begun, and goes on by
      * `resume` of an op with the same call. */
@@ -201,13 +204,13 @@ struct tutti_backend_ops {
     void (*stop)(struct tutti_backend *backend);
     /* An event that is over when all that was enqueued so far is over; NULL if nothing was enqueued. */
     void *(*last_event)(struct tutti_backend *backend);
-    /* Whether the device has reported a failure that the team may not know yet: what is over then is not done. Cheap.
-     * NULL: the device reports none. */
+    /* Whether the device has reported a failure that the team may not know yet; then what is over on the device may be
+     * wrong. Cheap. NULL: the device reports none. */
     bool (*failed)(struct tutti_backend *backend);
 };
 
-/* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. Of those
- * for devices the first is the one whose loss is reported: the others need not be there. */
+/* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. If no
+ * back end for devices can be opened, the reason of the first one in the list is told. */
 #define TUTTI_BACKENDS(X) X(flat) X(cuda) X(nccl)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
 TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
@@ -224,8 +227,8 @@ enum tutti_status tutti_backend_method_check(const char *method);
 enum tutti_status tutti_device_method_check(const char *method);
 enum tutti_status tutti_device_tuning_check(const char *tuning);
 
-/* Before the transport closes: back ends that were opened over it are closed, but peers may still touch memory of this
- * rank's device that they left. Waits for a second at most; what is not given back then stays taken. */
+/* Call this before the transport closes, when all back ends over it are closed. Peers may still touch memory of this
+ * rank's device. Waits for a second at most; what can not be given back then stays taken. */
 void tutti_device_sweep(struct tutti_backend_host *host);
 
 #endif

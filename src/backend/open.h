@@ -35,7 +35,7 @@ struct tutti_openers {
 
 /* Step 1. What fails is kept in `why`. */
 void tutti_opening_try(struct tutti_opening *opening, const struct tutti_backend_config *config);
-/* Instead of step 1: this member does not want it, for the reason in the thread's error record. */
+/* Instead of step 1: this member does not want the back end; the thread's error record has the reason. */
 void tutti_opening_skip(struct tutti_opening *opening);
 /* The rest, of n openings: the same number, in the same order, on all members. */
 enum tutti_status tutti_opening_finish(struct tutti_opening *openings, uint32_t n, const struct tutti_openers *openers);

@@ -20,8 +20,9 @@ void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, 
 /* The next message to a peer (send), or from it, from *at on; NULL: there is none. */
 const struct tutti_backend_message *tutti_message_next(const struct tutti_backend_message *messages, size_t n,
                                                        uint32_t peer, bool send, size_t *at);
-/* What a rank sends to itself: the next pair of a batch, its k-th that is sent and its k-th that is received (at: where
- * it goes on, zeros at first). AGAIN: there is none left; ARGUMENT: they are no pair. */
+/* What a rank sends to itself: the next pair of a batch. The k-th message that is sent belongs to the k-th that is
+ * received. `at` is zeros at first and says where the search goes on. AGAIN: there is none left; ARGUMENT: they are no
+ * pair. */
 struct tutti_own {
     size_t at[2];
     const struct tutti_backend_message *sent, *received;

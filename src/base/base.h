@@ -32,8 +32,8 @@
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
-/* Words that programs around tutti look for (torchft, Lightning, users' own): of every deadline that passed, with
- * tutti_says_ms, and of every peer that died or left. */
+/* Words that programs around tutti look for (torchft, Lightning, users' own). The sentence of every deadline that
+ * passed has the first, with tutti_says_ms; that of every peer that died or left has the second. */
 #define TUTTI_SAYS_TIMED_OUT "timed out after %llu ms"
 #define TUTTI_SAYS_CLOSED "connection closed by peer"
 static inline unsigned long long tutti_says_ms(uint64_t ns)
@@ -120,12 +120,12 @@ uint64_t tutti_alloc_fail_at(uint64_t n);
 /* ---- threads (thread.c) ---- */
 /* A thread that takes no signals; stack_bytes 0: the usual. Returns 0 or an errno. */
 int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg);
-/* Waits for it so long, at most; false: others had it. */
+/* Waits for the mutex `ns` at most; false: others had it all the while. */
 bool tutti_mutex_lock_within(pthread_mutex_t *mutex, uint64_t ns);
 
 /* ---- cpus (cpus.c) ---- */
 #define TUTTI_CPU_SET_BITS 1024
-/* CPUs by their numbers; larger ones count as their remainder, so that two hosts' worth of CPUs may look like one. */
+/* CPUs by their numbers. A number beyond the table counts as its remainder; then two CPUs may look like one. */
 struct tutti_cpu_set {
     uint64_t words[TUTTI_CPU_SET_BITS / 64];
 };
@@ -146,7 +146,7 @@ bool tutti_cpus_affinity(struct tutti_cpu_set *out);
 uint32_t tutti_cpus_quota(uint64_t *payer);
 /* The same, read now. root: "" for this host, else a directory that holds proc/ and sys/. */
 uint32_t tutti_cpus_quota_read(const char *root, uint64_t *payer);
-uint32_t tutti_cpus_allowed(void); /* to the calling thread by both, at least 1 */
+uint32_t tutti_cpus_allowed(void); /* by mask and quota, for the calling thread; at least 1 */
 
 /* ---- processes (process.c) ---- */
 struct tutti_process {

@@ -2,7 +2,7 @@
 #ifndef TUTTI_BASE_SESSION_H
 #define TUTTI_BASE_SESSION_H
 
-/* What wire forms have in common: integers as little-endian bytes, and frames that are signed so that nothing can be
+/* What codecs have in common: integers as little-endian bytes, and frames that are signed so that nothing can be
  * altered, replayed, reordered or reflected. */
 
 #include "base/base.h"
@@ -32,8 +32,8 @@ struct tutti_session {
  * number in its direction; counts it. */
 enum tutti_status tutti_session_sign(struct tutti_session *session, const char *protocol, const uint8_t *bytes,
                                      size_t n, uint8_t mac[TUTTI_HMAC_BYTES]);
-/* mac NULL: the frame is not signed. AUTH: it is not signed though that is due, or the other way round, or the MAC is
- * not that of the frame that is due. Else counts a signed frame. */
+/* mac NULL: the frame is not signed. AUTH: a frame is not signed that must be (`due`), or the other way round, or the
+ * MAC is not that of the next frame. Else counts a signed frame. */
 enum tutti_status tutti_session_check(struct tutti_session *session, bool due, const char *protocol,
                                       const uint8_t *bytes, size_t n, const uint8_t *mac);
 

@@ -2,9 +2,9 @@
 #ifndef TUTTI_BASE_SOURCE_H
 #define TUTTI_BASE_SOURCE_H
 
-/* What a thread that has nothing to do can sleep on. Who may produce work (a wire, a runner) is asked before each
- * sleep: it arms itself and adds its sources. The poller of the engine then sleeps until one of them fires, or until
- * `due_ns`. No thread waits anywhere else. */
+/* What a thread that has nothing to do sleeps on; the poller (poller.h) does the sleeping, and no thread of the engine
+ * sleeps elsewhere. Whoever may produce work (a wire, a runner) is asked before each sleep: it arms itself and adds its
+ * sources. The thread then sleeps until one of them fires, or until `due_ns`. */
 
 #include "base/base.h"
 

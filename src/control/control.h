@@ -52,9 +52,9 @@ struct tutti_failure {
 
 enum tutti_life {
     TUTTI_LIFE_ALIVE,
-    TUTTI_LIFE_LEFT, /* it said goodbye */
+    TUTTI_LIFE_LEFT, /* it closed its control in order */
     TUTTI_LIFE_DEAD,
-    TUTTI_LIFE_UNKNOWN, /* nothing was heard of it for long; that alone ends nothing */
+    TUTTI_LIFE_UNKNOWN, /* nothing was heard of it for long; this alone ends nothing */
 };
 static inline bool tutti_life_gone(enum tutti_life life)
 {
@@ -66,9 +66,9 @@ struct tutti_control_ops {
     size_t size; /* sizeof(struct tutti_control_ops): calls are added at the end, optional ones last */
     /* Says goodbye and frees. No other call is in progress. */
     void (*close)(struct tutti_control *c);
-    /* What was known last, at once; ALIVE for who has not come yet, since whoever waits for it has a deadline. LEFT and
-     * DEAD are final and true: a member told dead writes no more. A dead process of this host is told within 0.5 s.
-     * Cheap enough to call for each awaited peer ten times a second. */
+    /* What was known last, at once. A peer that has not come yet counts as ALIVE: whoever waits for it has a deadline.
+     * LEFT and DEAD are final and true: such a member writes no more. The death of a process of this host is told
+     * within 0.5 s. Cheap enough to call for each awaited peer ten times a second. */
     enum tutti_life (*life)(struct tutti_control *c, uint32_t peer);
     /* Shows a board in a slot of this member, until the next one; slots from TUTTI_BOARD_ALL on are ignored. */
     void (*publish)(struct tutti_control *c, uint32_t slot, const struct tutti_board *board);
@@ -82,8 +82,8 @@ struct tutti_control_ops {
     /* OK and the next failure that this member has not read, AGAIN when there is none. What this member raised comes
      * back here, or what another raised before: at once (answers_at_once) or later. */
     enum tutti_status (*failure)(struct tutti_control *c, struct tutti_failure *out);
-    /* NULL where a failure ends the sleeps of members by itself. Else whoever polls for failures gives a function here,
-     * which control calls from its own thread when there is one to read; wake NULL: no more. */
+    /* Whoever polls for failures gives a function here; control calls it from its own thread when there is a failure to
+     * read. wake NULL: no more. The entry is NULL where a failure ends the sleeps of members by itself. */
     void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
 };
 
@@ -93,9 +93,9 @@ struct tutti_control {
     const char *name;
     uint32_t n, me;       /* members of the world, this member */
     bool answers_at_once; /* what raise told, failure gives back at once */
-    /* Moves with every failure that any member raises; `heard` is what it was when all were read. Any thread may
-     * compare them. Who is about to sleep compares them after it has announced its sleep, and does not sleep if they
-     * differ. */
+    /* Changes with every failure that any member raises; `heard` is its value when all failures were read. A thread
+     * that is about to sleep compares the two after it has announced its sleep, and does not sleep if they differ. Any
+     * thread may compare. */
     const _Atomic uint32_t *alarm;
     _Atomic uint32_t heard;
 };

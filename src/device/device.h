@@ -64,7 +64,7 @@ struct tutti_device_scope {
     bool changed;
 };
 
-/* "May be NULL" says that a device can do without: callers ask. */
+/* An entry that "may be NULL" is one that a device can do without: callers ask first. */
 /* dst[i] = left[i] op right[i]; dst may equal left or right, no other overlap. Built-in operations but avg and
  * premul_sum. */
 struct tutti_fold {
@@ -89,7 +89,7 @@ struct tutti_device_ops {
     void (*close)(struct tutti_device *device);
     /* The device that the calling thread works on, -1 if there is none. Never opens a driver that nobody uses. */
     int32_t (*current)(void);
-    bool (*in_use)(void); /* by this process, so that pointers may be of such devices */
+    bool (*in_use)(void); /* whether this process uses such devices, so that pointers may be of them */
     /* Whose memory it is: the ordinal of a device; -1 for memory of the host, pinned or not, and for unknown memory.
      * Some 50 ns. */
     int32_t (*of)(const void *pointer);
@@ -106,7 +106,7 @@ struct tutti_device_ops {
     /* In the order of a stream: nothing waits. Both may be NULL. */
     enum tutti_status (*alloc_ordered)(struct tutti_device *device, size_t bytes, void *stream, void **out);
     enum tutti_status (*free_ordered)(struct tutti_device *device, void *pointer, void *stream);
-    /* Host memory that is pinned, zeroed, and at the same address on all devices. */
+    /* Host memory: pinned, zeroed, at the same address on all devices. */
     enum tutti_status (*alloc_host)(struct tutti_device *device, size_t bytes, void **out);
     void (*free_host)(struct tutti_device *device, void *pointer);
     enum tutti_status (*set)(struct tutti_device *device, void *pointer, unsigned char value, size_t bytes);
@@ -179,8 +179,8 @@ enum { TUTTI_N_DEVICES = 0 TUTTI_DEVICES(TUTTI_DEVICE_COUNT) };
 /* The list as a table. Tests put others in their places. */
 extern const struct tutti_device_ops *tutti_devices[TUTTI_N_DEVICES];
 
-/* The kind of devices that communicators of this process take: the first of the list that has memory of its own and is
- * here, else the first. */
+/* The kind of devices that communicators of this process use: the first of the list that has memory of its own and is
+ * present, else the first. */
 const struct tutti_device_ops *tutti_device_kind(void);
 /* As ops->of and ops->current, of whatever kind with memory of its own. */
 int32_t tutti_device_of(const void *pointer);

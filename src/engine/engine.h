@@ -2,18 +2,20 @@
 #ifndef TUTTI_ENGINE_ENGINE_H
 #define TUTTI_ENGINE_ENGINE_H
 
-/* The engine runs sealed schedules over transports. One engine a context; one progress owner at a time: the thread that
- * waits, else a helper thread that is started by the first call that nobody waits for. Nothing is allocated on the
- * progress path.
+/* The engine runs sealed schedules over transports. A context has one engine. One thread at a time owns its progress: a
+ * caller that waits, else a helper thread, which the first call starts that nobody waits for. Nothing is allocated on
+ * the progress path. Begin with this header, then flight/start.c; rooms.txt has the order of the rooms. Where a thread
+ * sleeps: owner/own.c. What notices a dead peer: pass/watch.c.
  *
- * The wire protocol (S5, S8): a message is (communicator, epoch, seq, slice, fifo). A message of at most `eager` bytes
- * is sent at once while the channel (communicator, peer, direction) has a credit; of TUTTI_CREDITS, the last one is
- * kept for the oldest call in flight, and messages of one slice leave a channel in program order. The receiver holds
- * what it is not ready for in a buffer that the communicator reserved, and gives the credit back when it consumes it. A
- * longer message is sent only when the receiver, ready for it (its hazards are clear), has granted it; so it is
- * consumed on arrival, and nothing that is in flight can block anything else. Duplicates are recognised by identity and
- * dropped. A granted message in memory that the receiver can map is offered instead of copied; the receiver reads it in
- * place. */
+ * The wire protocol (S5, S8). A message is (communicator, epoch, seq, slice, fifo).
+ * - Short, at most `eager` bytes: it is sent at once while the channel (communicator, peer, direction) has a credit. Of
+ *   TUTTI_CREDITS the last one is kept for the oldest call in flight, and messages of one slice leave a channel in
+ *   program order. If the receiver is not ready, it holds the message in a buffer that the communicator reserved; it
+ *   gives the credit back when it consumes the message.
+ * - Long: it is sent only when the receiver has granted it. The receiver grants when it is ready (its hazards are
+ *   clear), so it consumes the message on arrival, and nothing that is in flight can block anything else.
+ * - Offered: a granted message in memory that the receiver can map is not sent; the receiver reads it in place.
+ * - Duplicates are recognised by identity and dropped. */
 
 #include "base/clock.h"
 #include "base/poller.h"
@@ -56,18 +58,19 @@ struct tutti_team_config {
 };
 enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
                                     struct tutti_team **out);
-/* Until no call is in flight here, true, or until then, false. */
+/* Waits until no call is in flight here: true. False: until_ns came first. */
 bool tutti_team_wait(struct tutti_team *team, uint64_t until_ns);
 /* Waits for the calls in flight until their deadlines and for the functions that tutti_work_notify queued for them,
  * publishes "left", frees. */
 void tutti_team_destroy(struct tutti_team *team);
-/* Ends all calls in flight here with this record; tell: raise it to the other members. First failure wins: later calls
- * return it. Any thread; returns when no call of the team touches users' buffers any more. */
+/* Ends all calls in flight here with this record. tell: raises it to the other members, too. The first failure wins,
+ * and later calls return it. Any thread; returns when no call of the team touches users' buffers any more. */
 void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell);
-/* Its part in this process, by the engine's owner: also where another team fails, from `stop` of what that follows. */
+/* The part of this in the own process; called by the engine's owner, also from `stop` of a followed work when another
+ * team fails. */
 void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error);
-/* Where this member is, for the sentence of who ends the team: "in all_reduce #4 (...) on communicator ...", or what it
- * called last. Returns the sequence number, 0 if none. */
+/* Where this member is, for the sentence of whoever ends the team: "in all_reduce #4 (...) on communicator ...", or
+ * what it called last. Returns the sequence number, 0 if none. */
 uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity);
 /* OK, or the failure that ended the team. */
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error);
@@ -137,7 +140,8 @@ enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, in
 enum tutti_advance {
     TUTTI_RUN_DONE,
     TUTTI_RUN_MOVED,    /* it got on: the owner calls again, now or after others had their turn */
-    TUTTI_RUN_BLOCKED,  /* it did not get on: it waits for the peer `awaits`. Who gets on now and then does not sleep */
+    TUTTI_RUN_BLOCKED,  /* it waits for the peer `awaits`, and got nowhere. A runner that gets on now and then does not
+                         * let its owner sleep */
     TUTTI_RUN_MISMATCH, /* the peer `awaits` called something else: see `called` */
     TUTTI_RUN_FAILED,   /* the thread's error record says why */
 };
@@ -175,9 +179,10 @@ bool tutti_team_quiet(const struct tutti_team *team);
 void tutti_team_count(struct tutti_team *team);
 /* Whether the team has failed: one load, for who waits past the engine. */
 bool tutti_team_failed(const struct tutti_team *team);
-/* What members do past the engine is not on their boards: the function completes what peek found of `peer` (a slot, the
- * own one too) with what it knows better; if it raises seq, then with all of the call but the signature. Called by the
- * owner, and by any thread that asks where this rank is (which owns then). set waits for a call in progress. */
+/* What members do past the engine is not on their boards. This function completes the board that peek found of `peer`
+ * (a slot, also the own one) with what the back end knows better. If it raises seq, it fills in all of that call but
+ * the signature. It is called by the owner, and by any thread that asks where this rank is (which owns then). set waits
+ * for a call of it that is in progress. */
 typedef void (*tutti_overlay)(void *arg, uint32_t peer, struct tutti_board *board);
 void tutti_team_set_overlay(struct tutti_team *team, tutti_overlay overlay, void *arg);
 /* Kind, dtype, op and root in one word, as packets and boards carry them; and back, with the count. */
@@ -188,8 +193,9 @@ static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t o
 }
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
-/* ---- what was called past the engine and failed there (tell.c): the engine's sentences, which end the team on all
- * members. A call is told of as its board says; seq 0: messages, or one of `count` bytes with `peer`, whose kind is: */
+/* ---- failures of calls that were made past the engine (tell.c): they end the team on all members with the engine's
+ * sentences. A board says which call it is. Its seq is 0 for messages; then kind is one of these, and `count` are the
+ * bytes of one message with `peer`. */
 enum { TUTTI_TOLD_SEND = TUTTI_N_KINDS + 1, TUTTI_TOLD_RECV };
 /* Any thread. ---- */
 uint64_t tutti_team_timeout(const struct tutti_team *team);
@@ -200,7 +206,7 @@ void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board 
                               const struct tutti_board *theirs);
 /* Messages between this rank and a peer of which the two think differently. */
 void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n);
-/* A call that this rank made on the device, and the peer, which has come as far (tutti_team_reached), did not. */
+/* This rank made the call on the device; the peer has come as far (tutti_team_reached) and did not. */
 void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer);
 /* The number of the last collective that the peer's board shows, which may lag behind; 0: none. */
 uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer);

@@ -12,8 +12,9 @@
 
 #include <stdatomic.h>
 
-/* What was chosen already: predictions take microseconds. Any number of threads use one at once, without a lock:
- * `check` is the question xored with the answer, so that halves of two answers are no answer. Zeroed is empty. */
+/* What was chosen already; a prediction takes microseconds. Any number of threads use one at once, without a lock:
+ * `check` is the question xored with the answer, so halves of two answers do not pass for an answer. Zeroed is
+ * empty. */
 #define TUTTI_MEMO_ENTRIES 64
 struct tutti_memo {
     struct {
@@ -24,8 +25,9 @@ struct tutti_memo {
 struct tutti_facts {
     struct tutti_shape shape;  /* size and levels; slot and root ignored */
     uint32_t min_cpus, n_host; /* least CPUs of a rank, ranks of a host: for sentences */
-    uint32_t n_cpus;           /* of a host, that its ranks may use together; 0: unknown */
-    bool crowded;              /* the ranks of a host, those outside too, outnumber the CPUs that they may use */
+    uint32_t n_cpus;           /* CPUs of a host that its ranks may use together; 0: unknown */
+    bool crowded;              /* the ranks of a host, also those of other worlds, outnumber the CPUs that they may
+                                * use */
     struct tutti_domains domains[TUTTI_TOPO_N_LEVELS]; /* that the ranks form on their host, by level */
     bool reproducible;
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
@@ -47,10 +49,10 @@ struct tutti_candidate {
     double ns;
 };
 
-/* What the call's override or the option asks for, else the candidate of the least predicted time. Shapes that have
- * levels are an exception: levels say that leaving a group is dear, by how much no constant tells, so an algorithm that
- * uses them goes before all others. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not
- * fit; without override there is always an answer. */
+/* What the call's override or the option asks for, else the candidate of the least predicted time. Exception: if the
+ * shape has levels, an algorithm that uses them goes before all others. Levels say that it is dear to leave a group,
+ * and no constant tells how dear. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not fit;
+ * without override there is always an answer. */
 enum tutti_status tutti_choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                const struct tutti_algorithm **algorithm, struct tutti_shape *shape);
 #define TUTTI_MAX_CANDIDATES 16

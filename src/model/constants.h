@@ -28,9 +28,9 @@ enum tutti_status tutti_constants_read(const struct tutti_constants *table, cons
 /* Replaces the file at once, making its directories; `about` becomes its first line, a comment. SYSTEM. */
 enum tutti_status tutti_constants_write(const struct tutti_constants *table, const char *path, const void *values,
                                         const char *about);
-/* Where the file of what is called `name` is kept when nothing else is said: $XDG_CACHE_HOME/tutti/NAME-N.tune, else
- * ~/.cache/tutti/..., "AMD EPYC 9B45" as "amd-epyc-9b45"; false when neither variable names a directory or the path is
- * too long. */
+/* The path of the file for `name` when no option says another: $XDG_CACHE_HOME/tutti/NAME-N.tune, else
+ * ~/.cache/tutti/..., with "AMD EPYC 9B45" as "amd-epyc-9b45". False when neither variable names a directory or the
+ * path is too long. */
 bool tutti_constants_path(const char *name, uint32_t n, char *out, size_t capacity);
 
 #endif

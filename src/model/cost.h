@@ -10,7 +10,7 @@
 
 /* Counts of one call. A message is what one send step moves; the engine cuts long ones into slices. */
 struct tutti_load {
-    double hops;                   /* of the longest chain of messages, each of which waits for the one before */
+    double hops;                   /* messages of the longest chain, in which each waits for the one before */
     double chain;                  /* bytes that these carry together */
     double messages;               /* of the busiest rank: those that it sends and those that it receives */
     double sent, received, folded; /* bytes of the busiest rank, */

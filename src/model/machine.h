@@ -50,7 +50,7 @@ struct tutti_machine {
 _Static_assert(sizeof(struct tutti_machine) <= 64, "it travels in cards");
 extern const struct tutti_machine tutti_machine_default;
 
-/* What one of n ranks gets that are busy at once. */
+/* The rate that each of n ranks gets when all of them are busy. */
 static inline double tutti_machine_share(float one, float all, double n)
 {
     double share = (double)all / n;

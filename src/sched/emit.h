@@ -54,7 +54,7 @@ struct tutti_emit {
     uint32_t n_on_lane[TUTTI_MAX_LANES];
     enum tutti_status status; /* MEMORY; a defect is in schedule->defect */
     uint32_t round;
-    bool rounds_over; /* what is added now is the sealer's: there is no such round for the author */
+    bool rounds_over; /* the sealer adds steps now: the author has no such round */
     struct tutti_frame frame;
     uint32_t step_capacity, call_capacity;
     uint32_t *sent, *received; /* messages so far, by peer */

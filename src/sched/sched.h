@@ -26,15 +26,15 @@ struct tutti_lane {
     uint32_t base, stride, size;
     uint32_t kinds; /* bit k: calls of kind k */
 };
-/* Those that one slot is in. Several may have the same slots: these take the calls in turn, one each. */
+/* The lanes that one slot is in. Several may have the same slots: then they take the calls in turn, one each. */
 #define TUTTI_MAX_LANES 12
 struct tutti_lanes {
     struct tutti_lane lanes[TUTTI_MAX_LANES];
     uint32_t n;
 };
 #define TUTTI_NO_LANE UINT32_MAX
-/* What the slot's group at a level looks like to calls: the slots that have its place in the group's units (at level 0
- * all slots of the group). The same for all of them. False: it is alone, or the units are not equally large. */
+/* What the slot's group at a level looks like to calls: the slots with its place in the group's units (at level 0 all
+ * slots of the group). It is the same for all of them. False: the slot is alone, or the units are not equally large. */
 bool tutti_shape_lane(const struct tutti_shape *shape, uint32_t slot, uint32_t level, struct tutti_lane *out);
 
 /* ---- sealed schedules (emit.c, seal.c) ---- */
@@ -85,8 +85,8 @@ struct tutti_schedule {
 };
 
 /* Seals the steps of shape->slot. expand: replace calls by their reference schedules (engine, checker) or keep them
- * (drawings). *out is destroyed with tutti_schedule_destroy. Errors: UNSUPPORTED (kind not offered, needs not met), MEMORY.
- * A defective algorithm is not an error here: out->defect says it. */
+ * (drawings). *out is destroyed with tutti_schedule_destroy. Errors: UNSUPPORTED (kind not offered, needs not met),
+ * MEMORY. A defective algorithm is not an error here: out->defect says it. */
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                       const struct tutti_shape *shape, bool expand, struct tutti_schedule **out);
 /* The same for an engine: calls of these lanes (NULL: none) are kept where one call is one run of memory a block,

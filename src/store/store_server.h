@@ -3,7 +3,7 @@
 #define TUTTI_STORE_STORE_SERVER_H
 
 /* The TCP store's server: its thread and its events (store_server.c), requests (store_requests.c), and a connection's
- * buffers (store_client.c). Each uses only those after it. */
+ * buffers (store_client.c). Each file uses only those after it in this list. */
 
 #include "store/store_table.h"
 
@@ -16,7 +16,7 @@ struct tutti_store_client {
     int fd;
     enum tutti_client_state state;
     uint32_t events;   /* asked of epoll */
-    uint64_t until_ns; /* to be trusted, or when a wait ends; TUTTI_NEVER */
+    uint64_t until_ns; /* until then it must have proved the secret, or its wait ends; TUTTI_NEVER */
     uint64_t wait_ns;  /* how long it waits */
     uint8_t wait_type; /* GET or WAIT */
     bool doomed;       /* closed at the end of the round of events */
@@ -38,12 +38,12 @@ struct tutti_store_server {
 };
 
 /* ---- store_client.c ---- */
-/* Asks epoll for what the client's state needs: a parked one is only watched for its end, one with an unsent answer for
- * room. */
+/* Asks epoll for what the client's state needs: for its end if it is parked, for room if an answer is not sent yet,
+ * else for requests. */
 void tutti_store_client_watch(struct tutti_store_server *s, struct tutti_store_client *c);
-/* Some client's time may be up then. */
+/* Looks by then, since some client's time may be up. */
 void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns);
-/* Room for the whole of the frame that has begun. Only who is trusted gets more than a little. */
+/* Makes room for the whole frame that has begun. Only a trusted client gets more than a little. */
 bool tutti_store_client_room(struct tutti_store_client *c);
 /* Sends what it can, keeps the rest; flush sends what was kept. */
 void tutti_store_client_send(struct tutti_store_server *s, struct tutti_store_client *c,

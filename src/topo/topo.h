@@ -46,8 +46,8 @@ char *tutti_topo_list_format(const uint32_t *ids, size_t n, char *out, size_t ca
  * node, L3, core and id. Returns how many there are. */
 size_t tutti_topo_order(const struct tutti_topo *topo, uint32_t *indices);
 
-/* ---- ranks on a host (crowd.c, place.c): each rank tells the others what it may use and where that is, and all draw
- * the same conclusions. Pure, but for tutti_topo_host. ---- */
+/* ---- ranks on a host (crowd.c, place.c): each rank tells the others which CPUs it may use and where they are, and all
+ * come to the same conclusions. Pure, but for tutti_topo_host. ---- */
 
 /* What a rank may use. Plain data: it travels in cards. */
 struct tutti_allowance {
@@ -55,8 +55,8 @@ struct tutti_allowance {
     uint64_t payer; /* ranks with the same one share the quota */
     uint32_t quota; /* whole CPUs, UINT32_MAX: without limit */
 };
-/* True if n ranks can not have a CPU each: among those they may use, or by a quota. Their allowances are `stride` bytes
- * apart. */
+/* True if n ranks can not have a CPU each, by the CPUs that they may use or by a quota. Their allowances are `stride`
+ * bytes apart. */
 bool tutti_topo_crowded(const struct tutti_allowance *first, size_t stride, uint32_t n);
 
 enum tutti_topo_level { TUTTI_TOPO_PACKAGE, TUTTI_TOPO_NODE, TUTTI_TOPO_L3, TUTTI_TOPO_N_LEVELS };
@@ -68,9 +68,9 @@ struct tutti_cpu_place tutti_topo_place(const struct tutti_topo *topo, const str
 /* This host's topology, read once by a process and never freed. Errors as of tutti_topo_init. */
 enum tutti_status tutti_topo_host(const struct tutti_topo **out);
 
-/* The ranks of a communicator as n domains of `size` ranks each, which share a group of some level; n = 0: they are not
- * so regular, or there is but one domain, or each rank is alone in its own. Formulas instead of a table: ranks that
- * follow one another fill a domain, or (cyclic) each is in another domain than the one before it. */
+/* The ranks of a communicator as n domains of `size` ranks each; the ranks of a domain share a group of some level. n =
+ * 0: they are not so regular, or there is but one domain, or each rank is alone in its own. No table is needed: ranks
+ * that follow one another fill a domain, or (cyclic) each is in another domain than the one before it. */
 struct tutti_domains {
     uint32_t n, size;
     bool cyclic;

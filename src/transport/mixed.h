@@ -20,13 +20,13 @@ struct tutti_mixed_peer {
     uint32_t member; /* number of the peer in the world of that transport */
 };
 
-/* peers[n]: for each member of the world, `me` included: peers[me].member is this member's own number there. The table
+/* peers[n] has a row for each member of the world. The row of `me` says which number this member has itself. The table
  * is copied. Each peer must reach this member by the same inner transport; and max_payload, which is the smallest of
- * the inner ones, must come out the same at all members. `inner` are owned by *out from then on, but not on failure.
+ * the inner ones, must come out the same at all members. *out owns `inner` from then on, but not on failure.
  *
- * Memory in place is that of the first inner transport that has memory, for the peers of that one alone: a place is
- * located for all peers at once. So members that share memory name that transport before others that have memory.
- * Inner transports of one address space count as one. put and get are not passed on.
+ * Memory in place is that of the first inner transport that has memory, for the peers of that one alone, because a
+ * pointer is located once for all peers. So members that share memory name that transport before others that have
+ * memory. Inner transports of one address space count as one. put and get are not passed on.
  *
  * ARGUMENT: no inner transport or over TUTTI_MIXED_MAX_INNER; a peer whose inner transport or number does not exist;
  * two peers with one number; `me` is not this member there, or another peer is. MEMORY. */

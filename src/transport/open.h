@@ -2,7 +2,7 @@
 #ifndef TUTTI_TRANSPORT_OPEN_H
 #define TUTTI_TRANSPORT_OPEN_H
 
-/* Transports and decorators by name. */
+/* Transports and decorators by name: the two lists, and who opens them. */
 
 #include "transport/transport.h"
 

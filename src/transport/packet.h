@@ -25,7 +25,7 @@ enum tutti_packet_flag { TUTTI_PACKET_OFFER = 1, TUTTI_PACKET_EAGER = 2, TUTTI_P
 /* 80 bytes without padding. Every number of a member has 32 bits: a world may have more than a million.
  *
  * The identity of a message is what `source` sends under (comm, epoch, call, seq, slice, fifo). Two messages of one
- * world never share it, so what is late, repeated or of a view that is over is known as such. All of it is computed:
+ * world never share it. So a message that is late, repeated or of an older epoch is recognised. All of it is computed:
  * nobody writes tags. */
 struct tutti_packet {
     uint8_t version, type, flags, credits;

@@ -4,7 +4,8 @@
 
 /* The wire: a transport moves packets between the n members of one world, which may be threads, processes of a host, or
  * far away. It knows nothing of collectives. It may use src/base alone. Begin here; the transports of one host are in
- * host/, those around others in decorate/, one world over several is mixed.h; late_test.h is one for tests, which ends late.
+ * host/, those around others in decorate/, one world over several is mixed.h; late_test.h is one for tests, which ends
+ * late.
  *
  * How it is used, by the one thread that owns progress:
  *
@@ -100,22 +101,22 @@ struct tutti_transport_ops {
      * `token`. Without (n 0): the payload goes into the transport's own memory, and the packet comes again as an
      * ARRIVAL, before any later packet of that peer. NULL where no header comes. */
     void (*place)(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token);
-    /* Takes a token back: no DONE comes, and when it returns nobody touches the memory that was lent with it. The
-     * packet may get there or not. Bounded: some milliseconds without the peer's help; a wire that can do no better
-     * cuts the peer. A token that is not out is nothing. NULL where none is ever out. */
+    /* Takes a token back: no DONE comes, and when this returns nobody touches the memory that was lent with it. The
+     * packet may get there or not. It takes some milliseconds at most and needs no help of the peer; a wire that can do
+     * no better cuts the peer. A token that is not out is ignored. NULL where none is ever out. */
     void (*cancel)(struct tutti_transport *t, uint64_t token);
 
-    /* This thread is about to sleep. True if there is still nothing to poll, no room where a send found none, and no
-     * wake since the last sleep: then sleep on the sources that were added, no longer than sources->due_ns, and at most
-     * some 100 ms: a peer may die between publishing a packet and ringing. Else do not sleep. sleep_end follows in both
-     * cases. */
+    /* This thread is about to sleep. True: there is nothing to poll, no room where a send found none, and no wake came
+     * since the last sleep. Then sleep on the sources that were added, until sources->due_ns at the latest, and some
+     * 100 ms at most, since a peer may die between publishing a packet and ringing. False: do not sleep. sleep_end
+     * follows in both cases. */
     bool (*sleep_begin)(struct tutti_transport *t, struct tutti_sources *sources);
     void (*sleep_end)(struct tutti_transport *t);
     /* Ends a sleep of this member's owner, or the next one. Any thread. */
     void (*wake)(struct tutti_transport *t);
 
-    /* Control says that the peer is dead, which is true of nobody who still writes: from now on sends to it fail with
-     * PEER_DEAD, and its tokens come back with PEER_DEAD. What arrived whole before may still be polled. Any thread. */
+    /* Control says that the peer is dead, so it writes no more. From now on sends to it fail with PEER_DEAD, and its
+     * tokens come back with PEER_DEAD. What arrived whole before may still be polled. Any thread. */
     void (*cut)(struct tutti_transport *t, uint32_t peer);
     /* Whether something that this peer sent is here and waits to be polled, so that a death is told after what came
      * before it. NULL: nothing waits where poll found nothing. */

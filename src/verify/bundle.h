@@ -2,9 +2,10 @@
 #ifndef TUTTI_VERIFY_BUNDLE_H
 #define TUTTI_VERIFY_BUNDLE_H
 
-/* The sealed schedules of all slots as one array of steps, and the checks that run over it one after another. Each
- * check relies on those before it, in the order in which they are declared here. A check returns an error only when it
- * could not be made (MEMORY); what it finds wrong it says in the verdict, and the first finding ends the check. */
+/* A bundle: the sealed schedules of all slots as one array of steps, and the checks that run over it one after another.
+ * Each check relies on those before it, in the order in which they are declared here. A check returns an error only
+ * when it could not be made (MEMORY); what it finds wrong it says in the verdict, and the first finding ends the
+ * check. */
 
 #include "verify/verify.h"
 
@@ -22,8 +23,8 @@ struct tutti_bundle {
     uint32_t *base;                  /* n + 1: the number of a slot's first step in the bundle */
     uint32_t *match;                 /* of a send the number of its receive and the reverse; else TUTTI_NO_INDEX */
     uint32_t *previous;              /* of a send the one before it in its channel, or TUTTI_NO_INDEX */
-    uint32_t *order;                 /* an order in which the steps may complete, sends left out (they do so with
-                                        their receives) */
+    uint32_t *order;                 /* an order in which the steps may complete, without sends (they complete with
+                                      * their receives) */
     uint32_t n_order;
     struct tutti_verdict *verdict;
 };

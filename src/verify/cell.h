@@ -2,8 +2,8 @@
 #ifndef TUTTI_VERIFY_CELL_H
 #define TUTTI_VERIFY_CELL_H
 
-/* What the checker knows of one chunk in place of its bytes: hashes of the contributions in it, of the order and of the
- * tree in which they were combined. A wrong content has the right hash by an accident of 2^-64. */
+/* What the checker knows of one chunk in place of its bytes: hashes of the contributions in it, of their order, and of
+ * the tree in which they were combined. A wrong content has the right hash with a probability of 2^-64. */
 
 #include "verify/bundle.h"
 

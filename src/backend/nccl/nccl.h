@@ -83,7 +83,7 @@ const struct nccl_library *nccl_library(const char *named);
 /* Whether it takes ranks that share a GPU: from 2.30 on, where its switch is on. */
 bool nccl_shares(const struct nccl_library *library);
 
-/* From when NCCL has an error to when it is told, if until then nobody is found dead, whose echo it may be. */
+/* So long an error of NCCL is not told: if a peer is found dead meanwhile, the error was only an echo of that. */
 #define NCCL_ECHO_NS (300 * TUTTI_NS_PER_MS)
 
 /* ---- an instance ---- */
@@ -95,8 +95,9 @@ struct nccl_board {
     struct nccl_id id;
 };
 struct nccl_ending; /* of a communicator (nccl_open.c) */
-/* A call in flight: events around it, so that its time counts from when its turn came. A mark serves another
- * call when the watch has seen its own over: who is so far ahead waits for that. Events are made at first use. */
+/* A call in flight, with an event before and after it, so that its time counts from when its turn came. A mark serves
+ * another call once the watch has seen that its own call is over; a caller that is so far ahead waits for that. Events
+ * are made at first use. */
 #define NCCL_MARKS WATCH_LOG_ENTRIES /* the log has what is in flight */
 struct nccl_mark {
     void *begun, *over;
@@ -110,7 +111,8 @@ struct nccl_backend {
     struct tutti_device *gpu; /* the caller's */
     uint32_t blocks;          /* of a launch, at most; 0: NCCL's choice */
 
-    /* Held within NCCL, which waits for peers when it connects: who aborts a call that is stuck does without. */
+    /* Held while a call is within NCCL, which waits for peers when it connects. The thread that aborts a stuck call
+     * does not take it. */
     pthread_mutex_t lock;
     void *comm;                           /* NULL: not made yet, or aborted; atomic */
     _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
@@ -169,8 +171,8 @@ void nccl_ending_leave(struct nccl_backend *b);              /* when it has been
 /* Ends it; alone: nobody is left to wait for, and all is well. Then waits, for so long at most. */
 void nccl_end_begin(struct nccl_backend *b, bool alone);
 void nccl_end_wait(struct nccl_backend *b, uint64_t most_ns);
-/* Ends what waits on the device: begun, before that is told, and waited for, some two seconds at most in all. What NCCL
- * waits for beyond that, graphs that hold calls, is left to a thread. */
+/* Ends what waits on the device: `begin` before the failure is told, the rest after; some two seconds at most in all.
+ * What NCCL waits for beyond that, graphs that hold calls, is left to a thread. */
 void nccl_stop_begin(struct nccl_backend *b);
 void nccl_stop(struct nccl_backend *b);
 /* After a stop: a call is within NCCL that was not ended, since its communicator was not there yet. */

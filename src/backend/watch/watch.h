@@ -38,8 +38,8 @@ struct watch {
 struct watch_ops {
     /* Stops all that waits on the device, without waiting for anybody. True: nothing is left to be stopped. */
     bool (*stop)(struct watched *w);
-    /* Finds what the back end alone knows of, in memory of the host. True: the device is to be stopped, or it is and
-     * the team has failed. */
+    /* Finds what only the back end can see, in memory of the host. True: the device must be stopped, or it is stopped
+     * and the team has failed. */
     bool (*look)(struct watched *w, uint64_t now_ns);
     /* Asks the driver what is over, and counts it in n_over. */
     void (*ask)(struct watched *w);

@@ -66,8 +66,8 @@ static inline bool watch_log_keeps_item(const struct watch_log *log, uint64_t i)
 }
 
 /* ---- writing and reading one log (watch_log.c) ---- */
-/* where: of the place, by a method that is for windows, so that who calls in another one, or in none, is found out; 0:
- * by another. timeout_ns: of the launch. */
+/* where: of a method for windows, the window and the offset in it, so that a rank which calls in another window, or in
+ * none, is found out; 0: of other methods. timeout_ns: of the launch. */
 void watch_log_post(struct watch_log *log, const struct tutti_backend_call *call, uint64_t where, uint64_t timeout_ns);
 /* launch: watch_log_round, before the first of those that go together. */
 void watch_log_message(struct watch_log *log, uint64_t launch, uint32_t peer, bool sends, size_t bytes,
@@ -92,30 +92,31 @@ struct watch_pair {
     const struct watch_log *mine, *theirs;
     uint32_t me, peer;
 };
-/* Whether messages between the two have other sizes for one than for the other, found where both have come equally far:
- * after the first *n. */
+/* Whether two ranks see messages between them differently: after the first *n messages, the last point that both have
+ * reached, their sizes are not the same. */
 bool watch_log_letters(const struct watch_pair *pair, uint64_t *n);
 
 /* ---- what watches make of them (watch_find.c) ---- */
 /* The last call of a rank, and what has become of it, as engines' boards
  * say it; kind TUTTI_N_KINDS: it has called nothing. */
 void watch_log_board(const struct watch_log *log, struct tutti_board *out);
-/* The call of a launch that waits for the peer, or the message, of several rather one that the peer has not made. */
+/* The call of a launch that waits for the peer, or the message; if the launch has several messages, rather one that the
+ * peer has not made. */
 void watch_log_launched(const struct watch_pair *pair, uint64_t launch, struct tutti_board *out);
 /* Whether the peer has not made all calls and messages that this rank has made. */
 bool watch_log_behind(const struct watch_pair *pair);
 /* Whether the peer has made its parts of a launch; whether it knows all that this rank made with it to be over. */
 bool watch_log_made(const struct watch_pair *pair, uint64_t launch);
 bool watch_log_done(const struct watch_pair *pair);
-/* The first call or message, of those not known to be over, that waits for what the peer has not made; if it `died`,
- * rather one that it has made, but is not known to have done. Of what is forgotten, the first collective, or its number
- * alone. False: there is none. */
+/* The first call or message that waits for something which the peer has not made, among those not known to be over. If
+ * the peer `died`: rather one that it has made, but is not known to have done. Of calls that the log has forgotten: the
+ * first collective, or its number alone. False: there is none. */
 bool watch_log_awaits(const struct watch_pair *pair, bool died, struct tutti_board *out);
-/* The peer's life as the transport knows it, for those who wait: who has left has closed its side when all it called
- * was over, and counts as alive where nothing waits for more. *out: what waits for who is gone. */
+/* The peer's life as control knows it, for ranks that wait. A peer that left has closed its side after all that it
+ * called was over; it counts as alive where nothing waits for more of it. *out: what waits for a peer that is gone. */
 enum tutti_life watch_log_life(const struct watch_pair *pair, enum tutti_life life, struct tutti_board *out);
-/* Two ranks called different things, one of them something on host memory, or one sent what the other does not receive.
- */
+/* A mismatch: two ranks called different things, or one called something on host memory, or one sent what the other
+ * does not receive. */
 struct watch_mismatch {
     enum { WATCH_CALLS_DIFFER, WATCH_CALLED_ELSEWHERE, WATCH_SIZES_DIFFER } what;
     struct tutti_board mine, theirs; /* calls, those of which there are */
@@ -124,8 +125,8 @@ struct watch_mismatch {
 /* Whether there is one, and what; the team then fails with its sentence. */
 bool watch_log_mismatch(struct tutti_team *team, const struct watch_pair *pair, struct watch_mismatch *out);
 void watch_log_tell(struct tutti_team *team, const struct watch_pair *pair, const struct watch_mismatch *found);
-/* Whether a peer has been gone long enough, since it may have done its part before; *since_ns is kept from look to
- * look, 0 at first. */
+/* Whether a peer has been gone long enough to be told: it may have done its part before it went. *since_ns is kept from
+ * look to look, 0 at first. */
 bool watch_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now);
 
 #endif

@@ -2,10 +2,10 @@
 #ifndef TUTTI_COMM_CALL_CALL_H
 #define TUTTI_COMM_CALL_CALL_H
 
-/* Public calls: from the wrappers (coll.c, p2p.c) to whoever carries them out. This room may use all others of comm but
- * life. Most calls take the short way (short.c), without a request; the others are submitted (submit.c): they are
- * checked, get their route (route.c), and one switch carries the route out. Groups (group.c) and persistent collectives
- * (record.c, persistent.c) keep requests for later. Begin with coll.c, then submit.c. */
+/* Public calls: from the wrappers (coll.c, p2p.c) to whoever carries them out. This room may use object, request and
+ * device of comm. Most calls take the short way (short.c), without a request; the others are submitted (submit.c): they
+ * are checked, get their route (route.c), and one switch carries the route out. Groups (group.c) and persistent
+ * collectives (record.c, persistent.c) keep requests for later. Begin with coll.c, then submit.c. */
 
 #include "comm/call/route.h"
 

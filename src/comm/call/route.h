@@ -9,9 +9,9 @@
 #include "comm/device/device.h"
 #include "comm/request/request.h"
 
-/* Whether a collective of equal blocks may go the short way (short.c): the caller waits, now or at once; its options
- * ask for nothing, on host memory neither for a timeout nor a label, since waits and sentences need the rest; there is
- * data, and no thread of the process collects calls. */
+/* Whether a collective of equal blocks may go the short way (short.c). The caller waits, now or at once. Its options
+ * ask for nothing; on host memory also for no timeout and no label, since waits and sentences need a request. There is
+ * data, and this thread collects no calls (group, recording). */
 static inline bool tutti_route_is_short(const struct tutti_comm *comm, const struct tutti_args *args,
                                         const struct tutti_call_options *options, struct tutti_work *const *work)
 {
@@ -22,14 +22,14 @@ static inline bool tutti_route_is_short(const struct tutti_comm *comm, const str
     return atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed) == 0;
 }
 
-/* The route of a checked request, by where its buffers are, what the communicator has, and what back ends can. All but
- * where the buffers are is equal on all members, so that they go one way together. ARGUMENT: buffers of several kinds,
- * or of another device, or the call asks for what can not be. UNSUPPORTED. */
+/* The route of a checked request: by where its buffers are, what the communicator has, and what back ends can do. All
+ * of that but the buffers is equal on all members, so all members go one way together. ARGUMENT: buffers of several
+ * kinds, or of another device, or the call asks for what can not be. UNSUPPORTED. */
 enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_route *out);
 
-/* The short way. AGAIN: not for this call, whose arguments are unusual, or the turn is taken: it goes on as a request,
- * which also makes the sentences; nothing was done. out: NULL to block, else the work of an attended call, which may be
- * complete already. */
+/* The short way. AGAIN: nothing was done, because the arguments are unusual or the turn is taken; the call goes on as a
+ * request, which also makes the sentences. out: NULL to block, else the work of an attended call, which may be complete
+ * already. */
 enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *args,
                               const struct tutti_call_options *options, struct tutti_work **out);
 

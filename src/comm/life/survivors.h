@@ -11,7 +11,7 @@ struct tutti_survivors {
     uint64_t id;    /* of this agreement */
     uint32_t board; /* where this rank speaks of it: one of TUTTI_BOARD_AGREE */
     uint64_t deadline_ns, look_ns;
-    uint32_t n_versions;  /* the own proposal only shrinks: version v is what it was after v losses */
+    uint32_t n_versions;  /* a rank only takes members out of its proposal; version v is the proposal after v losses */
     uint32_t *removed_at; /* slot -> first version without it, UINT32_MAX: still in */
     uint64_t *hashes;     /* of each version */
 };

@@ -28,7 +28,7 @@ struct tutti_window {
     uint32_t n;
     struct tutti_window_peer *peers;
     bool on_device;
-    void *own;          /* by which back ends of devices know the window */
+    void *own;          /* the pointer by which back ends of devices know the window */
     uint32_t n_devices; /* the communicator's count of them when it was made */
 };
 
@@ -36,7 +36,7 @@ struct tutti_window {
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base);
 /* The own part; status and the thread's error record say what is wrong with it. */
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out);
-/* The offer that the own part holds, if it holds one, stands no more. */
+/* Withdraws the offer that the own part holds, if it holds one. */
 void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,

@@ -127,9 +127,10 @@ struct tutti_comm {
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
     bool named_device;          /* not merely the current one */
     uint32_t n_devices;         /* times that a device was opened, equal on all */
-    bool guarded;               /* no device, but this process has some: their memory is refused */
-    bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end whatever their size, */
-    size_t tiny[TUTTI_N_KINDS]; /* and those with blocks of less bytes as tiny ones */
+    bool guarded;               /* this communicator has no device, but the process has some: memory of these is
+                                 * refused */
+    bool quick[TUTTI_N_KINDS];  /* plain calls of the kind go to the back end, whatever their size; */
+    size_t tiny[TUTTI_N_KINDS]; /* with smaller blocks than this, as tiny calls */
     uint64_t id;
     uint32_t epoch;
     int32_t rank, size;
@@ -159,8 +160,8 @@ struct tutti_comm {
 
 /* Allocates and enlists a communicator without a team, in phase CREATING. */
 enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, int32_t size, struct tutti_comm **out);
-/* From now on nobody can enter: the phase is SHUT, what is attached is told, and those who are inside have left. False:
- * so it was before. */
+/* Lets nobody enter any more: the phase is SHUT, what is attached is told, and those who were inside have left when it
+ * returns. False: the phase was SHUT before. */
 bool tutti_comm_empty(struct tutti_comm *comm);
 /* Frees one that has no device and no back end any more, with its team and its family. */
 void tutti_comm_free(struct tutti_comm *comm);
@@ -171,7 +172,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
 void tutti_comm_close_backend(struct tutti_comm *comm);
 
-/* Who starts a collective takes the turn: so all numbers and starts are in one order. */
+/* Whoever starts a collective takes the turn, so numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
 {
     uint32_t free_word = 0;
@@ -215,8 +216,8 @@ enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, 
                                      void *all, uint64_t *sequence);
 /* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
 enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
-/* The same before a communicator is used: between begin and end it has a team of its own, so that its calls count from
- * 1 afterwards. salt: what it is about. */
+/* The same before a communicator is used. Between begin and end it has a team of its own, so that its calls count from
+ * 1 afterwards. salt: what the agreement is about. */
 struct tutti_apart {
     struct tutti_team *team;
     uint64_t timeout_ns;
@@ -224,7 +225,7 @@ struct tutti_apart {
 enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out);
 void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart);
 
-/* Of all that must be equal on all ranks. ordered: the operation does not commute. */
+/* The signature: a hash of all that must be equal on all ranks. ordered: the operation does not commute. */
 static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,
                                   uint64_t purpose)
 {

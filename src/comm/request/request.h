@@ -51,8 +51,8 @@ struct tutti_request {
     struct tutti_call_options options;
     uint8_t factor[16]; /* premul_sum: read at the call */
     struct tutti_work **work;
-    bool collected; /* by a group or a recording: its number is not known yet */
-    bool staged;    /* its buffers are host memory that stands for a device's: device memory is looked for no more */
+    bool collected; /* a group or a recording holds it: its number is not known yet */
+    bool staged;    /* its buffers are pinned copies of a device's: nobody looks for device memory again */
     size_t place;   /* in its group */
     /* Filled by the checks. */
     struct tutti_user_op user;
@@ -87,7 +87,7 @@ struct tutti_call_side {
     size_t bytes; /* from base to the end of the last block */
     size_t total; /* elements in all */
 };
-/* What this rank passes on one side; block_bytes and what follows from it are the checks' to fill. */
+/* What this rank passes on one side. The checks fill in block_bytes and what follows from it. */
 struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
 
 /* ---- what a checked request is, for who carries it out (request.c) ---- */
@@ -109,16 +109,16 @@ enum tutti_status tutti_route_algorithm(const struct tutti_request *request, str
 /* Takes the schedule that the route needs, if it needs one. */
 enum tutti_status tutti_request_prepare(struct tutti_request *request);
 enum tutti_status tutti_request_seal(struct tutti_request *request);
-/* Gives back a schedule that was not started; once more does nothing. */
+/* Gives back a schedule that was not started. A second call does nothing. */
 void tutti_request_release(struct tutti_request *request);
 /* Starts a prepared request of a route on host memory. *work is always written on success. helper: nobody waits at
- * once. The schedule is taken over, whatever comes of it. */
+ * once. The schedule is taken over, also on failure. */
 enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
 /* The same for a caller who waits now, route BACKEND: the call is carried out on this thread if that is soon done, and
  * then *work is NULL. */
 enum tutti_status tutti_request_start_hurried(struct tutti_request *request, struct tutti_work **work);
-/* A part of the call (or group) could not be started: the communicator fails, here and elsewhere, for the others would
- * wait for the rest; the n parts that were started are waited for. Keeps the thread's error record. */
+/* A part of the call (or group) could not be started, and the other ranks would wait for it: so the communicator fails,
+ * here and elsewhere. The n parts that were started are waited for. Keeps the thread's error record. */
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
 
 /* ---- the communicator's back end (hurry.c). The turn is held ---- */

@@ -19,8 +19,8 @@ struct tutti_host_life {
     _Atomic uint64_t pid_namespace;
 };
 
-/* Two copies: the one that `sequence` does not point to is written, then `sequence` moves on. So a writer that dies
- * halfway leaves the last whole board behind. */
+/* Two copies. The writer fills the copy that `sequence` does not point to, then moves `sequence` on. So a writer that
+ * dies halfway leaves the last whole board behind. */
 #define TUTTI_BOARD_WORDS (sizeof(struct tutti_board) / 8)
 struct tutti_board_row {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t sequence; /* boards published so far */
@@ -28,7 +28,7 @@ struct tutti_board_row {
 };
 _Static_assert(sizeof(struct tutti_board) % 8 == 0, "boards are copied word by word");
 
-/* What of a failure is carried. */
+/* The part of a failure that is written for others. */
 struct tutti_failure_record {
     uint64_t comm, seq;
     uint32_t epoch, culprit, step;
@@ -38,9 +38,9 @@ struct tutti_failure_record {
 #define TUTTI_FAILURE_WORDS (sizeof(struct tutti_failure_record) / 8)
 _Static_assert(sizeof(struct tutti_failure_record) % 8 == 0, "failures are copied word by word");
 
-/* Failure k of a member is in slot k % SLOTS. `stamp` is 2k + 1 while it is written and 2k + 2 after, and `n_raised`
- * is counted last: a writer that dies halfway has raised nothing. A rank that computes looks at none, and its peers may
- * end very many communicators meanwhile. */
+/* Failure k of a member is in slot k % SLOTS. `stamp` is 2k + 1 while it is written and 2k + 2 after; `n_raised` is
+ * counted last. So a writer that dies halfway has raised nothing. There are many slots: a rank that computes reads no
+ * failures, and its peers may end very many communicators meanwhile. */
 #define TUTTI_FAILURE_SLOTS 512
 struct tutti_failure_slot {
     _Atomic uint64_t stamp;
@@ -51,7 +51,7 @@ struct tutti_failure_row {
     struct tutti_failure_slot slots[TUTTI_FAILURE_SLOTS];
 };
 
-/* What of this is one for all. */
+/* What all members share. Each word says whose failure of a communicator counts. */
 #define TUTTI_CLAIMS 384
 struct tutti_claims {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t hint; /* failures raised so far, by all */

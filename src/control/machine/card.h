@@ -2,9 +2,9 @@
 #ifndef TUTTI_CONTROL_MACHINE_CARD_H
 #define TUTTI_CONTROL_MACHINE_CARD_H
 
-/* What a rank tells all others of itself when they have met, as a record of bytes: version u8, then the fields in the
- * order of the struct, integers little-endian. Two builds never share a world, so a record is either whole or nonsense.
- */
+/* The card: what a rank tells all others of itself when they have met, as bytes. First the version u8, then the fields
+ * in the order of the struct, integers little-endian. Two builds never share a world, so a record is either whole or
+ * nonsense. */
 
 #include "base/base.h"
 #include "model/machine.h"
@@ -19,9 +19,10 @@ struct tutti_card_record {
     uint64_t build, host, config_hash;
     char version[16];
     char agreed[108];                                /* options that are not default, cut */
-    uint8_t crowded, decorated, device;              /* in another world, too; its transport; it has one */
+    uint8_t crowded, decorated, device;              /* it is in another crowded world, too; its transport is decorated;
+                                                      * it has a device */
     int16_t group[TUTTI_TOPO_N_LEVELS];              /* where it is, see topo.h */
-    uint64_t payer;                                  /* of its quota */
+    uint64_t payer;                                  /* id of the group whose quota it uses */
     uint32_t quota;                                  /* whole CPUs */
     uint64_t cpu_words[TUTTI_CPU_SET_BITS / 64];     /* where it may run */
     float machine[sizeof(struct tutti_machine) / 4]; /* what it would have all use */

@@ -61,8 +61,7 @@ struct tutti_meeting_message {
     struct tutti_meeting_host hosts[TUTTI_MEETING_HOSTS];
     char text[TUTTI_ERROR_TEXT];
 };
-/* Pure, over bytes that nobody vouches for. OK. CONFIG: a frame of another version, of which build and release are
- * told. PROTOCOL: no frame. */
+/* Pure; trusts no byte. OK. CONFIG: a frame of another version; build and release are filled in. PROTOCOL: no frame. */
 enum tutti_status tutti_meeting_decode(const uint8_t *bytes, size_t n, struct tutti_meeting_message *out);
 /* Encodes and, when the session is ready, signs. out has room for TUTTI_MEETING_FRAME_MAX. */
 enum tutti_status tutti_meeting_encode(struct tutti_session *session, const struct tutti_meeting_message *message,

@@ -34,7 +34,7 @@ struct tutti_bootstrap {
     uint64_t deadline_ns;
     const struct tutti_config *config;
     const struct tutti_machine *machine; /* NULL: the built-in constants */
-    bool crowded;                        /* this rank is of a crowded world already: those ranks may run beside these */
+    bool crowded;                        /* this rank is already in a crowded world, whose ranks may run beside these */
     bool device;                         /* this rank has a device */
     const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };

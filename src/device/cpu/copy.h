@@ -2,12 +2,12 @@
 #ifndef TUTTI_DEVICE_CPU_COPY_H
 #define TUTTI_DEVICE_CPU_COPY_H
 
-/* Copies of what is too much for the caches. */
+/* Copies of data that is too large for the caches. */
 
 #include "base/base.h"
 
-/* Copies, and copies of results, of at least so much in all leave no cache for anything else, and are out of it before
- * they are read: measured on two to four ranks. */
+/* Copies of at least so many bytes in all leave no room in a cache for anything else, and are out of it before they are
+ * read; so they are written past the caches. Measured on two to four ranks. */
 #define TUTTI_PAST_CACHE_BYTES ((size_t)8 << 20)
 
 /* As memcpy, any alignment. Where the processor can, it writes past the caches, which spares reading every line before

@@ -62,23 +62,23 @@ enum tutti_status tutti_layout_init(struct tutti_layout *layout, const struct tu
 void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bind, const struct tutti_need *need,
                        unsigned char *region);
 
-/* The tables alone, for who wants but to know where users' blocks are: room for TUTTI_LAYOUT_TABLES entries a block. */
+/* The tables alone, for code that only wants to know where users' blocks are. Room: TUTTI_LAYOUT_TABLES entries a
+ * block. */
 #define TUTTI_LAYOUT_TABLES 5
 void tutti_layout_tables(struct tutti_layout *layout, const struct tutti_bind *bind, size_t *tables);
-/* Where a user's buffer has a block of the input (of IN, if there is one), or of the output; NULL: it has it not. */
+/* Where the user's input (or IN, if there is one) or output has a block; NULL: it does not have it. */
 const unsigned char *tutti_layout_input(const struct tutti_layout *layout, uint32_t block);
 unsigned char *tutti_layout_output(const struct tutti_layout *layout, uint32_t block);
 
-/* Bytes of a slice of all chunks of a place. */
+/* Bytes of a slice of all chunks of an operand. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);
-/* The contiguous run at byte `offset` of them, at most `limit` bytes (both multiples of the element). */
+/* The contiguous run at byte `offset` of these bytes, at most `limit` bytes (both are multiples of the element). */
 size_t tutti_layout_run(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice,
                         size_t offset, size_t limit, unsigned char **out);
 /* The part of block `block` that slice `slice` of chunk `part` covers, in elements. */
 size_t tutti_layout_part(const struct tutti_layout *layout, uint32_t block, uint32_t part, uint32_t slice,
                          size_t *first);
-/* Where the slice of the first of the blocks of a place lies that a call has whole: the others follow at equal
- * distances, in bytes. */
+/* Where the slice of an operand's first whole block lies; the other blocks follow at equal distances, in bytes. */
 unsigned char *tutti_layout_blocks(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice,
                                    size_t *stride);
 /* Whether the user's output holds this block of DATA; else it lives in private memory. */

@@ -26,7 +26,7 @@ bool tutti_team_run_runners(struct tutti_team *team); /* the same, of its runner
 void tutti_flights_fail(struct tutti_team *team, const struct tutti_error *error);
 
 /* ---- runner.c ---- */
-/* Advances it until it has to wait, true: or is done. */
+/* Advances the runner until it has to wait, or is done: true. */
 bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved);
 /* Some turns in a row, as long as it moves. */
 enum tutti_advance tutti_runner_turns(struct tutti_runner *runner, bool *moved);
@@ -54,8 +54,8 @@ void tutti_flights_data(struct tutti_team *team, uint32_t peer, const struct tut
 void tutti_flights_grant(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
                          const void *payload);
 void tutti_flights_read(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload);
-/* Where the wire may put the payload of a packet that has not arrived: true, and the bytes count as here; they are when
- * the ticket comes back. False: nowhere, it has to arrive. */
+/* Where the wire may put the payload of a packet that has not arrived. True: the bytes count as here, and they are when
+ * the ticket comes back. False: there is no place, the payload has to arrive first. */
 bool tutti_flights_place(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
                          struct tutti_target *target, struct tutti_ticket *what);
 /* The wire gave back memory of a step. */

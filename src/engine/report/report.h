@@ -2,9 +2,9 @@
 #ifndef TUTTI_ENGINE_REPORT_REPORT_H
 #define TUTTI_ENGINE_REPORT_REPORT_H
 
-/* Failures that are found here, as sentences that say who called what, who waits for whom, and where the chain of
- * waiting ranks ends. The room uses team. Begin with report.c; sentence.c says what a call is, tell.c tells of calls
- * that were made past the engine. */
+/* Failures that this rank finds, as sentences: who called what, who waits for whom, and where the chain of waiting
+ * ranks ends. The room uses team. Begin with report.c; sentence.c puts a call into words, tell.c tells of calls that
+ * were made past the engine. */
 
 #include "engine/team/team.h"
 
@@ -19,7 +19,7 @@ void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capac
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);
 /* ", sum" and the like at the end of a text; cut where the room ends. */
 void tutti_say(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
-/* Of a peer that is waited for; board: what it shows, NULL: nothing. */
+/* The state of a peer that somebody waits for. board: what it shows, NULL: nothing. */
 void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
                      size_t capacity);
 
@@ -36,7 +36,7 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
 /* where: the call, as text. */
 void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
                        const struct tutti_flight *flight, uint32_t step);
-/* What the step sends to, or wants from, the peer can not get there. */
+/* What the step sends to the peer, or wants from it, can not arrive. */
 void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint32_t peer,
                               enum tutti_status status);
 /* FAILED, for the reason in the thread's record. */

@@ -2,8 +2,8 @@
 #ifndef TUTTI_ENGINE_TEAM_CHANNEL_H
 #define TUTTI_ENGINE_TEAM_CHANNEL_H
 
-/* A channel is all that a team knows of one peer. Zero is the initial state, and the memory is mapped lazily, so that
- * only active peers cost any. All is the owner's. */
+/* A channel is all that a team knows of one peer. It begins as zeros, and its memory is mapped lazily, so only active
+ * peers cost memory. All of it is the owner's. */
 
 #include "engine/team/letter.h"
 #include "engine/team/slice.h"

@@ -2,8 +2,8 @@
 #ifndef TUTTI_ENGINE_TEAM_LETTER_H
 #define TUTTI_ENGINE_TEAM_LETTER_H
 
-/* What a message between two ranks is here: a letter that this rank sends or wants, an envelope that came unasked, and
- * the bytes of a message that are here already (inflow.c). All is the owner's. */
+/* Messages between two ranks: a letter is one that this rank sends or wants, an envelope is one that came unasked, and
+ * an inflow says which bytes of a message are here (inflow.c). All of it is the owner's. */
 
 #include "engine/work/work.h"
 

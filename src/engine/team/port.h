@@ -52,7 +52,7 @@ struct tutti_engine {
     uint32_t n_gone;
     struct tutti_engine_stats stats;
 };
-/* The owner looks around by then. */
+/* Makes the owner look around by then. */
 static inline void tutti_engine_watch_by(struct tutti_engine *engine, uint64_t when_ns)
 {
     if (when_ns < engine->next_watch_ns) engine->next_watch_ns = when_ns;

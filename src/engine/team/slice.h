@@ -2,8 +2,8 @@
 #ifndef TUTTI_ENGINE_TEAM_SLICE_H
 #define TUTTI_ENGINE_TEAM_SLICE_H
 
-/* What is in progress: a flight is a collective, a slice one of its slices that is active, a lane the place where calls
- * of schedules are carried out, a followed work what goes on elsewhere. All is the owner's. */
+/* What is in progress. A flight is a collective. A slice is one of its slices that is active. A lane carries out call
+ * steps of schedules. A followed work goes on elsewhere, on a device. All of it is the owner's. */
 
 #include "engine/bind/bind.h"
 #include "engine/work/work.h"
@@ -38,9 +38,9 @@ struct tutti_slice {
     struct tutti_flight *flight; /* NULL: free */
     uint32_t index, base;
     uint64_t done, busy;              /* busy: posted, granted or offered; waits for an arrival */
-    uint64_t ack;                     /* of busy: an offer was read, which is to be told */
+    uint64_t ack;                     /* of busy: an offer was read, and the sender must be told */
     bool dirty, stalled;              /* something became possible; a send found no room or credit */
-    uint32_t called[TUTTI_MAX_LANES]; /* by lane: the schedule's calls before it are over, or of other lanes */
+    uint32_t called[TUTTI_MAX_LANES]; /* by lane: so many of the schedule's first calls are over, or of other lanes */
 };
 static inline uint64_t tutti_slice_bit(uint32_t k)
 {

@@ -3,12 +3,13 @@
 #define TUTTI_ENGINE_TEAM_TEAM_H
 
 /* A team is what the engine knows of a communicator: its calls, its letters, a channel a peer. This room holds that
- * state, for flight, p2p, report and pass to work on, and what all of them need: works of a team, its board, its
- * packets, its failure, and what its calls wait for. It uses owner, work and bind. Begin with this header (slice.h,
- * letter.h, channel.h and port.h hold the parts), then fail.c.
+ * state, and what all rooms that work on it (flight, p2p, report, pass) need: works of a team, its board, its packets,
+ * its failure, and what its calls wait for. It uses owner, work and bind. Begin with this header (slice.h, letter.h,
+ * channel.h and port.h hold the parts), then fail.c.
  *
- * How a team fails: whoever decides so marks it (tutti_team_break) and returns; nothing is freed. What works on a team
- * looks at `failed` and stops. At its end the pass ends the works of failed teams (pass.c). */
+ * How a team fails: the function that decides a failure marks the team (tutti_team_break) and returns; nothing is
+ * freed. Every function that works on a team looks at `failed` and stops. At the end of the pass the works of failed
+ * teams are ended (pass.c). */
 
 #include "engine/team/channel.h"
 #include "engine/team/port.h"
@@ -31,7 +32,8 @@ struct tutti_team {
     uint64_t timeout_ns;
     _Atomic uint64_t seq; /* last number given (who starts a call: engine->lock, or the turn of the caller) */
     _Atomic bool failed;  /* then error is final */
-    bool halted;          /* failed, or about to: nothing goes on, and error waits for the word that counts */
+    bool halted;          /* failed, or about to: nothing goes on; `error` is set when control has said whose failure
+                           * counts */
     uint64_t verdict_ns;  /* until then */
     struct tutti_error error;
 
@@ -52,7 +54,7 @@ struct tutti_team {
     struct tutti_letter **sends_end, **recvs_end;
     bool letters_dirty;
     uint64_t letter_pass;
-    uint32_t envelope_first, envelope_last; /* in order: nobody asked for them yet */
+    uint32_t envelope_first, envelope_last; /* in order; no receive has asked for them yet */
     uint32_t envelope_early;                /* numbers before them are missing */
     uint32_t envelope_free, envelope_used;
     uint32_t envelope_share; /* of each peer */
@@ -81,7 +83,7 @@ enum tutti_status tutti_team_submit(struct tutti_work *work, bool helper);
 /* The rest is the owner's. A work of the team is in progress; it is over. */
 void tutti_team_begin_work(struct tutti_team *team);
 void tutti_team_complete(struct tutti_work *work, const struct tutti_error *error);
-/* Off the busy teams, if it is one. */
+/* Takes it out of the list of busy teams, if it is there. */
 void tutti_team_rest(struct tutti_team *team);
 struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_t epoch);
 struct tutti_team **tutti_team_bucket(struct tutti_port *port, uint64_t id, uint32_t epoch);

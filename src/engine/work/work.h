@@ -123,8 +123,9 @@ enum tutti_status tutti_works_past(struct tutti_works *works, const void *home, 
                                    struct tutti_work **out);
 
 /* ---- notify.c: any thread ---- */
-/* Runs what is queued and ends the thread; from within a function the thread does so later. */
+/* Runs what is queued and ends the thread. Called from within a function that the thread runs, it ends the thread
+ * later. */
 void tutti_notifier_stop(struct tutti_works *works);
-/* Until the functions queued for works of this home have returned; not from within one. */
+/* Waits until the functions queued for works of this home have returned. Not from within one. */
 void tutti_notifier_drain(struct tutti_works *works, const void *home);
 #endif

@@ -2,7 +2,7 @@
 #ifndef TUTTI_TRANSPORT_HOST_HOST_H
 #define TUTTI_TRANSPORT_HOST_HOST_H
 
-/* What the transports over a segment (self, shm) have in common: everything but memory beyond the rings. */
+/* What the transports over a segment (self, shm) have in common: all but their memory beyond the rings. */
 
 #include "transport/host/layout.h"
 #include "transport/transport.h"
@@ -12,7 +12,7 @@
 struct tutti_host_peer {
     _Alignas(TUTTI_CACHE_LINE) struct tutti_ring_out out;
     struct tutti_ring_in in;
-    bool broken;       /* it wrote nonsense, its ring is not read any more */
+    bool broken;       /* it wrote nonsense; its ring is read no more */
     _Atomic bool dead; /* cut; any thread */
 };
 

@@ -27,7 +27,7 @@
 
 struct tutti_segment_header {
     uint64_t magic;
-    uint32_t version, packet_bytes; /* equal, or the two builds do not understand one another */
+    uint32_t version, packet_bytes; /* must be equal: else the two builds do not understand one another */
     uint32_t n, ring_bytes;
     uint64_t control_bytes, heap_bytes, total_bytes;
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t n_arrived;
@@ -78,7 +78,7 @@ static inline struct tutti_doorbell *tutti_segment_doorbell(const struct tutti_s
 {
     return (struct tutti_doorbell *)(void *)(s->base + s->layout.doorbells + member * s->layout.doorbell_stride);
 }
-/* A doorbell that only announces sleeps is rung by whoever has news for its member. */
+/* Wakes the member if it sleeps. Whoever has news for a member rings. */
 void tutti_doorbell_ring(struct tutti_doorbell *doorbell);
 static inline struct tutti_ring_shared *tutti_segment_ring(const struct tutti_segment *s, uint32_t receiver,
                                                            uint32_t sender)

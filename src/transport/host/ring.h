@@ -42,7 +42,7 @@ static inline size_t tutti_ring_memory(size_t ring_bytes)
 
 /* These return PROTOCOL without a record when the other side wrote nonsense: the caller knows whose ring it is. */
 
-/* packet->bytes is at most the maximum and the sum of the spans. AGAIN when there is no room: then pop will tell. */
+/* packet->bytes is the sum of the spans, and at most the maximum. AGAIN: there is no room; pop tells when there is. */
 enum tutti_status tutti_ring_put(struct tutti_ring_shared *ring, size_t ring_bytes, struct tutti_ring_out *out,
                                  const struct tutti_packet *packet, uint64_t stamp, const struct tutti_span *spans,
                                  uint32_t n_spans);
