@@ -233,7 +233,7 @@ static void test_kinds_late(void **state)
     }
 }
 
-/* More packets than there are tickets, of calls and letters at once. */
+/* More packets than there are loans, of calls and letters at once. */
 static void many_at_once(struct rig_rank *rank)
 {
     enum { CALLS = 5, COUNT = 75000, LETTERS = 4, BYTES = COUNT * 4, MOST = 5 };

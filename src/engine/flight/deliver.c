@@ -270,7 +270,7 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
 }
 
 bool tutti_flights_place(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
-                         struct tutti_target *target, struct tutti_ticket *what)
+                         struct tutti_target *target, struct tutti_loan *what)
 {
     struct tutti_incoming *in = incoming_find(&team->channels[peer], packet);
     bool broken;
@@ -289,32 +289,32 @@ bool tutti_flights_place(struct tutti_team *team, uint32_t peer, const struct tu
         !tutti_inflow_add(&in->inflow, total, packet->offset, packet->bytes, &broken))
         return false;
     *target = (struct tutti_target){at, packet->bytes};
-    *what = (struct tutti_ticket){.team = team, .of = in->slice, .step = in->step, .peer = peer};
+    *what = (struct tutti_loan){.team = team, .of = in->slice, .step = in->step, .peer = peer};
     return true;
 }
 
-void tutti_flights_back(struct tutti_team *team, const struct tutti_ticket *ticket, enum tutti_status status)
+void tutti_flights_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status)
 {
-    struct tutti_slice *slice = ticket->of;
-    const struct tutti_step *step = &slice->flight->bind.schedule->steps[ticket->step];
-    struct tutti_channel *channel = &team->channels[ticket->peer];
+    struct tutti_slice *slice = loan->of;
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[loan->step];
+    struct tutti_channel *channel = &team->channels[loan->peer];
 
     if (status < 0) {
         tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", team->id,
-                   team->slot, ticket->peer);
-        tutti_report_undelivered(team, slice, ticket->step, ticket->peer, status);
+                   team->slot, loan->peer);
+        tutti_report_undelivered(team, slice, loan->step, loan->peer, status);
         return;
     }
-    if (tutti_is_lent(team->port, slice, ticket->step)) return;
+    if (tutti_is_lent(team->port, slice, loan->step)) return;
     if (step->op == TUTTI_STEP_SEND) {
-        if (channel->out_slice == slice && channel->out_step == ticket->step) return; /* more is to be sent */
+        if (channel->out_slice == slice && channel->out_step == loan->step) return; /* more is to be sent */
     } else {
         struct tutti_incoming *in = channel->incoming;
-        while (in->slice != slice || in->step != ticket->step) in++; /* it is there until the step is complete */
+        while (in->slice != slice || in->step != loan->step) in++; /* it is there until the step is complete */
         if (in->inflow.received < step_bytes(slice, step)) return;
         incoming_free(team, channel, in);
     }
-    tutti_slice_complete(slice, ticket->step);
+    tutti_slice_complete(slice, loan->step);
 }
 
 void tutti_flights_data(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)

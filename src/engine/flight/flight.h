@@ -55,11 +55,11 @@ void tutti_flights_grant(struct tutti_team *team, uint32_t peer, const struct tu
                          const void *payload);
 void tutti_flights_read(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload);
 /* Where the wire may put the payload of a packet that has not arrived. True: the bytes count as here, and they are when
- * the ticket comes back. False: there is no place, the payload has to arrive first. */
+ * the loan comes back. False: there is no place, the payload has to arrive first. */
 bool tutti_flights_place(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
-                         struct tutti_target *target, struct tutti_ticket *what);
+                         struct tutti_target *target, struct tutti_loan *what);
 /* The wire gave back memory of a step. */
-void tutti_flights_back(struct tutti_team *team, const struct tutti_ticket *ticket, enum tutti_status status);
+void tutti_flights_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
 /* Takes a held packet for this receive, if there is one; sets *failed when it broke the team. */
 bool tutti_held_take(struct tutti_team *team, struct tutti_slice *slice, uint32_t step, bool *failed);
 /* A flight begins: packets that wait for it must carry its signature. False when the team broke. */

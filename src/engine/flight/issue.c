@@ -144,7 +144,7 @@ static enum outcome send_pieces(struct tutti_team *team, struct tutti_slice *sli
 {
     struct tutti_channel *channel = &team->channels[step->peer];
     size_t most = team->port->transport->max_payload;
-    const struct tutti_ticket what = {.team = team, .of = slice, .step = index, .peer = step->peer};
+    const struct tutti_loan what = {.team = team, .of = slice, .step = index, .peer = step->peer};
 
     while (channel->out_offset < total) {
         struct tutti_span spans[MAX_SPANS];

@@ -83,15 +83,15 @@ static bool target_find(struct tutti_port *port, const struct tutti_packet *pack
 {
     struct tutti_team *team = tutti_team_find(port, packet->comm, packet->epoch);
     uint32_t peer = packet->source < port->transport->n && team ? team->slots[packet->source] : TUTTI_NO_SLOT;
-    struct tutti_ticket what;
+    struct tutti_loan what;
     bool placed = false;
 
-    if (!team || team->halted || peer == TUTTI_NO_SLOT || port->n_tickets == TUTTI_TICKETS) return false;
+    if (!team || team->halted || peer == TUTTI_NO_SLOT || port->n_loans == TUTTI_LOANS) return false;
     if (packet->type == TUTTI_PACKET_DATA) placed = tutti_flights_place(team, peer, packet, target, &what);
     if (packet->type == TUTTI_PACKET_P2P_DATA) placed = tutti_letters_place(team, peer, packet, target, &what);
     if (!placed) return false;
     credits_take(team, peer, packet);
-    return tutti_ticket_take(port, &what, token);
+    return tutti_loan_take(port, &what, token);
 }
 
 void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet)
@@ -110,8 +110,8 @@ void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, cons
 
 void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status status)
 {
-    struct tutti_ticket ticket;
+    struct tutti_loan loan;
 
-    if (!tutti_ticket_end(port, token, &ticket) || ticket.team->halted) return;
-    (ticket.step == TUTTI_NO_STEP ? tutti_letters_back : tutti_flights_back)(ticket.team, &ticket, status);
+    if (!tutti_loan_end(port, token, &loan) || loan.team->halted) return;
+    (loan.step == TUTTI_NO_STEP ? tutti_letters_back : tutti_flights_back)(loan.team, &loan, status);
 }

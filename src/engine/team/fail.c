@@ -19,7 +19,7 @@ void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
     team->halted = true;
     atomic_store(&team->failed, true);
     team->engine->failing = true;
-    tutti_tickets_cancel(team);
+    tutti_loans_cancel(team);
     if (team->followed) team->followed->ops->stop(team->followed->arg);
 }
 

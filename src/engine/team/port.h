@@ -15,9 +15,9 @@ struct tutti_stray {
     uint64_t used; /* 0: free, else when it came (a counter) */
     _Alignas(16) unsigned char payload[];
 };
-/* A piece of a message whose memory the wire has borrowed (ticket.c). */
-#define TUTTI_TICKETS 256
-struct tutti_ticket {
+/* A piece of a message whose memory the wire has borrowed (loan.c). */
+#define TUTTI_LOANS 256
+struct tutti_loan {
     struct tutti_team *team; /* NULL: free */
     void *of;                /* the slice whose step it belongs to, or the letter */
     uint32_t step, peer;     /* TUTTI_NO_STEP: of a letter */
@@ -34,8 +34,8 @@ struct tutti_port {
     size_t stray_stride, stray_bytes;
     uint32_t stray_room, n_strays;
     uint64_t stray_clock;
-    uint32_t n_tickets, next_ticket; /* in use; where the search for a free one begins */
-    struct tutti_ticket tickets[TUTTI_TICKETS];
+    uint32_t n_loans, next_loan; /* in use; where the search for a free one begins */
+    struct tutti_loan loans[TUTTI_LOANS];
 };
 
 struct tutti_engine {

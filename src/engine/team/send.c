@@ -34,18 +34,18 @@ enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct
 }
 
 enum tutti_status tutti_team_lend(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans, const struct tutti_ticket *what)
+                                  const struct tutti_span *spans, uint32_t n_spans, const struct tutti_loan *what)
 {
-    struct tutti_ticket unused;
+    struct tutti_loan unused;
     uint64_t token;
 
     if (packet->bytes <= team->port->transport->copied) return send_as(team, peer, packet, spans, n_spans, 0);
-    if (!tutti_ticket_take(team->port, what, &token)) {
+    if (!tutti_loan_take(team->port, what, &token)) {
         team->again = true;
         return TUTTI_AGAIN;
     }
     enum tutti_status status = send_as(team, peer, packet, spans, n_spans, token);
-    if (status != TUTTI_PENDING) tutti_ticket_end(team->port, token, &unused);
+    if (status != TUTTI_PENDING) tutti_loan_end(team->port, token, &unused);
     return status;
 }
 

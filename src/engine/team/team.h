@@ -104,26 +104,25 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
                                   const struct tutti_span *spans, uint32_t n_spans);
 /* The same for a piece of a step's or letter's payload, with generation 0. PENDING: the wire keeps the spans, and
- * `what` has a ticket until it gives them back. AGAIN: also when there are no tickets left. */
+ * `what` has a loan until it gives them back. AGAIN: also when there are no loans left. */
 enum tutti_status tutti_team_lend(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
-                                  const struct tutti_span *spans, uint32_t n_spans, const struct tutti_ticket *what);
+                                  const struct tutti_span *spans, uint32_t n_spans, const struct tutti_loan *what);
 /* Whether the contiguous bytes are worth an offer, and where they are for the peer. */
 bool tutti_offer_locate(struct tutti_team *team, uint32_t peer, const void *pointer, size_t bytes, uint64_t *offset);
 const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t offset, size_t bytes);
 
-/* ---- ticket.c: owner only ---- */
-bool tutti_ticket_take(struct tutti_port *port, const struct tutti_ticket *what,
-                       uint64_t *token); /* false: none left */
-/* The wire gave the memory back, or did not take it. False: no such ticket is out. */
-bool tutti_ticket_end(struct tutti_port *port, uint64_t token, struct tutti_ticket *out);
-bool tutti_ticket_find(const struct tutti_port *port, const void *of, uint32_t step);
+/* ---- loan.c: owner only ---- */
+bool tutti_loan_take(struct tutti_port *port, const struct tutti_loan *what, uint64_t *token); /* false: none left */
+/* The wire gave the memory back, or did not take it. False: no such loan is out. */
+bool tutti_loan_end(struct tutti_port *port, uint64_t token, struct tutti_loan *out);
+bool tutti_loan_find(const struct tutti_port *port, const void *of, uint32_t step);
 /* Whether the wire has borrowed memory of a step or letter. */
 static inline bool tutti_is_lent(const struct tutti_port *port, const void *of, uint32_t step)
 {
-    return port->n_tickets > 0 && tutti_ticket_find(port, of, step);
+    return port->n_loans > 0 && tutti_loan_find(port, of, step);
 }
 /* Takes all that is lent of a team back: when it returns, nobody touches the memory of its works. */
-void tutti_tickets_cancel(struct tutti_team *team);
+void tutti_loans_cancel(struct tutti_team *team);
 
 /* ---- awaits.c: owner only: what is in progress, and what it waits for ---- */
 /* A flight in progress, NULL: not started, or complete. */

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Receiving: the first receive that asks for (source, tag) meets the first such envelope, in the order of the calls; an
+ * envelope that no receive has asked for is kept in the table (envelope.c). Once they have met, the receiver asks for a
+ * payload that did not come along. */
+
+#include "device/cpu/copy.h"
+#include "engine/p2p/p2p.h"
+
+#include <string.h>
+
+/* ---- a letter and its message ---- */
+
+static void recv_end(struct tutti_team *team, struct tutti_letter **at)
+{
+    struct tutti_letter *letter = *at;
+    struct tutti_error error;
+
+    if (letter->message) *letter->message = (struct tutti_message){letter->peer, letter->tag, letter->total};
+    if (letter->total <= letter->bytes) {
+        tutti_letter_end(team, at, NULL);
+        return;
+    }
+    tutti_error_set(&error, TUTTI_ERR_TRUNCATED,
+                    "recv on communicator %" PRIx64
+                    ": the message of rank %d (tag %d) has %zu bytes, the buffer of rank "
+                    "%u has %zu",
+                    team->id, letter->peer, letter->tag, letter->total, team->slot, letter->bytes);
+    error.peer = letter->peer;
+    error.collective = "recv";
+    tutti_letter_end(team, at, &error);
+}
+
+/* What fits into the buffer. */
+static void recv_bytes(struct tutti_letter *letter, size_t offset, size_t bytes, const unsigned char *payload)
+{
+    if (offset >= letter->bytes || bytes == 0) return;
+    size_t room = letter->bytes - offset;
+    if (bytes > room) bytes = room;
+    if (letter->total >= TUTTI_PAST_CACHE_BYTES)
+        tutti_copy_past_cache(letter->buffer + offset, payload, bytes);
+    else
+        memcpy(letter->buffer + offset, payload, bytes);
+}
+
+/* A letter meets its message. */
+static void recv_match(struct tutti_team *team, struct tutti_letter **at, const struct tutti_envelope *e,
+                       const unsigned char *payload)
+{
+    struct tutti_letter *letter = *at;
+
+    letter->peer = (int32_t)e->source, letter->tag = e->tag;
+    letter->number = e->number, letter->total = (size_t)e->total;
+    team->channels[e->source].p2p_freed++;
+    team->owing = true;
+    tutti_team_list(team, e->source);
+    if (e->total == 0 || payload) {
+        recv_bytes(letter, 0, (size_t)e->total, payload);
+        recv_end(team, at);
+        return;
+    }
+    letter->state = TUTTI_LETTER_WAITING;
+    team->letters_dirty = true;
+}
+
+void tutti_recv_begin(struct tutti_team *team, struct tutti_letter **at)
+{
+    struct tutti_letter *letter = *at;
+    struct tutti_envelope *e = tutti_envelope_find(team, letter->peer, letter->tag);
+
+    if (!e) return;
+    recv_match(team, at, e, tutti_envelope_payload(team, e));
+    tutti_envelope_drop(team, e);
+}
+
+bool tutti_recvs_run(struct tutti_team *team)
+{
+    bool moved = false;
+
+    for (struct tutti_letter **at = &team->recvs; *at;) {
+        struct tutti_letter *letter = *at;
+        bool asking = letter->state == TUTTI_LETTER_WAITING;
+        if (asking || letter->state == TUTTI_LETTER_READ_OWED) {
+            struct tutti_packet packet =
+                tutti_letter_packet(letter, asking ? TUTTI_PACKET_P2P_GRANT : TUTTI_PACKET_P2P_READ);
+            enum tutti_status status = tutti_team_send(team, (uint32_t)letter->peer, &packet, NULL, 0);
+            bool gone = status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+            if (status == TUTTI_OK && asking) letter->state = TUTTI_LETTER_MOVING;
+            moved |= status == TUTTI_OK;
+            if (!asking && (status == TUTTI_OK || gone)) {
+                recv_end(team, at);
+                continue;
+            }
+            if (!tutti_letter_sent(team, letter, status)) return true;
+        }
+        at = &letter->next;
+    }
+    return moved;
+}
+
+/* ---- arrivals ---- */
+
+/* The first receive that asks for such a message. */
+static struct tutti_letter **posted_find(struct tutti_team *team, uint32_t source, int32_t tag)
+{
+    struct tutti_letter **at = &team->recvs;
+
+    for (; *at; at = &(*at)->next)
+        if ((*at)->state == TUTTI_LETTER_QUEUED && ((*at)->peer < 0 || (*at)->peer == (int32_t)source) &&
+            ((*at)->tag < 0 || (*at)->tag == tag))
+            break;
+    return at;
+}
+
+/* The next envelope of a peer, in order: to the first receive that asked for it, or into the table. */
+static bool envelope_take(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                          const void *payload)
+{
+    const struct tutti_envelope e = {
+        .source = source, .tag = (int32_t)packet->slice, .number = packet->seq, .total = packet->total};
+    struct tutti_letter **at = posted_find(team, source, e.tag);
+
+    team->channels[source].p2p_taken++;
+    if (!*at) return tutti_envelope_keep(team, source, packet, payload, false);
+    if (packet->bytes > 0) team->channels[source].p2p_paid_freed++;
+    recv_match(team, at, &e, packet->bytes > 0 ? payload : NULL);
+    return true;
+}
+
+/* Envelopes that came too early and whose turn it is now. */
+static void early_take(struct tutti_team *team, uint32_t source)
+{
+    struct tutti_envelope *e;
+
+    while ((e = tutti_envelope_find_early(team, source, team->channels[source].p2p_taken + 1)) != NULL) {
+        team->channels[source].p2p_taken++;
+        tutti_envelope_promote(team, e);
+        struct tutti_letter **at = posted_find(team, source, e->tag);
+        if (!*at) continue;
+        recv_match(team, at, e, tutti_envelope_payload(team, e));
+        tutti_envelope_drop(team, e);
+    }
+}
+
+void tutti_recv_envelope(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                         const void *payload)
+{
+    struct tutti_channel *channel = &team->channels[source];
+    bool fits = true;
+
+    if (packet->seq <= channel->p2p_taken || tutti_envelope_find_early(team, source, packet->seq)) {
+        team->engine->stats.duplicates_dropped++;
+        return;
+    }
+    if (packet->bytes > 0 && packet->bytes != packet->total) {
+        tutti_letters_break(team, source, "an envelope with a part of its message");
+        return;
+    }
+    if (packet->seq == channel->p2p_taken + 1) {
+        fits = envelope_take(team, source, packet, payload);
+        if (fits) early_take(team, source);
+    } else {
+        fits = tutti_envelope_keep(team, source, packet, payload, true);
+    }
+    if (!fits) tutti_letters_break(team, source, "an envelope that it had no room for");
+}
+
+void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                        const void *payload)
+{
+    struct tutti_letter **at = tutti_letter_find(&team->recvs, TUTTI_LETTER_MOVING, source, packet->seq), *letter = *at;
+    bool broken = false;
+
+    if (!letter) {
+        team->engine->stats.duplicates_dropped++;
+    } else if (packet->total != letter->total) {
+        tutti_letters_break(team, source, "a message of another size than it announced");
+    } else if (packet->flags & TUTTI_PACKET_OFFER) {
+        const void *from = tutti_offer_map(team, source, packet->offset, letter->total);
+        if (!from) {
+            tutti_letters_break(team, source, "an offer of memory that it can not read");
+            return;
+        }
+        recv_bytes(letter, 0, letter->total, from);
+        letter->state = TUTTI_LETTER_READ_OWED;
+        team->letters_dirty = true;
+    } else if (tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) {
+        recv_bytes(letter, (size_t)packet->offset, packet->bytes, payload);
+        if (letter->inflow.received == letter->total && !tutti_is_lent(team->port, letter, TUTTI_NO_STEP))
+            recv_end(team, at);
+    } else if (broken) {
+        tutti_letters_break(team, source, "a part of a message that is out of range or far out of order");
+    } else {
+        team->engine->stats.duplicates_dropped++;
+    }
+}
+
+bool tutti_letters_place(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                         struct tutti_target *target, struct tutti_loan *what)
+{
+    struct tutti_letter *letter = *tutti_letter_find(&team->recvs, TUTTI_LETTER_MOVING, source, packet->seq);
+    bool broken;
+
+    if (!letter || packet->flags & TUTTI_PACKET_OFFER || packet->total != letter->total) return false;
+    if (packet->offset > letter->bytes || packet->bytes > letter->bytes - packet->offset) return false;
+    if (!tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) return false;
+    *target = (struct tutti_target){letter->buffer + packet->offset, packet->bytes};
+    *what = (struct tutti_loan){.team = team, .of = letter, .step = TUTTI_NO_STEP, .peer = source};
+    return true;
+}
+
+void tutti_recv_placed(struct tutti_team *team, const struct tutti_letter *letter)
+{
+    struct tutti_letter **at = &team->recvs;
+
+    if (letter->inflow.received != letter->total || tutti_is_lent(team->port, letter, TUTTI_NO_STEP)) return;
+    while (*at != letter) at = &(*at)->next;
+    recv_end(team, at);
+}
