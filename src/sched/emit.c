@@ -6,6 +6,22 @@
 
 #include "sched/emit.h"
 
+#include <stdatomic.h>
+
+static _Atomic(tutti_reference_function) reference_function;
+
+void tutti_schedule_set_reference(tutti_reference_function function)
+{
+    atomic_store(&reference_function, function);
+}
+
+static const struct tutti_algorithm *reference_of(enum tutti_kind kind, const struct tutti_shape *sub)
+{
+    tutti_reference_function function = atomic_load(&reference_function);
+
+    return function ? function(kind, sub) : NULL;
+}
+
 static const char *const buffer_names[] = {"DATA", "SCRATCH", "IN"};
 
 /* Chunks that a buffer has in this frame. */
@@ -238,7 +254,7 @@ void tutti_emit_call(struct tutti_emit *emit, enum tutti_kind kind, const struct
         tutti_sealer_add_call(emit, kind, &mapped, lane, &sub);
         return;
     }
-    const struct tutti_algorithm *reference = tutti_sealer_reference(kind, &sub);
+    const struct tutti_algorithm *reference = reference_of(kind, &sub);
     if (!reference || !tutti_algorithm_fits(reference, kind, &sub, NULL, 0)) {
         tutti_sealer_defect(emit, "calls %s, which has no reference schedule", tutti_kind_name(kind));
         return;

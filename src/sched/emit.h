@@ -3,21 +3,14 @@
 #define TUTTI_SCHED_EMIT_H
 
 /* Inside src/sched alone: what an algorithm's steps run into. emit.c checks them and maps them through the views of
- * the calls they come from, seal.c gives them first touch, hazards and numbers, extent.c their sizes. */
+ * the calls they come from, seal.c gives them first touch, hazards and numbers, extent.c their sizes; schedule.c runs
+ * an algorithm's rounds through all of that. */
 
 #include "sched/sched.h"
 
 #define TUTTI_MAX_STEPS (UINT32_C(1) << 24)
 #define TUTTI_MAX_CHUNKS (UINT32_C(1) << 24)
 #define TUTTI_MAX_DEPTH 8 /* of calls in calls */
-
-/* A schedule with what it owns besides its arrays. */
-struct tutti_sealed {
-    struct tutti_schedule schedule;  /* first */
-    struct tutti_algorithm stand_in; /* of a parsed schedule: name and needs are known, not how it is made */
-    struct tutti_schedule_ops ops;   /* of stand_in: needs alone */
-    char name[48];
-};
 
 /* Whether each level holds exactly the units of the one below (shape.c). */
 bool tutti_shape_levels_valid(const struct tutti_shape *shape);
@@ -65,6 +58,8 @@ struct tutti_emit {
 };
 
 bool tutti_sealer_stopped(const struct tutti_emit *emit);
+/* At the end: a required chunk that was never written is what the input holds. */
+void tutti_sealer_finish(struct tutti_emit *emit);
 /* Writes the defect (the first one stays): where it happened, then the sentence. */
 void tutti_sealer_defect(struct tutti_emit *emit, const char *format, ...) TUTTI_PRINTF(2, 3);
 /* Makes SCRATCH reach to n chunks. */
@@ -76,6 +71,5 @@ uint32_t tutti_sealer_lane(const struct tutti_emit *emit, enum tutti_kind kind, 
 /* Keeps a call as a step; sub: the shape of the view, with this slot. */
 void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const struct tutti_view *view, uint32_t lane,
                            const struct tutti_shape *sub);
-const struct tutti_algorithm *tutti_sealer_reference(enum tutti_kind kind, const struct tutti_shape *sub);
 
 #endif
