@@ -22,9 +22,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peers import gpu_runs
+from peers.gpu import runs as gpu_runs
 from peers.arguments import count, names, seconds, size, sizes, to_write
-from peers.gpu_goals import best_peer
+from peers.gpu.goals import best_peer
 from peers.report import geomean, row_text, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,7 +97,7 @@ def plan_of(chosen: argparse.Namespace) -> dict:
     }
 
 
-def measure(chosen: argparse.Namespace, module: str = "peers.gpu_rank") -> list[dict]:
+def measure(chosen: argparse.Namespace, module: str = "peers.gpu.rank") -> list[dict]:
     """The lines that rank 0 prints, and those of failures, which are written as they come."""
     need_torch()
     n = chosen.ranks or int(

@@ -15,4 +15,4 @@ set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 python=${TUTTI_PYTHON:-$(command -v python3 || true)}
 [ -n "$python" ] || { echo "gpu_scale: there is no python3; TUTTI_PYTHON can name one" >&2; exit 2; }
-PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1 exec "$python" -m peers.scale "$@"
+PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1 exec "$python" -m peers.scale.command "$@"

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import gpu_peers  # noqa: E402
 from gpu_lines import HEAD, KIB, MIB, cell  # noqa: E402
-from peers import gpu_fit, gpu_tune  # noqa: E402
+from peers.gpu import fit as gpu_fit, tune as gpu_tune  # noqa: E402
 
 
 class Fit(unittest.TestCase):
@@ -118,7 +118,7 @@ class Fit(unittest.TestCase):
             arguments = ["gpu_tune", "-n", "2", "--library", "libtutti.so", "--out", out, "--json", found]
             with mock.patch.object(sys, "argv", arguments):
                 self.assertEqual(gpu_tune.main(), 0)
-            self.assertEqual(seen, [("peers.gpu_tune_rank", 2 * len(gpu_tune.SIZES))])
+            self.assertEqual(seen, [("peers.gpu.tune_rank", 2 * len(gpu_tune.SIZES))])
             self.assertEqual(json.loads(Path(found).read_text())["file"], "nvidia-h200-2.tune")
             text = (Path(out) / "nvidia-h200-2.tune").read_text()
             self.assertIn("tiles_ns        5000.000\n", text)

@@ -20,9 +20,9 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
 
 import gpu_peers  # noqa: E402
-from peers import gpu_runs  # noqa: E402
+from peers.gpu import runs as gpu_runs  # noqa: E402
 
-# As peers.gpu_rank, but it measures nothing: rank 0 says what it is at, and prints cells. A fault is a place ("opening"
+# As peers.gpu.rank, but it measures nothing: rank 0 says what it is at, and prints cells. A fault is a place ("opening"
 # or an operation), a library, the rank that fails, and in how many runs. The other rank waits for ever.
 RANK = """
 import json, os, sys, time

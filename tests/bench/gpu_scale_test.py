@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import gpu_peers  # noqa: E402
 from gpu_lines import HEAD, KIB, MACHINE, cell, some_lines  # noqa: E402
-from peers import scale, scale_parts, scale_report  # noqa: E402
+from peers.scale import command as scale, parts as scale_parts, report as scale_report  # noqa: E402
 
 
 class Shares(unittest.TestCase):
@@ -83,7 +83,7 @@ class Programs(unittest.TestCase):
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "bench")!r})
-from peers import scale, scale_parts
+from peers.scale import command as scale, parts as scale_parts
 def part(scene):
     sleep = ["bash", "-c", "setsid sleep 60 & echo $! > $0.new; mv $0.new $0; wait"]
     both = [scale_parts.start(scene, name, [*sleep, Path({str(self.out)!r}, name)]) for name in ("a", "b")]
@@ -246,7 +246,7 @@ class Parts(unittest.TestCase):
             self.assertIn("did not end well", scale.run_part("cpu", self.scene, 5.0)["why"])
 
     def test_a_build_that_fails_leaves_none(self) -> None:
-        self.write("peers/scale_build.py", "import sys\nsys.exit(1)\n")
+        self.write("peers/scale/build.py", "import sys\nsys.exit(1)\n")
         with mock.patch.dict(os.environ, {"PYTHONPATH": str(self.root)}):
             self.assertEqual(scale_parts.build(self.scene)["status"], "failed")
         self.assertIn("did not end well", scale.run_part("cpu", self.scene, 5.0)["why"])

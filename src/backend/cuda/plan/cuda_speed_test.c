@@ -88,7 +88,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(tutti_device_tuning_check(in_folder("missing")), TUTTI_ERR_SYSTEM);
 }
 
-/* By the device's name and the number of ranks; bench/peers/gpu_fit.py writes files of these names. */
+/* By the device's name and the number of ranks; bench/peers/gpu/fit.py writes files of these names. */
 static void own_files_are_found(void **state)
 {
     (void)state;

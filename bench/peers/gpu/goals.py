@@ -8,9 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Iterator
 
-from .goals import KIB, MIB, Verdict
-from .report import geomean
-from .results import SUBJECT, Results
+from ..goals import KIB, MIB, Verdict
+from ..report import geomean
+from ..results import SUBJECT, Results
 
 SIZES = tuple(KIB * n for n in (1, 8, 64, 256)) + tuple(MIB * n for n in (1, 4, 16, 64, 256, 1024))
 DEVICE = "H200"

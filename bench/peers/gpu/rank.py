@@ -4,7 +4,7 @@ captured call against what follows from the data; then they are captured in grap
 replayed twice in a row and the second replay is timed on the device, since the first one brings the ranks into step. A
 round counts as long as it took the slowest rank; how long ranks were at launching it is kept beside, so that a rank
 that was held up can be told from calls that are slow. Before each library's part all ranks meet and rank 0 says so: the
-last such line names what a run hangs in (gpu_runs.py)."""
+last such line names what a run hangs in (runs.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Callable
 import torch
 import torch.distributed as dist
 
-from .gpu_tutti import Tutti
+from .tutti import Tutti
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 THROUGH_TORCH = "tutti through torch"

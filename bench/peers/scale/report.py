@@ -4,10 +4,10 @@ which goals are missed, geometric means by range. As Markdown."""
 
 from __future__ import annotations
 
-from . import gpu_goals
-from .goals import Verdict
-from .report import row_text, size_text, training_lines
-from .scale_source import source_text
+from ..goals import Verdict
+from ..gpu import goals as gpu_goals
+from ..report import row_text, size_text, training_lines
+from .source import source_text
 
 MET = {True: "yes", False: "no", None: "-"}
 ROWS_MOST = 60  # of a list; the rest is counted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of gpu_tune.py: as one of gpu_peers.py, but what takes turns are the methods of tutti's back end cuda, and
+"""One rank of tune.py: as one of gpu_peers.py, but what takes turns are the methods of tutti's back end cuda, and
 communicators whose launches have fewer blocks. A method that does not fit a call says so, on all ranks alike."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import sys
 import tempfile
 from typing import Callable
 
-from .gpu_rank import OPENING_S, TYPES, Calls, Rank, must_end
-from .gpu_tutti import Tutti
+from .rank import OPENING_S, TYPES, Calls, Rank, must_end
+from .tutti import Tutti
 
 METHODS = ("lines", "sentinel", "sentinel2", "tiles", "direct", "engines")
 BLOCKS = (16, 32, 64, 128)

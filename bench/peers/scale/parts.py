@@ -16,12 +16,14 @@ from typing import Callable
 
 import gpu_peers
 
-from . import gpu_goals, gpu_plots, pages, results
-from .plots import svg
-from .programs import ROOT
-from .report import training_lines
-from .scale_programs import GRACE_S, TIME_IS_UP, Program, finish, run, start
-from .scale_source import source_text
+from .. import pages, results
+from ..gpu import goals as gpu_goals
+from ..gpu import plots as gpu_plots
+from ..plots import svg
+from ..programs import ROOT
+from ..report import training_lines
+from .programs import GRACE_S, TIME_IS_UP, Program, finish, run, start
+from .source import source_text
 
 BENCH = ROOT / "bench"
 LAST_CELL_S = 20.0  # for the one that is begun when a program's time is up, and for closing
@@ -128,7 +130,7 @@ def ended(why: str, **found) -> dict:
 
 def build(scene: Scene) -> dict:
     (scene.build / "built.json").unlink(missing_ok=True)  # also when what follows can not even begin
-    why = run(scene, "build", [sys.executable, "-m", "peers.scale_build", scene.build])
+    why = run(scene, "build", [sys.executable, "-m", "peers.scale.build", scene.build])
     return ended(why, **(scene.built() if not why else {}))
 
 
@@ -338,7 +340,7 @@ def tune(scene: Scene) -> dict:
     environment = scene.need_torch()
     path = scene.rest / "tune.json"
     path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "peers.gpu_tune", "-n", n, "--library", scene.library, "--out", scene.out]
+    command = [sys.executable, "-m", "peers.gpu.tune", "-n", n, "--library", scene.library, "--out", scene.out]
     command += ["--json", path, "--seconds", max(3.0, scene.left - LAST_CELL_S / 2)]
     why = run(scene, "tune", command, environment)
     return ended(why, **(json.loads(path.read_text()) if path.exists() else {}))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds what bench/gpu_scale.sh runs, in one tree and once: the library with kernels for the GPUs that are there, the
-command, the contract suite, and the PyTorch package. `python3 -m peers.scale_build FOLDER`; FOLDER/built.json tells."""
+command, the contract suite, and the PyTorch package. `python3 -m peers.scale.build FOLDER`; FOLDER/built.json tells."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .programs import ROOT
-from .scale_source import source
+from ..programs import ROOT
+from .source import source
 
 TARGETS = ["tutti", "tutti_command", "test_cuda_contract"]
 STANDIN = ["cuda_standin"]

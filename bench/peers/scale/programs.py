@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .programs import ROOT
+from ..programs import ROOT
 
 GRACE_S = 4.0  # between asking a program to end and ending it
 KILL_S = 5.0  # what is in a driver may take its time to end
@@ -71,7 +71,7 @@ class Program:
 
 
 def start(scene, name: str, command: list, environment: dict | None = None) -> Program:
-    """In a scene (scale_parts.Scene), which knows what is to be ended when all is."""
+    """In a scene (parts.Scene), which knows what is to be ended when all is."""
     scene.rest.mkdir(parents=True, exist_ok=True)
     log = scene.rest / f"{name}.log"
     mark = {f"GPU_SCALE_{os.getpid()}_{next(numbers)}": str(time.time_ns())}

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from . import scale_report
-from .arguments import seconds, size
-from .programs import ROOT
-from .report import cpu_name
-from .scale_parts import PARTS, Scene, Unavailable
-from .scale_programs import end_all
-from .scale_source import source
+from . import report as scale_report
+from ..arguments import seconds, size
+from ..programs import ROOT
+from ..report import cpu_name
+from .parts import PARTS, Scene, Unavailable
+from .programs import end_all
+from .source import source
 
 RESERVE_S = 5.0  # for the last words
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

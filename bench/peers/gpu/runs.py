@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Callable
 
-from .report import size_text
+from ..report import size_text
 
-BENCH = Path(__file__).resolve().parent.parent
+BENCH = Path(__file__).resolve().parent.parent.parent
 PEERS = ("nccl", "nccl window", "torch", "torch one", "torch two")
 OPENING = "the opening"
 LAST_WORDS_S = 15  # for ranks to say why they fail, when one has

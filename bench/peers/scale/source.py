@@ -7,7 +7,7 @@ import hashlib
 import re
 import subprocess
 
-from .programs import ROOT
+from ..programs import ROOT
 
 
 def git(*words: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .plots import COLOURS, GAP, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Panel, bus_factor, time_label
+from ..plots import COLOURS, GAP, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Panel, bus_factor, time_label
 
 SUBJECT_STYLES = {"tutti": ("#d62728", ""), "tutti window": ("#d62728", "7 3")}
 SUBJECT_WIDTH, PEER_WIDTH = 2.4, 1.3

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures each method of the back end cuda on all GPUs, and writes the file of constants that follows (gpu_fit.py).
-`python3 -m peers.gpu_tune -n 2 --library FILE --out DIR --json FILE`."""
+"""Measures each method of the back end cuda on all GPUs, and writes the file of constants that follows (fit.py).
+`python3 -m peers.gpu.tune -n 2 --library FILE --out DIR --json FILE`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gpu_peers
 
-from . import gpu_fit
+from . import fit as gpu_fit
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -32,7 +32,7 @@ def main() -> int:
         **vars(chosen), ops=["all_gather", "all_reduce"], dtypes=["bfloat16"], places=["out"], sizes=SIZES
     )
     plan.calls, plan.rounds, plan.method, plan.option, plan.json = 20, 5, None, [], None
-    lines = gpu_peers.measure(plan, "peers.gpu_tune_rank")
+    lines = gpu_peers.measure(plan, "peers.gpu.tune_rank")
     device = next((line["machine"] for line in lines if "machine" in line), "")
     fitted = gpu_fit.fit(lines, chosen.ranks, gpu_fit.meet_ns(device, chosen.ranks))
     constants, left_out = gpu_fit.sorted_out(fitted)

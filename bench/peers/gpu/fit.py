@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from .programs import ROOT
+from ..programs import ROOT
 
 Point = tuple  # bytes pushed, nanoseconds
 FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
