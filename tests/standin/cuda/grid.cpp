@@ -19,7 +19,7 @@
 
 namespace
 {
-const uint32_t warp_threads = 32, n_named = 16;
+const uint32_t warp_threads = 32;
 
 /* A meeting of threads that takes place again and again; values of two turns, since who is quick begins the next one
  * while others still read. */
@@ -30,13 +30,9 @@ struct meeting {
     cuda_standin_votes votes[2] = {};
     uint32_t values[2][warp_threads] = {}, lanes[2] = {};
 };
-struct named_barrier {
-    uint32_t n_came = 0, expected = 0, turn = 0;
-};
 struct block_state {
     meeting all;
     std::vector<meeting> warps;
-    named_barrier named[n_named];
     std::unordered_map<const void *, std::unique_ptr<char[]>> shared;
 };
 } // namespace
@@ -253,23 +249,6 @@ cuda_standin_votes cuda_standin_vote_block(bool flag)
 {
     meeting *met = &cuda_standin_current->self->block->all;
     return met->votes[come(met, STANDIN_VOTE, warp_threads, flag, 0) & 1];
-}
-
-void cuda_standin_sync_some(uint32_t id, uint32_t threads, bool wait)
-{
-    if (id == 0 || id >= n_named) cuda_standin_fatal("there is no barrier %u", id);
-    named_barrier *barrier = &cuda_standin_current->self->block->named[id];
-    if (barrier->n_came == 0) barrier->expected = threads;
-    if (threads != barrier->expected || threads % warp_threads != 0) {
-        cuda_standin_fatal("barrier %u of %u threads, or %u", id, threads, barrier->expected);
-    }
-    const uint32_t turn = barrier->turn;
-    if (++barrier->n_came == threads) {
-        barrier->n_came = 0;
-        barrier->turn++;
-    } else if (wait) {
-        wait_at(&barrier->turn, turn);
-    }
 }
 
 void cuda_standin_sync_warp()

@@ -55,7 +55,6 @@ struct cuda_standin_votes {
 void cuda_standin_yield();
 void cuda_standin_sync_block();
 cuda_standin_votes cuda_standin_vote_block(bool flag);
-void cuda_standin_sync_some(uint32_t id, uint32_t threads, bool wait);
 void cuda_standin_sync_warp();
 cuda_standin_votes cuda_standin_vote_warp(bool flag);
 uint32_t cuda_standin_shuffle(uint32_t v, uint32_t lane);

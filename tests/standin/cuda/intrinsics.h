@@ -37,44 +37,20 @@
 #define CUDA_SPINS 4
 
 template <typename T> CUDA_DEVICE void cuda_settle(T *) {}
-CUDA_DEVICE uint32_t cuda_thread()
-{
-    return cuda_standin_current->thread;
-}
-CUDA_DEVICE uint32_t cuda_threads()
-{
-    return cuda_standin_current->threads;
-}
-CUDA_DEVICE uint32_t cuda_block()
-{
-    return cuda_standin_current->block;
-}
-CUDA_DEVICE uint32_t cuda_blocks()
-{
-    return cuda_standin_current->blocks;
-}
-CUDA_DEVICE uint32_t cuda_lane()
-{
-    return cuda_thread() % CUDA_WARP;
-}
-CUDA_DEVICE uint32_t cuda_warp()
-{
-    return cuda_thread() / CUDA_WARP;
-}
+CUDA_IS(uint32_t, cuda_thread, (), cuda_standin_current->thread)
+CUDA_IS(uint32_t, cuda_threads, (), cuda_standin_current->threads)
+CUDA_IS(uint32_t, cuda_block, (), cuda_standin_current->block)
+CUDA_IS(uint32_t, cuda_blocks, (), cuda_standin_current->blocks)
+CUDA_IS(uint32_t, cuda_lane, (), cuda_thread() % CUDA_WARP)
+CUDA_IS(uint32_t, cuda_warp, (), cuda_thread() / CUDA_WARP)
 CUDA_DEVICE uint64_t cuda_clock_ns()
 {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
-CUDA_DEVICE void cuda_spin()
-{
-    cuda_standin_yield();
-}
-CUDA_DEVICE void cuda_nap(uint32_t)
-{
-    cuda_standin_yield();
-}
+CUDA_IS(void, cuda_spin, (), cuda_standin_yield())
+CUDA_IS(void, cuda_nap, (uint32_t), cuda_standin_yield())
 
 /* ---- memory ---- */
 /* The thread sanitizer knows no fences: under it a load of a word acquires, a store after a fence releases, and fences
@@ -118,28 +94,16 @@ template <class T> static inline void cuda_standin_store(void *p, T v)
     }
 }
 
-CUDA_DEVICE uint32_t cuda_load_u32(const void *p)
-{
-    return cuda_standin_load<uint32_t>(p);
-}
-CUDA_DEVICE uint64_t cuda_load_u64(const void *p)
-{
-    return cuda_standin_load<uint64_t>(p);
-}
+CUDA_IS(uint32_t, cuda_load_u32, (const void *p), cuda_standin_load<uint32_t>(p))
+CUDA_IS(uint64_t, cuda_load_u64, (const void *p), cuda_standin_load<uint64_t>(p))
 CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
 {
     cuda_standin_look();
     uint64_t *at = cuda_standin_at<uint64_t>(p, 16);
     return cuda_pair{__atomic_load_n(at, __ATOMIC_RELAXED), __atomic_load_n(at + 1, __ATOMIC_RELAXED)};
 }
-CUDA_DEVICE void cuda_store_u32(void *p, uint32_t v)
-{
-    cuda_standin_store(p, v);
-}
-CUDA_DEVICE void cuda_store_u64(void *p, uint64_t v)
-{
-    cuda_standin_store(p, v);
-}
+CUDA_IS(void, cuda_store_u32, (void *p, uint32_t v), cuda_standin_store(p, v))
+CUDA_IS(void, cuda_store_u64, (void *p, uint64_t v), cuda_standin_store(p, v))
 /* Words of one store arrive in no order: here the last one first, which is not what anybody expects. */
 CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
 {
@@ -157,14 +121,9 @@ CUDA_DEVICE uint64_t cuda_acquire_u64(const void *p)
     cuda_standin_look();
     return __atomic_load_n(cuda_standin_at<uint64_t>(p, 8), __ATOMIC_ACQUIRE);
 }
-CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
-{
-    __atomic_store_n(cuda_standin_at<uint32_t>(p, 4), v, __ATOMIC_RELEASE);
-}
-CUDA_DEVICE void cuda_release_before_u32(void *p, uint32_t v)
-{
-    cuda_release_u32(p, v);
-}
+CUDA_IS(void, cuda_release_u32, (void *p, uint32_t v),
+        __atomic_store_n(cuda_standin_at<uint32_t>(p, 4), v, __ATOMIC_RELEASE))
+CUDA_IS(void, cuda_release_before_u32, (void *p, uint32_t v), cuda_release_u32(p, v))
 CUDA_DEVICE void cuda_fence_system()
 {
     if (cuda_standin_tsan) {
@@ -181,95 +140,35 @@ CUDA_DEVICE uint64_t cuda_exchange_if(void *p, uint64_t expected, uint64_t desir
                                 __ATOMIC_RELAXED);
     return before;
 }
-CUDA_DEVICE cuda_words cuda_read_words(const void *p)
-{
-    return *cuda_standin_at<cuda_words>(p, 16);
-}
+CUDA_IS(cuda_words, cuda_read_words, (const void *p), *cuda_standin_at<cuda_words>(p, 16))
 CUDA_DEVICE void cuda_write_words(void *p, cuda_words v)
 {
     *cuda_standin_at<cuda_words>(p, 16) = v;
 }
 
 /* ---- the block and the warp ---- */
-CUDA_DEVICE void cuda_sync_block()
-{
-    cuda_standin_sync_block();
-}
-CUDA_DEVICE bool cuda_sync_block_any(bool flag)
-{
-    return cuda_standin_vote_block(flag).n_true > 0;
-}
-CUDA_DEVICE bool cuda_sync_block_all(bool flag)
-{
-    const cuda_standin_votes votes = cuda_standin_vote_block(flag);
-    return votes.n_true == votes.n;
-}
-CUDA_DEVICE void cuda_sync_some(uint32_t id, uint32_t threads)
-{
-    cuda_standin_sync_some(id, threads, true);
-}
-CUDA_DEVICE void cuda_arrive_some(uint32_t id, uint32_t threads)
-{
-    cuda_standin_sync_some(id, threads, false);
-}
-CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
-{
-    return cuda_acquire_u32(p);
-}
-CUDA_DEVICE uint32_t cuda_load_block_u32(const void *p)
-{
-    return cuda_load_u32(p);
-}
-CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
-{
-    cuda_release_u32(p, v);
-}
-CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
-{
-    cuda_store_u32(p, v);
-}
-CUDA_DEVICE void cuda_sync_warp()
-{
-    cuda_standin_sync_warp();
-}
-CUDA_DEVICE uint32_t cuda_shuffle(uint32_t v, uint32_t lane)
-{
-    return cuda_standin_shuffle(v, lane % CUDA_WARP);
-}
-CUDA_DEVICE uint32_t cuda_shuffle_xor(uint32_t v, uint32_t mask)
-{
-    return cuda_standin_shuffle(v, (cuda_lane() ^ mask) % CUDA_WARP);
-}
-CUDA_DEVICE uint32_t cuda_shuffle_down(uint32_t v, uint32_t by)
-{
-    const uint32_t lane = cuda_lane() + by;
-    return cuda_standin_shuffle(v, lane < CUDA_WARP ? lane : cuda_lane());
-}
-CUDA_DEVICE uint32_t cuda_ballot(bool flag)
-{
-    return cuda_standin_vote_warp(flag).mask;
-}
+CUDA_IS(void, cuda_sync_block, (), cuda_standin_sync_block())
+CUDA_IS(bool, cuda_sync_block_any, (bool flag), cuda_standin_vote_block(flag).n_true > 0)
+CUDA_IS(uint32_t, cuda_acquire_block_u32, (const void *p), cuda_acquire_u32(p))
+CUDA_IS(uint32_t, cuda_load_block_u32, (const void *p), cuda_load_u32(p))
+CUDA_IS(void, cuda_release_block_u32, (void *p, uint32_t v), cuda_release_u32(p, v))
+CUDA_IS(void, cuda_sync_warp, (), cuda_standin_sync_warp())
+CUDA_IS(uint32_t, cuda_shuffle, (uint32_t v, uint32_t lane), cuda_standin_shuffle(v, lane % CUDA_WARP))
+CUDA_IS(uint32_t, cuda_shuffle_xor, (uint32_t v, uint32_t mask),
+        cuda_standin_shuffle(v, (cuda_lane() ^ mask) % CUDA_WARP))
+CUDA_IS(uint32_t, cuda_ballot, (bool flag), cuda_standin_vote_warp(flag).mask)
 CUDA_DEVICE bool cuda_all(bool flag)
 {
     const cuda_standin_votes votes = cuda_standin_vote_warp(flag);
     return votes.n_true == votes.n;
 }
-CUDA_DEVICE bool cuda_any(bool flag)
-{
-    return cuda_standin_vote_warp(flag).n_true > 0;
-}
+CUDA_IS(bool, cuda_any, (bool flag), cuda_standin_vote_warp(flag).n_true > 0)
 CUDA_DEVICE void cuda_wait_for_launch() {}
 CUDA_DEVICE void cuda_launch_next() {}
 
 /* ---- numbers ---- */
-CUDA_DEVICE uint32_t cuda_greatest(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-CUDA_DEVICE uint32_t cuda_lowest(uint32_t bits)
-{
-    return (uint32_t)__builtin_ctz(bits);
-}
+CUDA_IS(uint32_t, cuda_greatest, (uint32_t a, uint32_t b), a > b ? a : b)
+CUDA_IS(uint32_t, cuda_lowest, (uint32_t bits), (uint32_t)__builtin_ctz(bits))
 template <class T, class F> static inline T cuda_standin_cast(F from)
 {
     T to;
@@ -277,60 +176,23 @@ template <class T, class F> static inline T cuda_standin_cast(F from)
     memcpy(&to, &from, sizeof to);
     return to;
 }
-CUDA_DEVICE uint32_t cuda_bits(float v)
-{
-    return cuda_standin_cast<uint32_t>(v);
-}
-CUDA_DEVICE float cuda_float(uint32_t bits)
-{
-    return cuda_standin_cast<float>(bits);
-}
-CUDA_DEVICE uint64_t cuda_bits64(double v)
-{
-    return cuda_standin_cast<uint64_t>(v);
-}
-CUDA_DEVICE double cuda_double(uint64_t bits)
-{
-    return cuda_standin_cast<double>(bits);
-}
+CUDA_IS(uint32_t, cuda_bits, (float v), cuda_standin_cast<uint32_t>(v))
+CUDA_IS(float, cuda_float, (uint32_t bits), cuda_standin_cast<float>(bits))
+CUDA_IS(uint64_t, cuda_bits64, (double v), cuda_standin_cast<uint64_t>(v))
+CUDA_IS(double, cuda_double, (uint64_t bits), cuda_standin_cast<double>(bits))
 uint32_t cuda_standin_bfloat16(float v);
 uint32_t cuda_standin_float16(float v);
-CUDA_DEVICE uint32_t cuda_pack_bfloat16(float low, float high)
-{
-    return cuda_standin_bfloat16(low) | cuda_standin_bfloat16(high) << 16;
-}
-CUDA_DEVICE uint32_t cuda_pack_float16(float low, float high)
-{
-    return cuda_standin_float16(low) | cuda_standin_float16(high) << 16;
-}
+CUDA_IS(uint32_t, cuda_pack_bfloat16, (float low, float high),
+        cuda_standin_bfloat16(low) | cuda_standin_bfloat16(high) << 16)
+CUDA_IS(uint32_t, cuda_pack_float16, (float low, float high),
+        cuda_standin_float16(low) | cuda_standin_float16(high) << 16)
 float cuda_standin_from_float16(uint32_t bits);
-CUDA_DEVICE float cuda_unpack_float16(uint32_t bits)
-{
-    return cuda_standin_from_float16(bits & 0xffff);
-}
-CUDA_DEVICE float cuda_add(float a, float b)
-{
-    return a + b;
-}
-CUDA_DEVICE float cuda_multiply(float a, float b)
-{
-    return a * b;
-}
-CUDA_DEVICE float cuda_divide(float a, float b)
-{
-    return a / b;
-}
-CUDA_DEVICE double cuda_add(double a, double b)
-{
-    return a + b;
-}
-CUDA_DEVICE double cuda_multiply(double a, double b)
-{
-    return a * b;
-}
-CUDA_DEVICE double cuda_divide(double a, double b)
-{
-    return a / b;
-}
+CUDA_IS(float, cuda_unpack_float16, (uint32_t bits), cuda_standin_from_float16(bits & 0xffff))
+CUDA_IS(float, cuda_add, (float a, float b), a + b)
+CUDA_IS(float, cuda_multiply, (float a, float b), (a * b))
+CUDA_IS(float, cuda_divide, (float a, float b), a / b)
+CUDA_IS(double, cuda_add, (double a, double b), a + b)
+CUDA_IS(double, cuda_multiply, (double a, double b), (a * b))
+CUDA_IS(double, cuda_divide, (double a, double b), a / b)
 
 #endif

@@ -19,33 +19,25 @@ CUDA_KERNEL(standin_together, standin_words, x, 256, 1)
     cuda_sync_block();
     uint32_t of_block = 0;
     for (uint32_t w = 0; w < cuda_threads() / CUDA_WARP; w++) of_block += firsts[w];
-    const uint32_t next = cuda_shuffle_down(thread, 1), third = cuda_shuffle(thread, 3);
+    const uint32_t third = cuda_shuffle(thread, 3);
     const uint32_t odd = cuda_ballot(lane % 2 != 0);
-    uint32_t wrong = next != (lane == 31 ? thread : thread + 1);
-    wrong += third != thread - lane + 3;
+    uint32_t wrong = third != thread - lane + 3;
     wrong += odd != 0xaaaaaaaa;
     wrong += cuda_all(lane < 31) || !cuda_all(lane < 32) || cuda_any(lane > 31) || !cuda_any(lane == 31);
     wrong += cuda_sync_block_any(thread == cuda_threads()) || !cuda_sync_block_any(thread == 0);
-    wrong += cuda_sync_block_all(thread != 0) || !cuda_sync_block_all(thread < cuda_threads());
     x.word[cuda_block() * cuda_threads() + thread] = of_block + (wrong ? 1000000 * wrong : 0);
 }
 
-/* Half of the warps produce, the other half consume what they find, through named barriers; lanes of a warp return one
- * by one meanwhile. */
+/* Half of the warps produce, the other half consume what they find; lanes of a warp return one by one meanwhile. */
 CUDA_KERNEL(standin_apart, standin_words, x, 128, 1)
 {
     CUDA_SHARED(uint32_t[64], box);
     const uint32_t thread = cuda_thread();
     for (uint32_t turn = 0; turn < x.n; turn++) {
-        if (thread < 64) {
-            box[thread] = x.value + turn + thread;
-            cuda_arrive_some(1, 128);
-            cuda_sync_some(2, 128);
-        } else {
-            cuda_sync_some(1, 128);
-            x.word[turn * 64 + thread - 64] = box[127 - thread];
-            cuda_sync_some(2, 128);
-        }
+        if (thread < 64) box[thread] = x.value + turn + thread;
+        cuda_sync_block();
+        if (thread >= 64) x.word[turn * 64 + thread - 64] = box[127 - thread];
+        cuda_sync_block();
     }
     for (uint32_t i = 0; i < cuda_lane(); i++) cuda_sync_warp();
 }

@@ -23,6 +23,12 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 
 #define CUDA_WARP 32
 #define CUDA_FULL_WARP 0xffffffffu
+/* CUDA_IS(type, name, (parameters), value): a function that is one expression. */
+#define CUDA_IS(type, name, parameters, value)                                                                         \
+    CUDA_DEVICE type name parameters                                                                                   \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
 
 #ifndef __CUDACC__
 #include CUDA_INTRINSICS
@@ -44,33 +50,28 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 #define CUDA_SHARED(type, name)                                                                                        \
     using name##_shared = type;                                                                                        \
     __shared__ name##_shared name
+/* One instruction on a word of global memory, whose name says what it promises. */
+#define CUDA_LOADS(name, type, constraint, instruction)                                                                \
+    CUDA_DEVICE type name(const void *p)                                                                               \
+    {                                                                                                                  \
+        type v;                                                                                                        \
+        asm volatile(instruction " %0, [%1];" : "=" constraint(v) : "l"(__cvta_generic_to_global(p)) : "memory");      \
+        return v;                                                                                                      \
+    }
+#define CUDA_STORES(name, type, constraint, instruction)                                                               \
+    CUDA_DEVICE void name(void *p, type v)                                                                             \
+    {                                                                                                                  \
+        asm volatile(instruction " [%0], %1;" ::"l"(__cvta_generic_to_global(p)), constraint(v) : "memory");           \
+    }
 #define CUDA_SPINS 1024 /* turns of a waiting loop between two looks at the stop word and the clock */
 
 /* ---- where ---- */
-CUDA_DEVICE uint32_t cuda_thread(void)
-{
-    return threadIdx.x;
-} /* in the block */
-CUDA_DEVICE uint32_t cuda_threads(void)
-{
-    return blockDim.x;
-}
-CUDA_DEVICE uint32_t cuda_block(void)
-{
-    return blockIdx.x;
-} /* in the grid */
-CUDA_DEVICE uint32_t cuda_blocks(void)
-{
-    return gridDim.x;
-}
-CUDA_DEVICE uint32_t cuda_lane(void)
-{
-    return threadIdx.x % CUDA_WARP;
-}
-CUDA_DEVICE uint32_t cuda_warp(void)
-{
-    return threadIdx.x / CUDA_WARP;
-} /* in the block */
+CUDA_IS(uint32_t, cuda_thread, (), threadIdx.x) /* in the block */
+CUDA_IS(uint32_t, cuda_threads, (), blockDim.x)
+CUDA_IS(uint32_t, cuda_block, (), blockIdx.x) /* in the grid */
+CUDA_IS(uint32_t, cuda_blocks, (), gridDim.x)
+CUDA_IS(uint32_t, cuda_lane, (), threadIdx.x % CUDA_WARP)
+CUDA_IS(uint32_t, cuda_warp, (), threadIdx.x / CUDA_WARP) /* in the block */
 
 /* %globaltimer: nanoseconds since some time; the same clock for all devices of a host within about a microsecond. Its
  * steps may be as long as a microsecond. */
@@ -100,26 +101,11 @@ template <typename T> CUDA_DEVICE void cuda_settle(T **v)
 /* Call once a turn in each loop that waits for memory: nothing on a device, where every thread advances by itself. */
 CUDA_DEVICE void cuda_spin(void) {}
 /* nanosleep.u32: at most about twice ns, perhaps not at all. Only where latency does not matter. */
-CUDA_DEVICE void cuda_nap(uint32_t ns)
-{
-    __nanosleep(ns);
-}
+CUDA_IS(void, cuda_nap, (uint32_t ns), __nanosleep(ns))
 
 /* ---- words that other threads, devices or the host write: relaxed, system scope ---- */
-/* ld.relaxed.sys.global.u32 */
-CUDA_DEVICE uint32_t cuda_load_u32(const void *p)
-{
-    uint32_t v;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
-    return v;
-}
-/* ld.relaxed.sys.global.u64 */
-CUDA_DEVICE uint64_t cuda_load_u64(const void *p)
-{
-    uint64_t v;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
-    return v;
-}
+CUDA_LOADS(cuda_load_u32, uint32_t, "r", "ld.relaxed.sys.global.u32")
+CUDA_LOADS(cuda_load_u64, uint64_t, "l", "ld.relaxed.sys.global.u64")
 /* ld.relaxed.sys.global.v2.u64: each of the two words is whole, in no order. p is 16-byte aligned. */
 CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
 {
@@ -130,16 +116,8 @@ CUDA_DEVICE cuda_pair cuda_load_pair(const void *p)
                  : "memory");
     return v;
 }
-/* st.relaxed.sys.global.u32 */
-CUDA_DEVICE void cuda_store_u32(void *p, uint32_t v)
-{
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
-}
-/* st.relaxed.sys.global.u64 */
-CUDA_DEVICE void cuda_store_u64(void *p, uint64_t v)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(v) : "memory");
-}
+CUDA_STORES(cuda_store_u32, uint32_t, "r", "st.relaxed.sys.global.u32")
+CUDA_STORES(cuda_store_u64, uint64_t, "l", "st.relaxed.sys.global.u64")
 /* st.relaxed.sys.global.v2.u64: each of the two words arrives whole, in no order. p is 16-byte aligned. */
 CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
 {
@@ -150,30 +128,13 @@ CUDA_DEVICE void cuda_store_pair(void *p, cuda_pair v)
 /* ---- order ---- */
 /* ld.acquire.sys.global.u32: what came before the release that wrote the value is visible to this thread; to its block
  * after a barrier. */
-CUDA_DEVICE uint32_t cuda_acquire_u32(const void *p)
-{
-    uint32_t v;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
-    return v;
-}
-/* ld.acquire.sys.global.u64 */
-CUDA_DEVICE uint64_t cuda_acquire_u64(const void *p)
-{
-    uint64_t v;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
-    return v;
-}
+CUDA_LOADS(cuda_acquire_u32, uint32_t, "r", "ld.acquire.sys.global.u32")
+CUDA_LOADS(cuda_acquire_u64, uint64_t, "l", "ld.acquire.sys.global.u64")
 /* st.release.sys.global.u32: after everything that this thread did, and others before a barrier with it. */
-CUDA_DEVICE void cuda_release_u32(void *p, uint32_t v)
-{
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(v) : "memory");
-}
+CUDA_STORES(cuda_release_u32, uint32_t, "r", "st.release.sys.global.u32")
 /* st.relaxed.sys.global.u32: after everything that came before this launch in its stream, since between the two lies
  * what is at least a fence; not after what this launch did. */
-CUDA_DEVICE void cuda_release_before_u32(void *p, uint32_t v)
-{
-    cuda_store_u32(p, v);
-}
+CUDA_IS(void, cuda_release_before_u32, (void *p, uint32_t v), cuda_store_u32(p, v))
 /* fence.acq_rel.sys: one fence may serve several relaxed stores after it, or loads before it. */
 CUDA_DEVICE void cuda_fence_system(void)
 {
@@ -214,32 +175,12 @@ CUDA_DEVICE void cuda_write_words(void *p, cuda_words v)
 
 /* ---- the block ---- */
 /* barrier.sync 0: all threads of the block that have not returned; orders memory among them. */
-CUDA_DEVICE void cuda_sync_block(void)
-{
-    __syncthreads();
-}
-/* barrier.red.or.pred: as sync_block; whether `flag` holds for any thread, for all threads. */
-CUDA_DEVICE bool cuda_sync_block_any(bool flag)
-{
-    return __syncthreads_or(flag) != 0;
-}
-CUDA_DEVICE bool cuda_sync_block_all(bool flag)
-{
-    return __syncthreads_and(flag) != 0;
-}
-/* barrier.sync id, threads: as sync_block for whole warps, `threads` in all; id 1 to 15. */
-CUDA_DEVICE void cuda_sync_some(uint32_t id, uint32_t threads)
-{
-    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-/* barrier.arrive id, threads: counts for sync_some, does not wait. */
-CUDA_DEVICE void cuda_arrive_some(uint32_t id, uint32_t threads)
-{
-    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+CUDA_IS(void, cuda_sync_block, (), __syncthreads())
+/* barrier.red.or.pred: as sync_block; whether `flag` holds for any thread. */
+CUDA_IS(bool, cuda_sync_block_any, (bool flag), __syncthreads_or(flag) != 0)
 /* Words of shared or global memory by which warps of a block find together: atom.acquire.cta.or and atom.relaxed.cta.or
- * of nothing, atom.release.cta.exch, atom.relaxed.cta.exch. Loads and stores would do, and are not faster; but
- * racecheck takes only these for synchronization. */
+ * of nothing, atom.release.cta.exch. Loads and stores would do, and are not faster; but racecheck takes only these
+ * for synchronization. */
 CUDA_DEVICE uint32_t cuda_acquire_block_u32(const void *p)
 {
     uint32_t v;
@@ -256,43 +197,17 @@ CUDA_DEVICE void cuda_release_block_u32(void *p, uint32_t v)
 {
     asm volatile("{.reg .b32 old;\natom.release.cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory");
 }
-CUDA_DEVICE void cuda_store_block_u32(void *p, uint32_t v)
-{
-    asm volatile("{.reg .b32 old;\natom.relaxed.cta.exch.b32 old, [%0], %1;}" ::"l"(p), "r"(v) : "memory");
-}
 
 /* ---- the warp: all its threads that have not returned take part ---- */
 /* bar.warp.sync: orders memory among them. */
-CUDA_DEVICE void cuda_sync_warp(void)
-{
-    __syncwarp();
-}
-/* shfl.sync.idx, .bfly, .down: the value of another lane (down: the own one beyond the end). No order of memory. */
-CUDA_DEVICE uint32_t cuda_shuffle(uint32_t v, uint32_t lane)
-{
-    return __shfl_sync(CUDA_FULL_WARP, v, (int)lane);
-}
-CUDA_DEVICE uint32_t cuda_shuffle_xor(uint32_t v, uint32_t mask)
-{
-    return __shfl_xor_sync(CUDA_FULL_WARP, v, (int)mask);
-}
-CUDA_DEVICE uint32_t cuda_shuffle_down(uint32_t v, uint32_t by)
-{
-    return __shfl_down_sync(CUDA_FULL_WARP, v, by);
-}
+CUDA_IS(void, cuda_sync_warp, (), __syncwarp())
+/* shfl.sync.idx, .bfly: the value of another lane. No order of memory. */
+CUDA_IS(uint32_t, cuda_shuffle, (uint32_t v, uint32_t lane), __shfl_sync(CUDA_FULL_WARP, v, (int)lane))
+CUDA_IS(uint32_t, cuda_shuffle_xor, (uint32_t v, uint32_t mask), __shfl_xor_sync(CUDA_FULL_WARP, v, (int)mask))
 /* vote.sync.ballot, .all, .any. No order of memory. */
-CUDA_DEVICE uint32_t cuda_ballot(bool flag)
-{
-    return __ballot_sync(CUDA_FULL_WARP, flag);
-}
-CUDA_DEVICE bool cuda_all(bool flag)
-{
-    return __all_sync(CUDA_FULL_WARP, flag) != 0;
-}
-CUDA_DEVICE bool cuda_any(bool flag)
-{
-    return __any_sync(CUDA_FULL_WARP, flag) != 0;
-}
+CUDA_IS(uint32_t, cuda_ballot, (bool flag), __ballot_sync(CUDA_FULL_WARP, flag))
+CUDA_IS(bool, cuda_all, (bool flag), __all_sync(CUDA_FULL_WARP, flag) != 0)
+CUDA_IS(bool, cuda_any, (bool flag), __any_sync(CUDA_FULL_WARP, flag) != 0)
 
 /* ---- launches that follow one another ---- */
 /* griddepcontrol.wait: all that came before this launch in its stream is over, and visible. Needed (and anything but a
@@ -313,31 +228,13 @@ CUDA_DEVICE void cuda_launch_next(void)
 }
 
 /* ---- numbers ---- */
-CUDA_DEVICE uint32_t cuda_greatest(uint32_t a, uint32_t b)
-{
-    return max(a, b);
-}
+CUDA_IS(uint32_t, cuda_greatest, (uint32_t a, uint32_t b), max(a, b))
 /* The lowest bit that is set: one is. */
-CUDA_DEVICE uint32_t cuda_lowest(uint32_t bits)
-{
-    return (uint32_t)__ffs((int)bits) - 1;
-}
-CUDA_DEVICE uint32_t cuda_bits(float v)
-{
-    return __float_as_uint(v);
-}
-CUDA_DEVICE float cuda_float(uint32_t bits)
-{
-    return __uint_as_float(bits);
-}
-CUDA_DEVICE uint64_t cuda_bits64(double v)
-{
-    return (uint64_t)__double_as_longlong(v);
-}
-CUDA_DEVICE double cuda_double(uint64_t bits)
-{
-    return __longlong_as_double((long long)bits);
-}
+CUDA_IS(uint32_t, cuda_lowest, (uint32_t bits), (uint32_t)__ffs((int)bits) - 1)
+CUDA_IS(uint32_t, cuda_bits, (float v), __float_as_uint(v))
+CUDA_IS(float, cuda_float, (uint32_t bits), __uint_as_float(bits))
+CUDA_IS(uint64_t, cuda_bits64, (double v), (uint64_t)__double_as_longlong(v))
+CUDA_IS(double, cuda_double, (uint64_t bits), __longlong_as_double((long long)bits))
 /* cvt.rn.bf16x2.f32 and cvt.rn.f16x2.f32: two floats rounded to nearest even, `low` in the low half; NaN: 0x7fff. */
 CUDA_DEVICE uint32_t cuda_pack_bfloat16(float low, float high)
 {
@@ -359,30 +256,12 @@ CUDA_DEVICE float cuda_unpack_float16(uint32_t bits)
     return v;
 }
 /* add.rn, mul.rn, div.rn, fma.rn: IEEE, never contracted. */
-CUDA_DEVICE float cuda_add(float a, float b)
-{
-    return __fadd_rn(a, b);
-}
-CUDA_DEVICE float cuda_multiply(float a, float b)
-{
-    return __fmul_rn(a, b);
-}
-CUDA_DEVICE float cuda_divide(float a, float b)
-{
-    return __fdiv_rn(a, b);
-}
-CUDA_DEVICE double cuda_add(double a, double b)
-{
-    return __dadd_rn(a, b);
-}
-CUDA_DEVICE double cuda_multiply(double a, double b)
-{
-    return __dmul_rn(a, b);
-}
-CUDA_DEVICE double cuda_divide(double a, double b)
-{
-    return __ddiv_rn(a, b);
-}
+CUDA_IS(float, cuda_add, (float a, float b), __fadd_rn(a, b))
+CUDA_IS(float, cuda_multiply, (float a, float b), __fmul_rn(a, b))
+CUDA_IS(float, cuda_divide, (float a, float b), __fdiv_rn(a, b))
+CUDA_IS(double, cuda_add, (double a, double b), __dadd_rn(a, b))
+CUDA_IS(double, cuda_multiply, (double a, double b), __dmul_rn(a, b))
+CUDA_IS(double, cuda_divide, (double a, double b), __ddiv_rn(a, b))
 
 #endif
 #endif
