@@ -300,6 +300,32 @@ enum tutti_status cuda_aside_enter(struct tutti_device *gpu, struct cuda_aside *
 enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_aside *aside, int result,
                                   const char *call);
 
+/* What is left of functions that are one call of the driver: it is made, and they return what became of it. `member` is
+ * of struct cuda_driver, the rest its arguments; `call` is its name for sentences. ASIDE: beside captures. QUEUED: on a
+ * stream, by gpu_queues.c; in a capture it becomes part of that. */
+#define CUDA_RETURN_ASIDE(gpu, call, member, ...)                                                                      \
+    do {                                                                                                               \
+        struct cuda_aside aside_;                                                                                      \
+        TUTTI_TRY(cuda_aside_enter(gpu, &aside_));                                                                     \
+        return cuda_aside_done(gpu, &aside_, cuda_calls(gpu)->member(__VA_ARGS__), call);                              \
+    } while (0)
+#define CUDA_RETURN_QUEUED(gpu, stream, use, call, member, ...)                                                        \
+    do {                                                                                                               \
+        struct tutti_device_scope scope_;                                                                              \
+        TUTTI_TRY(tutti_gpu_enter(gpu, &scope_));                                                                      \
+        const bool locked_ = cuda_queue_begin(gpu, stream, use);                                                       \
+        const int result_ = cuda_calls(gpu)->member(__VA_ARGS__);                                                      \
+        cuda_queue_end(gpu, locked_);                                                                                  \
+        return cuda_done(gpu, &scope_, result_, call);                                                                 \
+    } while (0)
+/* Where the driver is to put an address. */
+static inline uint64_t *cuda_address(void **out)
+{
+    return (uint64_t *)(void *)out;
+}
+/* The driver's `call` that destroys `what`; nothing can be done about its failure. */
+void cuda_destroy(struct tutti_device *gpu, int (*destroy)(void *), void *what, const char *call);
+
 /* ---- gpu_memory.c ---- */
 /* It can have a legacy IPC handle: not expandable segments, cudaMallocAsync or managed memory. */
 bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer);

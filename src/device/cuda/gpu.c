@@ -56,6 +56,12 @@ enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_as
     return cuda_done(gpu, &aside->scope, result, call);
 }
 
+void cuda_destroy(struct tutti_device *gpu, int (*destroy)(void *), void *what, const char *call)
+{
+    struct cuda_aside aside;
+    if (cuda_aside_enter(gpu, &aside) == TUTTI_OK) cuda_aside_done(gpu, &aside, destroy(what), call);
+}
+
 bool tutti_gpu_in_use(void)
 {
     return cuda_driver_in_use() != NULL;

@@ -15,62 +15,31 @@
 #include "device/device.h"
 
 /* ---- of the table ---- */
-const char *tutti_gpu_absence(void); /* no driver, no device, a driver that is too old */
-uint32_t tutti_gpu_count(void);
-int tutti_gpu_driver_version(void);
-const char *tutti_gpu_built_for(void);
-enum tutti_status tutti_gpu_facts(int32_t ordinal, struct tutti_device_facts *out);
-bool tutti_gpu_reaches(int32_t ordinal, int32_t other);
-enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_device **out); /* UNSUPPORTED: no kernels for it, too */
-void tutti_gpu_close(struct tutti_device *gpu);
-int32_t tutti_gpu_current(void);
-bool tutti_gpu_in_use(void);
-int32_t tutti_gpu_of(const void *pointer); /* managed memory is of a device, too */
-enum tutti_status tutti_gpu_enter(struct tutti_device *gpu, struct tutti_device_scope *scope);
-void tutti_gpu_leave(const struct tutti_device_scope *scope);
-enum tutti_status tutti_gpu_alloc(struct tutti_device *gpu, size_t bytes, void **out);
-/* ipc: memory that has a legacy handle. fd: memory with descriptors (UNSUPPORTED where there is no such thing). auto:
- * by handles, where the driver refuses them by descriptors, where it has neither, not at all. */
-enum tutti_status tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
-                                         void **out);
-void tutti_gpu_free(struct tutti_device *gpu, void *pointer);
-enum tutti_status tutti_gpu_alloc_ordered(struct tutti_device *gpu, size_t bytes, void *stream, void **out);
-enum tutti_status tutti_gpu_free_ordered(struct tutti_device *gpu, void *pointer, void *stream);
-enum tutti_status tutti_gpu_alloc_host(struct tutti_device *gpu, size_t bytes, void **out);
-void tutti_gpu_free_host(struct tutti_device *gpu, void *pointer);
-enum tutti_status tutti_gpu_set(struct tutti_device *gpu, void *pointer, unsigned char value, size_t bytes);
-enum tutti_status tutti_gpu_copy_now(struct tutti_device *gpu, void *dst, const void *src, size_t bytes);
-enum tutti_status tutti_gpu_holds(struct tutti_device *gpu, const void *pointer, size_t bytes);
-/* By a legacy handle, or, for memory of the virtual memory API (several allocations mapped one after another, too), by
- * descriptors, which stay open until `unexport`. Taking descriptors needs the permission to trace the exporter. What is
- * imported is mapped once a handle and process, also of a device that this process does not see. */
-enum tutti_status tutti_gpu_export(struct tutti_device *gpu, const void *pointer, size_t bytes,
-                                   unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset);
-void tutti_gpu_unexport(const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES]);
-enum tutti_status tutti_gpu_import(struct tutti_device *gpu, const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES],
-                                   void **out);
-void tutti_gpu_unimport(struct tutti_device *gpu, void *pointer);
-enum tutti_status tutti_gpu_reach(struct tutti_device *gpu, struct tutti_device *other);
-enum tutti_status tutti_gpu_stream_create(struct tutti_device *gpu, void **out);
-void tutti_gpu_stream_destroy(struct tutti_device *gpu, void *stream);
-enum tutti_status tutti_gpu_stream_sync(struct tutti_device *gpu, void *stream);
-enum tutti_status tutti_gpu_stream_wait(struct tutti_device *gpu, void *stream, void *event);
-enum tutti_status tutti_gpu_stream_wait_word(struct tutti_device *gpu, void *stream, const uint32_t *word,
-                                             uint32_t value);
-enum tutti_status tutti_gpu_copy(struct tutti_device *gpu, void *dst, const void *src, size_t bytes, void *stream);
-enum tutti_status tutti_gpu_host(struct tutti_device *gpu, void *stream, void (*function)(void *arg), void *arg);
-enum tutti_status tutti_gpu_event_create(struct tutti_device *gpu, bool timed, void **out);
-void tutti_gpu_event_destroy(struct tutti_device *gpu, void *event);
-enum tutti_status tutti_gpu_event_record(struct tutti_device *gpu, void *event, void *stream);
-enum tutti_status tutti_gpu_event_query(struct tutti_device *gpu, void *event);
-enum tutti_status tutti_gpu_elapsed(struct tutti_device *gpu, void *from, void *to, double *us);
-enum tutti_status tutti_gpu_capturing(struct tutti_device *gpu, void *stream, uint64_t *id);
-enum tutti_status tutti_gpu_capture_mark(struct tutti_device *gpu, void *stream, void **node);
-enum tutti_status tutti_gpu_capture_after(struct tutti_device *gpu, void *stream, void *node);
-enum tutti_status tutti_gpu_graph_begin(struct tutti_device *gpu, void *stream);
-enum tutti_status tutti_gpu_graph_end(struct tutti_device *gpu, void *stream, void **graph);
-enum tutti_status tutti_gpu_graph_launch(struct tutti_device *gpu, void *graph, void *stream);
-void tutti_gpu_graph_destroy(struct tutti_device *gpu, void *graph);
+/* The functions that stand in the table of struct tutti_device_ops, as tutti_gpu_NAME. */
+/* clang-format off */
+#define TUTTI_GPU_TABLE(X) \
+    X(absence) X(count) X(driver_version) X(built_for) X(facts) X(reaches) X(open) X(close) X(current) X(in_use) \
+    X(of) X(enter) X(leave) \
+    X(alloc) X(alloc_shared) X(free) X(alloc_ordered) X(free_ordered) X(alloc_host) X(free_host) X(set) X(copy_now) \
+    X(holds) \
+    X(export_memory) X(unexport_memory) X(import_memory) X(unimport_memory) X(reach) \
+    X(stream_create) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
+    X(fold) \
+    X(event_create) X(event_destroy) X(event_record) X(event_query) X(elapsed) \
+    X(capturing) X(capture_mark) X(capture_after) X(graph_begin) X(graph_end) X(graph_launch) X(graph_destroy)
+/* clang-format on */
+#define TUTTI_GPU_DECLARE(name) __typeof__(*((struct tutti_device_ops *)NULL)->name) tutti_gpu_##name;
+TUTTI_GPU_TABLE(TUTTI_GPU_DECLARE)
+#undef TUTTI_GPU_DECLARE
+/* What is CUDA's own in them.
+ * absence: no driver, no device, a driver that is too old. open: UNSUPPORTED, too, where there are no kernels for it.
+ * of: managed memory is of a device, too.
+ * alloc_shared: ipc is memory that has a legacy handle; fd is memory with descriptors (UNSUPPORTED where there is no
+ * such thing); auto is by handles, where the driver refuses them by descriptors, where it has neither, not at all.
+ * export_memory: by a legacy handle, or, for memory of the virtual memory API (several allocations mapped one after
+ * another, too), by descriptors, which stay open until unexport_memory. Taking descriptors needs the permission to
+ * trace the exporter. What is imported is mapped once a handle and process, also of a device that this process does not
+ * see. */
 
 /* ---- more of memory ---- */
 /* The allocation that holds the pointer, and an identity that no later allocation at the same address has. */

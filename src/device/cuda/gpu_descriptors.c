@@ -187,10 +187,8 @@ static bool is_offered(int table, const struct cuda_descriptors *offer)
 
 static enum tutti_status import_piece(struct tutti_device *gpu, int descriptor, uint64_t *out)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->virtual_import(out, (void *)(intptr_t)descriptor, CUDA_HANDLE_DESCRIPTOR);
-    return cuda_aside_done(gpu, &aside, result, "cuMemImportFromShareableHandle");
+    CUDA_RETURN_ASIDE(gpu, "cuMemImportFromShareableHandle", virtual_import, out, (void *)(intptr_t)descriptor,
+                      CUDA_HANDLE_DESCRIPTOR);
 }
 
 static enum tutti_status take_row(struct tutti_device *gpu, const struct cuda_descriptors *offer, int process,

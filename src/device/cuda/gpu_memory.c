@@ -21,12 +21,9 @@ static enum tutti_status alloc_done(const struct tutti_device *gpu, struct cuda_
 enum tutti_status tutti_gpu_alloc(struct tutti_device *gpu, size_t bytes, void **out)
 {
     struct cuda_aside aside;
-    uint64_t pointer = 0;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->memory_alloc(&pointer, bytes ? bytes : 1);
-    TUTTI_TRY(alloc_done(gpu, &aside, result, "cuMemAlloc", bytes));
-    *out = (void *)(uintptr_t)pointer;
-    return TUTTI_OK;
+    return alloc_done(gpu, &aside, cuda_calls(gpu)->memory_alloc(cuda_address(out), bytes ? bytes : 1), "cuMemAlloc",
+                      bytes);
 }
 
 /* Whether the driver makes legacy handles: it says so only of memory that is there. */
@@ -77,29 +74,16 @@ void tutti_gpu_free(struct tutti_device *gpu, void *pointer)
 
 enum tutti_status tutti_gpu_alloc_ordered(struct tutti_device *gpu, size_t bytes, void *stream, void **out)
 {
-    struct tutti_device_scope scope;
-    uint64_t pointer = 0;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
-    const int result = cuda_calls(gpu)->memory_alloc_ordered
-                           ? cuda_calls(gpu)->memory_alloc_ordered(&pointer, bytes, stream)
-                           : CUDA_RESULT_NOT_SUPPORTED;
-    cuda_queue_end(gpu, locked);
-    TUTTI_TRY(cuda_done(gpu, &scope, result, "cuMemAllocAsync"));
-    *out = (void *)(uintptr_t)pointer;
-    return TUTTI_OK;
+    if (!cuda_calls(gpu)->memory_alloc_ordered) return cuda_result(gpu, CUDA_RESULT_NOT_SUPPORTED, "cuMemAllocAsync");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuMemAllocAsync", memory_alloc_ordered, cuda_address(out), bytes,
+                       stream);
 }
 
 enum tutti_status tutti_gpu_free_ordered(struct tutti_device *gpu, void *pointer, void *stream)
 {
-    struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
-    const int result = cuda_calls(gpu)->memory_free_ordered
-                           ? cuda_calls(gpu)->memory_free_ordered((uint64_t)(uintptr_t)pointer, stream)
-                           : CUDA_RESULT_NOT_SUPPORTED;
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuMemFreeAsync");
+    if (!cuda_calls(gpu)->memory_free_ordered) return cuda_result(gpu, CUDA_RESULT_NOT_SUPPORTED, "cuMemFreeAsync");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuMemFreeAsync", memory_free_ordered, (uint64_t)(uintptr_t)pointer,
+                       stream);
 }
 
 enum tutti_status tutti_gpu_alloc_host(struct tutti_device *gpu, size_t bytes, void **out)
@@ -117,9 +101,7 @@ enum tutti_status tutti_gpu_alloc_host(struct tutti_device *gpu, size_t bytes, v
 
 void tutti_gpu_free_host(struct tutti_device *gpu, void *pointer)
 {
-    struct cuda_aside aside;
-    if (!pointer || cuda_aside_enter(gpu, &aside) < 0) return;
-    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->host_free(pointer), "cuMemFreeHost");
+    if (pointer) cuda_destroy(gpu, cuda_calls(gpu)->host_free, pointer, "cuMemFreeHost");
 }
 
 /* ---- at once: on a stream of our own, so that nothing else is waited for ---- */

@@ -40,13 +40,10 @@ static enum tutti_status export_legacy(struct tutti_device *gpu, const void *poi
                                        struct cuda_offer *out, uint64_t *start)
 {
     struct tutti_gpu_block block;
-    struct cuda_aside aside;
     TUTTI_TRY(block_of(pointer, bytes, &block));
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
     *start = (uint64_t)(uintptr_t)block.base;
     out->kind = CUDA_OFFER_IPC;
-    const int result = cuda_calls(gpu)->ipc_get(&out->by.ipc, *start);
-    return cuda_aside_done(gpu, &aside, result, "cuIpcGetMemHandle");
+    CUDA_RETURN_ASIDE(gpu, "cuIpcGetMemHandle", ipc_get, &out->by.ipc, *start);
 }
 
 static enum tutti_status export_virtual(struct tutti_device *gpu, const void *pointer, size_t bytes,
@@ -64,8 +61,8 @@ static enum tutti_status export_virtual(struct tutti_device *gpu, const void *po
     return status;
 }
 
-enum tutti_status tutti_gpu_export(struct tutti_device *gpu, const void *pointer, size_t bytes,
-                                   unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset)
+enum tutti_status tutti_gpu_export_memory(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                          unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset)
 {
     struct cuda_offer offer = {.kind = 0};
     uint64_t start = 0;
@@ -78,7 +75,7 @@ enum tutti_status tutti_gpu_export(struct tutti_device *gpu, const void *pointer
     return TUTTI_OK;
 }
 
-void tutti_gpu_unexport(const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES])
+void tutti_gpu_unexport_memory(const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES])
 {
     struct cuda_offer offer;
     memcpy(&offer, handle, sizeof offer);
@@ -118,10 +115,7 @@ static enum tutti_status imports_reserve(struct cuda_gpu *gpu)
 static enum tutti_status import_legacy(struct tutti_device *gpu, const struct cuda_offer *offer,
                                        struct cuda_import *out)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->ipc_open(&out->pointer, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
-    return cuda_aside_done(gpu, &aside, result, "cuIpcOpenMemHandle");
+    CUDA_RETURN_ASIDE(gpu, "cuIpcOpenMemHandle", ipc_open, &out->pointer, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
 }
 
 static enum tutti_status import_virtual(struct tutti_device *gpu, const struct cuda_offer *offer,
@@ -151,8 +145,8 @@ static enum tutti_status import_map(struct cuda_gpu *gpu, const unsigned char *h
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_gpu_import(struct tutti_device *gpu, const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES],
-                                   void **out)
+enum tutti_status tutti_gpu_import_memory(struct tutti_device *gpu,
+                                          const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], void **out)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
     cuda_lock();
@@ -177,7 +171,7 @@ static void import_unmap(struct cuda_gpu *gpu, struct cuda_import *import)
     }
 }
 
-void tutti_gpu_unimport(struct tutti_device *gpu, void *pointer)
+void tutti_gpu_unimport_memory(struct tutti_device *gpu, void *pointer)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);
     if (!pointer || cuda_forked()) return;

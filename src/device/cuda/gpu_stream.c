@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Streams, events, and what is enqueued besides kernels. What only enqueues is allowed in a capture and becomes part of
- * it; what asks or makes something steps aside of captures. */
+/* Streams, events, graphs, and what is enqueued besides kernels. What only enqueues is allowed in a capture and becomes
+ * part of it; what asks or makes something steps aside of captures. */
 
 #include "device/cuda/driver.h"
 
@@ -10,100 +10,64 @@
 enum tutti_status tutti_gpu_stream_create(struct tutti_device *gpu, void **out)
 {
     struct cuda_aside aside;
-    void *stream = NULL;
     TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
-    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuStreamCreate"));
+    const int result = cuda_calls(gpu)->stream_create(out, CUDA_STREAM_NON_BLOCKING);
     cuda_queue_made();
-    *out = stream;
-    return TUTTI_OK;
+    return cuda_aside_done(gpu, &aside, result, "cuStreamCreate");
 }
 
 void tutti_gpu_stream_destroy(struct tutti_device *gpu, void *stream)
 {
-    struct cuda_aside aside;
-    if (!stream || cuda_aside_enter(gpu, &aside) < 0) return;
-    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_destroy(stream), "cuStreamDestroy");
+    if (stream) cuda_destroy(gpu, cuda_calls(gpu)->stream_destroy, stream, "cuStreamDestroy");
 }
 
 enum tutti_status tutti_gpu_stream_query(struct tutti_device *gpu, void *stream)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_query(stream), "cuStreamQuery");
+    CUDA_RETURN_ASIDE(gpu, "cuStreamQuery", stream_query, stream);
 }
 
 enum tutti_status tutti_gpu_stream_sync(struct tutti_device *gpu, void *stream)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->stream_sync(stream), "cuStreamSynchronize");
+    CUDA_RETURN_ASIDE(gpu, "cuStreamSynchronize", stream_sync, stream);
 }
 
 enum tutti_status tutti_gpu_sync(struct tutti_device *gpu)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->context_sync(), "cuCtxSynchronize");
+    CUDA_RETURN_ASIDE(gpu, "cuCtxSynchronize", context_sync);
 }
 
 enum tutti_status tutti_gpu_stream_wait(struct tutti_device *gpu, void *stream, void *event)
 {
-    struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
-    const int result = cuda_calls(gpu)->stream_wait_event(stream, event, 0);
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuStreamWaitEvent");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuStreamWaitEvent", stream_wait_event, stream, event, 0);
 }
 
 enum tutti_status tutti_gpu_stream_wait_word(struct tutti_device *gpu, void *stream, const uint32_t *word,
                                              uint32_t value)
 {
-    struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
-    const int result =
-        cuda_calls(gpu)->stream_wait_value(stream, (uint64_t)(uintptr_t)word, value, CUDA_WAIT_VALUE_GEQ);
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuStreamWaitValue32");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuStreamWaitValue32", stream_wait_value, stream,
+                       (uint64_t)(uintptr_t)word, value, CUDA_WAIT_VALUE_GEQ);
 }
 
 /* ---- events ---- */
 
 enum tutti_status tutti_gpu_event_create(struct tutti_device *gpu, bool timed, void **out)
 {
-    struct cuda_aside aside;
-    void *event = NULL;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    const int result = cuda_calls(gpu)->event_create(&event, timed ? 0 : CUDA_EVENT_DISABLE_TIMING);
-    TUTTI_TRY(cuda_aside_done(gpu, &aside, result, "cuEventCreate"));
-    *out = event;
-    return TUTTI_OK;
+    CUDA_RETURN_ASIDE(gpu, "cuEventCreate", event_create, out, timed ? 0 : CUDA_EVENT_DISABLE_TIMING);
 }
 
 void tutti_gpu_event_destroy(struct tutti_device *gpu, void *event)
 {
-    struct cuda_aside aside;
-    if (!event || cuda_aside_enter(gpu, &aside) < 0) return;
-    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->event_destroy(event), "cuEventDestroy");
+    if (event) cuda_destroy(gpu, cuda_calls(gpu)->event_destroy, event, "cuEventDestroy");
 }
 
 enum tutti_status tutti_gpu_event_record(struct tutti_device *gpu, void *event, void *stream)
 {
-    struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_EVENT);
-    const int result = cuda_calls(gpu)->event_record(event, stream);
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuEventRecord");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuEventRecord", event_record, event, stream);
 }
 
 enum tutti_status tutti_gpu_event_query(struct tutti_device *gpu, void *event)
 {
-    struct cuda_aside aside;
-    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
-    return cuda_aside_done(gpu, &aside, cuda_calls(gpu)->event_query(event), "cuEventQuery");
+    CUDA_RETURN_ASIDE(gpu, "cuEventQuery", event_query, event);
 }
 
 enum tutti_status tutti_gpu_elapsed(struct tutti_device *gpu, void *from, void *to, double *us)
@@ -121,21 +85,46 @@ enum tutti_status tutti_gpu_elapsed(struct tutti_device *gpu, void *from, void *
 
 enum tutti_status tutti_gpu_copy(struct tutti_device *gpu, void *dst, const void *src, size_t bytes, void *stream)
 {
-    struct tutti_device_scope scope;
     if (bytes == 0) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_COPY);
-    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes, stream);
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuMemcpyAsync");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_COPY, "cuMemcpyAsync", memory_copy, (uint64_t)(uintptr_t)dst,
+                       (uint64_t)(uintptr_t)src, bytes, stream);
 }
 
-enum tutti_status tutti_gpu_host(struct tutti_device *gpu, void *stream, void (*function)(void *arg), void *arg)
+enum tutti_status tutti_gpu_host_call(struct tutti_device *gpu, void *stream, void (*function)(void *arg), void *arg)
+{
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_HOST, "cuLaunchHostFunc", launch_host, stream, function, arg);
+}
+
+/* ---- graphs, for tools and tests ---- */
+
+enum tutti_status tutti_gpu_graph_begin(struct tutti_device *gpu, void *stream)
 {
     struct tutti_device_scope scope;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const bool locked = cuda_queue_begin(gpu, stream, CUDA_USE_HOST);
-    const int result = cuda_calls(gpu)->launch_host(stream, function, arg);
-    cuda_queue_end(gpu, locked);
-    return cuda_done(gpu, &scope, result, "cuLaunchHostFunc");
+    const int result = cuda_calls(gpu)->capture_begin(stream, CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    return cuda_done(gpu, &scope, result, "cuStreamBeginCapture");
+}
+
+enum tutti_status tutti_gpu_graph_end(struct tutti_device *gpu, void *stream, void **graph)
+{
+    const struct cuda_driver *driver = cuda_calls(gpu);
+    struct cuda_aside aside;
+    void *captured = NULL;
+    struct tutti_device_scope scope;
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    TUTTI_TRY(cuda_done(gpu, &scope, driver->capture_end(stream, &captured), "cuStreamEndCapture"));
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = driver->graph_instantiate(graph, captured, 0);
+    driver->graph_destroy(captured);
+    return cuda_aside_done(gpu, &aside, result, "cuGraphInstantiate");
+}
+
+enum tutti_status tutti_gpu_graph_launch(struct tutti_device *gpu, void *graph, void *stream)
+{
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_GRAPH, "cuGraphLaunch", graph_launch, graph, stream);
+}
+
+void tutti_gpu_graph_destroy(struct tutti_device *gpu, void *graph)
+{
+    if (graph) cuda_destroy(gpu, cuda_calls(gpu)->graph_exec_destroy, graph, "cuGraphExecDestroy");
 }

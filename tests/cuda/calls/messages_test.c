@@ -62,7 +62,7 @@ static void shift(struct streams *s, bool works)
     const int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
     struct tutti_call_options on[STREAMS] = {TUTTI_CALL_OPTIONS_INIT, TUTTI_CALL_OPTIONS_INIT};
     for (int i = 0; i < STREAMS; i++) on[i].stream = s->of[i];
-    GPU_CHECK_OK(&s->g, tutti_gpu_host(gpu, s->of[0], hold_up, NULL));
+    GPU_CHECK_OK(&s->g, tutti_gpu_host_call(gpu, s->of[0], hold_up, NULL));
     GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->in, s->sent, WORDS * 4, s->of[0]));
     RANK_CHECK_OK(rank, tutti_group_start());
     RANK_CHECK_OK(

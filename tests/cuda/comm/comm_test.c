@@ -231,7 +231,7 @@ static void works(struct rank *rank)
     struct tutti_work *work = NULL, *all = NULL;
     _Atomic int go = 0, told = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_wait(work, 2 * TUTTI_NS_PER_MS));
@@ -264,7 +264,7 @@ static void barriers(struct rank *rank)
     void *graph = NULL;
     _Atomic int go = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, NULL));
     struct tutti_call_options soon = f.options;
     soon.timeout_ns = 20 * TUTTI_NS_PER_MS;
@@ -307,7 +307,7 @@ static void aborts(struct rank *rank)
     struct tutti_error error;
     _Atomic int go = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
     all_here(rank);
     tutti_comm_abort(rank->comm, "enough");
@@ -372,7 +372,7 @@ static void destroyed_meanwhile(struct rank *rank, void *(*what)(void *))
     struct meanwhile meanwhile = {.team = rank->comm->team};
     pthread_t thread;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host(f.g.gpu, f.g.stream, await_flag, (void *)&meanwhile.go));
+    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&meanwhile.go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &meanwhile.work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(meanwhile.work));
     fake_switches.lingers = true;

@@ -199,10 +199,10 @@ static void test_events_order_streams(void **state)
     OK(tutti_gpu_event_create(gpu, false, &event));
     OK(tutti_gpu_event_query(gpu, event)); /* never recorded */
     OK(tutti_gpu_stream_query(gpu, a));
-    OK(tutti_gpu_host(gpu, a, wait_at_gate, &gate));
+    OK(tutti_gpu_host_call(gpu, a, wait_at_gate, &gate));
     OK(tutti_gpu_event_record(gpu, event, a));
     OK(tutti_gpu_stream_wait(gpu, b, event));
-    OK(tutti_gpu_host(gpu, b, come_second, &gate));
+    OK(tutti_gpu_host_call(gpu, b, come_second, &gate));
     assert_int_equal(tutti_gpu_event_query(gpu, event), TUTTI_PENDING);
     assert_int_equal(tutti_gpu_stream_query(gpu, a), TUTTI_PENDING);
     usleep(20000);
@@ -379,7 +379,8 @@ static void export_to(int socket)
     fill(bytes, BYTES, offer.seed);
     if (tutti_gpu_open(0, &mine) == TUTTI_OK && tutti_gpu_alloc(mine, BYTES, (void **)&there) == TUTTI_OK)
         offer.failed = tutti_gpu_copy_now(mine, there, bytes, BYTES) < 0 ||
-                       tutti_gpu_export(mine, there, BYTES, offer.handle, &offer.offset) < 0 || offer.offset != 0;
+                       tutti_gpu_export_memory(mine, there, BYTES, offer.handle, &offer.offset) < 0 ||
+                       offer.offset != 0;
     if (write(socket, &offer, sizeof offer) != sizeof offer || offer.failed || read(socket, &go, 1) != 1) return;
     if (tutti_gpu_copy_now(mine, &first, there, 1) == TUTTI_OK && write(socket, &first, 1) == 1)
         tutti_gpu_free(mine, there);
@@ -395,21 +396,21 @@ static void test_memory_of_another_process(void **state)
     assert_int_equal(write(exporter, "", 1), 1);
     assert_int_equal(read(exporter, &offer, sizeof offer), sizeof offer);
     assert_false(offer.failed);
-    OK(tutti_gpu_import(gpu, offer.handle, (void **)&mapped));
-    OK(tutti_gpu_import(gpu, offer.handle, (void **)&again));
+    OK(tutti_gpu_import_memory(gpu, offer.handle, (void **)&mapped));
+    OK(tutti_gpu_import_memory(gpu, offer.handle, (void **)&again));
     assert_ptr_equal(mapped, again);
-    tutti_gpu_unimport(gpu, again); /* one use is left */
+    tutti_gpu_unimport_memory(gpu, again); /* one use is left */
     fill(bytes, BYTES, offer.seed);
     OK(tutti_gpu_copy_now(gpu, got, mapped, BYTES));
     assert_memory_equal(got, bytes, BYTES);
     first = (unsigned char)~bytes[0];
     OK(tutti_gpu_copy_now(gpu, mapped, &first, 1));
-    tutti_gpu_unimport(gpu, mapped);
+    tutti_gpu_unimport_memory(gpu, mapped);
     assert_int_equal(write(exporter, "", 1), 1);
     assert_int_equal(read(exporter, &got[0], 1), 1);
     assert_int_equal(got[0], first);
     memset(offer.handle, 0xee, sizeof offer.handle);
-    assert_true(tutti_gpu_import(gpu, offer.handle, (void **)&mapped) < 0);
+    assert_true(tutti_gpu_import_memory(gpu, offer.handle, (void **)&mapped) < 0);
     free(bytes);
     free(got);
 }

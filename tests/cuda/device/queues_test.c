@@ -168,7 +168,7 @@ static void record_at(void *stream)
 
 static void host_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_host(&gpu.seen, stream, NULL, NULL), TUTTI_OK);
+    assert_int_equal(tutti_gpu_host_call(&gpu.seen, stream, NULL, NULL), TUTTI_OK);
 }
 
 static void graph_at(void *stream)

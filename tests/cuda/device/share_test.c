@@ -6,8 +6,8 @@
 #include "test.h"
 
 #include "cuda/support/descriptors.h"
-#include "device/cuda/share.h"
 #include "cuda/support/segment.h"
+#include "device/cuda/share.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -153,7 +153,7 @@ static size_t range(const struct memory *m)
 static struct offer offer_of(struct side *side, const struct memory *m)
 {
     struct offer offer;
-    CHECK_OK(tutti_gpu_export(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
+    CHECK_OK(tutti_gpu_export_memory(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
     CHECK(offer.offset == OFFSET);
     return offer;
 }
@@ -171,8 +171,8 @@ static void export_both_ways(struct side *side)
         tell(side, &bytes, sizeof bytes);
         tell(side, &offer, sizeof offer);
         meet(side); /* it has imported and changed it */
-        tutti_gpu_unexport(offer.handle);
-        tutti_gpu_unexport(offer.handle);
+        tutti_gpu_unexport_memory(offer.handle);
+        tutti_gpu_unexport_memory(offer.handle);
         if (round > 0) CHECK(descriptors_open() == before);
         meet(side); /* it still has it */
         expect(side, m.at + OFFSET, bytes, (unsigned)round + 100);
@@ -191,10 +191,10 @@ static void import_both_ways(struct side *side)
         hear(side, &bytes, sizeof bytes);
         hear(side, &offer, sizeof offer);
         if (round == 1) before = descriptors_open();
-        CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &mapped));
-        CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &again));
+        CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &mapped));
+        CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &again));
         CHECK(mapped == again);
-        tutti_gpu_unimport(side->gpu, again);
+        tutti_gpu_unimport_memory(side->gpu, again);
         char *at = (char *)mapped + offer.offset;
         for (size_t i = 0; i < 3; i++) { /* at the beginning, within, at the end */
             const size_t from = i * (bytes - 1000) / 2;
@@ -206,7 +206,7 @@ static void import_both_ways(struct side *side)
         meet(side);
         meet(side);
         expect(side, at, bytes, (unsigned)round + 100);
-        tutti_gpu_unimport(side->gpu, mapped);
+        tutti_gpu_unimport_memory(side->gpu, mapped);
         if (round > 0 && source != LEGACY) CHECK(descriptors_open() == before);
         CHECK(tutti_gpu_of(mapped) == -1);
         meet(side);
@@ -235,8 +235,8 @@ static void export_and_go(struct side *side)
     tell(side, &second, sizeof second);
     meet(side); /* the first is imported */
     if (killed) raise(SIGKILL);
-    tutti_gpu_unexport(offer.handle);
-    tutti_gpu_unexport(second.handle);
+    tutti_gpu_unexport_memory(offer.handle);
+    tutti_gpu_unexport_memory(second.handle);
     memory_close(side, &m);
     memory_open(side, &m); /* perhaps where it was */
     put(side, m.at + OFFSET, range(&m), 8);
@@ -259,7 +259,7 @@ static void import_and_stay(struct side *side)
     hear(side, &bytes, sizeof bytes);
     hear(side, &offer, sizeof offer);
     hear(side, &second, sizeof second);
-    CHECK_OK(tutti_gpu_import(side->gpu, offer.handle, &mapped));
+    CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &mapped));
     meet(side);
     if (killed)
         wait_for_the_end(side);
@@ -267,10 +267,10 @@ static void import_and_stay(struct side *side)
         meet(side);
     expect(side, (char *)mapped + offer.offset, bytes, 7); /* as long as somebody has it, it is there */
     const int before = descriptors_open();
-    CHECK(tutti_gpu_import(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_gpu_import_memory(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
     CHECK(descriptors_open() == before);
-    tutti_gpu_unimport(side->gpu, mapped);
+    tutti_gpu_unimport_memory(side->gpu, mapped);
     CHECK(descriptors_open() <= before);
     if (!killed) meet(side);
 }
@@ -301,7 +301,7 @@ static void export_and_lie(struct side *side)
     meet(side);
     CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
     meet(side);
-    tutti_gpu_unexport(offer.handle);
+    tutti_gpu_unexport_memory(offer.handle);
     memory_close(side, &m);
 }
 
@@ -311,7 +311,7 @@ static void refused(struct side *side, const struct cuda_offer *offer, const cha
     void *mapped = NULL;
     memcpy(handle, offer, sizeof *offer);
     const int before = descriptors_open();
-    CHECK(tutti_gpu_import(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_gpu_import_memory(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, why) && !mapped);
     CHECK(descriptors_open() == before);
 }
@@ -360,22 +360,22 @@ static void export_in_vain(struct side *side)
     void *pooled = NULL, *plain = NULL;
     const int before = descriptors_open();
     CHECK(segment_open(&secret, side->gpu, 2, false));
-    CHECK(tutti_gpu_export(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_gpu_export_memory(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "without a type for descriptors"));
     CHECK_OK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece - 1));
     CHECK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_gpu_export(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_gpu_export_memory(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
     segment_close(&secret);
     if (tutti_gpu_alloc_ordered(side->gpu, 1000, NULL, &pooled) == TUTTI_OK) {
         CHECK_OK(tutti_gpu_stream_sync(side->gpu, NULL));
-        CHECK(tutti_gpu_export(side->gpu, pooled, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+        CHECK(tutti_gpu_export_memory(side->gpu, pooled, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
         CHECK(strstr(tutti_last_error()->text, "this process's alone"));
         CHECK_OK(tutti_gpu_holds(side->gpu, pooled, 1000));
         CHECK_OK(tutti_gpu_free_ordered(side->gpu, pooled, NULL));
     }
     CHECK_OK(tutti_gpu_alloc(side->gpu, 1000, &plain));
-    CHECK(tutti_gpu_export(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_gpu_export(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_gpu_export_memory(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_gpu_export_memory(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
     tutti_gpu_free(side->gpu, plain);
     CHECK(descriptors_open() == before || !pooled);
 }
@@ -402,10 +402,10 @@ static void without(struct side *side)
     setenv("TUTTI_STANDIN_IPC", "0", 1);
     for (int twice = 0; twice < 2; twice++) {
         CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
-        CHECK_OK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset));
+        CHECK_OK(tutti_gpu_export_memory(side->gpu, memory, 1000, handle, &offset));
         memcpy(&offer, handle, sizeof offer);
         CHECK(offer.kind == CUDA_OFFER_DESCRIPTORS);
-        tutti_gpu_unexport(handle);
+        tutti_gpu_unexport_memory(handle);
         tutti_gpu_free(side->gpu, memory);
     }
     setenv("TUTTI_STANDIN_FDS", "0", 1);
@@ -414,7 +414,7 @@ static void without(struct side *side)
     CHECK(strstr(tutti_last_error()->text, "has no memory that descriptors share"));
     CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
     CHECK_OK(tutti_gpu_set(side->gpu, memory, 1, 1000));
-    CHECK(tutti_gpu_export(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_gpu_export_memory(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
     tutti_gpu_free(side->gpu, memory);
 }
 

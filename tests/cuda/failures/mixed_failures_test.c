@@ -204,7 +204,7 @@ static void late_answers(struct rank *rank)
     RANK_CHECK(rank, (memory = mixed_put(&m, NULL, COUNT * sizeof *memory)) != NULL);
     RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
     RANK_CHECK(rank, mixed_sync(&m));
-    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host(m.gpu, m.streams[0], be_late, NULL));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host_call(m.gpu, m.streams[0], be_late, NULL));
     atomic_fetch_add(&n_waiting, 1);
     RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
     RANK_CHECK(rank, mixed_sync(&m));

@@ -32,7 +32,7 @@ static bool wait_replays(struct cuda_backend *b, uint64_t until_ns)
 void cuda_connected(struct tutti_backend *backend)
 {
     struct cuda_backend *b = cuda_of(backend);
-    tutti_gpu_unexport(b->offer);
+    tutti_gpu_unexport_memory(b->offer);
     b->watched.agreed = true;
 }
 
@@ -56,10 +56,10 @@ static void free_streams(struct cuda_backend *b)
 static void leave(struct cuda_backend *b)
 {
     const struct watch_remains nothing = {0}, remains = {release_scratch, b->gpu, b->scratch};
-    tutti_gpu_unexport(b->offer);
+    tutti_gpu_unexport_memory(b->offer);
     cuda_windows_close(b);
     for (uint32_t q = 0; q < b->site.n; q++)
-        if (b->imports[q]) tutti_gpu_unimport(b->gpu, b->imports[q]);
+        if (b->imports[q]) tutti_gpu_unimport_memory(b->gpu, b->imports[q]);
     if (b->gpu) free_streams(b);
     watch_member_close(&b->watched, b->gpu ? remains : nothing);
     pthread_mutex_destroy(&b->lock);
@@ -76,7 +76,7 @@ void cuda_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct cuda_backend *b = cuda_of(backend);
     bool over = wait_over(b, deadline_ns);
-    tutti_gpu_unexport(b->offer);
+    tutti_gpu_unexport_memory(b->offer);
     if (!over) cuda_stop(b);
     over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
     over = over && wait_replays(b, deadline_ns);

@@ -39,7 +39,7 @@ static uint64_t build_hash(void)
 {
     const char *built = tutti_gpu_built_for();
     uint64_t sizes[] = {sizeof(struct cuda_exchange), sizeof(struct cuda_layout), sizeof(struct watch_log),
-                        sizeof(struct cuda_batch),    CUDA_TILE_THREADS};
+                        sizeof(struct cuda_batch), CUDA_TILE_THREADS};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -94,7 +94,7 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
     if (b->site.n > 1 && !tutti_memory_is_one(b->watched.transport->memory)) {
-        TUTTI_TRY(tutti_gpu_export(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
+        TUTTI_TRY(tutti_gpu_export_memory(b->gpu, b->scratch, b->scratch_bytes, b->offer, &card->offset));
         memcpy(card->handle, b->offer, sizeof(card->handle));
     }
     card->scratch = (uint64_t)(uintptr_t)b->scratch;
@@ -210,7 +210,7 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
     } else if (!tutti_gpu_may_reach(b->gpu, card->uuid)) {
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
     } else {
-        status = tutti_gpu_import(b->gpu, card->handle, &memory);
+        status = tutti_gpu_import_memory(b->gpu, card->handle, &memory);
         if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
     }
     b->bases[r] = memory;

@@ -14,7 +14,7 @@ static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const stru
         window->peers[q] = (char *)(uintptr_t)card->address;
         return tutti_gpu_reach_memory(b->gpu, window->peers[q], card->bytes);
     }
-    TUTTI_TRY(tutti_gpu_import(b->gpu, card->handle, &memory));
+    TUTTI_TRY(tutti_gpu_import_memory(b->gpu, card->handle, &memory));
     window->imports[q] = memory;
     window->peers[q] = (char *)memory + card->offset;
     return TUTTI_OK;
@@ -23,7 +23,7 @@ static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const stru
 static void unmap(struct cuda_backend *b, struct cuda_window *window)
 {
     for (uint32_t q = 0; q < b->site.n; q++)
-        if (window->imports[q]) tutti_gpu_unimport(b->gpu, window->imports[q]);
+        if (window->imports[q]) tutti_gpu_unimport_memory(b->gpu, window->imports[q]);
 }
 
 /* Of two windows it could not be told by its buffers which one a call is in, and the peers might tell otherwise. */
