@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Strangers at the port of the net, and members that are played by hand, frame by frame: who floods, replays, forges,
+ * stays silent or stops halfway is refused and costs little, while members get through; and whatever crosses on its
+ * way, both ends are told of the same connections. */
+
+#include "test.h"
+
+#include "control/net/net_test.h"
+#include "control/net/proof.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#define MS TUTTI_NS_PER_MS
+
+static struct world world;
+
+/* ---- by hand ---- */
+
+static struct tutti_proof_key key_of(const char *secret, uint64_t number)
+{
+    struct tutti_proof_key key;
+    assert_int_equal(tutti_proof_key_init(&key, secret, number), TUTTI_OK);
+    return key;
+}
+
+/* Reads n bytes; false: the connection ended before, or nothing came in 10 s. */
+static bool reads(int fd, void *out, size_t n)
+{
+    const struct timeval patience = {.tv_sec = 10};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return recv(fd, out, n, MSG_WAITALL) == (ssize_t)n;
+}
+
+static bool writes(int fd, const void *bytes, size_t n)
+{
+    return send(fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+/* Whether the other end closes the connection, and says nothing before, within 10 s. */
+static bool is_closed(int fd)
+{
+    char byte;
+    const struct timeval patience = {.tv_sec = 10};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const ssize_t n = recv(fd, &byte, 1, 0);
+    return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+static void nonce_make(uint8_t nonce[TUTTI_NONCE_BYTES])
+{
+    assert_int_equal(tutti_random_bytes(nonce, TUTTI_NONCE_BYTES), TUTTI_OK);
+}
+
+/* A handshake by hand, and what passed. */
+struct hand {
+    struct tutti_proof_key key;
+    struct tutti_proof proof;
+    struct tutti_proof_out hello, challenge, sent, ready; /* sent: PROOF */
+    int fd;
+};
+
+/* As a dialer: HELLO and CHALLENGE. */
+static void hand_call(struct hand *hand, const struct tutti_proof_key *key, uint32_t me, enum tutti_net_role role,
+                      uint32_t to)
+{
+    uint8_t nonce[TUTTI_NONCE_BYTES];
+    nonce_make(nonce);
+    memset(hand, 0, sizeof *hand);
+    hand->key = *key;
+    hand->fd = world_call(&world, to);
+    assert_true(hand->fd >= 0);
+    tutti_proof_dial(&hand->proof, &hand->key, role, me, to, nonce, &hand->hello);
+    assert_true(writes(hand->fd, hand->hello.bytes, hand->hello.n));
+    hand->challenge.n = TUTTI_PROOF_SIGNED;
+    assert_true(reads(hand->fd, hand->challenge.bytes, TUTTI_PROOF_SIGNED));
+}
+
+/* ... PROOF and READY. */
+static void hand_prove(struct hand *hand, uint32_t n_accepted)
+{
+    assert_int_equal(tutti_proof_received(&hand->proof, hand->challenge.bytes, n_accepted, &hand->sent), TUTTI_OK);
+    assert_true(writes(hand->fd, hand->sent.bytes, hand->sent.n));
+}
+
+static enum tutti_status hand_answer(struct hand *hand)
+{
+    struct tutti_proof_out none;
+    hand->ready.n = TUTTI_PROOF_SIGNED;
+    assert_true(reads(hand->fd, hand->ready.bytes, TUTTI_PROOF_SIGNED));
+    assert_int_equal(tutti_proof_received(&hand->proof, hand->ready.bytes, 0, &none), TUTTI_OK);
+    return hand->proof.status;
+}
+
+/* As the acceptor at a member's listener: takes the next connection and its HELLO. */
+static void hand_accept(struct hand *hand, const struct tutti_proof_key *key, uint32_t me)
+{
+    struct tutti_listener *listener = world.members[me].listener;
+    struct pollfd wait = {.fd = tutti_listener_fd(listener), .events = POLLIN};
+    uint8_t nonce[TUTTI_NONCE_BYTES];
+    nonce_make(nonce);
+    memset(hand, 0, sizeof *hand);
+    hand->key = *key;
+    assert_int_equal(poll(&wait, 1, 10000), 1);
+    hand->fd = tutti_listener_accept(listener);
+    assert_true(hand->fd >= 0);
+    fcntl(hand->fd, F_SETFL, 0); /* blocks */
+    tutti_proof_accept(&hand->proof, &hand->key, me, world.n, nonce);
+    assert_true(reads(hand->fd, hand->hello.bytes, TUTTI_PROOF_BYTES));
+    assert_int_equal(tutti_proof_received(&hand->proof, hand->hello.bytes, 0, &hand->challenge), TUTTI_OK);
+}
+
+/* ... CHALLENGE and PROOF: the other end can not go back any more. */
+static void hand_challenge(struct hand *hand)
+{
+    struct tutti_proof_out none;
+    assert_true(writes(hand->fd, hand->challenge.bytes, hand->challenge.n));
+    assert_true(reads(hand->fd, hand->sent.bytes, TUTTI_PROOF_SIGNED));
+    assert_int_equal(tutti_proof_received(&hand->proof, hand->sent.bytes, 0, &none), TUTTI_OK);
+    assert_int_equal(tutti_proof_answer(&hand->proof, TUTTI_OK, &hand->ready), TUTTI_OK);
+}
+
+static void hand_ready(struct hand *hand)
+{
+    assert_true(writes(hand->fd, hand->ready.bytes, hand->ready.n));
+}
+
+static void hand_end(struct hand *hand)
+{
+    close(hand->fd);
+}
+
+/* ---- strangers ---- */
+
+static void a_recorded_handshake_is_refused(void **state)
+{
+    (void)state;
+    for (int secret = 0; secret < 2; secret++) {
+        struct hand member, replay;
+        world_init(&world, 2, "127.0.0.1");
+        world.secret[0] = secret ? "sesame" : NULL;
+        world_open(&world, 0);
+        const struct tutti_proof_key key = key_of(world.secret[0], world.number);
+        hand_call(&member, &key, 1, TUTTI_NET_DATA, 0);
+        hand_prove(&member, 0);
+        assert_int_equal(hand_answer(&member), TUTTI_OK);
+        assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+        /* The same bytes again, all at once and step by step. */
+        for (int step = 0; step < 2; step++) {
+            replay = (struct hand){.fd = world_call(&world, 0)};
+            assert_true(writes(replay.fd, member.hello.bytes, member.hello.n));
+            if (step == 1) assert_true(reads(replay.fd, replay.challenge.bytes, TUTTI_PROOF_SIGNED));
+            assert_true(writes(replay.fd, member.sent.bytes, member.sent.n));
+            if (step == 0) assert_true(reads(replay.fd, replay.challenge.bytes, TUTTI_PROOF_SIGNED));
+            assert_true(memcmp(replay.challenge.bytes, member.challenge.bytes, TUTTI_PROOF_SIGNED) != 0);
+            assert_true(is_closed(replay.fd));
+            hand_end(&replay);
+        }
+        assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
+        assert_int_equal(world_told(&world, 0, TUTTI_NET_CONTROL, 1).n_opened, 0);
+        hand_end(&member);
+        world_fini(&world);
+    }
+}
+
+static void who_has_another_key_is_refused(void **state)
+{
+    (void)state;
+    struct hand hand;
+    struct tutti_proof_out none;
+    world_init(&world, 2, "127.0.0.1");
+    world.secret[0] = "sesame";
+    world_open(&world, 0);
+    const struct tutti_proof_key right = key_of("sesame", world.number);
+    struct tutti_proof_key wrong[] = {key_of("Sesame", world.number), key_of(NULL, world.number),
+                                      key_of("sesame", world.number + 1), /* another epoch */
+                                      key_of("Sesame", world.number)};
+    wrong[3].world = right.world; /* it has listened on the network */
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wrong); i++) {
+        hand_call(&hand, &wrong[i], 1, TUTTI_NET_CONTROL, 0);
+        assert_int_equal(tutti_proof_received(&hand.proof, hand.challenge.bytes, 0, &none), TUTTI_ERR_AUTH);
+        if (i == 3) assert_true(writes(hand.fd, hand.challenge.bytes, TUTTI_PROOF_SIGNED)); /* reflected */
+        assert_true(is_closed(hand.fd));
+        hand_end(&hand);
+    }
+    /* Of the right key, but another member's number, or no member's. */
+    static const uint32_t numbers[] = {0, 2, UINT32_MAX};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(numbers); i++) {
+        const uint8_t nonce[TUTTI_NONCE_BYTES] = {1};
+        hand.fd = world_call(&world, 0);
+        tutti_proof_dial(&hand.proof, &right, TUTTI_NET_DATA, numbers[i], 0, nonce, &hand.hello);
+        assert_true(writes(hand.fd, hand.hello.bytes, hand.hello.n));
+        assert_true(is_closed(hand.fd));
+        hand_end(&hand);
+    }
+    for (int role = TUTTI_NET_CONTROL; role <= TUTTI_NET_DATA; role++)
+        assert_int_equal(world_told(&world, 0, (enum tutti_net_role)role, 1).n_opened, 0);
+    world_fini(&world);
+}
+
+static void a_slow_member_gets_through_and_who_stops_is_closed(void **state)
+{
+    (void)state;
+    struct hand slow, halfway;
+    uint8_t nonce[TUTTI_NONCE_BYTES];
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 0);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    const uint64_t begin = tutti_now_ns();
+    const int silent = world_call(&world, 0), half = world_call(&world, 0);
+    assert_true(writes(half, "TUNE\1\1", 6));
+    hand_call(&halfway, &key, 1, TUTTI_NET_CONTROL, 0); /* no PROOF */
+    /* A byte at a time. */
+    nonce_make(nonce);
+    slow = (struct hand){.key = key, .fd = world_call(&world, 0)};
+    tutti_proof_dial(&slow.proof, &slow.key, TUTTI_NET_DATA, 1, 0, nonce, &slow.hello);
+    for (size_t i = 0; i < slow.hello.n; i++) {
+        assert_true(writes(slow.fd, slow.hello.bytes + i, 1));
+        tutti_sleep_ns(MS);
+    }
+    assert_true(reads(slow.fd, slow.challenge.bytes, TUTTI_PROOF_SIGNED));
+    hand_prove(&slow, 0);
+    assert_int_equal(hand_answer(&slow), TUTTI_OK);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+    /* Who says something that no member says is closed at once. */
+    static const char *const garbage[] = {"GET / HTTP/1.0\r\n\r\n", "SSH-2.0-OpenSSH", "\x16\x03\x01", "TUNA"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(garbage); i++) {
+        const int fd = world_call(&world, 0);
+        assert_true(writes(fd, garbage[i], strlen(garbage[i])));
+        assert_true(is_closed(fd));
+        close(fd);
+    }
+    assert_true(tutti_now_ns() - begin < 4 * TUTTI_NS_PER_S);
+    const int fds[] = {silent, half, halfway.fd};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(fds); i++) {
+        assert_true(is_closed(fds[i]));
+        close(fds[i]);
+    }
+    assert_true(tutti_now_ns() - begin >= 4900 * MS); /* not before: a slow network is no crime */
+    hand_end(&slow);
+    world_fini(&world);
+}
+
+/* 2,000 connections from another process, of all kinds; half of them stay open as long as they may. */
+static int flood(const struct hand *recorded, uint64_t until_ns)
+{
+    enum { KEPT = 500 };
+    static int kept[KEPT];
+    uint64_t seed = test_seed();
+    uint32_t n_kept = 0, n_made = 0;
+    memset(kept, -1, sizeof kept);
+    while (n_made < 2000 || tutti_now_ns() < until_ns) {
+        const uint32_t to = (uint32_t)(tutti_random64(&seed) % world.n);
+        const uint32_t kind = (uint32_t)(tutti_random64(&seed) % 6);
+        const int fd = world_call(&world, to);
+        uint8_t junk[200];
+        if (fd < 0) continue;
+        n_made++;
+        for (size_t i = 0; i < sizeof junk; i++) junk[i] = (uint8_t)tutti_random64(&seed);
+        const size_t n = tutti_random64(&seed) % sizeof junk;
+        if (kind == 1) writes(fd, junk, n);                                      /* garbage */
+        if (kind == 2) writes(fd, recorded->hello.bytes, n % TUTTI_PROOF_BYTES); /* a frame that was cut */
+        if (kind == 3) writes(fd, recorded->hello.bytes, TUTTI_PROOF_BYTES);     /* a whole one, and no more */
+        if (kind == 4) writes(fd, recorded->hello.bytes, TUTTI_PROOF_BYTES), writes(fd, junk, n);
+        if (kind == 5) /* for another member, mostly */
+            writes(fd, recorded->hello.bytes, TUTTI_PROOF_BYTES), writes(fd, recorded->sent.bytes, TUTTI_PROOF_SIGNED);
+        if (n_made % 2) { /* the others are closed at once */
+            int *place = &kept[n_kept++ % KEPT];
+            if (*place >= 0) close(*place);
+            *place = fd;
+        } else {
+            close(fd);
+        }
+    }
+    return 0;
+}
+
+static void a_flood_keeps_no_member_out(void **state)
+{
+    (void)state;
+    struct hand recorded;
+    int status;
+    world_init(&world, WORLD_MAX, "127.0.0.1");
+    for (uint32_t m = 0; m < world.n; m++) world.secret[m] = "sesame";
+    for (uint32_t m = 0; m < world.n; m++) world_open(&world, m);
+    const struct tutti_proof_key key = key_of("sesame", world.number);
+    hand_call(&recorded, &key, 1, TUTTI_NET_DATA, 0);
+    hand_prove(&recorded, 0);
+    assert_int_equal(hand_answer(&recorded), TUTTI_OK);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+    hand_end(&recorded);
+    const uint32_t n_fds = world_descriptors();
+    const size_t memory = mallinfo2().uordblks;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(flood(&recorded, tutti_deadline_ns(500 * MS)));
+    tutti_sleep_ns(50 * MS);
+    const uint64_t begin = tutti_now_ns();
+    for (uint32_t a = 0; a < world.n; a++)
+        for (uint32_t b = 0; b < world.n; b++)
+            if (a != b) world_want(&world, a, TUTTI_NET_CONTROL, b);
+    uint32_t most = 0;
+    for (pid_t ended = 0; ended == 0; tutti_sleep_ns(5 * MS)) {
+        const uint32_t now = world_descriptors();
+        if (now > most) most = now;
+        ended = waitpid(child, &status, WNOHANG);
+        assert_true(tutti_now_ns() - begin < 60 * TUTTI_NS_PER_S);
+    }
+    assert_int_equal(status, 0);
+    for (uint32_t a = 0; a < world.n; a++)
+        for (uint32_t b = 0; b < world.n; b++) {
+            if (a == b) continue;
+            assert_true(world_wait_opened(&world, a, TUTTI_NET_CONTROL, b, 1));
+            assert_int_equal(world_told(&world, a, TUTTI_NET_CONTROL, b).n_opened, 1);
+            assert_int_equal(world_told(&world, a, TUTTI_NET_CONTROL, b).n_failed, 0);
+        }
+    for (uint32_t a = 0; a < world.n; a++)
+        for (uint32_t b = 0; b < a; b++) assert_true(world_talks(&world, a, TUTTI_NET_CONTROL, b));
+    assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
+    /* A table of 64 strangers for each member, and the members' own connections and tries. */
+    assert_true(most <= n_fds + world.n * (64 + 2 * (world.n - 1)) + 8);
+    assert_true(mallinfo2().uordblks < memory + (1 << 20));
+    world_fini(&world);
+}
+
+/* ---- members by hand: what crosses ---- */
+
+/* Net 0 has sent its PROOF; member 1 dials meanwhile: that of net 0 stays. */
+static void of_two_that_are_proving_that_of_the_smaller_stays(void **state)
+{
+    (void)state;
+    struct hand theirs, mine, late;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 0);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 0, TUTTI_NET_DATA, 1);
+    hand_accept(&theirs, &key, 1);
+    hand_challenge(&theirs);
+    hand_call(&mine, &key, 1, TUTTI_NET_DATA, 0);
+    hand_call(&late, &key, 1, TUTTI_NET_DATA, 0);
+    hand_prove(&mine, 0);
+    assert_int_equal(hand_answer(&mine), TUTTI_AGAIN);
+    assert_true(is_closed(mine.fd));
+    assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 0);
+    hand_ready(&theirs);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+    /* A PROOF that was on its way since before member 1 accepted is refused, too: it does not know of that. */
+    hand_prove(&late, 0);
+    assert_int_equal(hand_answer(&late), TUTTI_AGAIN);
+    assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
+    hand_end(&late), hand_end(&mine);
+    /* Who knows of it and dials again means it. */
+    hand_call(&late, &key, 1, TUTTI_NET_DATA, 0);
+    hand_prove(&late, 1);
+    assert_int_equal(hand_answer(&late), TUTTI_OK);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 2));
+    hand_end(&late), hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* The same, and the net is that of the larger member: it accepts, and lets go of its own. */
+static void of_two_that_are_proving_that_of_the_larger_goes(void **state)
+{
+    (void)state;
+    struct hand theirs, mine;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 1);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 1, TUTTI_NET_DATA, 0);
+    hand_accept(&theirs, &key, 0);
+    hand_challenge(&theirs);
+    hand_call(&mine, &key, 0, TUTTI_NET_DATA, 1);
+    hand_prove(&mine, 0);
+    assert_int_equal(hand_answer(&mine), TUTTI_OK);
+    assert_true(world_wait_opened(&world, 1, TUTTI_NET_DATA, 0, 1));
+    assert_true(is_closed(theirs.fd));
+    tutti_sleep_ns(20 * MS);
+    assert_int_equal(world_told(&world, 1, TUTTI_NET_DATA, 0).n_opened, 1);
+    hand_end(&mine), hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* A try without its PROOF is worth nothing: the smaller member, too, accepts. So a member that can be dialed by nobody
+ * but dials itself gets through. */
+static void the_first_that_is_proved_stays(void **state)
+{
+    (void)state;
+    struct hand theirs, mine;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 0);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 0, TUTTI_NET_DATA, 1);
+    hand_accept(&theirs, &key, 1); /* no CHALLENGE */
+    hand_call(&mine, &key, 1, TUTTI_NET_DATA, 0);
+    hand_prove(&mine, 0);
+    assert_int_equal(hand_answer(&mine), TUTTI_OK);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+    assert_true(is_closed(theirs.fd));
+    hand_end(&mine), hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* Who was refused because the other dials hears of that one, or tries again when nothing comes of it. */
+static void who_is_refused_for_now_tries_again(void **state)
+{
+    (void)state;
+    struct hand theirs;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 1);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 1, TUTTI_NET_DATA, 0);
+    for (int i = 0; i < 4; i++) {
+        hand_accept(&theirs, &key, 0);
+        if (i < 3) hand_challenge(&theirs);
+        if (i == 1) { /* AGAIN; else the connection ends without a word */
+            struct tutti_proof_out again;
+            theirs.proof.session.n_sent = 1;
+            assert_int_equal(tutti_proof_answer(&theirs.proof, TUTTI_AGAIN, &again), TUTTI_OK);
+            assert_true(writes(theirs.fd, again.bytes, again.n));
+        }
+        if (i == 2) { /* and bytes that belong to who gets the socket come with READY */
+            uint8_t both[TUTTI_PROOF_SIGNED + 5];
+            memcpy(both, theirs.ready.bytes, TUTTI_PROOF_SIGNED);
+            memcpy(both + TUTTI_PROOF_SIGNED, "hello", 5);
+            assert_true(writes(theirs.fd, both, sizeof both));
+            break;
+        }
+        hand_end(&theirs);
+    }
+    assert_true(world_wait_opened(&world, 1, TUTTI_NET_DATA, 0, 1));
+    char text[8] = "";
+    assert_int_equal(recv(world_told(&world, 1, TUTTI_NET_DATA, 0).fd, text, sizeof text, 0), 5);
+    assert_string_equal(text, "hello");
+    assert_int_equal(world_told(&world, 1, TUTTI_NET_DATA, 0).n_failed, 0);
+    hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* The other end may have accepted: the connection is kept beyond the deadline, and told when READY comes. */
+static void a_late_ready_is_told_after_the_failure(void **state)
+{
+    (void)state;
+    struct hand theirs;
+    world_init(&world, 2, "127.0.0.1");
+    world.dial_ns = 100 * MS;
+    world_open(&world, 0);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 0, TUTTI_NET_DATA, 1);
+    hand_accept(&theirs, &key, 1);
+    hand_challenge(&theirs);
+    assert_true(world_wait_failed(&world, 0, TUTTI_NET_DATA, 1, 1));
+    assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).error.status, TUTTI_ERR_TIMEOUT);
+    world_dial(&world, 0, TUTTI_NET_DATA, 1); /* the same connection */
+    assert_true(world_wait_failed(&world, 0, TUTTI_NET_DATA, 1, 2));
+    hand_ready(&theirs);
+    assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
+    assert_int_equal(tutti_listener_accept(world.members[1].listener), -1);
+    hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* What answers at a member's port is no member: garbage, and a member of another job. */
+static void who_answers_wrongly_is_told(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        struct hand theirs;
+        world_init(&world, 2, "127.0.0.1");
+        world_open(&world, 0);
+        const struct tutti_proof_key key = key_of(NULL, world.number);
+        world_dial(&world, 0, TUTTI_NET_DATA, 1);
+        hand_accept(&theirs, &key, 1);
+        if (other) theirs.challenge.bytes[16] ^= 1;
+        assert_true(writes(theirs.fd, other ? (const char *)theirs.challenge.bytes : "220 mail.example.org ESMTP\r\n",
+                           other ? TUTTI_PROOF_SIGNED : 28));
+        assert_true(world_wait_failed(&world, 0, TUTTI_NET_DATA, 1, 1));
+        const struct tutti_error error = world_told(&world, 0, TUTTI_NET_DATA, 1).error;
+        assert_int_equal(error.status, other ? TUTTI_ERR_AUTH : TUTTI_ERR_PROTOCOL);
+        assert_non_null(strstr(error.text, other ? "it is of another job" : "it does not speak the protocol of tutti"));
+        assert_non_null(strstr(error.text, "rank 1 on host host-1 (127.0.0.1 port "));
+        hand_end(&theirs);
+        world_fini(&world);
+    }
+}
+
+static uint32_t n_before;
+
+static int setup(void **state)
+{
+    (void)state;
+    tutti_log_threshold = TUTTI_LOG_ERROR; /* refusals are the rule here */
+    n_before = world_descriptors();
+    return 0;
+}
+
+static int nothing_is_left(void **state)
+{
+    (void)state;
+    return world_descriptors() == n_before ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_recorded_handshake_is_refused),
+        cmocka_unit_test(who_has_another_key_is_refused),
+        cmocka_unit_test(a_slow_member_gets_through_and_who_stops_is_closed),
+        cmocka_unit_test(a_flood_keeps_no_member_out),
+        cmocka_unit_test(of_two_that_are_proving_that_of_the_smaller_stays),
+        cmocka_unit_test(of_two_that_are_proving_that_of_the_larger_goes),
+        cmocka_unit_test(the_first_that_is_proved_stays),
+        cmocka_unit_test(who_is_refused_for_now_tries_again),
+        cmocka_unit_test(a_late_ready_is_told_after_the_failure),
+        cmocka_unit_test(who_answers_wrongly_is_told),
+    };
+    if (!tutti_hmac_available()) return 0; /* built without OpenSSL: hosts do not talk */
+    return cmocka_run_group_tests(tests, setup, nothing_is_left);
+}
