@@ -275,8 +275,8 @@ void flat_take(const struct flat_op *op, void *dst, const void *src, size_t byte
 /* Copies; past: past the caches (a fence is due before it is told: flat_fence). */
 void flat_copy(void *dst, const void *src, size_t bytes, bool past);
 void flat_fence(void);
-/* Whether what this rank writes of the results is written past the caches. */
-bool flat_is_past(const struct flat_op *op);
+/* Whether what this rank writes of the results is written past the caches: op->past. */
+bool flat_goes_past(const struct flat_op *op);
 /* dst = left op right, whole elements. */
 void flat_fold(const struct flat_op *op, void *dst, const void *left, const void *right, size_t bytes);
 /* Divides a result where the operation divides (avg). */
@@ -318,11 +318,16 @@ void flat_choose_plain(struct flat_instance *inst); /* fills inst->plain and ins
 /* The first of this name; NULL: none. */
 const struct flat_method *flat_method_named(enum tutti_kind kind, const char *name);
 const char *flat_lasting(const char *name); /* a method's name that outlasts the caller's: it is asked for once more */
-/* Methods of this name are asked for. */
+/* The name of the methods that are asked for; "": none, the cheapest is taken. */
+static inline const char *flat_wanted(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    return call->method ? call->method : inst->forced;
+}
 static inline bool flat_is_named(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                  const char *name)
 {
-    return strcmp(call->method ? call->method : inst->forced, name) == 0;
+    const char *wanted = flat_wanted(inst, call);
+    return wanted[0] && strcmp(wanted, name) == 0;
 }
 
 /* ---- tiny calls (flat_tiny.c) ---- */

@@ -262,14 +262,14 @@ double flat_cost_slices(const struct flat_instance *inst, const struct tutti_bac
            2 * bytes / pull;
 }
 
-/* A step for each rank, then everything once more in rounds that overlap. */
+/* All wait for all posts; then a step for each rank, and everything once more in rounds that overlap. */
 double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
     double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
     double hop = 2 * line_ns_of(inst) + (inst->crowded ? (double)inst->machine.yield_ns : 0);
-    return (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) + hop * bytes / CHAIN_PIECE +
-           bytes / pull + bytes / inst->machine.copy_gbs;
+    return turns_ns(inst, 1) + (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) +
+           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.copy_gbs;
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)

@@ -17,7 +17,7 @@ void flat_fence(void)
 
 /* Measured on two and four ranks: what is the result of a fold goes past the caches later where the inputs of others
  * were staged in them. */
-bool flat_is_past(const struct flat_op *op)
+bool flat_goes_past(const struct flat_op *op)
 {
     bool apart = op->send != op->recv;
     switch (op->call.info.kind) {

@@ -174,6 +174,7 @@ struct flat_op {
     bool symmetric; /* who completes knows that all ranks have begun */
     bool begun, mismatch;
     bool forced;    /* the method was asked for by name: nothing else is taken instead */
+    bool past;      /* results are written past the caches */
     uint32_t n_put; /* levels whose lines are written already */
     /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
     uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */

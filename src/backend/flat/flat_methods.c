@@ -124,7 +124,7 @@ const struct flat_method *flat_choose(const struct flat_instance *inst, const st
     const struct flat_method *best = NULL;
     double least = HUGE_VAL;
 
-    const char *wanted = call->method ? call->method : inst->forced;
+    const char *wanted = flat_wanted(inst, call);
     bool of_posts = is_of_posts(inst, call, wanted);
     for (size_t i = 0; i < flat_n_methods; i++) {
         const struct flat_method *m = &flat_methods[i];

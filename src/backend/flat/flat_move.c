@@ -115,7 +115,7 @@ static enum tutti_advance move(struct flat_op *op, const struct part *p, size_t 
     if (p->push) out = flat_peer_part(op, p->peer, false, p->to, p->bytes);
     if (!p->push) source = flat_peer_part(op, p->peer, true, p->from, p->bytes);
     if (!source || !out) return flat_lost();
-    if (source != out) flat_copy(out + op->offset, source + op->offset, bytes, flat_is_past(op));
+    if (source != out) flat_copy(out + op->offset, source + op->offset, bytes, op->past);
     return TUTTI_RUN_DONE;
 }
 
@@ -205,7 +205,7 @@ static bool fetch(struct flat_op *op, uint32_t from)
     bool direct = from == op->inst->me ||
                   !(atomic_load_explicit(&flat_post_of(op, from)->facts, memory_order_relaxed) & FLAT_RECV_MAPPED);
     const unsigned char *source = flat_peer_part(op, direct ? flat_root(op) : from, direct, 0, op->bytes);
-    if (source) flat_copy(op->recv + at, source + at, bytes, !direct && flat_is_past(op));
+    if (source) flat_copy(op->recv + at, source + at, bytes, !direct && op->past);
     return source != NULL;
 }
 

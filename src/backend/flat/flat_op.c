@@ -88,12 +88,13 @@ static bool compares(const struct flat_op *op)
 /* What the posts allow instead of the chosen method: the one that is asked for, else the first. */
 static const struct flat_method *by_facts(const struct flat_op *op)
 {
+    const char *wanted = flat_wanted(op->inst, &op->call);
     const struct flat_method *first = NULL;
     if (op->forced || op->facts == 0) return op->method;
     for (const struct flat_method *const *m = op->inst->others[op->call.info.kind]; *m; m++) {
         if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->inst, &op->call)) continue;
+        if (!wanted[0] || strcmp((*m)->name, wanted) == 0) return *m;
         if (!first) first = *m;
-        if (flat_is_named(op->inst, &op->call, "") || flat_is_named(op->inst, &op->call, (*m)->name)) return *m;
     }
     return first ? first : op->method;
 }
@@ -270,7 +271,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->call.method = flat_lasting(call->method);
     TUTTI_TRY(flat_blocks_copy(op));
     op->method = flat_method_of(inst, call, op->bytes);
-    op->forced = strcmp(call->method ? call->method : inst->forced, op->method->name) == 0;
+    op->forced = flat_is_named(inst, call, op->method->name);
     op->number = ++inst->number;
     op->word = flat_word(inst, call->info.signature, op->number);
     op->begun = inst->n == 1; /* nobody reads a post */
@@ -279,6 +280,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->spins = call->within ? 1 : inst->spins; /* the engine has other instances, and messages, to look at */
     op->send = call->bind.input;
     op->recv = call->bind.output;
+    op->past = flat_goes_past(op);
     return TUTTI_OK;
 }
 

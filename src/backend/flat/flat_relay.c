@@ -56,7 +56,7 @@ static void keep_copy(struct flat_op *op, uint64_t u)
 {
     uint32_t me = op->inst->me;
     const unsigned char *source = flat_slot_in(op, gives(op) ? me : giver(op, me), u);
-    if (!flat_is_root(op)) flat_copy(op->recv + u * op->piece, source, flat_piece(op, op->bytes, u), flat_is_past(op));
+    if (!flat_is_root(op)) flat_copy(op->recv + u * op->piece, source, flat_piece(op, op->bytes, u), op->past);
 }
 
 /* ---- scatter: slots hold pieces for the leaves, in their order ---- */
@@ -81,7 +81,7 @@ static void keep_piece(struct flat_op *op, uint64_t u)
     uint32_t me = op->inst->me;
     if (flat_is_root(op)) return;
     const unsigned char *piece = flat_slot_in(op, flat_root(op), u) + index_of(op, me) * op->piece;
-    flat_copy(op->recv + u * op->piece, piece, flat_piece(op, op->bytes, u), flat_is_past(op));
+    flat_copy(op->recv + u * op->piece, piece, flat_piece(op, op->bytes, u), op->past);
 }
 
 /* ---- a chain of prefixes: what it keeps it has made when it hands on ---- */
@@ -90,7 +90,7 @@ static void keep_piece(struct flat_op *op, uint64_t u)
 static void give_out(const struct flat_op *op, size_t at, const unsigned char *whole, size_t bytes)
 {
     if (!op->recv || (op->inst->me == 0 && !flat_takes_own(op))) return;
-    flat_copy(op->recv + at, whole, bytes, flat_is_past(op) && !op->call.bind.divide);
+    flat_copy(op->recv + at, whole, bytes, op->past && !op->call.bind.divide);
     flat_divide(op, op->recv + at, bytes);
 }
 
@@ -166,30 +166,31 @@ static void keep_own(struct flat_op *op)
     size_t at, bytes;
     if (op->call.info.kind != TUTTI_SCATTER || !flat_is_root(op)) return;
     bytes = flat_block(op, op->inst->me, &at);
-    if (bytes > 0 && op->recv != op->send + at) flat_copy(op->recv, op->send + at, bytes, flat_is_past(op));
+    if (bytes > 0 && op->recv != op->send + at) flat_copy(op->recv, op->send + at, bytes, op->past);
 }
 
 enum tutti_advance flat_relay(struct flat_op *op)
 {
     const struct relay *kind = &kinds[op->call.info.kind];
-    bool gone = is_chain(op) && !gives(op); /* it makes its result all the same */
+    bool first = giver(op, op->inst->me) == op->inst->me, gone = is_chain(op) && !gives(op);
     FLAT_BEGIN(op->at)
     if (op->call.info.kind == TUTTI_SCATTER && op->call.bind.v) op->n_rounds = op->told;
+    if (first) flat_has_read(op, op->n_rounds); /* nothing */
     for (op->round = 0; op->round < own_rounds(op); op->round++) {
         FLAT_WAIT(came(op));
         if (op->round >= op->staged && gives(op)) {
             FLAT_WAIT(room(op, op->round));
             kind->give(op, op->round);
             flat_stage(op);
-        } else if (gone) {
+        } else if (gone) { /* it makes its result all the same */
             kind->give(op, op->round);
         }
         kind->keep(op, op->round);
-        flat_has_read(op, op->round + 1);
+        if (!first) flat_has_read(op, op->round + 1);
     }
     if (own_rounds(op) < op->n_rounds) flat_has_read(op, op->n_rounds);
     keep_own(op);
-    if (flat_is_past(op)) flat_fence();
+    if (op->past) flat_fence();
     FLAT_END;
 }
 

@@ -10,6 +10,7 @@
 
 #define AHEAD 2                        /* more gained nothing, not even where ranks share CPUs */
 #define SLICE_LEAST ((size_t)1024)     /* of one rank in a round of an all_reduce */
+#define WHOLE_MOST ((size_t)12 << 10)  /* of what a rank folds of the others in an all_reduce without slices */
 #define MAPPED_LEAST ((size_t)4 << 10) /* a gathered block of less is gone from the leaf sooner when it is copied */
 
 /* What a kind does in a round. */
@@ -60,20 +61,22 @@ static bool take_block(struct flat_op *op, uint64_t round, uint32_t peer)
         flat_block_sent(op, peer, &from);
         piece = op->send + from + u * op->piece;
     }
-    if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, flat_is_past(op));
+    if (bytes > 0 && out != piece) flat_copy(out, piece, bytes, op->past);
     return true;
 }
 
-/* The own block of all inputs. */
+/* The own block of all inputs; of an all_reduce that is the whole. */
 static void fold_block(struct flat_op *op, uint64_t u)
 {
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    size_t at, bytes = flat_piece(op, flat_block(op, inst->me, &at), u), place = place_of(op, inst->me, u);
+    bool whole = op->call.info.kind == TUTTI_ALL_REDUCE;
+    size_t at = 0, block = whole ? op->bytes : flat_block(op, inst->me, &at), bytes = flat_piece(op, block, u);
+    size_t place = whole ? 0 : place_of(op, inst->me, u);
     unsigned char *out = op->recv + u * op->piece;
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[inst->me] = op->send + at + u * op->piece;
-    const struct flat_folding what = {&out, 1, flat_is_past(op), sources, inst->n, 0};
+    const struct flat_folding what = {&out, 1, op->past, sources, inst->n, 0};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
 }
 
@@ -93,9 +96,9 @@ static void put_own(struct flat_op *op, uint64_t u)
     bool keeps = op->call.info.kind == TUTTI_ALL_GATHER;
     if (keeps) bytes = flat_piece(op, flat_block(op, op->inst->me, &at), u);
     if (bytes == 0) return;
-    memcpy(flat_slot_in(op, op->inst->me, u), from, bytes);
+    flat_take(op, flat_slot_in(op, op->inst->me, u), from, bytes);
     unsigned char *own = keeps ? op->recv + at + u * op->piece : NULL;
-    if (own && own != from) flat_copy(own, from, bytes, flat_is_past(op));
+    if (own && own != from) flat_copy(own, from, bytes, op->past);
 }
 
 static bool take_gathered(struct flat_op *op, uint64_t u, uint32_t peer)
@@ -110,7 +113,7 @@ static bool take_gathered(struct flat_op *op, uint64_t u, uint32_t peer)
         if (!from) return flat_lost() == TUTTI_RUN_DONE;
         from += u * op->piece;
     }
-    if (to != from) flat_copy(to, from, bytes, flat_is_past(op));
+    if (to != from) flat_copy(to, from, bytes, op->past);
     return true;
 }
 
@@ -169,7 +172,7 @@ static void fold_slice(struct flat_op *op, uint64_t u)
     if (!own_is_put(op)) sources[inst->me] = op->send + u * op->piece;
     if (!root) dst[n_dst++] = flat_slot_out(op, inst->me, u);
     if (all || root) dst[n_dst++] = op->recv + u * op->piece + at;
-    const struct flat_folding what = {dst, n_dst, (all || root) && flat_is_past(op), sources, inst->n, at};
+    const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, at};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
     if (!root) flat_raise(op, FLAT_FOLDED, inst->rounds + u + 1);
 }
@@ -188,12 +191,14 @@ static void fold_prefixes(struct flat_op *op, uint64_t u)
 
 static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
 {
-    size_t at, bytes = slice_of(op, u, peer, &at);
+    size_t at, bytes;
+    if (peer == op->inst->me && !is_prefix(op)) return; /* it kept that when it folded it */
+    bytes = slice_of(op, u, peer, &at);
+    if (bytes == 0) return;
     const unsigned char *from = flat_slot_out(op, peer, u);
     unsigned char *to = op->recv + u * op->piece + at;
-    if (bytes == 0 || (peer == op->inst->me && !is_prefix(op))) return;
     if (is_prefix(op)) from += (op->inst->me - !flat_takes_own(op)) * bytes;
-    flat_copy(to, from, bytes, flat_is_past(op) && !(is_prefix(op) && op->call.bind.divide));
+    flat_copy(to, from, bytes, op->past && !(is_prefix(op) && op->call.bind.divide));
     if (is_prefix(op)) flat_divide(op, to, bytes);
 }
 
@@ -209,6 +214,15 @@ static const struct rounds kinds[TUTTI_N_KINDS] = {
     [TUTTI_REDUCE_SCATTER] = {put_blocks, NULL, fold_block, NULL},
     [TUTTI_ALL_TO_ALL] = {put_blocks, take_block, NULL, NULL},
 };
+
+/* A small all_reduce is over sooner when each rank folds all of it: it waits for the others once, not twice. */
+static const struct rounds whole = {put_own, NULL, fold_block, NULL};
+
+static const struct rounds *rounds_of(const struct flat_op *op)
+{
+    bool small = (op->inst->n - 1) * op->bytes <= WHOLE_MOST;
+    return op->call.info.kind == TUTTI_ALL_REDUCE && small ? &whole : &kinds[op->call.info.kind];
+}
 
 /* At least some rounds of an all_reduce, so that ranks overlap, but not of tiny slices. */
 static void cut_slices(struct flat_op *op)
@@ -267,7 +281,7 @@ struct role {
 static struct role role_of(const struct flat_op *op)
 {
     enum tutti_kind kind = op->call.info.kind;
-    struct role role = {op->n_rounds, true, kinds[kind].out && op->recv};
+    struct role role = {op->n_rounds, true, rounds_of(op)->out && op->recv};
     bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
     if (kind == TUTTI_REDUCE) {
         role.takes = folds(op, op->inst->me);
@@ -282,7 +296,7 @@ static struct role role_of(const struct flat_op *op)
 
 void flat_rounds_first(struct flat_op *op)
 {
-    if (role_of(op).n_puts + table_rounds(op) > 0) kinds[op->call.info.kind].put(op, 0);
+    if (role_of(op).n_puts + table_rounds(op) > 0) rounds_of(op)->put(op, 0);
 }
 
 /* Nothing to wait for: of the root of a gather, no more than it gets of the peer in this round. */
@@ -309,7 +323,7 @@ static bool wants_to_put(const struct flat_op *op, uint64_t n_puts)
 static enum tutti_advance walk(struct flat_op *op)
 {
     struct flat_instance *inst = op->inst;
-    const struct rounds *kind = &kinds[op->call.info.kind];
+    const struct rounds *kind = rounds_of(op);
     const struct role role = role_of(op);
     bool asks = op->method->who == FLAT_ALL; /* whoever puts has taken */
     uint64_t late = kind->out ? 1 : 0;
@@ -325,7 +339,7 @@ static enum tutti_advance walk(struct flat_op *op)
         }
         if (role.takes && op->round < op->n_rounds) {
             flat_posts_ahead(op);
-            for (op->peer = 1; op->peer <= inst->n; op->peer++) {
+            for (op->peer = 0; op->peer < inst->n; op->peer++) { /* its own first, while others may still put */
                 FLAT_WAIT(is_there(op, flat_after(inst, op->peer)));
                 if (kind->take && !kind->take(op, op->round, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
             }
@@ -344,7 +358,7 @@ static enum tutti_advance walk(struct flat_op *op)
         }
     }
     if (!late && asks) flat_has_read(op, op->n_rounds);
-    if (flat_is_past(op)) flat_fence();
+    if (op->past) flat_fence();
     FLAT_END;
 }
 
