@@ -23,6 +23,15 @@
     X(JOB, transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                  \
     X(JOB, timeout_create, time, "5m", 1, UINT64_MAX, 0,                                                               \
       "deadline of creating a communicator, where no other is given")                                                  \
+    X(NETWORK, interface, text, "", 0, 0, 0,                                                                           \
+      "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them)")      \
+    X(NETWORK, trust_network, flag, "0", 0, 1, 0,                                                                      \
+      "talk to other hosts without a secret: only trusted machines listen")                                            \
+    X(NETWORK, host, text, "", 0, 0, 0,                                                                                \
+      "name of this host: ranks with different ones share no memory (empty: as the kernel says)")                      \
+    X(NETWORK, host_timeout, time, "5s", 100000000, UINT64_MAX, 1, "a host that is silent for so long is told dead")   \
+    X(NETWORK, congestion, text, "auto", 0, 0, 0,                                                                      \
+      "congestion control of TCP: auto (cubic where there is any), system, or a name")                                 \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
     X(CALLS, backends, text, "auto", 0, 0, 1, "auto, or off: the engine carries out all calls")                        \
     X(CALLS, levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")  \
@@ -73,6 +82,7 @@
 /* Sections of the list, in its order: X(section, title). */
 #define TUTTI_OPTION_SECTIONS(X)                                                                                       \
     X(JOB, "How ranks meet")                                                                                           \
+    X(NETWORK, "Other hosts")                                                                                          \
     X(CALLS, "How calls go")                                                                                           \
     X(MEMORY, "Memory and messages")                                                                                   \
     X(WAIT, "Waiting and CPUs")                                                                                        \

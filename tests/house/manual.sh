@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # manual.sh ROOT TUTTI: the manual pages name every public function, every option of the library and every option of
-# the command, and none that does not exist.
+# the command, and none that does not exist. docs/security.md names only tests that exist.
 set -euo pipefail
 root=${1:?usage: manual.sh ROOT TUTTI} tutti=${2:?usage: manual.sh ROOT TUTTI}
 export LC_ALL=C
@@ -28,6 +28,13 @@ same "variable in one of tutti.1 and the list of options" \
     echo "manual: docs/options.md is not what 'tutti info --options' writes"
     n_failed=$((n_failed + 1))
 }
+
+# Each test that docs/security.md names is there: a function of a test, or a fuzz target.
+tests=$(find "$root/src" "$root/tests" "$root/tools" -name '*_test.c' -exec grep -hoE '^static void [a-z0-9_]+\(void \*\*state\)' {} + |
+    sed -E 's/static void ([a-z0-9_]+).*/\1/'; ls "$root/tests/fuzz" | sed -nE 's/^(.*)_fuzz\.c$/fuzz.\1/p')
+for test in $(grep -E '^\| |fuzz\.' "$root/docs/security.md" | grep -oE '`([a-z]+_[a-z_0-9]+|fuzz\.[a-z]+)`' | tr -d '`'); do
+    grep -qx "$test" <<<"$tests" || { echo "manual: docs/security.md names the test $test, which is not there"; n_failed=$((n_failed + 1)); }
+done
 
 for command in run bench info tune "sched list" "sched show" "sched check"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
