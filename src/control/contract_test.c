@@ -9,7 +9,7 @@
 #define LATE_NS (15 * TUTTI_NS_PER_MS)
 #define SOON_NS (10 * TUTTI_NS_PER_S)
 
-static const struct backend self = {"self", "self", "", false, 0, false};
+static const struct backend self = {"self", "self", "", false, 0, NULL};
 
 struct party {
     bool late;

@@ -48,6 +48,7 @@ struct late_member {
     struct late_message *given; /* unreleased arrival or unanswered header */
     _Atomic uint32_t word;
     bool woken, wants_room;
+    uint32_t cursor; /* peers take turns */
 };
 
 static inline struct late_member *late_wire_of(struct tutti_transport *t)
@@ -178,29 +179,44 @@ static inline bool late_event(struct late_member *me, struct late_message *m, st
     return false;
 }
 
+/* With the lock: drops a message that is over. */
+static inline void late_drop_over(struct late_net *net)
+{
+    for (struct late_message **at = &net->first; *at;)
+        if ((*at)->state == LATE_OVER && !(*at)->borrowed)
+            late_drop(net, at);
+        else
+            at = &(*at)->next;
+}
+
+/* With the lock: the next event with this peer, in the order of its sends. */
+static inline bool late_poll_peer(struct late_member *me, uint32_t peer, struct tutti_event *out)
+{
+    bool waits = false; /* something of the peer is under way: nothing may overtake it */
+    for (struct late_message *m = me->net->first; m; m = m->next) {
+        const bool comes = m->to == me->base.me && m->from == peer;
+        if (!comes && !(m->from == me->base.me && m->to == peer)) continue;
+        if (!(comes && m->state == LATE_SENT && waits) && late_event(me, m, out)) return true;
+        waits |= comes && (m->state == LATE_SENT || (m->state == LATE_PLACED && m->whole));
+    }
+    return false;
+}
+
 static inline enum tutti_status late_poll(struct tutti_transport *t, struct tutti_event *out)
 {
     struct late_member *me = late_wire_of(t);
     struct late_net *net = me->net;
-    enum tutti_status status = TUTTI_AGAIN;
+    bool any = false;
     if (me->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was answered");
     pthread_mutex_lock(&net->lock);
-    uint32_t waits[64] = {0}, n_waits = 0; /* peers whose arrival as a whole is awaited: nothing may overtake it */
-    for (struct late_message **at = &net->first; *at && status == TUTTI_AGAIN;) {
-        struct late_message *m = *at;
-        bool blocked = false;
-        for (uint32_t i = 0; i < n_waits; i++)
-            blocked |= m->state == LATE_SENT && m->to == t->me && waits[i] == m->from;
-        if (!blocked && late_event(me, m, out)) status = TUTTI_OK;
-        if (m->to == t->me && m->whole && m->state == LATE_PLACED && n_waits < 64) waits[n_waits++] = m->from;
-        if (m->to == t->me && m->state == LATE_SENT && n_waits < 64) waits[n_waits++] = m->from; /* in order */
-        if (m->state == LATE_OVER && !m->borrowed)
-            late_drop(net, at);
-        else
-            at = &m->next;
+    for (uint32_t k = 0; k < net->n && !any; k++) {
+        const uint32_t peer = (me->cursor + k) % net->n;
+        any = late_poll_peer(me, peer, out);
+        if (any) me->cursor = peer + 1;
     }
+    late_drop_over(net);
     pthread_mutex_unlock(&net->lock);
-    return status;
+    return any ? TUTTI_OK : TUTTI_AGAIN;
 }
 
 static inline void late_release(struct tutti_transport *t)

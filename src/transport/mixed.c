@@ -142,6 +142,15 @@ static bool mixed_holds(struct tutti_transport *t, uint32_t peer)
     return inner->ops->holds && inner->ops->holds(inner, mixed_of(t)->peers[peer].member);
 }
 
+static bool mixed_owes(struct tutti_transport *t)
+{
+    struct mixed *mixed = mixed_of(t);
+    bool owes = false;
+    for (uint32_t i = 0; i < mixed->n_inner; i++)
+        owes |= mixed->inner[i]->ops->owes && mixed->inner[i]->ops->owes(mixed->inner[i]);
+    return owes;
+}
+
 static void mixed_failed(struct tutti_transport *t, const char *why)
 {
     struct mixed *mixed = mixed_of(t);
@@ -219,7 +228,8 @@ static const struct tutti_transport_ops mixed_ops = {.size = sizeof(mixed_ops),
                                                      .wake = mixed_wake,
                                                      .cut = mixed_cut,
                                                      .holds = mixed_holds,
-                                                     .failed = mixed_failed};
+                                                     .failed = mixed_failed,
+                                                     .owes = mixed_owes};
 static const struct tutti_memory_ops mixed_memory_ops = {.size = sizeof(mixed_memory_ops),
                                                          .alloc = mixed_alloc,
                                                          .free = mixed_free,

@@ -278,7 +278,7 @@ static void memory_is_of_the_own_host(void **state)
 static void memory_is_of_one_heap(void **state)
 {
     (void)state;
-    static const struct backend shm = {"shm", "shm", "", false, 0, false};
+    static const struct backend shm = {"shm", "shm", "", false, 0, NULL};
     struct world first = test_world_make(&shm, 2, 0, false), second = test_world_make(&shm, 2, 0, false);
     struct tutti_transport *const inner[2] = {first.members[0], second.members[0]};
     static const struct tutti_mixed_peer peers[] = {{0, 0}, {0, 1}, {1, 1}};

@@ -11,11 +11,21 @@ static const struct {
     bool spans;
     uint32_t max_members;
     enum tutti_status (*open)(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
+    /* NULL: a network */
 } transports[] = {
 #define TUTTI_TRANSPORT_ROW(name, spans, max_members, help) {#name, spans, max_members, tutti_##name##_open},
-    TUTTI_TRANSPORTS(TUTTI_TRANSPORT_ROW)
+#define TUTTI_NETWORK_ROW(name, max_members, help) {#name, true, max_members, NULL},
+    TUTTI_HOST_TRANSPORTS(TUTTI_TRANSPORT_ROW) TUTTI_NETWORKS(TUTTI_NETWORK_ROW)
 #undef TUTTI_TRANSPORT_ROW
+#undef TUTTI_NETWORK_ROW
 };
+
+bool tutti_transport_is_network(const char *name)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++)
+        if (strcmp(name, transports[i].name) == 0) return !transports[i].open;
+    return false;
+}
 
 static enum tutti_status unknown(const char *name)
 {
@@ -32,7 +42,7 @@ enum tutti_status tutti_transport_choose(const char *wanted, bool several_proces
     uint32_t most = 0; /* of those that fit otherwise */
     bool known = any;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++) {
-        if (!any && strcmp(wanted, transports[i].name) != 0) continue;
+        if (any ? !transports[i].open : strcmp(wanted, transports[i].name) != 0) continue;
         known = true;
         if (several_processes && !transports[i].spans) continue;
         if (transports[i].max_members > most) most = transports[i].max_members;
@@ -50,6 +60,8 @@ enum tutti_status tutti_transport_choose(const char *wanted, bool several_proces
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out)
 {
+    if (tutti_transport_is_network(name))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option transport: %s is a network, not a transport of one host", name);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++)
         if (strcmp(name, transports[i].name) == 0) return transports[i].open(segment, me, out);
     return unknown(name);

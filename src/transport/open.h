@@ -10,23 +10,30 @@ struct tutti_segment; /* host/segment.h */
 
 #define TUTTI_HOST_MAX_MEMBERS 4096 /* of one host: layout.h says why */
 
-/* The one list of transports: X(name, spans, max_members, help). A transport is one file, which
- * defines `enum tutti_status tutti_NAME_open(segment, me, out)`, and one line here; the first that fits is what "auto"
- * means. spans: members may be in several processes. */
-#define TUTTI_TRANSPORTS(X)                                                                                            \
+/* The transports of one host: X(name, spans, max_members, help). Each is one file, which defines
+ * `enum tutti_status tutti_NAME_open(segment, me, out)`, and one line here; the first that fits is what "auto" means.
+ * spans: members may be in several processes. */
+#define TUTTI_HOST_TRANSPORTS(X)                                                                                       \
     X(self, false, TUTTI_HOST_MAX_MEMBERS, "threads of one process")                                                   \
     X(shm, true, TUTTI_HOST_MAX_MEMBERS, "processes of one host")
 #define TUTTI_TRANSPORT_DECLARE(name, spans, max_members, help)                                                        \
     enum tutti_status tutti_##name##_open(struct tutti_segment *segment, uint32_t me, struct tutti_transport **out);
-TUTTI_TRANSPORTS(TUTTI_TRANSPORT_DECLARE)
+TUTTI_HOST_TRANSPORTS(TUTTI_TRANSPORT_DECLARE)
 #undef TUTTI_TRANSPORT_DECLARE
 
-/* The transport for `wanted` ("auto" or a name), of n members that are in several processes or not; *name is
- * static, *spans tells what it needs of the segment. ARGUMENT: there is none of that name, or it does not take so many
- * members; the sentence names the limit. CONFIG: it does not span processes. */
+/* The networks: X(name, max_members, help). Each is one folder with a header that says what opens it (addresses, who
+ * dials, ...: they differ), and one line here. "auto" takes the first between hosts; named, a network also carries what
+ * members of one host send. */
+#define TUTTI_NETWORKS(X) X(tcp, UINT32_MAX, "processes of any hosts, over TCP")
+bool tutti_transport_is_network(const char *name);
+
+/* What carries packets within a host for `wanted` ("auto" or a name), for n members that are in several processes or
+ * not; *name is static, *spans tells what it needs of the segment. ARGUMENT: there is none of that name, or it does not
+ * take so many members; the sentence names the limit. CONFIG: it does not span processes. */
 enum tutti_status tutti_transport_choose(const char *wanted, bool several_processes, uint32_t n, const char **name,
                                          bool *spans);
-/* Opens it for member `me` (takes over the caller's handle on success). */
+/* Opens a transport of one host for member `me` (takes over the caller's handle on success). ARGUMENT: there is none of
+ * that name, or it is a network. */
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out);
 

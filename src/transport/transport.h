@@ -50,6 +50,7 @@
 #include "transport/memory.h"
 #include "transport/packet.h"
 
+#define TUTTI_SPANS_MAX 64 /* of one packet; so many targets, too */
 struct tutti_span {
     const void *base;
     size_t bytes;
@@ -136,6 +137,8 @@ struct tutti_transport_ops {
                              const struct tutti_target *targets, uint32_t n, uint64_t token);
     /* Something failed, as `why` says: writes into the log what it knows of the last packets. */
     void (*failed)(struct tutti_transport *t, const char *why);
+    /* Whether a part of what send said OK for is still to be written, which poll does: so somebody must poll. */
+    bool (*owes)(struct tutti_transport *t);
 };
 
 /* The first member of every transport's own struct. Constant after open. */

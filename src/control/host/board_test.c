@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 
 static const struct backend backends[] = {
-    {"self", "self", "", false, 0, false},
-    {"shm, own mappings", "shm", "", true, 0, false},
+    {"self", "self", "", false, 0, NULL},
+    {"shm, own mappings", "shm", "", true, 0, NULL},
 };
 
 /* ---- boards ---- */

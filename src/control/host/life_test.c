@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-static const struct backend shm = {"shm", "shm", "", true, 0, false};
+static const struct backend shm = {"shm", "shm", "", true, 0, NULL};
 
 static void leaving_is_seen(void **state)
 {

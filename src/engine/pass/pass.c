@@ -154,6 +154,20 @@ static bool team_run(struct tutti_team *team)
     return moved;
 }
 
+/* What a wire took, and could not write yet, must get there even when no call is in flight: somebody owns until then.
+ */
+static void count_owing(struct tutti_engine *engine)
+{
+    bool owes = false;
+
+    for (struct tutti_port *port = engine->ports; port; port = port->next)
+        owes |= port->transport->ops->owes && port->transport->ops->owes(port->transport);
+    if (owes == engine->owes) return;
+    engine->owes = owes;
+    atomic_fetch_add(&engine->owner->n_inflight, owes ? 1 : UINT32_MAX);
+    if (owes) tutti_helper_start(engine->owner);
+}
+
 static bool pass(void *arg)
 {
     struct tutti_engine *engine = arg;
@@ -166,6 +180,7 @@ static bool pass(void *arg)
         if (!team->halted) any |= team_run(team);
         if (team->n_work == 0) tutti_team_rest(team);
     }
+    count_owing(engine);
     if (engine->busy) {
         uint64_t now = tutti_owner_now(engine->owner);
         if (now >= engine->next_watch_ns) tutti_engine_watch(engine, now);

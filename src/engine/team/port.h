@@ -45,6 +45,7 @@ struct tutti_engine {
     struct tutti_port *ports;           /* changed by the owner with the lock of the works held */
     struct tutti_team *busy;            /* teams with work, and such that had some until this pass */
     bool failing;                       /* a team has failed, and its works are to end in this pass */
+    bool owes;                          /* a wire has something to write: that counts as a work */
     uint64_t pass, next_watch_ns, tick; /* number of this pass; when the next tick is due; its number */
     _Atomic uint64_t tick_ns;           /* how often a waiting rank looks around */
     unsigned char *stage;               /* eager messages of many pieces are gathered here */

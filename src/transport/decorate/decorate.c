@@ -70,6 +70,12 @@ static void pass_failed(struct tutti_transport *t, const char *why)
     inner->ops->failed(inner, why);
 }
 
+static bool pass_owes(struct tutti_transport *t)
+{
+    struct tutti_transport *inner = tutti_decorator_inner(t);
+    return inner->ops->owes(inner);
+}
+
 static enum tutti_status pass_reg(struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key,
                                   void **registration)
 {
@@ -132,6 +138,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
                  : has->holds   ? tutti_decorator_holds
                                 : NULL,
         PASS_IF_THERE(failed),
+        PASS_IF_THERE(owes),
     };
 #undef PASS
 #undef PASS_IF_THERE

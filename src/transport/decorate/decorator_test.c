@@ -14,7 +14,7 @@ enum { MANY = 10000 };
 /* n bare members of "self", of which the last one is decorated. */
 static void world_make(struct world *world, uint32_t n, const char *list, const struct tutti_decorator_options *options)
 {
-    static const struct backend bare = {"self", "self", "", false, 0, false};
+    static const struct backend bare = {"self", "self", "", false, 0, NULL};
     *world = test_world_make(&bare, n, 4 << 20, false);
     assert_int_equal(tutti_transport_decorate(world->members[n - 1], list, options, &world->members[n - 1]), TUTTI_OK);
 }
@@ -240,7 +240,7 @@ static void the_queue_of_faults_is_bounded(void **state)
 static void killed_with_the_nth_packet(void **state)
 {
     (void)state;
-    static const struct backend shm = {"shm", "shm", "", true, 0, false};
+    static const struct backend shm = {"shm", "shm", "", true, 0, NULL};
     for (uint64_t n = 1; n < 40; n += 13) {
         struct world world = test_world_make(&shm, 2, 1 << 20, true);
         test_member_open(&world, 0);

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 
 static const struct backend backends[] = {
-    {"shm", "shm", "", true, 0, false},
-    {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 0, false},
+    {"shm", "shm", "", true, 0, NULL},
+    {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 0, NULL},
 };
 
 /* Forks a member of the world, which opens itself and runs body; 0 from it is success. */

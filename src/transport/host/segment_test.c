@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-static const struct backend shm_backend = {"shm, own mappings", "shm", "", true, 0, false};
+static const struct backend shm_backend = {"shm, own mappings", "shm", "", true, 0, NULL};
 
 static struct tutti_segment *segment_make(uint32_t n, bool shared)
 {

@@ -14,28 +14,30 @@
  * On a socket a packet is its head (packet.h) and then its payload. Heads and payloads are gathered in one call; a
  * payload that is not in the reading buffer with its head goes straight into its destination (HEADER, then place).
  * Spinning is poll: it reads the sockets that spoke last, and asks epoll for the others. Sleeping is one descriptor of
- * epoll. There is no thread here. */
+ * epoll. There is no thread here. Begin with peer.h. */
 
 #include "transport/transport.h"
 
-#define TUTTI_TCP_PAYLOAD ((size_t)1 << 20) /* most of one packet: smaller slices wake more often, larger leave the cache */
+#define TUTTI_TCP_PAYLOAD                                                                                              \
+    ((size_t)1 << 20) /* most of one packet: smaller slices wake more often, larger leave the cache */
 
 struct tutti_dialer {
-    /* Wants a socket to `peer`: one call of tutti_tcp_connected or tutti_tcp_failed follows, now or later. Any thread,
-     * does not block. Not called again for a peer before the answer. */
+    /* Wants a socket to `peer`: one call of tutti_tcp_connected or tutti_tcp_failed follows, from any thread, now or
+     * later. Called by the owner of the transport; does not block. Not called again for a peer. */
     void (*dial)(struct tutti_dialer *dialer, uint32_t peer);
 };
 
 struct tutti_tcp_config {
     uint32_t n, me;              /* members of the world, this member */
     struct tutti_dialer *dialer; /* lives longer than the transport */
-    const char *congestion;      /* of its sockets: "cubic", ...; "" the system's */
+    const char *congestion;      /* of its sockets: "cubic", ...; "" the system's. What the kernel lacks is told once */
+    uint64_t vanish_ns;          /* a peer that confirms nothing for so long is gone; 0: as the system has it */
 };
-/* MEMORY, SYSTEM. */
+/* ARGUMENT: there is no such member. MEMORY, SYSTEM. */
 enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out);
 
 /* From the dialer, any thread. The socket belongs to the transport from then on. A peer may connect without having been
- * dialed. A second socket of one peer is closed. */
+ * dialed. A second socket of one peer, and one of a peer that is gone, is closed. */
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd);
 /* Sends to it fail with `status` (PEER_DEAD, PEER_LEFT, AUTH, TIMEOUT, SYSTEM) until it connects by itself. */
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);

@@ -88,8 +88,11 @@ static void features_gather(struct info *info)
 {
 #define TRANSPORT_TEXT(name, spans, max_members, help) ", " #name " (" help ")"
 #define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
-    static const char transports[] = TUTTI_TRANSPORTS(TRANSPORT_TEXT), decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
+#define NETWORK_TEXT(name, max_members, help) ", " #name " (" help ")"
+    static const char transports[] = TUTTI_HOST_TRANSPORTS(TRANSPORT_TEXT) TUTTI_NETWORKS(NETWORK_TEXT);
+    static const char decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
 #undef TRANSPORT_TEXT
+#undef NETWORK_TEXT
 #undef DECORATOR_TEXT
     info_text(info, features, "transports", NULL, "%s", &transports[2]); /* without the first comma */
     backends_gather(info);

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How sockets come and end. What other threads tell (a socket, a failure, a death) is kept in the row of the member
+ * until the owner takes it. */
+
+#include "transport/tcp/peer.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- lists ---- */
+
+static struct tutti_tcp_peer **link_of(struct tutti_tcp_peer *peer, bool over)
+{
+    return over ? &peer->next_over : &peer->next_ready;
+}
+
+static void list_add(struct tutti_tcp_list *list, struct tutti_tcp_peer *peer, bool over)
+{
+    *link_of(peer, over) = NULL;
+    *(list->first ? link_of(list->end, over) : &list->first) = peer;
+    list->end = peer;
+}
+
+struct tutti_tcp_peer *tutti_tcp_list_take(struct tutti_tcp_list *list, bool over)
+{
+    struct tutti_tcp_peer *peer = list->first;
+    if (!peer) return NULL;
+    list->first = *link_of(peer, over);
+    *(over ? &peer->over : &peer->ready) = false;
+    return peer;
+}
+
+void tutti_tcp_peer_ready(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    if (peer->ready || peer->fd < 0) return;
+    peer->ready = true;
+    list_add(&tcp->ready, peer, false);
+}
+
+void tutti_tcp_peer_over(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    if (peer->over || (peer->out.n_over == 0 && !peer->lost)) return;
+    peer->over = true;
+    list_add(&tcp->over, peer, true);
+}
+
+/* ---- a socket comes ---- */
+
+static void tune(struct tutti_tcp *tcp, int fd)
+{
+    const int one = 1;
+    const unsigned vanish_ms = (unsigned)(tcp->vanish_ns / TUTTI_NS_PER_MS);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (vanish_ms > 0) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanish_ms, sizeof(vanish_ms));
+    if (!tcp->congestion[0] ||
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, tcp->congestion, (socklen_t)strlen(tcp->congestion)) == 0)
+        return;
+    tutti_log(TUTTI_LOG_INFO, "transport tcp: this kernel has no congestion control '%s'", tcp->congestion);
+    tcp->congestion[0] = '\0';
+}
+
+static enum tutti_status watch(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = peer};
+    if (epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return TUTTI_OK;
+    return tutti_fail_errno(TUTTI_ERR_SYSTEM, "epoll does not take the socket of member %u", peer->member);
+}
+
+static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd)
+{
+    struct tutti_tcp_peer *peer = tutti_map_lazy(sizeof(*peer) + TUTTI_TCP_WINDOW + tcp->base.max_payload);
+    if (!peer) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the socket of member %u", member);
+    peer->member = member, peer->fd = fd, peer->out_fd = out_fd;
+    peer->writable = true; /* whether it is readable is told by epoll */
+    peer->in.buffer = (uint8_t *)(peer + 1);
+    enum tutti_status status = watch(tcp, peer, fd);
+    if (status == TUTTI_OK && out_fd != fd) status = watch(tcp, peer, out_fd);
+    if (status < 0) {
+        tutti_tcp_peer_free(tcp, peer);
+        return status;
+    }
+    peer->next = tcp->peers, tcp->peers = peer;
+    tcp->members[member].peer = peer;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd)
+{
+    struct tutti_tcp_member *m = &tcp->members[member];
+    const bool gone = m->peer || atomic_load(&m->cut);
+    enum tutti_status status = TUTTI_OK;
+    if (!gone) {
+        if (fd == out_fd) tune(tcp, fd);
+        status = peer_make(tcp, member, fd, out_fd);
+    }
+    if (status == TUTTI_OK && !gone) return TUTTI_OK;
+    close(fd);
+    if (out_fd != fd) close(out_fd);
+    return status;
+}
+
+/* ---- it ends ---- */
+
+void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status)
+{
+    if (peer->fd < 0) return;
+    close(peer->fd); /* and epoll forgets it */
+    if (peer->out_fd != peer->fd) close(peer->out_fd);
+    peer->fd = peer->out_fd = -1;
+    peer->status = status;
+    peer->lost = peer->in.reading == TUTTI_TCP_PLACED;
+    if (tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
+    tutti_tcp_out_end(&peer->out);
+    tutti_tcp_peer_over(tcp, peer);
+    if (peer->wants_room) tcp->room = true;
+    for (uint32_t i = 0; i < TUTTI_TCP_HOT; i++)
+        if (tcp->hot[i] == peer) tcp->hot[i] = NULL;
+    tutti_log(TUTTI_LOG_DEBUG, "transport tcp: the socket of member %u ended: %s", peer->member,
+              status == TUTTI_ERR_PEER_LEFT ? "it has left"
+              : peer->error                 ? strerror(peer->error)
+                                            : "closed by peer");
+}
+
+void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    tutti_tcp_out_fini(&peer->out);
+    tutti_unmap(peer, sizeof(*peer) + TUTTI_TCP_WINDOW + tcp->base.max_payload);
+}
+
+void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    const int taken = tutti_tcp_out_write(&peer->out, peer->out_fd);
+    if (!tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
+    tutti_tcp_peer_over(tcp, peer);
+    peer->writable = taken > 0;
+    if (taken < 0) { /* what it sent before may still be there: read on, until the end */
+        peer->error = -taken, peer->failed = true;
+        tutti_tcp_peer_ready(tcp, peer);
+    }
+    if (peer->wants_room && peer->out.end - peer->out.begin < TUTTI_TCP_PIECES / 2 &&
+        peer->out.filled - peer->out.freed < TUTTI_TCP_ARENA / 2)
+        peer->wants_room = false, tcp->room = true;
+}
+
+/* ---- what other threads tell ---- */
+
+/* The lock is held on entry, and given back. */
+static void tell(struct tutti_tcp *tcp, uint32_t member)
+{
+    struct tutti_tcp_member *m = &tcp->members[member];
+    if (!m->told) {
+        m->told = true;
+        m->next_told = tcp->first_told, tcp->first_told = member;
+    }
+    atomic_store(&tcp->news, true);
+    pthread_mutex_unlock(&tcp->lock);
+    tutti_tcp_ring(tcp);
+}
+
+void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    struct tutti_tcp_member *m = peer < t->n ? &tcp->members[peer] : NULL;
+    pthread_mutex_lock(&tcp->lock);
+    if (!m || m->told_fd) {
+        pthread_mutex_unlock(&tcp->lock);
+        close(fd);
+        return;
+    }
+    m->told_fd = fd + 1;
+    tell(tcp, peer);
+}
+
+void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (peer >= t->n) return;
+    pthread_mutex_lock(&tcp->lock);
+    tcp->members[peer].told_status = status;
+    tell(tcp, peer);
+}
+
+void tutti_tcp_cut(struct tutti_transport *t, uint32_t peer)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (peer >= t->n) return;
+    atomic_store(&tcp->members[peer].cut, true);
+    pthread_mutex_lock(&tcp->lock);
+    tell(tcp, peer);
+}
+
+static void take_news(struct tutti_tcp *tcp, uint32_t member)
+{
+    struct tutti_tcp_member *m = &tcp->members[member];
+    if (m->told_status < 0) m->status = m->told_status;
+    if (m->told_fd && tutti_tcp_peer_open(tcp, member, m->told_fd - 1, m->told_fd - 1) < 0)
+        m->status = TUTTI_ERR_SYSTEM;
+    m->told = false, m->told_fd = 0, m->told_status = TUTTI_OK;
+    if (m->waited) m->waited = false, tcp->room = true;
+    if (m->peer && m->peer->fd >= 0 && atomic_load(&m->cut)) {
+        m->peer->failed = true;
+        tutti_tcp_peer_ready(tcp, m->peer);
+    }
+}
+
+void tutti_tcp_news(struct tutti_tcp *tcp)
+{
+    pthread_mutex_lock(&tcp->lock);
+    atomic_store(&tcp->news, false);
+    while (tcp->first_told != TUTTI_TCP_NOBODY) {
+        const uint32_t member = tcp->first_told;
+        tcp->first_told = tcp->members[member].next_told;
+        take_news(tcp, member);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Open, send, and close. A packet goes to the kernel at once, head and payload in one call; what the kernel does not
+ * take waits in the queue of the peer. */
+
+#include "transport/tcp/peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define HEAD TUTTI_PACKET_WIRE_BYTES
+#define GATHERED 1024 /* a payload up to this is copied behind its head: one run of memory is the quicker call */
+#define FLUSH_NS (100 * TUTTI_NS_PER_MS) /* that close gives a peer to take what was sent to it */
+
+/* ---- send ---- */
+
+static enum tutti_status gone(uint32_t peer, enum tutti_status status, int error)
+{
+    if (status == TUTTI_ERR_PEER_LEFT) return tutti_fail(status, TUTTI_SAYS_CLOSED ": member %u has left", peer);
+    if (status == TUTTI_ERR_PROTOCOL) return tutti_fail(status, "member %u broke the protocol before", peer);
+    if (status != TUTTI_ERR_PEER_DEAD) return tutti_fail(status, "member %u can not be reached", peer);
+    return tutti_fail(status, TUTTI_SAYS_CLOSED ": the socket of member %u ended%s%s", peer, error ? ": " : "",
+                      error ? strerror(error) : "");
+}
+
+static enum tutti_status check_send(const struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                                    const struct tutti_span *spans, uint32_t n_spans)
+{
+    size_t bytes = 0;
+    if (peer >= t->n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, t->n);
+    for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
+    if (bytes != packet->bytes || bytes > t->max_payload || n_spans > TUTTI_SPANS_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "a packet of %u bytes (at most %zu) with %zu bytes of payload in %u spans", packet->bytes,
+                          t->max_payload, bytes, n_spans);
+    return TUTTI_OK;
+}
+
+/* A socket for oneself: both its ends are here. */
+static enum tutti_status open_self(struct tutti_tcp *tcp)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no socket for what member %u sends to itself", tcp->base.me);
+    return tutti_tcp_peer_open(tcp, tcp->base.me, ends[0], ends[1]);
+}
+
+/* There is no socket to it yet. OK: there is now. */
+static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
+{
+    struct tutti_tcp_member *m = &tcp->members[peer];
+    if (m->status < 0) return gone(peer, m->status, 0);
+    if (peer == tcp->base.me) return open_self(tcp);
+    if (!m->dialed) {
+        m->dialed = true;
+        tcp->dialer->dial(tcp->dialer, peer);
+    }
+    if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
+    if (m->peer) return TUTTI_OK;
+    if (m->status < 0) return gone(peer, m->status, 0);
+    m->waited = true;
+    return TUTTI_AGAIN;
+}
+
+/* What the kernel takes of a packet: bytes, or -errno. */
+static ssize_t write_packet(int fd, uint8_t *head, const struct tutti_span *spans, uint32_t n_spans, size_t bytes)
+{
+    ssize_t n;
+    if (bytes <= GATHERED) {
+        size_t at = HEAD;
+        for (uint32_t i = 0; i < n_spans; at += spans[i++].bytes)
+            if (spans[i].bytes > 0) memcpy(head + at, spans[i].base, spans[i].bytes);
+        n = send(fd, head, at, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else {
+        struct iovec iov[TUTTI_SPANS_MAX + 1] = {{head, HEAD}};
+        for (uint32_t i = 0; i < n_spans; i++)
+            iov[i + 1] = (struct iovec){(void *)(uintptr_t)spans[i].base, spans[i].bytes};
+        const struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_spans + 1};
+        n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    return n >= 0 ? n : -errno;
+}
+
+static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, const struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    uint8_t head[HEAD + GATHERED];
+    ssize_t n = 0;
+    TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
+    if (atomic_load_explicit(&tcp->members[member].cut, memory_order_relaxed))
+        return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
+    struct tutti_tcp_peer *peer = tcp->members[member].peer;
+    if (!peer) {
+        enum tutti_status status = reach(tcp, member);
+        if (status != TUTTI_OK) return status;
+        peer = tcp->members[member].peer;
+    }
+    if (peer->fd < 0) return gone(member, peer->status, peer->error);
+    if (peer->failed) return TUTTI_AGAIN; /* why is known when it is read to its end */
+    if (tutti_tcp_out_waits(&peer->out) && !tutti_tcp_out_has_room(&peer->out, packet->bytes, n_spans)) {
+        peer->wants_room = true;
+        return TUTTI_AGAIN;
+    }
+    struct tutti_packet stamped = *packet;
+    stamped.version = TUTTI_WIRE_VERSION, stamped.source = t->me;
+    tutti_packet_encode(&stamped, head);
+    if (!tutti_tcp_out_waits(&peer->out) && peer->writable) {
+        n = write_packet(peer->out_fd, head, spans, n_spans, packet->bytes);
+        if (n == (ssize_t)(HEAD + packet->bytes)) return TUTTI_OK;
+        if (n < 0 && n != -EAGAIN && n != -EINTR) {
+            peer->error = (int)-n, peer->failed = true;
+            tutti_tcp_peer_ready(tcp, peer);
+            return TUTTI_AGAIN;
+        }
+        peer->writable = false;
+    }
+    if (!tutti_tcp_out_waits(&peer->out)) tcp->n_owing++;
+    return tutti_tcp_out_add(&peer->out, head, spans, n_spans, packet->bytes, n > 0 ? (size_t)n : 0, token);
+}
+
+/* ---- events ---- */
+
+static void tcp_release(struct tutti_transport *t)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (tcp->given) tutti_tcp_in_release(&tcp->given->in);
+    tcp->given = NULL;
+}
+
+static void tcp_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (tcp->given) tutti_tcp_in_place(&tcp->given->in, targets, n, token);
+    tcp->given = NULL;
+}
+
+static void tcp_cancel(struct tutti_transport *t, uint64_t token)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    for (struct tutti_tcp_peer *peer = tcp->peers; peer; peer = peer->next) {
+        bool lost = false;
+        if (peer->in.reading == TUTTI_TCP_PLACED && peer->in.token == token) {
+            peer->in.reading = TUTTI_TCP_SKIPPED;
+            peer->lost = false;
+        }
+        if (tutti_tcp_out_cancel(&peer->out, token, &lost) && lost)
+            tutti_tcp_peer_end(tcp, peer, TUTTI_ERR_PEER_DEAD); /* half a packet, and no memory for the rest */
+    }
+}
+
+static bool tcp_holds(struct tutti_transport *t, uint32_t peer)
+{
+    const struct tutti_tcp *tcp = tutti_tcp_of(t);
+    const struct tutti_tcp_peer *p = peer < t->n ? tcp->members[peer].peer : NULL;
+    int bytes = 0;
+    if (!p || p->fd < 0) return false;
+    return p->ready || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
+}
+
+static bool tcp_owes(struct tutti_transport *t)
+{
+    return tutti_tcp_of(t)->n_owing > 0;
+}
+
+/* ---- close ---- */
+
+/* Gives the peer a moment to take what waits for it. It may wait for us in the same way, so what it sends is read. */
+static void flush(struct tutti_tcp_peer *peer, uint64_t until_ns)
+{
+    for (uint64_t now; tutti_tcp_out_waits(&peer->out) && (now = tutti_now_ns()) < until_ns;) {
+        struct pollfd fd = {.fd = peer->out_fd, .events = POLLIN | POLLOUT};
+        poll(&fd, 1, (int)((until_ns - now) / TUTTI_NS_PER_MS));
+        while (recv(peer->fd, peer->in.buffer, TUTTI_TCP_WINDOW, MSG_DONTWAIT) > 0) continue;
+        if (tutti_tcp_out_write(&peer->out, peer->out_fd) < 0) return;
+    }
+}
+
+static void say_goodbye(struct tutti_tcp_peer *peer)
+{
+    const uint8_t goodbye[HEAD] = {TUTTI_WIRE_VERSION, TUTTI_TCP_GOODBYE};
+    if (!tutti_tcp_out_waits(&peer->out) &&
+        send(peer->out_fd, goodbye, sizeof(goodbye), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(goodbye))
+        shutdown(peer->out_fd, SHUT_WR);
+    /* A socket that is closed with something to read is reset, and what we sent may be lost. */
+    while (recv(peer->fd, peer->in.buffer, TUTTI_TCP_WINDOW, MSG_DONTWAIT) > 0) continue;
+}
+
+static void tcp_close(struct tutti_transport *t)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    const uint64_t until_ns = tutti_deadline_ns(FLUSH_NS);
+    tutti_tcp_news(tcp);
+    while (tcp->peers) {
+        struct tutti_tcp_peer *peer = tcp->peers;
+        tcp->peers = peer->next;
+        if (peer->fd >= 0 && !peer->failed && peer->member != t->me) {
+            flush(peer, until_ns);
+            say_goodbye(peer);
+        }
+        tutti_tcp_peer_end(tcp, peer, TUTTI_ERR_PEER_LEFT);
+        tutti_tcp_peer_free(tcp, peer);
+    }
+    tutti_unmap(tcp->members, t->n * sizeof(*tcp->members));
+    close(tcp->event);
+    close(tcp->epoll);
+    pthread_mutex_destroy(&tcp->lock);
+    tutti_free(tcp);
+}
+
+/* ---- open ---- */
+
+static const struct tutti_transport_ops tcp_ops = {
+    .size = sizeof(tcp_ops),
+    .close = tcp_close,
+    .send = tcp_send,
+    .poll = tutti_tcp_poll,
+    .release = tcp_release,
+    .place = tcp_place,
+    .cancel = tcp_cancel,
+    .sleep_begin = tutti_tcp_sleep_begin,
+    .sleep_end = tutti_tcp_sleep_end,
+    .wake = tutti_tcp_wake,
+    .cut = tutti_tcp_cut,
+    .holds = tcp_holds,
+    .owes = tcp_owes,
+};
+
+static enum tutti_status open_epoll(struct tutti_tcp *tcp)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (tcp->epoll < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport tcp: no epoll");
+    tcp->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (tcp->event >= 0 && epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->event, &event) == 0) return TUTTI_OK;
+    tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport tcp: no eventfd");
+    if (tcp->event >= 0) close(tcp->event);
+    close(tcp->epoll);
+    return TUTTI_ERR_SYSTEM;
+}
+
+enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out)
+{
+    if (config->me >= config->n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u does not exist: the world has %u", config->me, config->n);
+    struct tutti_tcp *tcp = tutti_alloc(sizeof(*tcp));
+    if (!tcp) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a transport");
+    enum tutti_status status;
+    tcp->base = (struct tutti_transport){.ops = &tcp_ops,
+                                         .name = "tcp",
+                                         .n = config->n,
+                                         .me = config->me,
+                                         .max_payload = TUTTI_TCP_PAYLOAD,
+                                         .copied = TUTTI_TCP_COPIED};
+    tcp->dialer = config->dialer;
+    tcp->vanish_ns = config->vanish_ns;
+    tcp->first_told = TUTTI_TCP_NOBODY;
+    snprintf(tcp->congestion, sizeof(tcp->congestion), "%s", config->congestion);
+    tcp->members = tutti_map_lazy(config->n * sizeof(*tcp->members));
+    if (!tcp->members) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);
+        goto err_free;
+    }
+    TUTTI_TRY_GOTO(status, open_epoll(tcp), err_unmap);
+    pthread_mutex_init(&tcp->lock, NULL);
+    *out = &tcp->base;
+    return TUTTI_OK;
+
+err_unmap:
+    tutti_unmap(tcp->members, config->n * sizeof(*tcp->members));
+err_free:
+    tutti_free(tcp);
+    return status;
+}
