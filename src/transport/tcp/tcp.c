@@ -56,13 +56,13 @@ static enum tutti_status open_self(struct tutti_tcp *tcp)
 static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
 {
     struct tutti_tcp_member *m = &tcp->members[peer];
-    if (m->status < 0) return gone(peer, m->status, 0);
     if (peer == tcp->base.me) return open_self(tcp);
-    if (!m->dialed) {
+    if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
+    if (!m->peer && m->status == TUTTI_OK && !m->dialed) {
         m->dialed = true;
         tcp->dialer->dial(tcp->dialer, peer);
+        if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
     }
-    if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
     if (m->peer) return TUTTI_OK;
     if (m->status < 0) return gone(peer, m->status, 0);
     m->waited = true;

@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is tcp's own: sockets that come late or twice, payloads that are placed or lent, peers that write nonsense,
+ * vanish, or leave. The other end of a socket is often the test itself. */
+
+#include "transport/world_test.h"
+
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+
+enum { LARGE = TUTTI_TCP_PAYLOAD };
+
+/* Member 0 of n, and the far ends of its sockets, which the test holds. */
+struct lone {
+    struct pairs *pairs;
+    struct tutti_transport *t;
+};
+static struct lone lone_open(uint32_t n, bool mute)
+{
+    struct lone lone = {.pairs = pairs_new(n, AF_INET)};
+    lone.pairs->mute = mute;
+    assert_int_equal(pairs_open(lone.pairs, 0, &lone.t), TUTTI_OK);
+    return lone;
+}
+static void lone_close(struct lone *lone)
+{
+    pairs_leave(lone->pairs, 0);
+    lone->t->ops->close(lone->t);
+    pairs_free(lone->pairs);
+}
+/* The far end of the socket to `peer`, which stays with the test. */
+static int lone_connect(struct lone *lone, uint32_t peer)
+{
+    pairs_make(lone->pairs, 0, peer);
+    int *fd = &lone->pairs->fds[peer * lone->pairs->n], far = *fd - 1;
+    *fd = -1;
+    return far;
+}
+
+static void write_packet(int fd, uint32_t bytes, uint64_t seq, size_t only)
+{
+    uint8_t *all = malloc(TUTTI_PACKET_WIRE_BYTES + bytes);
+    struct tutti_packet packet = test_packet(bytes, seq);
+    packet.version = TUTTI_WIRE_VERSION;
+    tutti_packet_encode(&packet, all);
+    test_payload(all + TUTTI_PACKET_WIRE_BYTES, bytes, seq);
+    size_t n = TUTTI_PACKET_WIRE_BYTES + bytes;
+    if (only < n) n = only;
+    assert_int_equal(send(fd, all, n, MSG_NOSIGNAL), n);
+    free(all);
+}
+
+static enum tutti_status wait_event(struct tutti_transport *t, struct tutti_event *out)
+{
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    enum tutti_status status;
+    while ((status = t->ops->poll(t, out)) == TUTTI_AGAIN && tutti_now_ns() < deadline) sched_yield();
+    return status;
+}
+
+static enum tutti_status send_until(struct tutti_transport *t, uint32_t peer, enum tutti_status wanted)
+{
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    enum tutti_status status;
+    while ((status = test_send(t, peer, 8, 0)) != wanted && tutti_now_ns() < deadline) {
+        struct tutti_event e;
+        if (test_poll(t, &e) == TUTTI_OK) t->ops->release(t);
+    }
+    return status;
+}
+
+/* ---- sockets come ---- */
+
+static void a_socket_comes_late(void **state)
+{
+    (void)state;
+    struct lone lone = lone_open(3, true);
+    struct tutti_transport *t = lone.t;
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_AGAIN);
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_AGAIN);
+    assert_int_equal(lone.pairs->ends[0].n_dials, 1); /* wanted once */
+    assert_true(test_may_sleep(t));
+    int far = lone_connect(&lone, 1);
+    assert_false(test_may_sleep(t)); /* there is room now */
+    assert_true(test_may_sleep(t));
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_OK);
+
+    struct tutti_sources sources; /* the socket ends a sleep */
+    tutti_sources_init(&sources);
+    assert_int_equal(test_send(t, 2, 8, 0), TUTTI_AGAIN);
+    assert_true(t->ops->sleep_begin(t, &sources));
+    assert_false(test_fired(&sources));
+    tutti_tcp_failed(t, 2, TUTTI_ERR_TIMEOUT);
+    assert_true(test_fired(&sources));
+    t->ops->sleep_end(t);
+    assert_false(test_may_sleep(t));
+    assert_int_equal(test_send(t, 2, 8, 0), TUTTI_ERR_TIMEOUT);
+    int late = lone_connect(&lone, 2); /* it comes by itself */
+    write_packet(late, 100, 3, SIZE_MAX);
+    struct tutti_event e;
+    assert_int_equal(test_wait(t, &e), TUTTI_OK);
+    assert_true(test_arrival_is(&e, 2, 100, 3));
+    t->ops->release(t);
+    assert_int_equal(test_send(t, 2, 8, 0), TUTTI_OK);
+    lone_close(&lone);
+    close(far), close(late);
+}
+
+static void a_second_socket_is_closed(void **state)
+{
+    (void)state;
+    struct lone lone = lone_open(2, true);
+    int fds[2], far = lone_connect(&lone, 1);
+    char byte;
+    struct tutti_event e;
+    assert_int_equal(test_send(lone.t, 1, 8, 0), TUTTI_OK);
+    pairs_connect(AF_INET, fds);
+    tutti_tcp_connected(lone.t, 1, fds[0]);
+    test_expect_nothing(lone.t);
+    assert_int_equal(recv(fds[1], &byte, 1, 0), 0);
+    write_packet(far, 10, 1, SIZE_MAX); /* the first one goes on */
+    assert_int_equal(test_wait(lone.t, &e), TUTTI_OK);
+    lone.t->ops->release(lone.t);
+    const int open = test_n_fds();
+    pairs_connect(AF_INET, fds + 0);
+    tutti_tcp_connected(lone.t, 7, fds[0]); /* nobody */
+    close(fds[1]);
+    assert_int_equal(test_n_fds(), open);
+    lone_close(&lone);
+    close(far), close(fds[1]);
+}
+
+static void a_dead_one_is_not_let_in(void **state)
+{
+    (void)state;
+    struct lone lone = lone_open(2, true);
+    char byte;
+    lone.t->ops->cut(lone.t, 1);
+    int far = lone_connect(&lone, 1);
+    test_expect_nothing(lone.t);
+    assert_int_equal(recv(far, &byte, 1, 0), 0);
+    assert_int_equal(test_send(lone.t, 1, 8, 0), TUTTI_ERR_PEER_DEAD);
+    assert_int_equal(lone.pairs->ends[0].n_dials, 0);
+    lone_close(&lone);
+    close(far);
+}
+
+/* ---- payloads are lent and placed ---- */
+
+/* Two members; `from` has sent until its queue is full of borrowed payloads, n_sent in all. Returns how many are
+ * pending. */
+static uint32_t fill(struct world *world, unsigned char *payload, uint32_t *n_sent)
+{
+    struct tutti_transport *t = world->members[0];
+    enum tutti_status status;
+    uint32_t n_pending = 0;
+    *n_sent = 0;
+    while ((status = test_send_lent(t, 1, LARGE, *n_sent, payload, 1000 + *n_sent)) != TUTTI_AGAIN) {
+        assert_true(status == TUTTI_OK || status == TUTTI_PENDING);
+        assert_true(status == TUTTI_PENDING || n_pending == 0);
+        n_pending += status == TUTTI_PENDING;
+        assert_true(++*n_sent < 100000);
+    }
+    return n_pending;
+}
+
+static const struct backend tcp = {"tcp", "tcp", "", false, 0, NULL};
+
+static void payloads_go_into_their_places(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    struct world world = test_world_make(&tcp, 2, 0, false);
+    struct tutti_transport *from = world.members[0], *to = world.members[1];
+    unsigned char *payload = malloc(LARGE), *place = malloc(LARGE);
+    uint64_t random = test_seed();
+    uint32_t n_sent = 0, n_received = 0, n_pending = 0, n_back = 0;
+    bool placed = false;
+    struct tutti_packet packet = {0};
+    test_payload(payload, LARGE, 5);
+    while (n_received < N || n_back < n_pending) {
+        struct tutti_event e;
+        /* large, small and in between, by turns */
+        const uint32_t bytes = n_sent % 3 == 0 ? LARGE - n_sent : n_sent % 3 == 1 ? n_sent : 70000 + n_sent;
+        enum tutti_status status =
+            n_sent < N ? test_send_lent(from, 1, bytes, n_sent, payload, n_sent + 1) : TUTTI_AGAIN;
+        n_sent += status != TUTTI_AGAIN, n_pending += status == TUTTI_PENDING;
+        assert_true(status >= 0 && (status != TUTTI_PENDING || bytes > from->copied));
+        if (from->ops->poll(from, &e) == TUTTI_OK) {
+            assert_int_equal(e.type, TUTTI_EVENT_DONE);
+            assert_int_equal(e.status, TUTTI_OK);
+            n_back++;
+        }
+        if (to->ops->poll(to, &e) != TUTTI_OK) continue;
+        if (e.type == TUTTI_EVENT_HEADER) {
+            struct tutti_target targets[3] = {{place, 0}};
+            assert_false(placed);
+            packet = e.packet;
+            targets[0].bytes = tutti_random64(&random) % 100000 % packet.bytes;
+            targets[2].bytes = packet.bytes - targets[0].bytes;
+            targets[1].base = targets[2].base = place + targets[0].bytes;
+            memset(place, 0, packet.bytes);
+            to->ops->place(to, targets, 3, 77);
+            placed = true;
+            continue;
+        }
+        assert_int_equal(e.type == TUTTI_EVENT_DONE, placed);
+        if (e.type == TUTTI_EVENT_DONE) assert_int_equal(e.token, 77);
+        if (e.type == TUTTI_EVENT_ARRIVAL) packet = e.packet;
+        assert_int_equal(packet.seq, n_received);
+        assert_memory_equal(e.type == TUTTI_EVENT_DONE ? place : e.payload, payload, packet.bytes);
+        if (e.type == TUTTI_EVENT_ARRIVAL) to->ops->release(to);
+        placed = false;
+        n_received++;
+    }
+    assert_true(n_pending > 0);
+    test_world_free(&world);
+    free(payload), free(place);
+}
+
+static void what_is_lent_is_taken_back(void **state)
+{
+    (void)state;
+    struct world world = test_world_make(&tcp, 2, 0, false);
+    struct tutti_transport *from = world.members[0], *to = world.members[1];
+    unsigned char *payload = malloc(LARGE), *expected = malloc(LARGE), *place = calloc(1, LARGE);
+    struct tutti_event e;
+    test_payload(payload, LARGE, 5);
+    memcpy(expected, payload, LARGE);
+    uint32_t n_sent = 0;
+    assert_true(fill(&world, payload, &n_sent) > 2);
+    /* All are taken back, among them one that is half written: what was sent gets there all the same. */
+    for (uint64_t token = 1000; token < 1000 + n_sent; token++) from->ops->cancel(from, token);
+    from->ops->cancel(from, 5); /* not out */
+    memset(payload, 0, LARGE);
+    for (uint32_t n = 0; n < n_sent; n++) {
+        assert_int_equal(test_wait_from(to, from, &e), TUTTI_OK);
+        assert_int_equal(e.packet.seq, n);
+        assert_memory_equal(e.payload, expected, LARGE);
+        to->ops->release(to);
+    }
+    test_expect_nothing(to);
+    test_expect_nothing(from); /* no token came back */
+    /* A placement is taken back: nobody writes there any more, and what comes after it does come. */
+    assert_true(test_send_lent(from, 1, LARGE, 70, payload, 9) >= 0);
+    assert_int_equal(wait_event(to, &e), TUTTI_OK);
+    assert_int_equal(e.type, TUTTI_EVENT_HEADER);
+    const struct tutti_target target = {place, LARGE};
+    to->ops->place(to, &target, 1, 11);
+    to->ops->cancel(to, 11);
+    memset(place, 3, LARGE);
+    assert_int_equal(test_send(from, 1, 10, 71), TUTTI_OK);
+    assert_int_equal(test_wait_from(to, NULL, &e), TUTTI_OK);
+    assert_int_equal(e.packet.seq, 71);
+    to->ops->release(to);
+    for (size_t i = 0; i < LARGE; i++) assert_int_equal(place[i], 3);
+    test_world_free(&world);
+    free(payload), free(expected), free(place);
+}
+
+/* Both send until all is full, and only then read: nobody waits for the other. */
+static void both_ways_full(void **state)
+{
+    (void)state;
+    struct world world = test_world_make(&tcp, 2, 0, false);
+    uint32_t n_sent[2] = {0}, n_received[2] = {0};
+    for (uint32_t i = 0; i < 2; i++)
+        while (test_send(world.members[i], 1 - i, 300000, n_sent[i]) == TUTTI_OK) n_sent[i]++;
+    while (n_received[0] < n_sent[1] || n_received[1] < n_sent[0]) {
+        for (uint32_t i = 0; i < 2; i++) {
+            struct tutti_event e;
+            if (test_poll(world.members[i], &e) != TUTTI_OK) continue;
+            assert_true(test_arrival_is(&e, 1 - i, 300000, n_received[i]++));
+            world.members[i]->ops->release(world.members[i]);
+        }
+    }
+    test_world_free(&world);
+}
+
+/* ---- peers end ---- */
+
+static void tokens_come_back_when_it_ends(struct world *world, enum tutti_status status)
+{
+    struct tutti_transport *t = world->members[0];
+    struct tutti_event e;
+    bool bad = false;
+    for (uint64_t n = 0; !bad || t->ops->poll(t, &e) == TUTTI_OK; n++) {
+        if (!bad) assert_int_equal(wait_event(t, &e), TUTTI_OK);
+        assert_int_equal(e.type, TUTTI_EVENT_DONE);
+        bad |= e.status == status;
+        if (bad) assert_int_equal(e.status, status);
+    }
+    assert_int_equal(test_send(t, 1, 8, 0), status);
+    assert_false(t->ops->owes(t));
+}
+
+static void who_leaves_gives_tokens_back(void **state)
+{
+    (void)state;
+    struct world world = test_world_make(&tcp, 2, 0, false);
+    unsigned char *payload = calloc(1, LARGE);
+    uint32_t n_sent;
+    fill(&world, payload, &n_sent);
+    test_member_close(&world, 1);
+    tokens_come_back_when_it_ends(&world, TUTTI_ERR_PEER_LEFT);
+    test_world_free(&world);
+    free(payload);
+}
+
+static void who_is_cut_gives_tokens_back(void **state)
+{
+    (void)state;
+    struct world world = test_world_make(&tcp, 2, 0, false);
+    unsigned char *payload = calloc(1, LARGE);
+    uint32_t n_sent;
+    fill(&world, payload, &n_sent);
+    world.members[0]->ops->cut(world.members[0], 1);
+    tokens_come_back_when_it_ends(&world, TUTTI_ERR_PEER_DEAD);
+    test_world_free(&world);
+    free(payload);
+}
+
+/* It wrote two packets and a half, and its process died: the two come, then sends fail. */
+static void who_vanishes_is_dead(void **state)
+{
+    const bool reset = *state != NULL;
+    struct lone lone = lone_open(2, true);
+    struct tutti_transport *t = lone.t;
+    struct tutti_event e;
+    int far = lone_connect(&lone, 1);
+    const struct linger at_once = {1, 0};
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_OK);
+    write_packet(far, 20, 0, SIZE_MAX), write_packet(far, 5000, 1, SIZE_MAX), write_packet(far, 50000, 2, 60);
+    tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
+    assert_true(t->ops->holds(t, 1));
+    if (reset) setsockopt(far, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(far);
+    for (uint64_t seq = 0; seq < 2; seq++) {
+        assert_int_equal(test_wait(t, &e), TUTTI_OK);
+        assert_true(test_arrival_is(&e, 1, seq ? 5000 : 20, seq));
+        t->ops->release(t);
+    }
+    assert_int_equal(send_until(t, 1, TUTTI_ERR_PEER_DEAD), TUTTI_ERR_PEER_DEAD);
+    assert_non_null(strstr(tutti_last_error()->text, TUTTI_SAYS_CLOSED));
+    assert_non_null(strstr(tutti_last_error()->text, "member 1"));
+    assert_false(t->ops->holds(t, 1));
+    lone_close(&lone);
+}
+
+/* ... and what was being placed is told as lost. */
+static void a_placement_is_lost(void **state)
+{
+    (void)state;
+    struct lone lone = lone_open(2, true);
+    struct tutti_transport *t = lone.t;
+    struct tutti_event e;
+    unsigned char *place = malloc(LARGE);
+    int far = lone_connect(&lone, 1);
+    write_packet(far, LARGE, 2, 60000);
+    assert_int_equal(wait_event(t, &e), TUTTI_OK);
+    assert_int_equal(e.type, TUTTI_EVENT_HEADER);
+    assert_int_equal(e.packet.source, 1);
+    const struct tutti_target target = {place, LARGE};
+    t->ops->place(t, &target, 1, 42);
+    test_expect_nothing(t);
+    close(far);
+    assert_int_equal(wait_event(t, &e), TUTTI_OK);
+    assert_int_equal(e.type, TUTTI_EVENT_DONE);
+    assert_int_equal(e.token, 42);
+    assert_int_equal(e.status, TUTTI_ERR_PEER_DEAD);
+    test_expect_nothing(t);
+    lone_close(&lone);
+    free(place);
+}
+
+/* What a peer wrote that can not be: told once, and the socket is closed. */
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct lone lone = lone_open(2, true);
+        struct tutti_transport *t = lone.t;
+        struct tutti_event e;
+        uint8_t head[TUTTI_PACKET_WIRE_BYTES];
+        int far = lone_connect(&lone, 1);
+        struct tutti_packet packet = test_packet(i == 3 ? LARGE + 1 : 10, 1);
+        packet.version = TUTTI_WIRE_VERSION;
+        if (i == 1) packet.version++;
+        if (i == 2) packet.type = 99;
+        tutti_packet_encode(&packet, head);
+        if (i == 0) memset(head, 'G', sizeof(head)); /* "GET / HTTP" and the like */
+        write_packet(far, 33, 5, SIZE_MAX);          /* what came before is good */
+        assert_int_equal(send(far, head, sizeof(head), MSG_NOSIGNAL), sizeof(head));
+        assert_int_equal(test_wait(t, &e), TUTTI_OK);
+        assert_true(test_arrival_is(&e, 1, 33, 5));
+        t->ops->release(t);
+        assert_int_equal(test_wait(t, &e), TUTTI_ERR_PROTOCOL);
+        assert_non_null(strstr(tutti_last_error()->text, "member 1 "));
+        test_expect_nothing(t); /* once */
+        assert_int_equal(test_send(t, 1, 8, 0), TUTTI_ERR_PROTOCOL);
+        char byte;
+        assert_true(recv(far, &byte, 1, 0) <= 0);
+        lone_close(&lone);
+        close(far);
+    }
+}
+
+/* Bytes as slow as they can come, and all at once: the same packets. */
+static void any_cut_of_the_stream(void **state)
+{
+    (void)state;
+    struct lone lone = lone_open(2, true);
+    struct tutti_transport *t = lone.t;
+    const uint32_t sizes[] = {0, 1, 7, 100, 0, 4096, 33000, 15, 70000, 3, 32688, 32689, 0};
+    uint64_t random = test_seed();
+    int far = lone_connect(&lone, 1);
+    for (int round = 0; round < 20; round++) {
+        uint8_t *all = malloc(1 << 18);
+        size_t bytes = 0, sent = 0;
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
+            struct tutti_packet packet = test_packet(sizes[i], i);
+            packet.version = TUTTI_WIRE_VERSION;
+            tutti_packet_encode(&packet, all + bytes);
+            test_payload(all + bytes + TUTTI_PACKET_WIRE_BYTES, sizes[i], i);
+            bytes += TUTTI_PACKET_WIRE_BYTES + sizes[i];
+        }
+        const size_t most = round == 0 ? 1 << 20 : round == 1 ? 40 : 20000;
+        for (size_t n = 0; n < TUTTI_ARRAY_LEN(sizes);) {
+            struct tutti_event e;
+            size_t piece = 1 + tutti_random64(&random) % most;
+            if (piece > bytes - sent) piece = bytes - sent;
+            if (piece > 0) sent += (size_t)send(far, all + sent, piece, MSG_NOSIGNAL);
+            while (test_poll(t, &e) == TUTTI_OK) {
+                assert_true(test_arrival_is(&e, 1, sizes[n], n));
+                t->ops->release(t);
+                n++;
+            }
+        }
+        free(all);
+    }
+    lone_close(&lone);
+    close(far);
+}
+
+static void sockets_are_as_asked(void **state)
+{
+    (void)state;
+    struct pairs *pairs = pairs_new(2, AF_INET);
+    struct tutti_transport *t;
+    char name[16] = "";
+    socklen_t bytes = sizeof(name);
+    int one = 0, fds[2], copy;
+    unsigned vanish_ms = 0;
+    struct tutti_tcp_config config = {
+        .n = 2, .me = 0, .dialer = &pairs->ends[0].dialer, .congestion = "reno", .vanish_ns = 7 * TUTTI_NS_PER_S};
+    assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_OK);
+    pairs_connect(AF_INET, fds);
+    copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+    tutti_tcp_connected(t, 1, fds[0]);
+    test_expect_nothing(t);
+    assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+    assert_string_equal(name, "reno");
+    bytes = sizeof(one);
+    assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_NODELAY, &one, &bytes), 0);
+    assert_int_equal(one, 1);
+    bytes = sizeof(vanish_ms);
+    assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanish_ms, &bytes), 0);
+    assert_int_equal(vanish_ms, 7000);
+    close(copy);
+    t->ops->close(t);
+    close(fds[1]);
+    config.congestion = "no-such-thing", config.me = 2;
+    assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_ERR_ARGUMENT);
+    pairs_free(pairs);
+}
+
+/* A world of a million costs what it uses. */
+static void a_million_members(void **state)
+{
+    (void)state;
+    struct tutti_dialer nobody = {NULL};
+    const struct tutti_tcp_config config = {.n = 1000000, .me = 999999, .dialer = &nobody, .congestion = ""};
+    struct tutti_transport *t;
+    struct tutti_event e;
+    int fds[2];
+    assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_OK);
+    pairs_connect(AF_INET, fds);
+    tutti_tcp_connected(t, 123456, fds[0]);
+    write_packet(fds[1], 10, 1, SIZE_MAX);
+    assert_int_equal(test_wait(t, &e), TUTTI_OK);
+    assert_true(test_arrival_is(&e, 123456, 10, 1));
+    t->ops->release(t);
+    t->ops->close(t);
+    close(fds[1]);
+}
+
+/* ---- processes ---- */
+
+enum { N = 4, ROUNDS = 300 };
+
+static uint32_t size_of(uint64_t seq)
+{
+    return seq % 5 == 0 ? LARGE - (uint32_t)seq : (uint32_t)(tutti_mix64(seq + 1) % 40000);
+}
+
+/* Every member sends to all, also to itself, sleeping whenever nothing moves. 0 is success. */
+static int all_to_all(struct tutti_transport *t)
+{
+    uint64_t n_sent[N] = {0}, n_received[N] = {0};
+    for (uint32_t n_done = 0; n_done < 2 * N || t->ops->owes(t);) {
+        bool moved = false;
+        for (uint32_t peer = 0; peer < N; peer++) {
+            const uint64_t seq = n_sent[peer] * N + peer;
+            if (n_sent[peer] == ROUNDS || test_send(t, peer, size_of(seq), seq) != TUTTI_OK) continue;
+            moved = true;
+            n_done += ++n_sent[peer] == ROUNDS;
+        }
+        struct tutti_event e;
+        enum tutti_status status = test_poll(t, &e);
+        if (status < 0) return 2;
+        if (status == TUTTI_OK) {
+            const uint32_t source = e.packet.source;
+            const uint64_t seq = n_received[source] * N + t->me;
+            if (!test_arrival_is(&e, source, size_of(seq), seq)) return 3;
+            t->ops->release(t);
+            n_done += ++n_received[source] == ROUNDS;
+        } else if (!moved && n_done < 2 * N && !test_sleep(t, tutti_deadline_ns(TEST_DEADLINE_NS))) {
+            return 4; /* a wake-up was lost, or room that nobody told of */
+        }
+    }
+    return 0;
+}
+
+static void processes_send_to_all(void **state)
+{
+    (void)state;
+    int fds[N][N][2];
+    pid_t children[N];
+    for (uint32_t a = 0; a < N; a++)
+        for (uint32_t b = a + 1; b < N; b++) pairs_connect(a % 2 ? AF_INET : AF_INET6, fds[a][b]);
+    for (uint32_t me = 0; me < N; me++) {
+        if ((children[me] = fork()) != 0) continue;
+        struct tutti_dialer nobody = {NULL};
+        const struct tutti_tcp_config config = {.n = N, .me = me, .dialer = &nobody, .congestion = "cubic"};
+        struct tutti_transport *t;
+        if (tutti_tcp_open(&config, &t) < 0) _exit(1);
+        for (uint32_t a = 0; a < N; a++)
+            for (uint32_t b = a + 1; b < N; b++)
+                for (uint32_t end = 0; end < 2; end++)
+                    if ((end ? b : a) == me)
+                        tutti_tcp_connected(t, end ? a : b, fds[a][b][end]);
+                    else
+                        close(fds[a][b][end]);
+        int failed = all_to_all(t);
+        if (failed) fprintf(stderr, "member %u: %d, %s\n", me, failed, tutti_last_error()->text);
+        t->ops->close(t);
+        _exit(failed);
+    }
+    for (uint32_t a = 0; a < N; a++)
+        for (uint32_t b = a + 1; b < N; b++) close(fds[a][b][0]), close(fds[a][b][1]);
+    for (uint32_t me = 0; me < N; me++) {
+        int status = 0;
+        assert_int_equal(waitpid(children[me], &status, 0), children[me]);
+        assert_int_equal(status, 0);
+    }
+}
+
+/* Arguments: a pattern of the tests to run. */
+int main(int argc, char **argv)
+{
+    static char with_reset[] = "reset";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_socket_comes_late),
+        cmocka_unit_test(a_second_socket_is_closed),
+        cmocka_unit_test(a_dead_one_is_not_let_in),
+        cmocka_unit_test(payloads_go_into_their_places),
+        cmocka_unit_test(what_is_lent_is_taken_back),
+        cmocka_unit_test(both_ways_full),
+        cmocka_unit_test(who_leaves_gives_tokens_back),
+        cmocka_unit_test(who_is_cut_gives_tokens_back),
+        cmocka_unit_test(who_vanishes_is_dead),
+        {"who_vanishes_is_dead, with a reset", who_vanishes_is_dead, NULL, NULL, with_reset},
+        cmocka_unit_test(a_placement_is_lost),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(any_cut_of_the_stream),
+        cmocka_unit_test(sockets_are_as_asked),
+        cmocka_unit_test(a_million_members),
+        cmocka_unit_test(processes_send_to_all),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("transport.tcp", tests, NULL, NULL);
+}
