@@ -10,8 +10,8 @@
 #include "base/poller.h"
 #include "transport/host/layout.h"
 #include "transport/late_test.h"
-#include "transport/open.h"
 #include "transport/mixed.h"
+#include "transport/open.h"
 #include "transport/tcp/pairs_test.h"
 
 #include <fcntl.h>

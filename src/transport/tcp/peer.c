@@ -148,6 +148,19 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 /* ---- what other threads tell ---- */
 
+void tutti_tcp_ring(struct tutti_tcp *tcp)
+{
+    const uint64_t one = 1;
+    if (atomic_load(&tcp->sleeping) && write(tcp->event, &one, sizeof(one)) < 0)
+        tutti_log(TUTTI_LOG_WARN, "transport tcp: member %u can not be woken", tcp->base.me);
+}
+
+void tutti_tcp_wake(struct tutti_transport *t)
+{
+    atomic_store(&tutti_tcp_of(t)->woken, true);
+    tutti_tcp_ring(tutti_tcp_of(t));
+}
+
 /* The lock is held on entry, and given back. */
 static void tell(struct tutti_tcp *tcp, uint32_t member)
 {

@@ -159,12 +159,11 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_news(struct tutti_tcp *tcp); /* what other threads told */
 void tutti_tcp_cut(struct tutti_transport *t, uint32_t peer);
+void tutti_tcp_wake(struct tutti_transport *t);
 
 /* ---- turn.c ---- */
 enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out);
 bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources);
 void tutti_tcp_sleep_end(struct tutti_transport *t);
-void tutti_tcp_wake(struct tutti_transport *t);
-void tutti_tcp_ring(struct tutti_tcp *tcp); /* ends a sleep; any thread */
 
 #endif

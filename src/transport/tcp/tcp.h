@@ -18,8 +18,8 @@
 
 #include "transport/transport.h"
 
-#define TUTTI_TCP_PAYLOAD                                                                                              \
-    ((size_t)1 << 20) /* most of one packet: smaller slices wake more often, larger leave the cache */
+/* Most of one packet: smaller slices wake more often, larger ones leave the cache. */
+#define TUTTI_TCP_PAYLOAD ((size_t)1 << 20)
 
 struct tutti_dialer {
     /* Wants a socket to `peer`: one call of tutti_tcp_connected or tutti_tcp_failed follows, from any thread, now or

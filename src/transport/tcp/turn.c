@@ -7,9 +7,6 @@
 #include "transport/tcp/peer.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #define EVENTS 128
 #define TURNS 8       /* between two questions to epoll */
@@ -137,17 +134,4 @@ void tutti_tcp_sleep_end(struct tutti_transport *t)
     struct tutti_tcp *tcp = tutti_tcp_of(t);
     atomic_store_explicit(&tcp->sleeping, false, memory_order_relaxed);
     tcp->n_turns = TURNS; /* epoll knows what ended the sleep */
-}
-
-void tutti_tcp_ring(struct tutti_tcp *tcp)
-{
-    const uint64_t one = 1;
-    if (atomic_load(&tcp->sleeping) && write(tcp->event, &one, sizeof(one)) < 0)
-        tutti_log(TUTTI_LOG_WARN, "transport tcp: member %u can not be woken", tcp->base.me);
-}
-
-void tutti_tcp_wake(struct tutti_transport *t)
-{
-    atomic_store(&tutti_tcp_of(t)->woken, true);
-    tutti_tcp_ring(tutti_tcp_of(t));
 }
