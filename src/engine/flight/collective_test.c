@@ -233,6 +233,16 @@ static void test_kinds_late(void **state)
     }
 }
 
+static void test_kinds_tcp(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        struct rig rig = {.n = n, .eager_bytes = n == 3 ? 1 << 16 : 2048, .tcp = true, .main = every_kind};
+        if (n == 2) rig.slice_bytes = 1 << 14;
+        rig_run(&rig);
+    }
+}
+
 /* More packets than there are loans, of calls and letters at once. */
 static void many_at_once(struct rig_rank *rank)
 {
@@ -282,6 +292,40 @@ static void test_many_late(void **state)
 {
     (void)state;
     struct rig rig = {.n = 5, .slice_bytes = 1 << 19, .wire_ns = TUTTI_NS_PER_MS, .main = many_at_once};
+    rig_run(&rig);
+}
+
+/* Slices of several packets, some of which are folded on arrival. */
+static void large(struct rig_rank *rank)
+{
+    enum { COUNT = 1200007 };
+    const uint32_t n = rank->n, me = rank->me;
+    int32_t *in = malloc((size_t)n * COUNT * 4), *out = malloc((size_t)n * COUNT * 4);
+
+    for (size_t i = 0; i < (size_t)n * COUNT; i++) in[i] = value(me, 1, i);
+    struct rig_call sum = {
+        .kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_INT32, .op = TUTTI_SUM, .count = COUNT, .input = in, .output = out};
+    RIG_OK(rank, rig_call(rank, rank->team, &sum));
+    for (size_t i = 0; i < COUNT && !rank->wrong[0]; i++) {
+        uint32_t wanted = 0;
+        for (uint32_t r = 0; r < n; r++) wanted += (uint32_t)value(r, 1, i);
+        RIG_CHECK(rank, (uint32_t)out[i] == wanted, "sum [%zu]", i);
+    }
+    struct rig_call all = {
+        .kind = TUTTI_ALL_TO_ALL, .dtype = TUTTI_INT32, .op = -1, .count = COUNT, .input = in, .output = out};
+    RIG_OK(rank, rig_call(rank, rank->team, &all));
+    for (size_t i = 0; i < (size_t)n * COUNT && !rank->wrong[0]; i++)
+        RIG_CHECK(rank, out[i] == value((uint32_t)(i / COUNT), 1, me * (size_t)COUNT + i % COUNT), "block [%zu]", i);
+    free(in);
+    free(out);
+}
+
+static void test_large_tcp(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .slice_bytes = 1 << 22, .tcp = true, .main = large};
+    rig_run(&rig);
+    rig = (struct rig){.n = 4, .slice_bytes = 1 << 19, .tcp = true, .main = many_at_once};
     rig_run(&rig);
 }
 
@@ -360,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds_copied), cmocka_unit_test(test_kinds_sliced), cmocka_unit_test(test_kinds_offered),
         cmocka_unit_test(test_kinds_late),   cmocka_unit_test(test_many_late),    cmocka_unit_test(test_aborted_late),
+        cmocka_unit_test(test_kinds_tcp),    cmocka_unit_test(test_large_tcp),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

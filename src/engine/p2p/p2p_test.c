@@ -104,6 +104,15 @@ static void test_late(void **state)
     rig_run(&rig);
 }
 
+static void test_tcp(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 3, .main = ordered, .tcp = true};
+    rig_run(&rig);
+    rig.n = 1;
+    rig_run(&rig);
+}
+
 static void test_disordered(void **state)
 {
     (void)state;
@@ -285,9 +294,10 @@ static void test_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),     cmocka_unit_test(test_offered),  cmocka_unit_test(test_disordered),
-        cmocka_unit_test(test_late),      cmocka_unit_test(test_reversed), cmocka_unit_test(test_posted),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_probe),    cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_offered),   cmocka_unit_test(test_disordered),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_tcp),       cmocka_unit_test(test_reversed),
+        cmocka_unit_test(test_posted), cmocka_unit_test(test_truncated), cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

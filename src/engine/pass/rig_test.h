@@ -11,6 +11,7 @@
 #include "transport/host/segment.h"
 #include "transport/late_test.h"
 #include "transport/open.h"
+#include "transport/tcp/pairs_test.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -50,6 +51,8 @@ struct rig {
     uint64_t late_ns; /* that control takes; 0: RIG_LATE_NS */
     uint64_t wire_ns; /* the wire completes late, and a packet takes so long; 0: over `self` */
     struct late_net *net;
+    bool tcp; /* over tcp */
+    struct pairs *pairs;
     const char *decorators, *fault;
     size_t slice_bytes, eager_bytes, zero_copy_bytes, staging_bytes;
     uint64_t spin_ns, timeout_ns, compare_after_ns;
@@ -132,6 +135,8 @@ static inline void *rig_thread(void *arg)
     if (rig->net) {
         rank->transport = late_wire_open(rig->net, rank->me);
         rank->transport->max_payload = RIG_WIRE_PAYLOAD;
+    } else if (rig->pairs) {
+        RIG_OK(rank, pairs_open(rig->pairs, rank->me, &rank->transport));
     } else {
         RIG_OK(rank, tutti_segment_share(rig->segment, &segment));
         RIG_OK(rank, tutti_transport_open("self", segment, rank->me, &rank->transport));
@@ -149,6 +154,7 @@ static inline void *rig_thread(void *arg)
     rig_meet(rank);
     tutti_engine_detach(rank->engine, rank->transport);
     rank->control->ops->close(rank->control);
+    if (rig->pairs) pairs_leave(rig->pairs, rank->me);
     rank->transport->ops->close(rank->transport);
     tutti_engine_destroy(rank->engine);
     return NULL;
@@ -173,6 +179,7 @@ static inline void rig_run(struct rig *rig)
     rig->hub = rig_control == RIG_AT_ONCE
                    ? NULL
                    : late_hub_make(rig->n, rig->late_ns ? rig->late_ns : RIG_LATE_NS, rig_control == RIG_LATE);
+    rig->pairs = rig->tcp ? pairs_new(rig->n, AF_INET) : NULL;
     rig->net = rig->wire_ns ? late_net_make(rig->n, rig_time ? &rig_time->clock : NULL, rig->wire_ns) : NULL;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
@@ -187,6 +194,7 @@ static inline void rig_run(struct rig *rig)
     pthread_barrier_destroy(&rig->barrier);
     if (rig->hub) late_hub_free(rig->hub);
     if (rig->net) late_net_free(rig->net);
+    if (rig->pairs) pairs_free(rig->pairs);
     if (rig_time) virtual_time_destroy(rig_time);
     rig_time = NULL;
     tutti_segment_release(rig->segment);
