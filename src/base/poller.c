@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Sleeping on what the system has: futexes, futex_waitv, poll. */
+/* Sleeping on what the system has: futexes, futex_waitv, poll, io_uring. */
 
 #include "base/poller.h"
 
@@ -52,6 +52,7 @@ static void wait_system(const struct tutti_sources *sources)
 
     if (sources->crowded && turn_ns < due_ns) due_ns = turn_ns;
     split(sources, &s);
+    if (s.n_fds > 0 && s.n_words > 0 && tutti_uring_wait(sources, due_ns)) return;
     if (s.n_fds > 0)
         wait_descriptors(&s, due_ns);
     else if (s.n_words == 1)
