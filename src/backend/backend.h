@@ -24,6 +24,7 @@
  *     if (ops->score(backend, &op->call) < HUGE_VAL) ops->begin(backend, op);
  *     if (ops->hurry(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
 
+#include "base/config.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "model/machine.h"
@@ -49,10 +50,10 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
 struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
-    struct tutti_control *control; /* of the same members */
-    const uint32_t *members;       /* slot -> member of the transport; borrowed */
-    uint32_t n, me;                /* slots, the own one */
-    const char *method; /* "": chosen; else the one method to use where it can (tests, tuning); equal on all */
+    struct tutti_control *control;      /* of the same members */
+    const uint32_t *members;            /* slot -> member of the transport; borrowed */
+    uint32_t n, me;                     /* slots, the own one */
+    const struct tutti_config *options; /* the context's; a back end reads those that are its own */
 
     /* ---- for host memory ---- */
     bool crowded;                        /* ranks of this host outnumber its CPUs; equal on all */
@@ -71,8 +72,6 @@ struct tutti_backend_config {
     uint32_t blocks;               /* of a launch, at most; 0: as many as are best; equal on all */
     enum tutti_device_share share; /* how others get at it */
     uint64_t timeout_ns;           /* so long others wait for a step of opening */
-    const char *tuning;            /* cuda: what was measured, "auto", "off" or a file */
-    const char *library;           /* nccl: the file to open, "": found */
 };
 
 /* A call: where things are (bind, without schedule and cache; the factor of premul_sum in `factor`) and what it is. */
@@ -138,6 +137,9 @@ struct tutti_backend_message {
 #define TUTTI_BACKEND_CARD_MOST 384
 struct tutti_backend_ops {
     const char *name, *help;
+    /* Whether its own options, and their values, are right; before anything is opened. ARGUMENT, SYSTEM. NULL: it has
+     * none. */
+    enum tutti_status (*check)(const struct tutti_config *options);
 
     /* ---- opening, by all members together (open.h), and the end ---- */
     size_t card_bytes; /* at most TUTTI_BACKEND_CARD_MOST */
@@ -186,6 +188,7 @@ struct tutti_backend_ops {
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
 
     /* ---- calls on memory of a device; enqueue NULL: it has none of these ---- */
+    const struct tutti_device_ops *device; /* of this kind; NULL: of any, by the functions of config.device->ops */
     /* Enqueues a call that score accepted. bind.input and bind.output are memory of the device; tables of v forms may
      * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
      * MEMORY), or the team has failed. */
@@ -218,14 +221,20 @@ TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
 #define TUTTI_BACKEND_INDEX(name) TUTTI_BACKEND_##name,
 enum { TUTTI_BACKENDS(TUTTI_BACKEND_INDEX) TUTTI_N_BACKENDS };
 #undef TUTTI_BACKEND_INDEX
-/* The list as a table (open.c). Tests put others in their places. */
+/* The list as a table (list.c). Tests put others in their places. */
 extern const struct tutti_backend_ops *tutti_backends[TUTTI_N_BACKENDS];
 
-/* Options that back ends read. ARGUMENT, SYSTEM with the sentence when the text is not right: a method of flat, a
- * method of cuda, "auto", "off" or a file of times measured on devices. */
-enum tutti_status tutti_backend_method_check(const char *method);
-enum tutti_status tutti_device_method_check(const char *method);
-enum tutti_status tutti_device_tuning_check(const char *tuning);
+/* Whether text is NAME, or NAME:METHOD, of which *method is what follows, else NULL. */
+bool tutti_backend_is_named(const struct tutti_backend_ops *ops, const char *text, const char **method);
+/* The one that text names so, of those for devices or those for host memory; NULL: none. */
+const struct tutti_backend_ops *tutti_backend_find(const char *text, bool devices);
+/* The names of those, for sentences: "cuda, nccl". Valid until the thread asks again. */
+const char *tutti_backend_names(bool devices);
+/* The one that communicators open for host memory: by the option `backends`, NAME or "auto": the first of the list.
+ * NULL: none. */
+const struct tutti_backend_ops *tutti_backend_for_host(const struct tutti_config *options);
+/* ARGUMENT, SYSTEM: `backends` or `gpu` names no back end, or an option of a back end's own is wrong. */
+enum tutti_status tutti_backends_check(const struct tutti_config *options);
 
 /* Call this before the transport closes, when all back ends over it are closed. Peers may still touch memory of this
  * rank's device. Waits for a second at most; what can not be given back then stays taken. */

@@ -6,10 +6,6 @@
 
 #define GIVE_UP_NS TUTTI_NS_PER_S /* for closing what was never used */
 
-#define BACKEND_OPS(name) &tutti_backend_##name,
-const struct tutti_backend_ops *tutti_backends[TUTTI_N_BACKENDS] = {TUTTI_BACKENDS(BACKEND_OPS)};
-#undef BACKEND_OPS
-
 void tutti_opening_skip(struct tutti_opening *opening)
 {
     opening->backend = NULL;

@@ -33,7 +33,8 @@
     X(NETWORK, congestion, text, "auto", 0, 0, 0,                                                                      \
       "congestion control of TCP: auto (cubic where there is any), system, or a name")                                 \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
-    X(CALLS, backends, text, "auto", 0, 0, 1, "auto, or off: the engine carries out all calls")                        \
+    X(CALLS, backends, text, "auto", 0, 0, 1,                                                                          \
+      "auto, the name of a back end for host memory, or off: the engine does all")                                     \
     X(CALLS, levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")  \
     X(CALLS, reproducible, flag, "0", 0, 1, 1,                                                                         \
       "results do not depend on the algorithm: operands are folded in rank order")                                     \

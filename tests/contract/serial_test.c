@@ -101,6 +101,44 @@ static void explained(struct rank *rank)
     RANK_CHECK(rank, strcmp(ways[0].name, "serial") != 0);
 }
 
+static void without(struct rank *rank)
+{
+    uint64_t word = (uint64_t)rank->index;
+    RANK_CHECK(rank, !rank->comm->backend);
+    RANK_CHECK_OK(rank, tutti_all_reduce(&word, &word, 1, TUTTI_UINT64, TUTTI_SUM, rank->comm, NULL, NULL));
+    RANK_CHECK(rank, word == (uint64_t)(rank->n * (rank->n - 1) / 2));
+}
+
+static void named_in_call(struct rank *rank)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    uint64_t all[4], word = 1;
+    options.algorithm = "serial";
+    RANK_CHECK_OK(rank, tutti_all_reduce(&word, &word, 1, TUTTI_UINT64, TUTTI_SUM, rank->comm, &options, NULL));
+    RANK_CHECK(rank, word == (uint64_t)rank->n && serial_state.n_begun[TUTTI_ALL_REDUCE] > 0);
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"serial\" can not run this call",
+                     tutti_all_gather(&word, all, 1, TUTTI_UINT64, rank->comm, &options, NULL));
+    options.algorithm = "serial:fast";
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"serial:fast\" can not run this call",
+                     tutti_barrier(rank->comm, &options, NULL));
+    options.algorithm = "flat"; /* is no more in the list */
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "flat", tutti_barrier(rank->comm, &options, NULL));
+}
+
+/* By options and calls, as any back end of the list. */
+static void named(void **state)
+{
+    const struct tutti_option known = {"backends", "serial"}, unknown = {"backends", "flat"};
+    struct tutti_context *context = NULL;
+    struct ranks_config config = {.n = 3, .options = &known, .n_options = 1};
+    (void)state;
+    assert_int_equal(ranks_run(&config, named_in_call), 0);
+    assert_int_equal(tutti_context_create(&unknown, 1, &context), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error()->text, "can be auto, off or one of: serial"));
+    config.options = &(struct tutti_option){"backends", "off"};
+    assert_int_equal(ranks_run(&config, without), 0);
+}
+
 static void explain(void **state)
 {
     (void)state;
@@ -123,22 +161,14 @@ static void deadline(void **state)
     assert_int_equal(ranks_threads(2, late, NULL), 0);
 }
 
-static void refused(struct rank *rank)
-{
-    uint64_t word = (uint64_t)rank->index;
-    RANK_CHECK(rank, !rank->comm->backend);
-    RANK_CHECK_OK(rank, tutti_all_reduce(&word, &word, 1, TUTTI_UINT64, TUTTI_SUM, rank->comm, NULL, NULL));
-    RANK_CHECK(rank, word == (uint64_t)(rank->n * (rank->n - 1) / 2));
-}
-
 /* That one rank can not open it is agreed by all, who go on without. */
 static void one_refuses(void **state)
 {
     (void)state;
     for (uint32_t slot = 0; slot < 3; slot++) {
         serial_state.refuses_open = 1 + slot;
-        assert_int_equal(ranks_threads(3, refused, NULL), 0);
-        assert_int_equal(ranks_forked(3, refused, NULL), 0);
+        assert_int_equal(ranks_threads(3, without, NULL), 0);
+        assert_int_equal(ranks_forked(3, without, NULL), 0);
     }
     serial_state.refuses_open = 0;
 }
@@ -170,8 +200,9 @@ static void one_breaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call), cmocka_unit_test(groups),      cmocka_unit_test(explain),
-        cmocka_unit_test(deadline),   cmocka_unit_test(one_refuses), cmocka_unit_test(one_breaks),
+        cmocka_unit_test(every_call), cmocka_unit_test(groups),   cmocka_unit_test(explain),
+        cmocka_unit_test(named),      cmocka_unit_test(deadline), cmocka_unit_test(one_refuses),
+        cmocka_unit_test(one_breaks),
     };
     tutti_backends[TUTTI_BACKEND_flat] = &serial_backend;
     return cmocka_run_group_tests_name("contract serial", tests, NULL, NULL);

@@ -297,6 +297,7 @@ size_t flat_part(const struct flat_op *op, size_t bytes, uint32_t n, uint32_t i,
 /* ---- methods (flat_methods.c): one table; the first of a kind that fits is taken where nothing else tells ---- */
 extern const struct flat_method flat_methods[];
 extern const size_t flat_n_methods;
+enum tutti_status flat_options_check(const struct tutti_config *options); /* the option flat is a method */
 /* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
 const struct flat_method *flat_choose(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                       double *cost_ns);

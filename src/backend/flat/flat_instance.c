@@ -155,7 +155,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     inst->n_cpus = config->n_cpus;
     inst->crowded = config->crowded, inst->reproducible = config->reproducible;
     machine_copy(inst, config);
-    snprintf(inst->forced, sizeof(inst->forced), "%s", config->method);
+    snprintf(inst->forced, sizeof(inst->forced), "%s", config->options->text[TUTTI_OPT_flat]);
     factor(inst->n, &inst->n_factors, inst->factors);
     TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
     if (inst->n > 1) {
@@ -301,6 +301,7 @@ static size_t flat_staging_used(const struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_flat = {
     .name = "flat",
     .help = "ranks of one host, through memory that all of them map",
+    .check = flat_options_check,
     .card_bytes = sizeof(struct flat_card),
     .open = flat_open,
     .connect = flat_connect,

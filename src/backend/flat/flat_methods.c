@@ -93,8 +93,9 @@ static bool is_first_of_name(size_t i)
     return true;
 }
 
-enum tutti_status tutti_backend_method_check(const char *method)
+enum tutti_status flat_options_check(const struct tutti_config *options)
 {
+    const char *method = options->text[TUTTI_OPT_flat];
     char names[200] = "";
     size_t at = 0;
     for (size_t i = 0; i < flat_n_methods && method[0]; i++) {

@@ -40,7 +40,7 @@ static void discard(struct nccl_backend *b)
 static enum tutti_status nccl_open(const struct tutti_backend_config *config, void *out_card,
                                    struct tutti_backend **out)
 {
-    const struct nccl_library *library = nccl_library(config->library);
+    const struct nccl_library *library = nccl_library(config->options->text[TUTTI_OPT_nccl_library]);
     if (!library) return tutti_last_error()->status;
     struct nccl_backend *b = tutti_alloc(sizeof *b);
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
@@ -197,6 +197,7 @@ static size_t nccl_scratch_used(const struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_nccl = {
     .name = "nccl",
     .help = "NVIDIA GPUs, by NVIDIA's library, where it is installed",
+    .device = &tutti_device_cuda,
     .card_bytes = sizeof(struct nccl_card),
     .open = nccl_open,
     .connect = nccl_connect,

@@ -125,14 +125,14 @@ static enum tutti_status choose_named(const struct tutti_request *request, struc
     const char *wanted = request->options.algorithm, *method = NULL;
     struct tutti_backend_call call;
     for (uint32_t b = 0; b < device->n && !out->device; b++)
-        if (tutti_names_backend(wanted, device->backends[b]->ops->name, &method)) out->device = device->backends[b];
+        if (tutti_backend_is_named(device->backends[b]->ops, wanted, &method)) out->device = device->backends[b];
     if (!out->device && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL))
         return TUTTI_OK;
     if (!out->device)
         return REFUSE(
-            "algorithm \"%s\" is none for device memory here: cuda, cuda:METHOD or nccl, where they are open, "
+            "algorithm \"%s\" is none for device memory here: NAME or NAME:METHOD of a back end (%s) that is open, "
             "or, for a collective, one of `tutti sched list`",
-            wanted);
+            wanted, tutti_backend_names(true));
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     tutti_request_call(request, &call);
     call.method = method;

@@ -9,36 +9,14 @@
 #define APART_ID UINT64_C(0x64657669636573) /* of the team that the cards travel on */
 #define GIVE_UP_NS TUTTI_NS_PER_S           /* for closing what has failed */
 
-/* ---- the option gpu ---- */
-
-static const struct way {
-    const char *name;
-    bool devices;     /* communicators may have some, */
-    bool own;         /* and back ends of devices may carry out their calls: */
-    const char *only; /* this one alone; NULL: any */
-} ways[] = {
-    {"auto", true, true, NULL},  {"cuda", true, true, "cuda"}, {"nccl", true, true, "nccl"},
-    {"host", true, false, NULL}, {"off", false, false, NULL},
-};
-
-static const struct way *way_of(const struct tutti_config *config)
-{
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(ways); i++)
-        if (strcmp(config->text[TUTTI_OPT_gpu], ways[i].name) == 0) return &ways[i];
-    return NULL;
-}
+/* ---- options ---- */
 
 enum tutti_status tutti_device_option_check(const struct tutti_config *config)
 {
     enum tutti_device_share share;
-    if (!tutti_device_share_named(config->text[TUTTI_OPT_gpu_share], &share))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu_share is \"%s\" but can be auto, ipc or fd",
-                          config->text[TUTTI_OPT_gpu_share]);
-    if (!way_of(config))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, cuda, nccl, host or off",
-                          config->text[TUTTI_OPT_gpu]);
-    TUTTI_TRY(tutti_device_method_check(config->text[TUTTI_OPT_cuda]));
-    return tutti_device_tuning_check(config->text[TUTTI_OPT_gpu_tuning]);
+    if (tutti_device_share_named(config->text[TUTTI_OPT_gpu_share], &share)) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu_share is \"%s\" but can be auto, ipc or fd",
+                      config->text[TUTTI_OPT_gpu_share]);
 }
 
 enum tutti_device_share tutti_device_share_option(const struct tutti_config *config)
@@ -50,7 +28,8 @@ enum tutti_device_share tutti_device_share_option(const struct tutti_config *con
 
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted)
 {
-    if (!way_of(config)->devices || wanted == TUTTI_DEVICE_NONE) return TUTTI_DEVICE_NONE;
+    bool off = strcmp(config->text[TUTTI_OPT_gpu], "off") == 0;
+    if (off || wanted == TUTTI_DEVICE_NONE) return TUTTI_DEVICE_NONE;
     if (wanted != TUTTI_DEVICE_AUTO) return (int32_t)wanted;
     int32_t current = tutti_device_current();
     return current < 0 ? TUTTI_DEVICE_NONE : current;
@@ -60,8 +39,8 @@ int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted)
 
 struct opening {
     struct tutti_comm *comm;
-    const char *call; /* for sentences */
-    const struct way *way;
+    const char *call;                     /* for sentences */
+    const struct tutti_backend_ops *only; /* the one that the option gpu names, NULL: any */
     uint64_t n_agreed;
     struct tutti_comm_device *device;
 };
@@ -125,13 +104,29 @@ static enum tutti_status count_devices(struct opening *opening, enum tutti_statu
     return status;
 }
 
-static void open_backend(const struct opening *opening, struct tutti_opening *out, const char *method)
+/* Whether the option gpu lets it carry out calls. */
+static bool is_allowed(const struct opening *opening, const struct tutti_backend_ops *ops)
+{
+    const char *wanted = opening->comm->context->config.text[TUTTI_OPT_gpu];
+    return opening->only ? opening->only == ops : strcmp(wanted, "auto") == 0;
+}
+
+static bool is_for(const struct tutti_backend_ops *ops, const struct tutti_device *device)
+{
+    return !ops->device || ops->device == device->ops;
+}
+
+static void open_backend(const struct opening *opening, struct tutti_opening *out)
 {
     struct tutti_comm *comm = opening->comm;
     const struct tutti_config *options = &comm->context->config;
-    const char *only = opening->way->only;
-    if (!opening->way->own || (only && strcmp(only, out->ops->name) != 0)) {
-        tutti_fail(TUTTI_ERR_UNSUPPORTED, "option gpu is %s", opening->way->name);
+    const struct tutti_device *device = opening->device->device;
+    bool allowed = is_allowed(opening, out->ops);
+    if (!allowed || !is_for(out->ops, device)) {
+        if (allowed)
+            tutti_fail(TUTTI_ERR_UNSUPPORTED, "device %d is a %s", (int)device->ordinal, device->ops->name);
+        else
+            tutti_fail(TUTTI_ERR_UNSUPPORTED, "option gpu is %s", options->text[TUTTI_OPT_gpu]);
         tutti_opening_skip(out);
         return;
     }
@@ -143,7 +138,7 @@ static void open_backend(const struct opening *opening, struct tutti_opening *ou
         .members = comm->members,
         .n = (uint32_t)comm->size,
         .me = (uint32_t)comm->rank,
-        .method = method,
+        .options = options,
         .device = opening->device->device,
         .team = comm->team,
         .id = comm->id,
@@ -152,8 +147,6 @@ static void open_backend(const struct opening *opening, struct tutti_opening *ou
         .blocks = (uint32_t)options->number[TUTTI_OPT_gpu_blocks],
         .share = tutti_device_share_option(options),
         .timeout_ns = ready ? atomic_load(&comm->timeout_ns) : comm->create_timeout_ns,
-        .tuning = options->text[TUTTI_OPT_gpu_tuning],
-        .library = options->text[TUTTI_OPT_nccl_library],
     };
     tutti_opening_try(out, &config);
 }
@@ -162,12 +155,11 @@ static void open_backend(const struct opening *opening, struct tutti_opening *ou
 static enum tutti_status settle(const struct opening *opening, const struct tutti_opening *b, bool first)
 {
     const struct tutti_comm *comm = opening->comm;
-    const char *only = opening->way->only;
-    if (b->backend || !opening->way->own || (only && strcmp(only, b->ops->name) != 0)) return TUTTI_OK;
-    if (only)
+    if (b->backend || !is_allowed(opening, b->ops)) return TUTTI_OK;
+    if (opening->only)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s on rank %d: option gpu is %s, which can not be used here: %s",
-                          opening->call, (int)comm->rank, only, b->why.text);
-    bool alone = opening->device->n == 0 && first;
+                          opening->call, (int)comm->rank, b->ops->name, b->why.text);
+    bool alone = opening->device->n == 0 && first && is_for(b->ops, opening->device->device);
     tutti_log(alone ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "communicator %016llx: no %s%s: %s",
               (unsigned long long)comm->id, b->ops->name,
               alone ? ", so that calls on device memory go through the host" : "", b->why.text);
@@ -186,7 +178,7 @@ static enum tutti_status open_backends(struct opening *opening)
         struct tutti_opening *next = &openings[n];
         if (!tutti_backends[b]->enqueue) continue;
         *next = (struct tutti_opening){.ops = tutti_backends[b], .slots = {.stride = 1, .size = openers.n}};
-        open_backend(opening, next, n == 0 ? comm->context->config.text[TUTTI_OPT_cuda] : "");
+        open_backend(opening, next);
         n++;
     }
     TUTTI_TRY(tutti_opening_finish(openings, n, &openers));
@@ -226,7 +218,8 @@ static void drop(struct tutti_comm *comm)
 enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *call, int32_t wanted, bool named)
 {
     struct tutti_comm_device *device = tutti_alloc(sizeof(*device));
-    struct opening opening = {.comm = comm, .call = call, .way = way_of(&comm->context->config), .device = device};
+    struct opening opening = {.comm = comm, .call = call, .device = device};
+    opening.only = tutti_backend_find(comm->context->config.text[TUTTI_OPT_gpu], true);
     uint32_t n = 0;
     if (!device) return tutti_fail(TUTTI_ERR_MEMORY, "%s on rank %d: out of memory", call, (int)comm->rank);
     pthread_mutex_init(&device->lock, NULL);

@@ -38,7 +38,7 @@ struct tutti_comm_device {
 };
 
 /* ---- the device of a communicator (device.c; its end: device_close.c) ---- */
-/* ARGUMENT: the option gpu is no way, or gpu_share none. */
+/* ARGUMENT: the option gpu_share is none. */
 enum tutti_status tutti_device_option_check(const struct tutti_config *config);
 enum tutti_device_share tutti_device_share_option(const struct tutti_config *config); /* of options that were checked */
 /* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */

@@ -39,7 +39,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     tutti_algorithms_init();
     TUTTI_TRY_GOTO(status, tutti_config_init(&context->config, options, n), err_free);
     TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
-    TUTTI_TRY_GOTO(status, tutti_backend_method_check(context->config.text[TUTTI_OPT_flat]), err_config);
+    TUTTI_TRY_GOTO(status, tutti_backends_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_device_option_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #define APART_ID UINT64_C(0x6261636b656e6473) /* of the team that the cards travel on */
-#define FLAT_NAME "flat"
-#define BACKEND_RANKS 256 /* more are not served: they are spared the gathering of cards */
+#define BACKEND_RANKS 256                     /* more are not served: they are spared the gathering of cards */
 
 /* ---- opening ---- */
 
@@ -38,11 +37,10 @@ static enum tutti_status gather_apart(void *arg, const void *mine, size_t bytes,
 }
 
 /* Decorators see packets alone: a call that sends none would pass them by. */
-static bool is_wanted(const struct tutti_comm *comm)
+static const struct tutti_backend_ops *wanted_of(const struct tutti_comm *comm)
 {
-    const char *wanted = comm->context->config.text[TUTTI_OPT_backends];
     bool served = comm->size <= BACKEND_RANKS || comm->facts.shape.n_levels > 0;
-    return strcmp(wanted, "off") != 0 && served && !comm->family->world.decorated;
+    return served && !comm->family->world.decorated ? tutti_backend_for_host(&comm->context->config) : NULL;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)
@@ -80,6 +78,7 @@ static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *open
         .transport = comm->family->world.transport,
         .control = comm->family->world.control,
         .members = members,
+        .options = options,
         .n = slots->size,
         .me = ((uint32_t)comm->rank - slots->base) / slots->stride,
         .crowded = comm->facts.crowded,
@@ -87,7 +86,6 @@ static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *open
         .domains = domains_of(comm, members, slots->size),
         .reproducible = comm->facts.reproducible,
         .staging_bytes = staging,
-        .method = options->text[TUTTI_OPT_flat],
         .machine = &comm->facts.machine,
     };
     tutti_opening_try(opening, &config);
@@ -97,13 +95,13 @@ static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *open
 
 /* What can be opened here: all share one budget, the lanes evenly, since they take turns. Returns the number of groups,
  * the same on all ranks. */
-static uint32_t open_groups(const struct tutti_comm *comm, struct tutti_opening *openings)
+static uint32_t open_groups(const struct tutti_comm *comm, const struct tutti_backend_ops *ops,
+                            struct tutti_opening *openings)
 {
     const struct tutti_shape *shape = &comm->facts.shape;
     uint32_t n = shape->n_levels * LANES_A_LEVEL;
     size_t left = staging_left(comm);
-    for (uint32_t g = 0; g <= n; g++)
-        openings[g] = (struct tutti_opening){.ops = tutti_backends[TUTTI_BACKEND_flat], .needed = true};
+    for (uint32_t g = 0; g <= n; g++) openings[g] = (struct tutti_opening){.ops = ops, .needed = true};
     openings[0].slots = (struct tutti_lane){.stride = 1, .size = (uint32_t)comm->size};
     size_t used = open_one(comm, &openings[0], left), share = n > 0 && used < left ? (left - used) / n : 0;
     for (uint32_t g = 1; g <= n; g++) {
@@ -214,10 +212,11 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
     struct gathering gathering = {comm, 0};
     const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, "comm_create", gather_apart,
                                           &gathering};
-    if (!is_wanted(comm)) return TUTTI_OK;
+    const struct tutti_backend_ops *ops = wanted_of(comm);
+    if (!ops) return TUTTI_OK;
     struct tutti_opening *openings = tutti_alloc_array(MAX_OPENINGS, sizeof(*openings));
     if (!openings) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory", (int)comm->rank);
-    uint32_t n = open_groups(comm, openings);
+    uint32_t n = open_groups(comm, ops, openings);
     enum tutti_status status = tutti_opening_finish(openings, n, &openers);
     for (uint32_t g = 0; g < n && status >= 0; g++) use(comm, &openings[g], g == 0);
     tutti_free(openings);

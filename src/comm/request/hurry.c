@@ -3,16 +3,6 @@
  */
 #include "comm/request/request.h"
 
-#include <string.h>
-
-bool tutti_names_backend(const char *algorithm, const char *name, const char **method)
-{
-    size_t n = strlen(name);
-    if (!algorithm || strncmp(algorithm, name, n) != 0 || (algorithm[n] && algorithm[n] != ':')) return false;
-    *method = algorithm[n] ? algorithm + n + 1 : NULL;
-    return true;
-}
-
 static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend_op *op, bool helper,
                                    struct tutti_work **work)
 {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define OP_USER (int)TUTTI_N_OPS /* of signatures: handles differ from rank to rank */
-#define FLAT_NAME "flat"
 
 static bool table_shared(const struct tutti_request *request)
 {
@@ -107,14 +106,14 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
 
 void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call)
 {
-    const char *name = request->route.device ? request->route.device->ops->name : FLAT_NAME;
+    const struct tutti_backend *backend = request->route.device ? request->route.device : request->comm->backend;
     call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
     call->commutative = !request->user.function || request->user.commutes;
     call->method = NULL;
     call->seq = 0;
     call->stride = 0;
     call->within = false;
-    tutti_names_backend(request->options.algorithm, name, &call->method);
+    if (backend) tutti_backend_is_named(backend->ops, request->options.algorithm, &call->method);
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);
     tutti_request_info(request, &call->info);

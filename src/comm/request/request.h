@@ -122,9 +122,6 @@ enum tutti_status tutti_request_start_hurried(struct tutti_request *request, str
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
 
 /* ---- the communicator's back end (hurry.c). The turn is held ---- */
-/* Whether a call's option names this back end: "flat", or "flat:METHOD", of which *method is what follows, else NULL.
- */
-bool tutti_names_backend(const char *algorithm, const char *name, const char **method);
 /* hurry: the caller waits, so run the call inline if possible; then *work is NULL. */
 enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
                                       struct tutti_work **work);

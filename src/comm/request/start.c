@@ -5,18 +5,16 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define FLAT_NAME "flat"
-
 /* ---- the route ---- */
 
 /* AGAIN: no back end. */
 static enum tutti_status route_backend(const struct tutti_request *request, struct tutti_route *out)
 {
     struct tutti_comm *comm = request->comm;
-    const char *wanted = request->options.algorithm, *method = NULL;
-    bool named = tutti_names_backend(wanted, FLAT_NAME, &method);
+    const char *wanted = request->options.algorithm;
+    const struct tutti_backend_ops *named = tutti_backend_find(wanted, false);
     struct tutti_backend_call call;
-    if (named && !comm->backend)
+    if (named && (!comm->backend || comm->backend->ops != named))
         return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
     if (!comm->backend || (wanted && !named)) return TUTTI_AGAIN;
     bool overrides = comm->facts.overrides && comm->facts.overrides[0];

@@ -12,7 +12,7 @@ const struct cuda_method *const cuda_methods[] = {&cuda_alone,     &cuda_lines, 
 const size_t cuda_n_methods = TUTTI_ARRAY_LEN(cuda_methods);
 
 /* "batch": calls of a group as one, wherever that can be done. */
-enum tutti_status tutti_device_method_check(const char *method)
+static enum tutti_status method_check(const char *method)
 {
     char names[200] = "batch";
     size_t at = strlen(names);
@@ -22,6 +22,12 @@ enum tutti_status tutti_device_method_check(const char *method)
         at += (size_t)snprintf(names + at, sizeof names - at, ", %s", cuda_methods[i]->name);
     }
     return tutti_fail(TUTTI_ERR_ARGUMENT, "option cuda is \"%s\" but can be %s", method, names);
+}
+
+enum tutti_status cuda_options_check(const struct tutti_config *options)
+{
+    TUTTI_TRY(method_check(options->text[TUTTI_OPT_cuda]));
+    return cuda_tuning_check(options->text[TUTTI_OPT_gpu_tuning]);
 }
 
 /* User-defined operations run on hosts; a barrier moves nothing and is the engine's. */

@@ -132,6 +132,7 @@ bool cuda_two_shots_step(const struct cuda_site *site, const struct tutti_backen
                          struct cuda_step *out);
 
 /* ---- the choice (cuda_methods.c) ---- */
+enum tutti_status cuda_options_check(const struct tutti_config *options); /* the options cuda and gpu_tuning */
 extern const struct cuda_method *const cuda_methods[];
 extern const size_t cuda_n_methods;
 /* All that can do it, and which of them would be chosen. wanted: as below. */

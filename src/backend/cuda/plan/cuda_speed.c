@@ -89,7 +89,7 @@ enum tutti_status cuda_speed_load(const char *tuning, const char *device, uint32
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_device_tuning_check(const char *tuning)
+enum tutti_status cuda_tuning_check(const char *tuning)
 {
     struct cuda_speed speed = known[0].speed;
     if (strcmp(tuning, "auto") == 0 || strcmp(tuning, "off") == 0) return TUTTI_OK;

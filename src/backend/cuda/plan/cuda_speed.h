@@ -42,5 +42,7 @@ const struct cuda_speed *cuda_speed_known(const char *device, uint32_t n);
 /* With what the option gpu_tuning asks for: "auto" the file of this device and number of ranks if there is one (one
  * that can not be used is told in the log), "off" none, else the file of that name, which must be right. */
 enum tutti_status cuda_speed_load(const char *tuning, const char *device, uint32_t n, struct cuda_speed *out);
+/* Whether the text is one of those. ARGUMENT, SYSTEM. */
+enum tutti_status cuda_tuning_check(const char *tuning);
 
 #endif

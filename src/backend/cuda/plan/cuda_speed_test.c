@@ -66,9 +66,9 @@ static void a_named_file_counts(void **state)
     assert_int_equal(cuda_speed_load(path, "NVIDIA H200", 4, &speed), TUTTI_OK);
     assert_true(speed.tiles_ns == 4321.5f && speed.blocks == 64 && speed.lines_ns == known.lines_ns);
     assert_true(speed.hop_ns == known.hop_ns && speed.chain_gbs == known.chain_gbs); /* which no file has */
-    assert_int_equal(tutti_device_tuning_check(path), TUTTI_OK);
-    assert_int_equal(tutti_device_tuning_check("auto"), TUTTI_OK);
-    assert_int_equal(tutti_device_tuning_check("off"), TUTTI_OK);
+    assert_int_equal(cuda_tuning_check(path), TUTTI_OK);
+    assert_int_equal(cuda_tuning_check("auto"), TUTTI_OK);
+    assert_int_equal(cuda_tuning_check("off"), TUTTI_OK);
 }
 
 static void nonsense_is_refused(void **state)
@@ -83,9 +83,9 @@ static void nonsense_is_refused(void **state)
         file_write(path, cases[i].text);
         assert_int_equal(cuda_speed_load(path, "NVIDIA H200", 2, &speed), TUTTI_ERR_ARGUMENT);
         assert_non_null(strstr(tutti_last_error()->text, cases[i].said));
-        assert_int_equal(tutti_device_tuning_check(path), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(cuda_tuning_check(path), TUTTI_ERR_ARGUMENT);
     }
-    assert_int_equal(tutti_device_tuning_check(in_folder("missing")), TUTTI_ERR_SYSTEM);
+    assert_int_equal(cuda_tuning_check(in_folder("missing")), TUTTI_ERR_SYSTEM);
 }
 
 /* By the device's name and the number of ranks; bench/peers/gpu/fit.py writes files of these names. */

@@ -121,13 +121,13 @@ static enum tutti_status cuda_open(const struct tutti_backend_config *config, vo
     b->base.ops = &tutti_backend_cuda;
     b->watched.ops = &cuda_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
-    snprintf(b->forced, sizeof(b->forced), "%s", config->method ? config->method : "");
+    snprintf(b->forced, sizeof(b->forced), "%s", config->options->text[TUTTI_OPT_cuda]);
     struct cuda_card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "cuda", sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
     TUTTI_TRY_GOTO(status, tutti_gpu_open(config->device->ordinal, &b->gpu), err_free);
-    TUTTI_TRY_GOTO(status, cuda_speed_load(config->tuning, b->gpu->name, b->site.n, &b->speed), err_free);
+    TUTTI_TRY_GOTO(status, cuda_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, b->site.n, &b->speed), err_free);
     if (config->blocks)
         b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
     card.speed = b->speed;
@@ -325,6 +325,8 @@ static bool cuda_failed(struct tutti_backend *backend)
 const struct tutti_backend_ops tutti_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
+    .check = cuda_options_check,
+    .device = &tutti_device_cuda,
     .card_bytes = sizeof(struct cuda_card),
     .open = cuda_open,
     .connect = cuda_connect,
