@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract of devices (device.h) over each of the list that is here; CUDA where there is a driver or its stand-in.
- */
+/* The contract of devices (device.h) over each of the list that is here, CUDA where there is a driver or its stand-in,
+ * and over a third one that is unlike both. */
 #include <string.h>
 
 #include "device/device.h"
+#include "fake_device.h"
 #include "test.h"
 
 #include <stdatomic.h>
@@ -99,6 +100,37 @@ static void words(void)
     ops->free_host(device, word);
 }
 
+/* What waits for a word holds up its stream, and no caller. Who waits for an event waits for the record that was the
+ * last one by then: recording it anew changes nothing. */
+static void late(void)
+{
+    char *host = NULL, *a = NULL;
+    void *first, *event, *end, *word = NULL;
+    OK(ops->alloc_host(device, 2 * N, (void **)&host));
+    OK(ops->alloc_host(device, sizeof(uint32_t), &word));
+    OK(ops->alloc(device, N, (void **)&a));
+    OK(ops->stream_create(device, &first));
+    OK(ops->event_create(device, false, &event));
+    OK(ops->event_create(device, false, &end));
+    memset(host, 5, N);
+    OK(ops->stream_wait_word(device, first, word, 1));
+    OK(ops->copy(device, a, host, N, first));
+    OK(ops->event_record(device, event, first));
+    OK(ops->stream_wait(device, NULL, event)); /* the default stream */
+    OK(ops->copy(device, host + N, a, N, NULL));
+    OK(ops->event_record(device, end, NULL));
+    OK(ops->event_record(device, event, NULL));
+    assert_int_equal(ops->event_query(device, event), TUTTI_PENDING);
+    assert_int_equal(ops->event_query(device, end), TUTTI_PENDING);
+    assert_int_equal(host[N], 0);
+    atomic_store((_Atomic uint32_t *)word, 1);
+    until_over(end), until_over(event);
+    assert_memory_equal(host, host + N, N);
+    ops->event_destroy(device, event), ops->event_destroy(device, end);
+    ops->stream_destroy(device, first);
+    ops->free(device, a), ops->free_host(device, host), ops->free_host(device, word);
+}
+
 static void folds(void)
 {
     int32_t left[N], right[N], got[N], *a = NULL, *b = NULL;
@@ -135,6 +167,7 @@ static void test_contract(void **state)
     memory();
     streams();
     words();
+    if (!ops->on_host) late();
     folds();
     ops->close(device);
 }
@@ -144,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cpu),
         cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cuda),
+        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&fake_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,9 +173,9 @@ struct tutti_device_ops {
 #define TUTTI_DEVICE_DECLARE(name) extern const struct tutti_device_ops tutti_device_##name;
 TUTTI_DEVICES(TUTTI_DEVICE_DECLARE)
 #undef TUTTI_DEVICE_DECLARE
-#define TUTTI_DEVICE_COUNT(name) +1
-enum { TUTTI_N_DEVICES = 0 TUTTI_DEVICES(TUTTI_DEVICE_COUNT) };
-#undef TUTTI_DEVICE_COUNT
+#define TUTTI_DEVICE_INDEX(name) TUTTI_DEVICE_##name,
+enum { TUTTI_DEVICES(TUTTI_DEVICE_INDEX) TUTTI_N_DEVICES };
+#undef TUTTI_DEVICE_INDEX
 /* The list as a table. Tests put others in their places. */
 extern const struct tutti_device_ops *tutti_devices[TUTTI_N_DEVICES];
 

@@ -27,5 +27,10 @@ if(TUTTI_BUILD_TESTS)
   target_compile_options(tutti_reference PRIVATE ${TUTTI_WARNINGS} -O2 -ffp-contract=off) # slow enough as it is
   target_include_directories(tutti_reference PUBLIC ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(tutti_reference PUBLIC m)
-  set(test_libraries tutti_reference)
+  # A third device, for tests.
+  add_library(tutti_fake_device STATIC ${PROJECT_SOURCE_DIR}/tests/fake_device.c)
+  target_compile_options(tutti_fake_device PRIVATE ${TUTTI_WARNINGS})
+  target_include_directories(tutti_fake_device PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(tutti_fake_device PUBLIC tutti_device)
+  set(test_libraries tutti_reference tutti_fake_device)
 endif()

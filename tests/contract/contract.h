@@ -36,8 +36,10 @@ struct contract_room {
     bool mapped, used;
     struct tutti_window *window; /* NULL: it is in none */
 };
+struct tutti_device;
 struct contract_memory {
-    void *gpu, *stream; /* struct tutti_device, and the stream of the calls */
+    struct tutti_device *device;
+    void *stream; /* of the calls */
     struct contract_room rooms[CONTRACT_ROOMS];
     /* Device memory for an arena of host memory, with its bytes. NULL: there is none. */
     void *(*put)(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes);
@@ -62,7 +64,7 @@ uint32_t contract_n_calls(void);
 void contract_run(struct rank *rank, const struct contract_case *c, bool *refused);
 
 /* Fills in the functions (contract_device.c). */
-void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream);
+void contract_memory_init(struct contract_memory *memory, struct tutti_device *device, void *stream);
 /* Then, by all ranks: buffers of cases that are mapped on all of them, of at most so many bytes, lie in windows. */
 enum tutti_status contract_memory_windows(struct contract_memory *memory, struct tutti_comm *comm, size_t bytes);
 void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *comm);

@@ -3,11 +3,16 @@
 
 #include "contract.h"
 
-#include "device/cuda/gpu.h"
+#include "device/device.h"
 
 #include <string.h>
 
 #define ROOM_LEAST ((size_t)1 << 18)
+
+static const struct tutti_device_ops *ops_of(const struct contract_memory *memory)
+{
+    return memory->device->ops;
+}
 
 static void *take(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, size_t bytes)
 {
@@ -18,7 +23,7 @@ static void *take(struct contract_memory *memory, struct tutti_comm *comm, bool 
     if (room == end) return NULL;
     if (!room->at) {
         enum tutti_status status =
-            mapped ? tutti_mem_alloc(comm, size, &room->at) : tutti_gpu_alloc(memory->gpu, size, &room->at);
+            mapped ? tutti_mem_alloc(comm, size, &room->at) : ops_of(memory)->alloc(memory->device, size, &room->at);
         if (status < 0) return room->at = NULL;
         room->bytes = size, room->mapped = mapped;
     }
@@ -35,21 +40,21 @@ static void release(struct contract_memory *memory, void *device)
 static void *put(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes)
 {
     void *device = take(memory, comm, mapped, bytes);
-    if (device && tutti_gpu_copy_now(memory->gpu, device, arena, bytes) == TUTTI_OK) return device;
+    if (device && ops_of(memory)->copy_now(memory->device, device, arena, bytes) == TUTTI_OK) return device;
     if (device) release(memory, device);
     return NULL;
 }
 
 static bool get(struct contract_memory *memory, void *device, void *arena, size_t bytes)
 {
-    return tutti_gpu_stream_sync(memory->gpu, memory->stream) == TUTTI_OK &&
-           tutti_gpu_copy_now(memory->gpu, arena, device, bytes) == TUTTI_OK;
+    return ops_of(memory)->stream_sync(memory->device, memory->stream) == TUTTI_OK &&
+           ops_of(memory)->copy_now(memory->device, arena, device, bytes) == TUTTI_OK;
 }
 
-void contract_memory_init(struct contract_memory *memory, void *gpu, void *stream)
+void contract_memory_init(struct contract_memory *memory, struct tutti_device *device, void *stream)
 {
     memset(memory, 0, sizeof *memory);
-    memory->gpu = gpu, memory->stream = stream;
+    memory->device = device, memory->stream = stream;
     memory->put = put, memory->get = get, memory->release = release;
 }
 
@@ -75,7 +80,7 @@ void contract_memory_fini(struct contract_memory *memory, struct tutti_comm *com
         if (room->mapped)
             (void)tutti_mem_free(comm, room->at);
         else
-            tutti_gpu_free(memory->gpu, room->at);
+            ops_of(memory)->free(memory->device, room->at);
     }
     memset(memory->rooms, 0, sizeof memory->rooms);
 }
