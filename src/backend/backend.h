@@ -6,6 +6,11 @@
  * of machine: the ranks of one host, the GPUs of one maker. This room may use the engine and all below it. Begin with
  * struct tutti_backend_ops, then read open.h: how all members open a back end together.
  *
+ * To add one: a folder here, with a table `const struct tutti_backend_ops tutti_backend_NAME`; the word X(NAME) in
+ * TUTTI_BACKENDS below; a row of the folder in src/rooms.txt. One for devices is then opened wherever it can be, and
+ * takes the calls for which its score is the least. Of those for host memory a communicator opens one: the first of the
+ * list, or the one that the option `backends` names. The smallest one, for tests, is tests/serial_backend.c.
+ *
  * One instance serves one group of slots of a communicator. A back end has one of two faces, or both:
  *  - for host memory: it makes runners, which the engine advances (`begin`), and may carry out small calls at once;
  *  - for memory of a device: it enqueues calls on a stream of the caller and returns (`enqueue`).
@@ -22,7 +27,7 @@
  *
  * Example, for one call on host memory:
  *     if (ops->score(backend, &op->call) < HUGE_VAL) ops->begin(backend, op);
- *     if (ops->hurry(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
+ *     if (!ops->hurry || ops->hurry(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
 
 #include "base/config.h"
 #include "device/device.h"

@@ -174,10 +174,11 @@ static void test_contract(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cpu),
-        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&tutti_device_cuda),
-        cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)&fake_device),
-    };
+    struct CMUnitTest tests[TUTTI_N_DEVICES + 1];
+    for (size_t i = 0; i <= TUTTI_N_DEVICES; i++) {
+        const struct tutti_device_ops *each = i < TUTTI_N_DEVICES ? tutti_devices[i] : &fake_device;
+        tests[i] = (struct CMUnitTest)cmocka_unit_test_prestate(test_contract, (void *)(uintptr_t)each);
+        tests[i].name = each->name;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

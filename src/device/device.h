@@ -4,8 +4,11 @@
 
 /* The contract of devices: what runs kernels and moves bytes, behind one table of functions. This room may use base
  * alone. Begin with struct tutti_device_ops. Implementations: cpu/ (host memory, work is done at once) and cuda/
- * (NVIDIA's driver, opened with dlopen); a new one is a folder with one table, named in TUTTI_DEVICES. The contract
- * suite is contract_test.c.
+ * (NVIDIA's driver, opened with dlopen); a third one, for tests, is tests/fake_device.c.
+ *
+ * To add one: a folder here, with a table `const struct tutti_device_ops tutti_device_NAME`; the word X(NAME) in
+ * TUTTI_DEVICES below; a row of the folder in src/rooms.txt. The contract suite (contract_test.c) takes it from the
+ * list. Calls on its memory then work through the host; a back end makes them fast (backend/backend.h).
  *
  * Handles: streams and events are void pointers of the device's maker (a CUstream, a CUevent). A stream may be made
  *   here or by the caller's framework. NULL is the device's default stream. A device that needs to know more of a
@@ -64,7 +67,6 @@ struct tutti_device_scope {
     bool changed;
 };
 
-/* An entry that "may be NULL" is one that a device can do without: callers ask first. */
 /* dst[i] = left[i] op right[i]; dst may equal left or right, no other overlap. Built-in operations but avg and
  * premul_sum. */
 struct tutti_fold {
@@ -74,6 +76,8 @@ struct tutti_fold {
     const void *left, *right;
     size_t n;
 };
+/* A function that "may be NULL" is one that a device can do without: callers ask first. All others are there, if only
+ * to return UNSUPPORTED. */
 struct tutti_device_ops {
     const char *name; /* "cuda" */
     bool on_host;     /* its memory is host memory: calls on it are calls on host memory, and need no device */

@@ -5,7 +5,8 @@
 /* The kinds of collectives: the one table (kind.c) of who holds which blocks before and after a call, what is reduced,
  * who is the root, what may be in place, who has the tables of v forms, and what a lost rank means. All who need to
  * know ask here: sealer and checker, the engine's layout, the back ends, the checks of arguments. To add a kind: its
- * name in <tutti/schedule.h>, and a row in kind.c. Pure: no bytes, no pointers. */
+ * name in <tutti/schedule.h>, and a row in kind.c. To add a property: a field of struct tutti_kind_info, and in kind.c
+ * what the macro KIND derives for it, or one more column. Pure: no bytes, no pointers. */
 
 #include "base/base.h"
 
