@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One lock guards the registry of ranges, the streams' queues and the events; one condition tells of every change. */
+/* One lock guards the streams' queues and the events; one condition tells of every change. */
 #include "fake_device.h"
+#include "fake_memory.h"
 
 #include "device/cpu/reduce.h"
 
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define LATE_NS UINT64_C(30000)
 #define WORD_NS UINT64_C(20000)
@@ -19,109 +19,6 @@ _Thread_local int32_t fake_device_current = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* held while a device is opened or closed */
-
-/* ---- memory: an address that nobody can touch stands for bytes elsewhere ---- */
-
-struct range {
-    struct range *next;
-    char *address, *bytes;
-    size_t size;
-    int32_t ordinal;
-};
-static struct range *ranges;
-
-/* Under the lock. NULL: not in one range of any device. */
-static struct range *range_of(const void *pointer, size_t size)
-{
-    for (struct range *r = ranges; r; r = r->next) {
-        uintptr_t at = (uintptr_t)pointer - (uintptr_t)r->address;
-        if (at < r->size && size <= r->size - at) return r;
-    }
-    return NULL;
-}
-
-/* Where the bytes of a pointer of any memory are, device or host. */
-static void *bytes_of(const void *pointer, size_t size)
-{
-    pthread_mutex_lock(&lock);
-    const struct range *r = range_of(pointer, size);
-    void *bytes = r ? r->bytes + ((const char *)pointer - r->address) : (void *)(uintptr_t)pointer;
-    pthread_mutex_unlock(&lock);
-    return bytes;
-}
-
-static enum tutti_status fake_alloc(struct tutti_device *device, size_t size, void **out)
-{
-    struct range *r = calloc(1, sizeof(*r));
-    if (r) *r = (struct range){.size = size ? size : 1, .ordinal = device->ordinal};
-    if (r) r->bytes = malloc(r->size);
-    if (r) r->address = mmap(NULL, r->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!r || !r->bytes || r->address == MAP_FAILED) {
-        if (r) free(r->bytes);
-        free(r);
-        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes on fake device %d", size, (int)device->ordinal);
-    }
-    memset(r->bytes, 0xdb, r->size); /* nobody may count on zeros */
-    pthread_mutex_lock(&lock);
-    r->next = ranges, ranges = r;
-    pthread_mutex_unlock(&lock);
-    *out = r->address;
-    return TUTTI_OK;
-}
-
-static enum tutti_status fake_alloc_shared(struct tutti_device *device, enum tutti_device_share share, size_t size,
-                                           void **out)
-{
-    (void)share; /* export_memory is left out */
-    return fake_alloc(device, size, out);
-}
-
-static enum tutti_status fake_alloc_host(struct tutti_device *device, size_t size, void **out)
-{
-    *out = calloc(1, size ? size : 1);
-    if (*out) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_MEMORY, "no host memory for %zu bytes of fake device %d", size, (int)device->ordinal);
-}
-
-static void fake_free_host(struct tutti_device *device, void *pointer)
-{
-    (void)device;
-    free(pointer);
-}
-
-static int32_t fake_of(const void *pointer)
-{
-    pthread_mutex_lock(&lock);
-    const struct range *r = range_of(pointer, 1);
-    int32_t ordinal = r ? r->ordinal : -1;
-    pthread_mutex_unlock(&lock);
-    return ordinal;
-}
-
-static enum tutti_status fake_holds(struct tutti_device *device, const void *pointer, size_t size)
-{
-    pthread_mutex_lock(&lock);
-    const struct range *r = range_of(pointer, size);
-    bool held = r && r->ordinal == device->ordinal;
-    pthread_mutex_unlock(&lock);
-    if (held) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%zu bytes at %p are not in one allocation of fake device %d", size, pointer,
-                      (int)device->ordinal);
-}
-
-static enum tutti_status fake_copy_now(struct tutti_device *device, void *dst, const void *src, size_t size)
-{
-    (void)device;
-    if (size) memmove(bytes_of(dst, size), bytes_of(src, size), size);
-    return TUTTI_OK;
-}
-
-static enum tutti_status fake_set(struct tutti_device *device, void *pointer, unsigned char value, size_t size)
-{
-    (void)device;
-    if (size) memset(bytes_of(pointer, size), value, size);
-    return TUTTI_OK;
-}
 
 /* ---- streams: a thread each, which takes jobs from a queue ---- */
 
@@ -280,22 +177,15 @@ static void fake_free(struct tutti_device *device, void *pointer)
     if (!pointer) return;
     pthread_mutex_lock(&lock);
     while (is_busy((struct fake *)device)) pthread_cond_wait(&changed, &lock);
-    struct range **at = &ranges;
-    while (*at && (*at)->address != pointer) at = &(*at)->next;
-    struct range *r = *at;
-    if (!r || r->ordinal != device->ordinal) abort(); /* the test's error */
-    *at = r->next;
     pthread_mutex_unlock(&lock);
-    munmap(r->address, r->size);
-    free(r->bytes);
-    free(r);
+    fake_give_back(device, pointer);
 }
 
 /* ---- what streams do ---- */
 
 static void run_copy(struct job *job)
 {
-    if (job->size) memmove(bytes_of(job->dst, job->size), bytes_of(job->src, job->size), job->size);
+    if (job->size) memmove(fake_bytes(job->dst, job->size), fake_bytes(job->src, job->size), job->size);
 }
 
 static enum tutti_status fake_copy(struct tutti_device *device, void *dst, const void *src, size_t size, void *stream)
@@ -318,8 +208,8 @@ static void run_fold(struct job *job)
 {
     const struct tutti_fold *f = &job->fold;
     size_t size = f->n * tutti_dtype_bytes(f->dtype);
-    tutti_reduce_find(f->dtype, f->op, NULL)(bytes_of(f->dst, size), bytes_of(f->left, size), bytes_of(f->right, size),
-                                             f->n);
+    tutti_reduce_find(f->dtype, f->op, NULL)(fake_bytes(f->dst, size), fake_bytes(f->left, size),
+                                             fake_bytes(f->right, size), f->n);
 }
 
 static enum tutti_status fake_fold(struct tutti_device *device, const struct tutti_fold *fold, void *stream)

@@ -28,7 +28,8 @@ if(TUTTI_BUILD_TESTS)
   target_include_directories(tutti_reference PUBLIC ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(tutti_reference PUBLIC m)
   # A third device, for tests.
-  add_library(tutti_fake_device STATIC ${PROJECT_SOURCE_DIR}/tests/fake_device.c)
+  add_library(tutti_fake_device STATIC ${PROJECT_SOURCE_DIR}/tests/fake_device.c
+              ${PROJECT_SOURCE_DIR}/tests/fake_memory.c)
   target_compile_options(tutti_fake_device PRIVATE ${TUTTI_WARNINGS})
   target_include_directories(tutti_fake_device PUBLIC ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(tutti_fake_device PUBLIC tutti_device)
