@@ -48,7 +48,7 @@ if(NOT TUTTI_CLEARS_KNOWN)
 endif()
 
 find_package(Threads REQUIRED)
-find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
+find_package(OpenSSL 3 QUIET COMPONENTS Crypto SSL)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
   pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)

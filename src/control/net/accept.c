@@ -53,16 +53,21 @@ static enum tutti_status answer_of(const struct tutti_net_peer *peer, const stru
 
 static void row_proved(struct tutti_net_conn *row)
 {
+    struct tutti_net *net = row->net;
     struct tutti_proof_out out;
-    struct tutti_net_peer *peer = tutti_net_peer_of(row->net, row->proof.role, row->proof.peer);
+    struct tutti_net_peer *peer = tutti_net_peer_of(net, row->proof.role, row->proof.peer);
     const enum tutti_status answer = peer ? answer_of(peer, &row->proof) : TUTTI_ERR_MEMORY;
     if (!peer || tutti_proof_answer(&row->proof, answer, &out) < 0 || tutti_net_conn_send(row, &out) < 0 ||
         answer != TUTTI_OK) {
         tutti_net_conn_end(row);
         return;
     }
+    int fd = tutti_net_conn_take(row);
     peer->n_accepted++;
-    tutti_net_peer_opened(peer, tutti_net_conn_take(row));
+    if (tutti_net_encrypts(net, peer->role) && tutti_net_pipe_open(net, &row->proof, fd, &fd) < 0)
+        close(fd); /* as if it had broken at once */
+    else
+        tutti_net_peer_opened(peer, fd);
 }
 
 static void row_read(struct tutti_net_conn *row)

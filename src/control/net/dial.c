@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define FIRST_RETRY_NS (10 * TUTTI_NS_PER_MS) /* doubles each time */
 #define LAST_RETRY_NS (640 * TUTTI_NS_PER_MS)
@@ -181,8 +182,15 @@ static void try_ready(struct tutti_net_peer *peer)
 {
     const enum tutti_status status = peer->conn->proof.status;
     if (status == TUTTI_OK) {
+        const struct tutti_proof proof = peer->conn->proof;
+        int fd = tutti_net_conn_take(peer->conn);
         peer->n_dialed++;
-        tutti_net_peer_opened(peer, tutti_net_conn_take(peer->conn));
+        if (tutti_net_encrypts(peer->net, peer->role) && tutti_net_pipe_open(peer->net, &proof, fd, &fd) < 0) {
+            close(fd);
+            peer_failed(peer);
+            return;
+        }
+        tutti_net_peer_opened(peer, fd);
     } else if (status == TUTTI_AGAIN) {
         try_failed(peer, "it dials this rank itself", 0);
     } else {

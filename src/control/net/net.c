@@ -3,6 +3,7 @@
 /* The net: its life, and its door for other threads. */
 
 #include "control/net/conn.h"
+#include "control/net/tls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,8 @@ enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct t
     net->config.interface = net->interface;
     pthread_mutex_init(&net->mutex, NULL);
     tutti_net_dials_begin(net);
+    if (config->encrypt && !tutti_tls_available())
+        TUTTI_TRY_GOTO(status, tutti_fail(TUTTI_ERR_UNSUPPORTED, "encrypted connections need OpenSSL"), free_net);
     TUTTI_TRY_GOTO(status, tutti_proof_key_init(&net->key, config->secret, config->world), free_net);
     TUTTI_TRY_GOTO(status, tutti_loop_open("tutti-net", &net->loop), free_net);
     TUTTI_TRY_GOTO(status, tutti_net_accepts_begin(net), close_loop);
@@ -55,6 +58,7 @@ static void close_call(void *arg)
     net->closing = true;
     tutti_net_accepts_end(net);
     tutti_net_dials_end(net);
+    tutti_net_pipes_end(net);
 }
 
 void tutti_net_close(struct tutti_net *net)

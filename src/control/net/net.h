@@ -60,9 +60,11 @@ struct tutti_net_config {
     const char *secret;              /* NULL: none; copied */
     const char *interface;           /* as the listener's; copied */
     struct tutti_listener *listener; /* taken over on success */
+    uint32_t encrypt;                /* bits 1 << role: connections by TLS 1.3; equal on all members */
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
-    /* A proved socket, non-blocking, TCP_NODELAY; it belongs to who is told. Dialed here or by the peer. Of connections
+    /* A proved socket, non-blocking, TCP_NODELAY (where it is encrypted: one of this host, at whose other end the net's
+     * thread encrypts); it belongs to who is told. Dialed here or by the peer. Of connections
      * that both dial at once both ends are told of the same one. One more of the same role and peer means that the peer
      * has given up the one before. */
     void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);

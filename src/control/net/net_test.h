@@ -36,6 +36,7 @@ struct world_member {
 struct world {
     uint32_t n;
     uint64_t number, dial_ns;
+    uint32_t encrypt;
     const char *secret[WORLD_MAX];
     struct tutti_hosts hosts; /* a host each */
     struct tutti_host_row host_rows[WORLD_MAX];
@@ -98,6 +99,7 @@ static inline void world_open(struct world *world, uint32_t member)
                                             .secret = world->secret[member],
                                             .interface = "",
                                             .listener = m->listener,
+                                            .encrypt = world->encrypt,
                                             .dial_ns = world->dial_ns,
                                             .arg = m,
                                             .opened = told_opened,

@@ -201,3 +201,10 @@ enum tutti_status tutti_proof_answer(struct tutti_proof *proof, enum tutti_statu
     const struct tutti_proof_frame answer = {.status = status};
     return frame_make(proof, TUTTI_PROOF_READY, &answer, out);
 }
+
+enum tutti_status tutti_proof_channel_key(const struct tutti_proof *proof, uint8_t out[TUTTI_HMAC_BYTES])
+{
+    uint8_t label[16 + sizeof proof->session.nonces] = "tutti channel";
+    memcpy(label + 16, proof->session.nonces, sizeof proof->session.nonces);
+    return tutti_hmac(proof->session.secret, strlen(proof->session.secret), label, sizeof label, out);
+}

@@ -78,6 +78,8 @@ void tutti_proof_accept(struct tutti_proof *proof, const struct tutti_proof_key 
  * nevertheless, and the connection closed; the record says why. */
 enum tutti_status tutti_proof_received(struct tutti_proof *proof, const uint8_t *bytes, uint32_t accepted,
                                        struct tutti_proof_out *out);
+/* A key that both ends of this connection have, and nobody else: for what comes after the proof. */
+enum tutti_status tutti_proof_channel_key(const struct tutti_proof *proof, uint8_t out[TUTTI_HMAC_BYTES]);
 /* READY of an acceptor whose dialer is proved. */
 enum tutti_status tutti_proof_answer(struct tutti_proof *proof, enum tutti_status status, struct tutti_proof_out *out);
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Without OpenSSL nothing is encrypted, and hosts do not talk at all. */
+
+#include "control/net/tls.h"
+
+bool tutti_tls_available(void)
+{
+    return false;
+}
+
+enum tutti_status tutti_tls_open(int fd, bool client, const uint8_t key[TUTTI_HMAC_BYTES], struct tutti_tls **out)
+{
+    (void)fd, (void)client, (void)key, (void)out;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "encrypted connections need OpenSSL: build with libssl-dev");
+}
+
+enum tutti_status tutti_tls_read(struct tutti_tls *tls, void *out, size_t capacity, size_t *n)
+{
+    (void)tls, (void)out, (void)capacity, (void)n;
+    return TUTTI_ERR_UNSUPPORTED;
+}
+
+enum tutti_status tutti_tls_write(struct tutti_tls *tls, const void *bytes, size_t n_bytes, size_t *n)
+{
+    (void)tls, (void)bytes, (void)n_bytes, (void)n;
+    return TUTTI_ERR_UNSUPPORTED;
+}
+
+bool tutti_tls_wants_room(const struct tutti_tls *tls)
+{
+    (void)tls;
+    return false;
+}
+
+void tutti_tls_finish(struct tutti_tls *tls)
+{
+    (void)tls;
+}
+
+void tutti_tls_close(struct tutti_tls *tls)
+{
+    (void)tls;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* TLS 1.3 by OpenSSL. tls_none.c is built in its place where OpenSSL is missing (folder.cmake). */
+
+#include "control/net/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <string.h>
+
+static const unsigned char suite[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
+static const unsigned char identity[] = "tutti";
+
+struct tutti_tls {
+    SSL_CTX *context;
+    SSL *ssl;
+    bool wants_room;
+    uint8_t key[TUTTI_HMAC_BYTES];
+};
+
+bool tutti_tls_available(void)
+{
+    return true;
+}
+
+/* The key as a session that both ends "resume". */
+static SSL_SESSION *session_make(SSL *ssl)
+{
+    const struct tutti_tls *tls = SSL_get_app_data(ssl);
+    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
+    SSL_SESSION *session = SSL_SESSION_new();
+    if (session && cipher && SSL_SESSION_set1_master_key(session, tls->key, sizeof tls->key) &&
+        SSL_SESSION_set_cipher(session, cipher) && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
+        return session;
+    SSL_SESSION_free(session);
+    return NULL;
+}
+
+static int key_for_client(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_bytes, SSL_SESSION **out)
+{
+    (void)md;
+    *id = identity, *id_bytes = sizeof identity - 1;
+    return (*out = session_make(ssl)) != NULL;
+}
+
+static int key_for_server(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **out)
+{
+    const bool known = id_bytes == sizeof identity - 1 && memcmp(id, identity, id_bytes) == 0;
+    *out = known ? session_make(ssl) : NULL;
+    return 1;
+}
+
+enum tutti_status tutti_tls_open(int fd, bool client, const uint8_t key[TUTTI_HMAC_BYTES], struct tutti_tls **out)
+{
+    struct tutti_tls *tls = tutti_alloc(sizeof *tls);
+    if (!tls) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an encrypted connection");
+    memcpy(tls->key, key, sizeof tls->key);
+    SSL_CTX *context = tls->context = SSL_CTX_new(TLS_method());
+    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
+        !SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") || !SSL_CTX_set_num_tickets(context, 0))
+        goto fail;
+    SSL_CTX_set_mode(context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    if (client) SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* no certificate is good: a server has none */
+    SSL_CTX_set_psk_use_session_callback(context, key_for_client);
+    SSL_CTX_set_psk_find_session_callback(context, key_for_server);
+    if (!(tls->ssl = SSL_new(context)) || !SSL_set_fd(tls->ssl, fd)) goto fail;
+    SSL_set_app_data(tls->ssl, tls);
+    if (client)
+        SSL_set_connect_state(tls->ssl);
+    else
+        SSL_set_accept_state(tls->ssl);
+    *out = tls;
+    return TUTTI_OK;
+fail:
+    tutti_tls_close(tls);
+    ERR_clear_error();
+    return tutti_fail(TUTTI_ERR_MEMORY, "OpenSSL can not make an encrypted connection");
+}
+
+/* What an operation that did not succeed means. */
+static enum tutti_status meaning(struct tutti_tls *tls, int result)
+{
+    const int why = SSL_get_error(tls->ssl, result);
+    tls->wants_room = why == SSL_ERROR_WANT_WRITE;
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return TUTTI_PENDING;
+    if (why == SSL_ERROR_ZERO_RETURN) return TUTTI_ERR_PEER_LEFT;
+    const unsigned long code = ERR_peek_error();
+    const char *text = code ? ERR_reason_error_string(code) : NULL;
+    return tutti_fail(TUTTI_ERR_PROTOCOL, "an encrypted connection broke: %s", text ? text : "it was closed");
+}
+
+enum tutti_status tutti_tls_read(struct tutti_tls *tls, void *out, size_t capacity, size_t *n)
+{
+    ERR_clear_error();
+    tls->wants_room = false;
+    const int result = SSL_read_ex(tls->ssl, out, capacity, n);
+    return result == 1 ? TUTTI_OK : meaning(tls, result);
+}
+
+enum tutti_status tutti_tls_write(struct tutti_tls *tls, const void *bytes, size_t n_bytes, size_t *n)
+{
+    ERR_clear_error();
+    tls->wants_room = false;
+    const int result = SSL_write_ex(tls->ssl, bytes, n_bytes, n);
+    return result == 1 ? TUTTI_OK : meaning(tls, result);
+}
+
+bool tutti_tls_wants_room(const struct tutti_tls *tls)
+{
+    return tls->wants_room;
+}
+
+void tutti_tls_finish(struct tutti_tls *tls)
+{
+    ERR_clear_error();
+    SSL_shutdown(tls->ssl);
+}
+
+void tutti_tls_close(struct tutti_tls *tls)
+{
+    SSL_free(tls->ssl);
+    SSL_CTX_free(tls->context);
+    explicit_bzero(tls->key, sizeof tls->key);
+    tutti_free(tls);
+}
