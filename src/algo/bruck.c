@@ -14,32 +14,11 @@
  * Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for all-to-all communications in multiport message-passing
  * systems (IEEE TPDS 8, 1997). */
 
-#include "algo/algo.h"
-
-static uint32_t ahead(const struct tutti_shape *shape, uint64_t k)
-{
-    return (uint32_t)((shape->slot + k) % shape->size);
-}
-
-static uint32_t behind(const struct tutti_shape *shape, uint64_t k)
-{
-    return (uint32_t)((shape->slot + shape->size - k % shape->size) % shape->size);
-}
+#include "algo/parts.h"
 
 static uint32_t n_distances(const struct tutti_shape *shape)
 {
-    uint32_t n = 0;
-
-    for (uint64_t d = 1; d < shape->size; d *= shape->radix) n++;
-    return n;
-}
-
-static uint64_t distance_of(const struct tutti_shape *shape, uint32_t round)
-{
-    uint64_t d = 1;
-
-    for (uint32_t r = 0; r < round; r++) d *= shape->radix;
-    return d;
+    return tutti_powers(shape, shape->radix);
 }
 
 /* A run of blocks that starts at `first` and may pass the last one. */
@@ -63,12 +42,12 @@ static void recv_run(const struct tutti_shape *shape, uint32_t peer, uint32_t fi
 
 static void all_gather_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    uint64_t d = distance_of(shape, round);
+    uint64_t d = tutti_power(shape->radix, round);
 
     for (uint64_t j = 1; j < shape->radix && j * d < shape->size; j++) {
         uint32_t n = (uint32_t)(d < shape->size - j * d ? d : shape->size - j * d);
-        send_run(shape, behind(shape, j * d), shape->slot, n, emit);
-        recv_run(shape, ahead(shape, j * d), ahead(shape, j * d), n, emit);
+        send_run(shape, tutti_behind(shape, j * d), shape->slot, n, emit);
+        recv_run(shape, tutti_ahead(shape, j * d), tutti_ahead(shape, j * d), n, emit);
     }
 }
 
@@ -85,8 +64,8 @@ static void hop(const struct tutti_shape *shape, uint64_t d, uint64_t digit, str
     for (uint32_t i = 0; i < size; i++)
         if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, leaving + n++, TUTTI_SCRATCH, i, 1);
     if (n == 0) return;
-    tutti_emit_send(emit, ahead(shape, digit * d), TUTTI_SCRATCH, leaving, n);
-    tutti_emit_recv(emit, behind(shape, digit * d), TUTTI_SCRATCH, coming, n);
+    tutti_emit_send(emit, tutti_ahead(shape, digit * d), TUTTI_SCRATCH, leaving, n);
+    tutti_emit_recv(emit, tutti_behind(shape, digit * d), TUTTI_SCRATCH, coming, n);
     n = 0;
     for (uint32_t i = 0; i < size; i++)
         if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_SCRATCH, coming + n++, 1);
@@ -104,26 +83,22 @@ static void all_to_all_round(const struct tutti_shape *shape, uint32_t round, st
 
     if (round == 0) {
         for (uint32_t i = 0; i < shape->size; i++)
-            tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_IN, ahead(shape, i), 1);
+            tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_IN, tutti_ahead(shape, i), 1);
     } else if (round <= n_hops) {
-        for (uint64_t digit = 1; digit < shape->radix; digit++) hop(shape, distance_of(shape, round - 1), digit, emit);
+        for (uint64_t digit = 1; digit < shape->radix; digit++)
+            hop(shape, tutti_power(shape->radix, round - 1), digit, emit);
     } else {
         for (uint32_t i = 0; i < shape->size; i++)
-            tutti_emit_copy(emit, TUTTI_DATA, behind(shape, i), TUTTI_SCRATCH, i, 1);
+            tutti_emit_copy(emit, TUTTI_DATA, tutti_behind(shape, i), TUTTI_SCRATCH, i, 1);
     }
 }
-
-static const struct tutti_schedule_ops all_gather = {
-    .default_radix = 2, .rounds = n_distances, .round = all_gather_round};
-static const struct tutti_schedule_ops all_to_all = {.needs = TUTTI_NEEDS_EQUAL_BLOCKS,
-                                                     .default_radix = 2,
-                                                     .scratch = three_sizes,
-                                                     .rounds = hops_and_turns,
-                                                     .round = all_to_all_round};
 
 const struct tutti_algorithm tutti_algorithm_bruck = {
     .name = "bruck",
     .help = "log p steps for any p (bruck:4: fewer steps, more messages): short blocks",
     .source = "Bruck et al., IEEE TPDS 8 (1997)",
-    .kinds = {[TUTTI_ALL_GATHER] = &all_gather, [TUTTI_ALL_TO_ALL] = &all_to_all},
+    .kinds = {[TUTTI_ALL_GATHER] = TUTTI_OPS(.default_radix = 2, .rounds = n_distances, .round = all_gather_round),
+              [TUTTI_ALL_TO_ALL] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_EQUAL_BLOCKS, .default_radix = 2, .scratch = three_sizes,
+                            .rounds = hops_and_turns, .round = all_to_all_round)},
 };

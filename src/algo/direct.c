@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Direct, one shot: every slot sends what others need straight to them; one step of latency, the most messages. The
+/* Direct. One shot: every slot sends what others need straight to them; one step of latency, the most messages. The
  * k-th message goes k slots on and the k-th that is awaited comes from k slots back, so no slot is a hot spot.
  *
  * What is combined is kept apart in SCRATCH until all of it is there and then folded from slot 0 to slot p - 1: all
@@ -12,34 +12,7 @@
  * Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and experience (CCPE 19,
  * 2007), section 4. */
 
-#include "algo/algo.h"
-
-static uint32_t ahead(const struct tutti_shape *shape, uint32_t k)
-{
-    return (shape->slot + k) % shape->size;
-}
-
-static uint32_t behind(const struct tutti_shape *shape, uint32_t k)
-{
-    return (shape->slot + shape->size - k) % shape->size;
-}
-
-static uint32_t one_round(const struct tutti_shape *shape)
-{
-    (void)shape;
-    return 1;
-}
-
-static uint32_t one_scratch(const struct tutti_shape *shape)
-{
-    (void)shape;
-    return 1;
-}
-
-static uint32_t slot_scratch(const struct tutti_shape *shape)
-{
-    return shape->size;
-}
+#include "algo/parts.h"
 
 /* Folds SCRATCH[0..slot) op DATA[chunk] op SCRATCH[slot + 1..n), strictly from left to right, into DATA[chunk]. */
 static void fold(const struct tutti_shape *shape, uint32_t chunk, uint32_t n, struct tutti_emit *emit)
@@ -56,8 +29,8 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
 {
     (void)round;
     for (uint32_t k = 1; k < shape->size; k++) {
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, 0, 1);
-        tutti_emit_recv(emit, behind(shape, k), TUTTI_SCRATCH, behind(shape, k), 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, 0, 1);
+        tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_SCRATCH, tutti_behind(shape, k), 1);
     }
     fold(shape, 0, shape->size, emit);
 }
@@ -66,8 +39,8 @@ static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round
 {
     (void)round;
     for (uint32_t k = 1; k < shape->size; k++) {
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, ahead(shape, k), 1);
-        tutti_emit_recv(emit, behind(shape, k), TUTTI_SCRATCH, behind(shape, k), 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, tutti_ahead(shape, k), 1);
+        tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_SCRATCH, tutti_behind(shape, k), 1);
     }
     fold(shape, shape->slot, shape->size, emit);
 }
@@ -95,15 +68,15 @@ static void broadcast_round(const struct tutti_shape *shape, uint32_t round, str
     (void)round;
     if (shape->slot != shape->root) tutti_emit_recv(emit, shape->root, TUTTI_DATA, 0, 1);
     for (uint32_t k = 1; k < shape->size && shape->slot == shape->root; k++)
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, 0, 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, 0, 1);
 }
 
 static void all_gather_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     (void)round;
     for (uint32_t k = 1; k < shape->size; k++) {
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, shape->slot, 1);
-        tutti_emit_recv(emit, behind(shape, k), TUTTI_DATA, behind(shape, k), 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, shape->slot, 1);
+        tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_DATA, tutti_behind(shape, k), 1);
     }
 }
 
@@ -112,7 +85,7 @@ static void gather_round(const struct tutti_shape *shape, uint32_t round, struct
     (void)round;
     if (shape->slot != shape->root) tutti_emit_send(emit, shape->root, TUTTI_DATA, shape->slot, 1);
     for (uint32_t k = 1; k < shape->size && shape->slot == shape->root; k++)
-        tutti_emit_recv(emit, ahead(shape, k), TUTTI_DATA, ahead(shape, k), 1);
+        tutti_emit_recv(emit, tutti_ahead(shape, k), TUTTI_DATA, tutti_ahead(shape, k), 1);
 }
 
 static void scatter_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
@@ -120,7 +93,7 @@ static void scatter_round(const struct tutti_shape *shape, uint32_t round, struc
     (void)round;
     if (shape->slot != shape->root) tutti_emit_recv(emit, shape->root, TUTTI_DATA, shape->slot, 1);
     for (uint32_t k = 1; k < shape->size && shape->slot == shape->root; k++)
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, ahead(shape, k), 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, tutti_ahead(shape, k), 1);
 }
 
 static void all_to_all_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
@@ -128,8 +101,8 @@ static void all_to_all_round(const struct tutti_shape *shape, uint32_t round, st
     (void)round;
     tutti_emit_copy(emit, TUTTI_DATA, shape->slot, TUTTI_IN, shape->slot, 1);
     for (uint32_t k = 1; k < shape->size; k++) {
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_IN, ahead(shape, k), 1);
-        tutti_emit_recv(emit, behind(shape, k), TUTTI_DATA, behind(shape, k), 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_IN, tutti_ahead(shape, k), 1);
+        tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_DATA, tutti_behind(shape, k), 1);
     }
 }
 
@@ -138,8 +111,8 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
 {
     (void)round;
     for (uint32_t k = 1; k < shape->size; k++) {
-        tutti_emit_send(emit, ahead(shape, k), TUTTI_DATA, 0, 1);
-        tutti_emit_recv(emit, behind(shape, k), TUTTI_SCRATCH, 0, 1);
+        tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, 0, 1);
+        tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_SCRATCH, 0, 1);
     }
     if (shape->size > 1) tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1);
 }
@@ -167,39 +140,82 @@ static void exscan_round(const struct tutti_shape *shape, uint32_t round, struct
     if (shape->slot > 0) tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1);
 }
 
-static const struct tutti_schedule_ops all_reduce = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = slot_scratch, .rounds = one_round, .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = one_scratch, .rounds = one_round, .round = reduce_round};
-static const struct tutti_schedule_ops broadcast = {.rounds = one_round, .round = broadcast_round};
-static const struct tutti_schedule_ops all_gather = {.rounds = one_round, .round = all_gather_round};
-static const struct tutti_schedule_ops gather = {
-    .needs = TUTTI_OWN_COUNTS_ONLY, .rounds = one_round, .round = gather_round};
-static const struct tutti_schedule_ops scatter = {
-    .needs = TUTTI_OWN_COUNTS_ONLY, .rounds = one_round, .round = scatter_round};
-static const struct tutti_schedule_ops reduce_scatter = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = slot_scratch, .rounds = one_round, .round = reduce_scatter_round};
-static const struct tutti_schedule_ops all_to_all = {
-    .needs = TUTTI_OWN_COUNTS_ONLY, .rounds = one_round, .round = all_to_all_round};
-static const struct tutti_schedule_ops barrier = {.scratch = one_scratch, .rounds = one_round, .round = barrier_round};
-static const struct tutti_schedule_ops scan = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = slot_scratch, .rounds = one_round, .round = scan_round};
-static const struct tutti_schedule_ops exscan = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = slot_scratch, .rounds = one_round, .round = exscan_round};
-
 const struct tutti_algorithm tutti_algorithm_direct = {
     .name = "direct",
     .help = "everybody straight to everybody in one step; folds in rank order",
     .source = "Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007)",
-    .kinds = {[TUTTI_ALL_REDUCE] = &all_reduce,
-              [TUTTI_REDUCE] = &reduce,
-              [TUTTI_BROADCAST] = &broadcast,
-              [TUTTI_ALL_GATHER] = &all_gather,
-              [TUTTI_GATHER] = &gather,
-              [TUTTI_SCATTER] = &scatter,
-              [TUTTI_REDUCE_SCATTER] = &reduce_scatter,
-              [TUTTI_ALL_TO_ALL] = &all_to_all,
-              [TUTTI_BARRIER] = &barrier,
-              [TUTTI_SCAN] = &scan,
-              [TUTTI_EXSCAN] = &exscan},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
+                                             .rounds = tutti_one, .round = all_reduce_round),
+              [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one, .rounds = tutti_one,
+                                         .round = reduce_round),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.rounds = tutti_one, .round = broadcast_round),
+              [TUTTI_ALL_GATHER] = TUTTI_OPS(.rounds = tutti_one, .round = all_gather_round),
+              [TUTTI_GATHER] = TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = gather_round),
+              [TUTTI_SCATTER] = TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = scatter_round),
+              [TUTTI_REDUCE_SCATTER] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
+                                                 .rounds = tutti_one, .round = reduce_scatter_round),
+              [TUTTI_ALL_TO_ALL] =
+                  TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = all_to_all_round),
+              [TUTTI_BARRIER] = TUTTI_OPS(.scratch = tutti_one, .rounds = tutti_one, .round = barrier_round),
+              [TUTTI_SCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
+                                       .rounds = tutti_one, .round = scan_round),
+              [TUTTI_EXSCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
+                                         .rounds = tutti_one, .round = exscan_round)},
+};
+
+/* ---- two shots ----
+ *
+ * The data is cut into one chunk a slot, its owner. all_reduce: every slot sends each owner its part of that chunk, the
+ * owner folds all parts from slot 0 to slot p - 1, and sends the result to everybody. Two steps of latency and each
+ * byte sent twice, as little as can be; the result is folded once, strictly from left to right, so it is that of the
+ * one-shot form, bit for bit. reduce ends with the owners sending to the root alone; broadcast starts with the root
+ * sending each owner its chunk.
+ *
+ * van de Geijn: On global combine operations (JPDC 22, 1994); Chan, Heimlich, Purkayastha, van de Geijn (CCPE 19,
+ * 2007). */
+
+static uint32_t two_rounds(const struct tutti_shape *shape)
+{
+    (void)shape;
+    return 2;
+}
+
+static void two_shot_all_reduce(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    (round == 0 ? reduce_scatter_round : all_gather_round)(shape, round, emit);
+}
+
+static void two_shot_reduce(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    (round == 0 ? reduce_scatter_round : gather_round)(shape, round, emit);
+}
+
+/* The root has all chunks: owners send theirs to the others alone. */
+static void two_shot_broadcast(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    bool at_root = shape->slot == shape->root;
+
+    for (uint32_t k = 1; k < shape->size; k++) {
+        uint32_t to = tutti_ahead(shape, k), from = tutti_behind(shape, k);
+        if (round == 0) {
+            if (at_root) tutti_emit_send(emit, to, TUTTI_DATA, to, 1);
+            if (from == shape->root) tutti_emit_recv(emit, from, TUTTI_DATA, shape->slot, 1);
+        } else {
+            if (to != shape->root) tutti_emit_send(emit, to, TUTTI_DATA, shape->slot, 1);
+            if (!at_root) tutti_emit_recv(emit, from, TUTTI_DATA, from, 1);
+        }
+    }
+}
+
+const struct tutti_algorithm tutti_algorithm_direct_two_shot = {
+    .name = "direct_two_shot",
+    .help = "through an owner of each chunk, straight there and back; folds in rank order",
+    .source = "van de Geijn, JPDC 22 (1994); Chan et al., CCPE 19 (2007)",
+    .kinds = {[TUTTI_ALL_REDUCE] =
+                  TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .chunks = tutti_one_a_slot, .scratch = tutti_one_a_slot,
+                            .rounds = two_rounds, .round = two_shot_all_reduce),
+              [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .chunks = tutti_one_a_slot,
+                                         .scratch = tutti_one_a_slot, .rounds = two_rounds, .round = two_shot_reduce),
+              [TUTTI_BROADCAST] =
+                  TUTTI_OPS(.chunks = tutti_one_a_slot, .rounds = two_rounds, .round = two_shot_broadcast)},
 };

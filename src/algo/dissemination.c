@@ -12,32 +12,16 @@
  * Hensgen, Finkel, Manber: Two algorithms for barrier synchronization (IJPP 17, 1988); Hillis, Steele: Data parallel
  * algorithms (CACM 29, 1986). */
 
-#include "algo/algo.h"
-
-static uint64_t distance_of(uint32_t radix, uint32_t round)
-{
-    uint64_t d = 1;
-
-    for (uint32_t r = 0; r < round; r++) d *= radix;
-    return d;
-}
-
-static uint32_t rounds_of(const struct tutti_shape *shape, uint32_t radix)
-{
-    uint32_t n = 0;
-
-    for (uint64_t d = 1; d < shape->size; d *= radix) n++;
-    return n;
-}
+#include "algo/parts.h"
 
 static uint32_t barrier_rounds(const struct tutti_shape *shape)
 {
-    return rounds_of(shape, shape->radix);
+    return tutti_powers(shape, shape->radix);
 }
 
 static uint32_t scan_rounds(const struct tutti_shape *shape)
 {
-    return rounds_of(shape, 2);
+    return tutti_powers(shape, 2);
 }
 
 /* One round more: the result moves to DATA. */
@@ -54,11 +38,11 @@ static uint32_t barrier_scratch(const struct tutti_shape *shape)
 
 static void barrier_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    uint64_t d = distance_of(shape->radix, round), size = shape->size;
+    uint64_t d = tutti_power(shape->radix, round), size = shape->size;
 
     for (uint64_t j = 1; j < shape->radix && j * d < size; j++) {
-        tutti_emit_send(emit, (uint32_t)((shape->slot + j * d) % size), TUTTI_DATA, 0, 1);
-        tutti_emit_recv(emit, (uint32_t)((shape->slot + size - j * d) % size), TUTTI_SCRATCH, (uint32_t)j - 1, 1);
+        tutti_emit_send(emit, tutti_ahead(shape, j * d), TUTTI_DATA, 0, 1);
+        tutti_emit_recv(emit, tutti_behind(shape, j * d), TUTTI_SCRATCH, (uint32_t)j - 1, 1);
     }
     for (uint64_t j = 1; j < shape->radix && j * d < size; j++)
         tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, (uint32_t)j - 1, 1);
@@ -67,7 +51,7 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
 /* Passes DATA on and receives into SCRATCH[round]; whether something came. */
 static bool exchange(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    uint64_t d = distance_of(2, round);
+    uint64_t d = tutti_power(2, round);
 
     if (shape->slot + d < shape->size) tutti_emit_send(emit, (uint32_t)(shape->slot + d), TUTTI_DATA, 0, 1);
     if (shape->slot < d) return false;
@@ -86,21 +70,18 @@ static void exscan_round(const struct tutti_shape *shape, uint32_t round, struct
     if (round == scan_rounds(shape)) {
         if (shape->slot > 0) tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1);
     } else if (exchange(shape, round, emit)) {
-        if (shape->slot + 2 * distance_of(2, round) < shape->size) /* somebody will ask for the fold with it */
+        if (shape->slot + 2 * tutti_power(2, round) < shape->size) /* somebody will ask for the fold with it */
             tutti_emit_reduce(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, round, 1, TUTTI_LEFT);
         if (round > 0) tutti_emit_reduce(emit, TUTTI_SCRATCH, 0, TUTTI_SCRATCH, round, 1, TUTTI_LEFT);
     }
 }
 
-static const struct tutti_schedule_ops barrier = {
-    .default_radix = 2, .scratch = barrier_scratch, .rounds = barrier_rounds, .round = barrier_round};
-static const struct tutti_schedule_ops scan = {.scratch = scan_rounds, .rounds = scan_rounds, .round = scan_round};
-static const struct tutti_schedule_ops exscan = {
-    .scratch = scan_rounds, .rounds = exscan_rounds, .round = exscan_round};
-
 const struct tutti_algorithm tutti_algorithm_dissemination = {
     .name = "dissemination",
     .help = "log p rounds of growing distance (dissemination:4: fewer rounds, more messages)",
     .source = "Hensgen, Finkel and Manber, IJPP 17 (1988); Hillis and Steele, CACM 29 (1986)",
-    .kinds = {[TUTTI_BARRIER] = &barrier, [TUTTI_SCAN] = &scan, [TUTTI_EXSCAN] = &exscan},
+    .kinds = {[TUTTI_BARRIER] = TUTTI_OPS(.default_radix = 2, .scratch = barrier_scratch, .rounds = barrier_rounds,
+                                          .round = barrier_round),
+              [TUTTI_SCAN] = TUTTI_OPS(.scratch = scan_rounds, .rounds = scan_rounds, .round = scan_round),
+              [TUTTI_EXSCAN] = TUTTI_OPS(.scratch = scan_rounds, .rounds = exscan_rounds, .round = exscan_round)},
 };

@@ -16,7 +16,7 @@
  * Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan (Parallel Computing 35,
  * 2009). */
 
-#include "algo/algo.h"
+#include "algo/parts.h"
 
 #define NOBODY UINT32_MAX
 
@@ -115,15 +115,13 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
         down(shape, round - 2, emit);
 }
 
-static const struct tutti_schedule_ops all_reduce = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = two_chunks, .rounds = four_rounds, .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = two_chunks, .rounds = two_rounds, .round = up};
-static const struct tutti_schedule_ops broadcast = {.chunks = two_chunks, .rounds = two_rounds, .round = down};
-
 const struct tutti_algorithm tutti_algorithm_double_tree = {
     .name = "double_tree",
     .help = "two binary trees, half of the data each; leaves of one are inner nodes of the other",
     .source = "Sanders, Speck and Träff, Parallel Computing 35 (2009)",
-    .kinds = {[TUTTI_ALL_REDUCE] = &all_reduce, [TUTTI_REDUCE] = &reduce, [TUTTI_BROADCAST] = &broadcast},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = two_chunks,
+                                             .rounds = four_rounds, .round = all_reduce_round),
+              [TUTTI_REDUCE] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = two_chunks, .rounds = two_rounds, .round = up),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.chunks = two_chunks, .rounds = two_rounds, .round = down)},
 };

@@ -16,7 +16,7 @@
  * Rabenseifner: Optimization of collective reduction operations (ICCS 2004); Thakur, Rabenseifner, Gropp (IJHPCA 19,
  * 2005). */
 
-#include "algo/algo.h"
+#include "algo/parts.h"
 
 struct cut {
     uint32_t first, left, n; /* slots [first, first + left) and [first + left, first + n) */
@@ -45,11 +45,6 @@ static uint32_t depth_of(const struct tutti_shape *shape)
 
     for (uint32_t n = shape->size; n > 1; n -= n / 2) depth++;
     return depth;
-}
-
-static uint32_t size_chunks(const struct tutti_shape *shape)
-{
-    return shape->size;
 }
 
 static uint32_t twice_depth(const struct tutti_shape *shape)
@@ -117,16 +112,13 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
         double_up(shape, 2 * depth - 1 - round, emit);
 }
 
-static const struct tutti_schedule_ops all_reduce = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = size_chunks, .rounds = twice_depth, .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce_scatter = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = depth_of, .round = reduce_scatter_round};
-static const struct tutti_schedule_ops all_gather = {.rounds = depth_of, .round = all_gather_round};
-
 const struct tutti_algorithm tutti_algorithm_halving_doubling = {
     .name = "halving_doubling",
     .help = "recursive halving, then doubling, any size: medium messages",
     .source = "Rabenseifner, ICCS 2004; Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005)",
-    .kinds =
-        {[TUTTI_ALL_REDUCE] = &all_reduce, [TUTTI_REDUCE_SCATTER] = &reduce_scatter, [TUTTI_ALL_GATHER] = &all_gather},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = tutti_one_a_slot,
+                                             .rounds = twice_depth, .round = all_reduce_round),
+              [TUTTI_REDUCE_SCATTER] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = depth_of, .round = reduce_scatter_round),
+              [TUTTI_ALL_GATHER] = TUTTI_OPS(.rounds = depth_of, .round = all_gather_round)},
 };

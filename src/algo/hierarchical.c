@@ -19,7 +19,7 @@
  * Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation performance
  * (IPDPS 2000); Träff: Efficient allgather for regular SMP clusters (EuroPVM/MPI 2006). */
 
-#include "algo/algo.h"
+#include "algo/parts.h"
 
 /* ---- units: at level 0 the slots, at level l the groups of level l - 1; at level n_levels all are one group ---- */
 
@@ -358,33 +358,20 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
         down(shape, 0, 2 * stages(shape) - 1 - round, &token, emit);
 }
 
-static const struct tutti_schedule_ops all_reduce = {.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX,
-                                                     .chunks = n_parts,
-                                                     .rounds = all_reduce_rounds,
-                                                     .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce = {.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = reduce_round};
-static const struct tutti_schedule_ops broadcast = {
-    .needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = broadcast_round};
-static const struct tutti_schedule_ops all_gather = {
-    .needs = TUTTI_NEEDS_LEVELS, .rounds = stages_of_all, .round = all_gather_round};
-static const struct tutti_schedule_ops gather = {.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = gather_round};
-static const struct tutti_schedule_ops scatter = {
-    .needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = scatter_round};
-static const struct tutti_schedule_ops reduce_scatter = {
-    .needs = TUTTI_NEEDS_LEVELS, .rounds = stages_of_all, .round = reduce_scatter_round};
-static const struct tutti_schedule_ops barrier = {
-    .needs = TUTTI_NEEDS_LEVELS, .rounds = barrier_rounds, .round = barrier_round};
-
 const struct tutti_algorithm tutti_algorithm_hierarchical = {
     .name = "hierarchical",
     .help = "inside the groups of each level, then among their leads (hierarchical:1: fewest messages)",
     .source = "Karonis et al., IPDPS 2000; Träff, EuroPVM/MPI 2006",
-    .kinds = {[TUTTI_ALL_REDUCE] = &all_reduce,
-              [TUTTI_REDUCE] = &reduce,
-              [TUTTI_BROADCAST] = &broadcast,
-              [TUTTI_ALL_GATHER] = &all_gather,
-              [TUTTI_GATHER] = &gather,
-              [TUTTI_SCATTER] = &scatter,
-              [TUTTI_REDUCE_SCATTER] = &reduce_scatter,
-              [TUTTI_BARRIER] = &barrier},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX, .chunks = n_parts,
+                                             .rounds = all_reduce_rounds, .round = all_reduce_round),
+              [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = reduce_round),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = broadcast_round),
+              [TUTTI_ALL_GATHER] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages_of_all, .round = all_gather_round),
+              [TUTTI_GATHER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = gather_round),
+              [TUTTI_SCATTER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = scatter_round),
+              [TUTTI_REDUCE_SCATTER] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages_of_all, .round = reduce_scatter_round),
+              [TUTTI_BARRIER] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = barrier_rounds, .round = barrier_round)},
 };

@@ -10,12 +10,7 @@
  * Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH (IJHPCA 19, 2005), sections
  * 4.3 and 4.4. */
 
-#include "algo/algo.h"
-
-static uint32_t size_rounds(const struct tutti_shape *shape)
-{
-    return shape->size;
-}
+#include "algo/parts.h"
 
 static uint32_t peer_of(const struct tutti_shape *shape, uint32_t round)
 {
@@ -52,16 +47,13 @@ static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round
     tutti_emit_recv_reduce(emit, peer, TUTTI_DATA, shape->slot, 1, TUTTI_RIGHT);
 }
 
-static const struct tutti_schedule_ops all_gather = {.rounds = size_rounds, .round = all_gather_round};
-static const struct tutti_schedule_ops reduce_scatter = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = size_rounds, .round = reduce_scatter_round};
-static const struct tutti_schedule_ops all_to_all = {
-    .needs = TUTTI_OWN_COUNTS_ONLY, .rounds = size_rounds, .round = all_to_all_round};
-
 const struct tutti_algorithm tutti_algorithm_pairwise = {
     .name = "pairwise",
     .help = "everybody meets everybody, two by two: long blocks",
     .source = "Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005)",
-    .kinds =
-        {[TUTTI_ALL_GATHER] = &all_gather, [TUTTI_REDUCE_SCATTER] = &reduce_scatter, [TUTTI_ALL_TO_ALL] = &all_to_all},
+    .kinds = {[TUTTI_ALL_GATHER] = TUTTI_OPS(.rounds = tutti_one_a_slot, .round = all_gather_round),
+              [TUTTI_REDUCE_SCATTER] = TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = tutti_one_a_slot,
+                                                 .round = reduce_scatter_round),
+              [TUTTI_ALL_TO_ALL] =
+                  TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one_a_slot, .round = all_to_all_round)},
 };

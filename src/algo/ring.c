@@ -15,28 +15,7 @@
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations (JPDC 69, 2009). */
 
-#include "algo/algo.h"
-
-static uint32_t size_chunks(const struct tutti_shape *shape)
-{
-    return shape->size;
-}
-
-static uint32_t next(const struct tutti_shape *shape)
-{
-    return (shape->slot + 1) % shape->size;
-}
-
-static uint32_t previous(const struct tutti_shape *shape)
-{
-    return (shape->slot + shape->size - 1) % shape->size;
-}
-
-/* (slot - back) mod size, back < 2 * size. */
-static uint32_t chunk_behind(const struct tutti_shape *shape, uint32_t back)
-{
-    return (shape->slot + 2 * shape->size - back) % shape->size;
-}
+#include "algo/parts.h"
 
 static uint32_t once_round(const struct tutti_shape *shape)
 {
@@ -55,14 +34,14 @@ static uint32_t one_round(const struct tutti_shape *shape)
 
 static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    tutti_emit_send(emit, next(shape), TUTTI_DATA, chunk_behind(shape, round + 1), 1);
-    tutti_emit_recv_reduce(emit, previous(shape), TUTTI_DATA, chunk_behind(shape, round + 2), 1, TUTTI_LEFT);
+    tutti_emit_send(emit, tutti_ahead(shape, 1), TUTTI_DATA, tutti_behind(shape, round + 1), 1);
+    tutti_emit_recv_reduce(emit, tutti_behind(shape, 1), TUTTI_DATA, tutti_behind(shape, round + 2), 1, TUTTI_LEFT);
 }
 
 static void all_gather_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    tutti_emit_send(emit, next(shape), TUTTI_DATA, chunk_behind(shape, round), 1);
-    tutti_emit_recv(emit, previous(shape), TUTTI_DATA, chunk_behind(shape, round + 1), 1);
+    tutti_emit_send(emit, tutti_ahead(shape, 1), TUTTI_DATA, tutti_behind(shape, round), 1);
+    tutti_emit_recv(emit, tutti_behind(shape, 1), TUTTI_DATA, tutti_behind(shape, round + 1), 1);
 }
 
 static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
@@ -76,8 +55,8 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
 static void broadcast_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     (void)round;
-    if (shape->slot != shape->root) tutti_emit_recv(emit, previous(shape), TUTTI_DATA, 0, 1);
-    if (next(shape) != shape->root) tutti_emit_send(emit, next(shape), TUTTI_DATA, 0, 1);
+    if (shape->slot != shape->root) tutti_emit_recv(emit, tutti_behind(shape, 1), TUTTI_DATA, 0, 1);
+    if (tutti_ahead(shape, 1) != shape->root) tutti_emit_send(emit, tutti_ahead(shape, 1), TUTTI_DATA, 0, 1);
 }
 
 /* dst = in op dst puts what comes from the left to the left. */
@@ -110,34 +89,18 @@ static void exscan_round(const struct tutti_shape *shape, uint32_t round, struct
     if (shape->slot > 0) tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1);
 }
 
-static uint32_t one_scratch(const struct tutti_shape *shape)
-{
-    (void)shape;
-    return 1;
-}
-
-static const struct tutti_schedule_ops all_reduce = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = size_chunks, .rounds = twice_round, .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .rounds = one_round, .round = reduce_round};
-static const struct tutti_schedule_ops broadcast = {.rounds = one_round, .round = broadcast_round};
-static const struct tutti_schedule_ops all_gather = {.rounds = once_round, .round = all_gather_round};
-static const struct tutti_schedule_ops reduce_scatter = {
-    .needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = once_round, .round = reduce_scatter_round};
-static const struct tutti_schedule_ops scan = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .rounds = one_round, .round = scan_round};
-static const struct tutti_schedule_ops exscan = {
-    .needs = TUTTI_KEEPS_RANK_ORDER, .scratch = one_scratch, .rounds = one_round, .round = exscan_round};
-
 const struct tutti_algorithm tutti_algorithm_ring = {
     .name = "ring",
     .help = "neighbours only; all links busy: long messages",
     .source = "Patarasuk and Yuan, JPDC 69 (2009)",
-    .kinds = {[TUTTI_ALL_REDUCE] = &all_reduce,
-              [TUTTI_REDUCE] = &reduce,
-              [TUTTI_BROADCAST] = &broadcast,
-              [TUTTI_ALL_GATHER] = &all_gather,
-              [TUTTI_REDUCE_SCATTER] = &reduce_scatter,
-              [TUTTI_SCAN] = &scan,
-              [TUTTI_EXSCAN] = &exscan},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .chunks = tutti_one_a_slot,
+                                             .rounds = twice_round, .round = all_reduce_round),
+              [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .rounds = one_round, .round = reduce_round),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.rounds = one_round, .round = broadcast_round),
+              [TUTTI_ALL_GATHER] = TUTTI_OPS(.rounds = once_round, .round = all_gather_round),
+              [TUTTI_REDUCE_SCATTER] =
+                  TUTTI_OPS(.needs = TUTTI_NEEDS_COMMUTATIVE, .rounds = once_round, .round = reduce_scatter_round),
+              [TUTTI_SCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .rounds = one_round, .round = scan_round),
+              [TUTTI_EXSCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one, .rounds = one_round,
+                                         .round = exscan_round)},
 };

@@ -15,7 +15,7 @@
  *
  * Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH (IJHPCA 19, 2005). */
 
-#include "algo/algo.h"
+#include "algo/parts.h"
 
 struct range {
     uint32_t first, n, head;
@@ -188,22 +188,14 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
         down(shape, 0, round - depth, WHOLE, emit);
 }
 
-static const struct tutti_schedule_ops all_reduce = {
-    .default_radix = 2, .rounds = up_and_down, .round = all_reduce_round};
-static const struct tutti_schedule_ops reduce = {.default_radix = 2, .rounds = depth_of, .round = reduce_round};
-static const struct tutti_schedule_ops broadcast = {.default_radix = 2, .rounds = depth_of, .round = broadcast_round};
-static const struct tutti_schedule_ops gather = {.default_radix = 2, .rounds = depth_of, .round = gather_round};
-static const struct tutti_schedule_ops scatter = {.default_radix = 2, .rounds = depth_of, .round = scatter_round};
-static const struct tutti_schedule_ops barrier = {.default_radix = 2, .rounds = up_and_down, .round = barrier_round};
-
 const struct tutti_algorithm tutti_algorithm_tree = {
     .name = "tree",
     .help = "binomial or, with a radix, k-nomial tree (tree:4); fewest messages: short messages",
     .source = "Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005)",
-    .kinds = {[TUTTI_ALL_REDUCE] = &all_reduce,
-              [TUTTI_REDUCE] = &reduce,
-              [TUTTI_BROADCAST] = &broadcast,
-              [TUTTI_GATHER] = &gather,
-              [TUTTI_SCATTER] = &scatter,
-              [TUTTI_BARRIER] = &barrier},
+    .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.default_radix = 2, .rounds = up_and_down, .round = all_reduce_round),
+              [TUTTI_REDUCE] = TUTTI_OPS(.default_radix = 2, .rounds = depth_of, .round = reduce_round),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.default_radix = 2, .rounds = depth_of, .round = broadcast_round),
+              [TUTTI_GATHER] = TUTTI_OPS(.default_radix = 2, .rounds = depth_of, .round = gather_round),
+              [TUTTI_SCATTER] = TUTTI_OPS(.default_radix = 2, .rounds = depth_of, .round = scatter_round),
+              [TUTTI_BARRIER] = TUTTI_OPS(.default_radix = 2, .rounds = up_and_down, .round = barrier_round)},
 };
