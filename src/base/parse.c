@@ -83,6 +83,23 @@ bool tutti_parse_time(const char *text, uint64_t *out_ns)
     return true;
 }
 
+bool tutti_parse_decimal(const char *text, double *out)
+{
+    double value = 0, place = 0;
+    size_t digits = 0;
+    for (; *text; text++) {
+        if (*text == '.' && place == 0) {
+            place = 1;
+            continue;
+        }
+        if (*text < '0' || *text > '9' || ++digits > 15) return false;
+        value = value * 10 + (*text - '0');
+        place *= 10;
+    }
+    *out = place > 0 ? value / place : value;
+    return digits > 0;
+}
+
 #define NEAREST_MAX 48 /* longer words are compared by their front */
 
 /* Edit distance with swaps of neighbours, without case. */

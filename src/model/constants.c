@@ -30,24 +30,6 @@ float *tutti_constant_at(const struct tutti_constants *table, void *values, size
 
 /* ---- reading ---- */
 
-/* "12", "0.045": digits with one point at most. */
-static bool number_parse(const char *text, float *out)
-{
-    double value = 0, place = 0;
-    size_t digits = 0;
-    for (; *text; text++) {
-        if (*text == '.' && place == 0) {
-            place = 1;
-            continue;
-        }
-        if (*text < '0' || *text > '9' || ++digits > 15) return false;
-        value = value * 10 + (*text - '0');
-        place *= 10;
-    }
-    *out = (float)(place > 0 ? value / place : value);
-    return digits > 0;
-}
-
 static size_t row_find(const struct tutti_constants *table, const char *name)
 {
     size_t i = 0;
@@ -70,7 +52,7 @@ static enum tutti_status line_read(const struct tutti_constants *table, const st
                                    uint32_t *seen, void *values)
 {
     char *rest = NULL, *name = strtok_r(text, " \t\r\n", &rest), *value = strtok_r(NULL, " \t\r\n", &rest);
-    float number;
+    double number;
     if (!name || name[0] == '#') return TUTTI_OK;
     size_t i = row_find(table, name);
     if (i == table->n) return name_fail(table, position, name);
@@ -79,11 +61,11 @@ static enum tutti_status line_read(const struct tutti_constants *table, const st
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is given twice", position->path, position->line, name);
     if (!value || strtok_r(NULL, " \t\r\n", &rest))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: not of the form `name value`", position->path, position->line);
-    if (!number_parse(value, &number) || number < row->minimum || number > row->maximum)
+    if (!tutti_parse_decimal(value, &number) || (float)number < row->minimum || (float)number > row->maximum)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s is \"%.40s\": write a number from %g to %g", position->path,
                           position->line, name, value, (double)row->minimum, (double)row->maximum);
     *seen |= UINT32_C(1) << i;
-    *tutti_constant_at(table, values, i) = number;
+    *tutti_constant_at(table, values, i) = (float)number;
     return TUTTI_OK;
 }
 

@@ -3,104 +3,48 @@
 
 #include "transport/decorate/decorate.h"
 
-static enum tutti_status pass_send(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                   const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->send(inner, peer, packet, spans, n_spans, token);
-}
-
-static enum tutti_status pass_poll(struct tutti_transport *t, struct tutti_event *out)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->poll(inner, out);
-}
-
-static void pass_release(struct tutti_transport *t)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->release(inner);
-}
-
-static void pass_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->place(inner, targets, n, token);
-}
-
-static void pass_cancel(struct tutti_transport *t, uint64_t token)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->cancel(inner, token);
-}
-
-static bool pass_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->sleep_begin(inner, sources);
-}
-
-static void pass_sleep_end(struct tutti_transport *t)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->sleep_end(inner);
-}
-
-static void pass_wake(struct tutti_transport *t)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->wake(inner);
-}
-
-static void pass_cut(struct tutti_transport *t, uint32_t peer)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->cut(inner, peer);
-}
+/* pass_NAME: the same call of the inner transport; `give` is `return` where it gives something. */
+#define PASS_ON(type, give, name, parameters, arguments)                                                               \
+    static type pass_##name parameters                                                                                 \
+    {                                                                                                                  \
+        struct tutti_transport *inner = tutti_decorator_inner(t);                                                      \
+        give inner->ops->name arguments;                                                                               \
+    }
+/* clang-format off */
+PASS_ON(enum tutti_status, return, send,
+        (struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet, const struct tutti_span *spans,
+         uint32_t n, uint64_t token),
+        (inner, peer, packet, spans, n, token))
+PASS_ON(enum tutti_status, return, poll, (struct tutti_transport *t, struct tutti_event *out), (inner, out))
+PASS_ON(void, , release, (struct tutti_transport *t), (inner))
+PASS_ON(void, , place, (struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token),
+        (inner, targets, n, token))
+PASS_ON(void, , cancel, (struct tutti_transport *t, uint64_t token), (inner, token))
+PASS_ON(bool, return, sleep_begin, (struct tutti_transport *t, struct tutti_sources *sources), (inner, sources))
+PASS_ON(void, , sleep_end, (struct tutti_transport *t), (inner))
+PASS_ON(void, , wake, (struct tutti_transport *t), (inner))
+PASS_ON(void, , cut, (struct tutti_transport *t, uint32_t peer), (inner, peer))
+PASS_ON(void, , failed, (struct tutti_transport *t, const char *why), (inner, why))
+PASS_ON(bool, return, owes, (struct tutti_transport *t), (inner))
+PASS_ON(enum tutti_status, return, reg,
+        (struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key, void **registration),
+        (inner, base, bytes, key, registration))
+PASS_ON(void, , unreg, (struct tutti_transport *t, void *registration), (inner, registration))
+PASS_ON(enum tutti_status, return, put,
+        (struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
+         const struct tutti_span *spans, uint32_t n, uint64_t token),
+        (inner, peer, key, offset, spans, n, token))
+PASS_ON(enum tutti_status, return, get,
+        (struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
+         const struct tutti_target *targets, uint32_t n, uint64_t token),
+        (inner, peer, key, offset, targets, n, token))
+/* clang-format on */
+#undef PASS_ON
 
 bool tutti_decorator_holds(struct tutti_transport *t, uint32_t peer)
 {
     struct tutti_transport *inner = tutti_decorator_inner(t);
     return inner->ops->holds && inner->ops->holds(inner, peer);
-}
-
-static void pass_failed(struct tutti_transport *t, const char *why)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->failed(inner, why);
-}
-
-static bool pass_owes(struct tutti_transport *t)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->owes(inner);
-}
-
-static enum tutti_status pass_reg(struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key,
-                                  void **registration)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->reg(inner, base, bytes, key, registration);
-}
-
-static void pass_unreg(struct tutti_transport *t, void *registration)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    inner->ops->unreg(inner, registration);
-}
-
-static enum tutti_status pass_put(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
-                                  uint64_t offset, const struct tutti_span *spans, uint32_t n, uint64_t token)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->put(inner, peer, key, offset, spans, n, token);
-}
-
-static enum tutti_status pass_get(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
-                                  uint64_t offset, const struct tutti_target *targets, uint32_t n, uint64_t token)
-{
-    struct tutti_transport *inner = tutti_decorator_inner(t);
-    return inner->ops->get(inner, peer, key, offset, targets, n, token);
 }
 
 enum tutti_status tutti_decorator_poll_whole(struct tutti_transport *inner, struct tutti_event *out)

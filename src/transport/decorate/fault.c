@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* "fault": loses, repeats and delays packets on arrival, and kills its process, as the option says. The fate of the
  * k-th packet from one member to another is a pure function of the seed and of these three numbers, whatever the timing
- * of the others. */
+ * of the others. "delay" is the fault that delays all packets by one time, and keeps their order: a link with that
+ * latency. */
 
 #include "transport/decorate/decorate.h"
 #include "transport/open.h"
@@ -19,6 +20,7 @@ struct fault_plan {
     double drop, duplicate, delay; /* probabilities */
     uint64_t delay_ns;
     uint64_t kill; /* the packet sent or received, counted from 1, with which the process kills itself; 0: none */
+    bool in_order; /* all are delayed: when the queue is full the rest waits in the inner transport */
 };
 
 enum fate { FATE_PASS, FATE_DROP, FATE_DUPLICATE, FATE_DUPLICATE_LATER, FATE_DELAY };
@@ -43,23 +45,9 @@ static struct fault *fault_of(struct tutti_transport *t)
 
 /* ---- the option ---- */
 
-/* "0.01" and the like, whatever the locale. */
 static bool probability_parse(const char *text, double *out)
 {
-    uint64_t digits = 0, scale = 1;
-    bool point = false, any = false;
-    for (; *text; text++) {
-        if (*text == '.' && !point) {
-            point = true;
-            continue;
-        }
-        if (*text < '0' || *text > '9' || scale > 100000000 || digits > 1000000000) return false;
-        digits = digits * 10 + (uint64_t)(*text - '0');
-        scale *= point ? 10 : 1;
-        any = true;
-    }
-    *out = (double)digits / (double)scale;
-    return any && *out <= 1;
+    return tutti_parse_decimal(text, out) && *out <= 1;
 }
 
 static bool number_parse(const char *text, uint64_t *out)
@@ -195,12 +183,13 @@ static enum tutti_status fault_poll(struct tutti_transport *t, struct tutti_even
         tutti_delay_queue_peek(&fault->queue, out);
         return give(fault, FROM_QUEUE, out);
     }
-    for (;;) {
+    while (!fault->plan.in_order || tutti_delay_queue_has_room(&fault->queue)) {
         enum tutti_status status = tutti_decorator_poll_whole(inner, out);
         if (status != TUTTI_OK || out->type == TUTTI_EVENT_DONE) return status;
         count_operation(fault);
         if (judge(fault, out)) return give(fault, FROM_INNER, out);
     }
+    return TUTTI_AGAIN;
 }
 
 static void fault_release(struct tutti_transport *t)
@@ -244,7 +233,7 @@ static void fault_close(struct tutti_transport *t)
     tutti_free(fault);
 }
 
-enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
+static enum tutti_status open_with(struct tutti_transport *inner, const char *name, const struct fault_plan *plan,
                                    struct tutti_transport **out)
 {
     static const struct tutti_transport_ops changes = {
@@ -255,21 +244,17 @@ enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct t
         .sleep_begin = fault_sleep_begin,
         .holds = fault_holds,
     };
-    struct fault_plan plan;
-    TUTTI_TRY(plan_parse(options && options->fault ? options->fault : "", &plan));
-    if (plan.drop + plan.duplicate + plan.delay <= 0 && plan.kill == 0)
-        tutti_log(TUTTI_LOG_WARN, "decorator fault does nothing: set option fault, such as seed=1,drop=0.01");
     struct fault *fault = tutti_alloc(sizeof(*fault));
     if (!fault) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a decorator");
     enum tutti_status status;
-    fault->plan = plan;
+    fault->plan = *plan;
     TUTTI_TRY_GOTO(status, tutti_delay_queue_init(&fault->queue, inner->n, inner->max_payload), err_free);
     fault->n_arrived = tutti_map_lazy(inner->n * sizeof(*fault->n_arrived));
     if (!fault->n_arrived) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for the counters of %u peers", inner->n);
         goto err_fini_queue;
     }
-    tutti_decorator_init(&fault->decorator, "fault", &changes, inner);
+    tutti_decorator_init(&fault->decorator, name, &changes, inner);
     *out = &fault->decorator.base;
     return TUTTI_OK;
 
@@ -278,4 +263,23 @@ err_fini_queue:
 err_free:
     tutti_free(fault);
     return status;
+}
+
+enum tutti_status tutti_fault_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
+                                   struct tutti_transport **out)
+{
+    struct fault_plan plan;
+    TUTTI_TRY(plan_parse(options && options->fault ? options->fault : "", &plan));
+    if (plan.drop + plan.duplicate + plan.delay <= 0 && plan.kill == 0)
+        tutti_log(TUTTI_LOG_WARN, "decorator fault does nothing: set option fault, such as seed=1,drop=0.01");
+    return open_with(inner, "fault", &plan, out);
+}
+
+enum tutti_status tutti_delay_open(struct tutti_transport *inner, const struct tutti_decorator_options *options,
+                                   struct tutti_transport **out)
+{
+    const struct fault_plan plan = {.delay = 1, .delay_ns = options ? options->delay_ns : 0, .in_order = true};
+    if (plan.delay_ns == 0)
+        tutti_log(TUTTI_LOG_WARN, "decorator delay does nothing: set option delay to a time such as 1ms");
+    return open_with(inner, "delay", &plan, out);
 }
