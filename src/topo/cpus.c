@@ -11,3 +11,10 @@ enum tutti_status tutti_topo_cpus_make(struct tutti_topo *topo, uint32_t n)
     topo->n_cpus = n;
     return TUTTI_OK;
 }
+
+struct tutti_topo_cpu *tutti_topo_cpu(const struct tutti_topo *topo, uint32_t id)
+{
+    for (uint32_t i = 0; i < topo->n_cpus; i++)
+        if (topo->cpus[i].id == id) return &topo->cpus[i];
+    return NULL;
+}

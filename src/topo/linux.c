@@ -44,13 +44,6 @@ static bool number_read(const char *root, const char *path, int64_t *out)
     return end != text;
 }
 
-static struct tutti_topo_cpu *cpu_find(const struct tutti_topo *topo, uint32_t id)
-{
-    for (uint32_t i = 0; i < topo->n_cpus; i++)
-        if (topo->cpus[i].id == id) return &topo->cpus[i];
-    return NULL;
-}
-
 /* Cores and L3s go by their least CPU. */
 static void cpu_read(const char *root, struct tutti_topo *topo, struct tutti_topo_cpu *cpu, char *text, uint32_t *ids)
 {
@@ -87,7 +80,7 @@ static void nodes_read(const char *root, struct tutti_topo *topo, char *text, ui
         snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", node);
         const size_t n = list_read(root, path, text, ids);
         for (size_t i = 0; n != SIZE_MAX && i < n; i++) {
-            struct tutti_topo_cpu *cpu = cpu_find(topo, ids[i]);
+            struct tutti_topo_cpu *cpu = tutti_topo_cpu(topo, ids[i]);
             if (cpu) cpu->node = node;
         }
     }
@@ -108,7 +101,7 @@ static void allowed_read(const char *root, struct tutti_topo *topo, char *text, 
     }
     for (uint32_t i = 0; i < topo->n_cpus; i++) topo->cpus[i].allowed = n == SIZE_MAX;
     for (size_t i = 0; n != SIZE_MAX && i < n; i++) {
-        struct tutti_topo_cpu *cpu = cpu_find(topo, ids[i]);
+        struct tutti_topo_cpu *cpu = tutti_topo_cpu(topo, ids[i]);
         if (cpu) cpu->allowed = true;
     }
     topo->n_allowed = 0;

@@ -10,11 +10,6 @@
 
 #define NOWHERE (-1)
 
-static uint32_t group_of(const struct tutti_topo_cpu *cpu, enum tutti_topo_level level)
-{
-    return level == TUTTI_TOPO_PACKAGE ? cpu->package : level == TUTTI_TOPO_NODE ? cpu->node : cpu->l3;
-}
-
 struct tutti_cpu_place tutti_topo_place(const struct tutti_topo *topo, const struct tutti_cpu_set *cpus)
 {
     struct tutti_cpu_place place;
@@ -24,7 +19,7 @@ struct tutti_cpu_place tutti_topo_place(const struct tutti_topo *topo, const str
         *group = NOWHERE;
         for (uint32_t i = 0; i < topo->n_cpus; i++) {
             if (!tutti_cpu_set_has(cpus, topo->cpus[i].id)) continue;
-            const uint32_t its = group_of(&topo->cpus[i], level);
+            const uint32_t its = tutti_topo_group(&topo->cpus[i], level);
             if (its > INT16_MAX || (found && *group != (int16_t)its)) {
                 *group = NOWHERE;
                 break;

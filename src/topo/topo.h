@@ -36,6 +36,8 @@ enum tutti_status tutti_topo_init_hwloc(struct tutti_topo *topo, const char *syn
 const char *tutti_topo_hwloc(void); /* "hwloc 2.9.0", NULL in a build without it */
 void tutti_topo_fini(struct tutti_topo *topo);
 
+struct tutti_topo_cpu *tutti_topo_cpu(const struct tutti_topo *topo, uint32_t id); /* NULL: none, or offline */
+
 /* Reads the kernel's "0-3,8,10-11" into at most capacity ids, ascending as written; the number of ids, SIZE_MAX if text
  * is not of this form or has more. */
 size_t tutti_topo_list_parse(const char *text, uint32_t *ids, size_t capacity);
@@ -60,6 +62,10 @@ struct tutti_allowance {
 bool tutti_topo_crowded(const struct tutti_allowance *first, size_t stride, uint32_t n);
 
 enum tutti_topo_level { TUTTI_TOPO_PACKAGE, TUTTI_TOPO_NODE, TUTTI_TOPO_L3, TUTTI_TOPO_N_LEVELS };
+static inline uint32_t tutti_topo_group(const struct tutti_topo_cpu *cpu, enum tutti_topo_level level)
+{
+    return level == TUTTI_TOPO_PACKAGE ? cpu->package : level == TUTTI_TOPO_NODE ? cpu->node : cpu->l3;
+}
 /* Where a rank is: the group of each level, -1 if it may run in several or nobody knows. Plain data. */
 struct tutti_cpu_place {
     int16_t group[TUTTI_TOPO_N_LEVELS];

@@ -8,6 +8,7 @@
  * shown (bench_show.c, bench_ways.c, bench_plot.c). */
 
 #include "device/device.h"
+#include "sched/kind.h"
 
 #include <tutti/tutti.h>
 
@@ -25,23 +26,26 @@ struct bench_case {
 };
 
 struct bench_op {
-    const char *name;
-    bool reduces, rooted;
-    /* The call's count for a size in elements, and elements of the send and receive buffers. */
-    size_t (*count)(size_t elements, size_t n_ranks);
-    size_t (*send_elements)(const struct bench_case *c);
-    size_t (*recv_elements)(const struct bench_case *c);
-    /* In place: where the smaller buffer begins in the larger one, in elements; SIZE_MAX: no such form. */
-    size_t (*in_place_at)(const struct bench_case *c);
-    double (*bus_factor)(size_t n_ranks);
+    const struct tutti_kind_info *info;
     enum tutti_status (*call)(const struct bench_case *c, const void *send, void *recv, struct tutti_comm *comm,
                               const struct tutti_call_options *options);
-    /* Which input makes output element i: rank and index of the input, *from < 0: the reduction over *n_from ranks from
-     * 0 on; *n_from == 0: not checked. */
-    void (*origin)(const struct bench_case *c, size_t i, int32_t *from, size_t *index, size_t *n_from);
 };
 extern const struct bench_op bench_ops[];
 extern const size_t bench_n_ops;
+/* The call's count for a size in elements, and elements of the send and receive buffers. */
+size_t bench_count(const struct bench_op *op, size_t elements, size_t n_ranks);
+size_t bench_send_elements(const struct bench_case *c);
+size_t bench_recv_elements(const struct bench_case *c);
+/* In place: where the smaller buffer begins in the larger one, in elements; SIZE_MAX: no such form. */
+size_t bench_in_place_at(const struct bench_case *c);
+double bench_bus_factor(const struct bench_op *op, size_t n_ranks);
+/* Which input makes output element i: rank and index of the input, from < 0: the reduction over n_from ranks from 0 on;
+ * n_from == 0: not checked. */
+struct bench_origin {
+    int32_t from;
+    size_t index, n_from;
+};
+struct bench_origin bench_origin(const struct bench_case *c, size_t i);
 
 /* ---- data: small values that are exact in every type, by rank, index and round ---- */
 void bench_fill(const struct bench_case *c, void *buffer, size_t n, int32_t rank, uint32_t round);
@@ -105,7 +109,6 @@ void bench_buffers_close(struct bench_run *run, struct bench_buffers *b);
 void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b);
 /* Calls in a round: fewer for large buffers, so that a point takes about as long at every size. */
 uint32_t bench_calls(const struct bench_settings *settings, size_t bytes);
-double bench_median(double *values, uint32_t n); /* sorts them */
 /* What the n rounds' times, which it sorts, come to. */
 void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out);
 /* Calls that are made alike, round after round. */

@@ -143,9 +143,9 @@ static double tolerance(enum tutti_dtype dtype, size_t n)
 
 static bool is_right(const struct bench_case *c, const unsigned char *at, size_t i, uint32_t round)
 {
-    int32_t from;
-    size_t index, n_from;
-    c->op->origin(c, i, &from, &index, &n_from);
+    const struct bench_origin origin = bench_origin(c, i);
+    const int32_t from = origin.from;
+    const size_t index = origin.index, n_from = origin.n_from;
     if (n_from == 0) return true;
     bool moved = from >= 0, average = !moved && c->reduction == TUTTI_AVG;
     if (c->dtype == TUTTI_BOOL) {
@@ -164,7 +164,7 @@ static bool is_right(const struct bench_case *c, const unsigned char *at, size_t
 
 size_t bench_wrong(const struct bench_case *c, const void *recv, uint32_t round)
 {
-    size_t n = c->op->recv_elements(c), bytes = tutti_dtype_bytes(c->dtype), wrong = 0;
+    size_t n = bench_recv_elements(c), bytes = tutti_dtype_bytes(c->dtype), wrong = 0;
     for (size_t i = 0; i < n; i++) wrong += !is_right(c, (const unsigned char *)recv + i * bytes, i, round);
     return wrong;
 }

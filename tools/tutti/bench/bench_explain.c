@@ -84,7 +84,7 @@ static enum tutti_status cell_measure(struct bench_run *run, const struct bench_
 {
     struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
     TUTTI_TRY(ways_find(run, &cell->c, b, cell));
-    if (!run->settings->cuda) bench_fill(&cell->c, b->send, cell->c.op->send_elements(&cell->c), cell->c.rank, 0);
+    if (!run->settings->cuda) bench_fill(&cell->c, b->send, bench_send_elements(&cell->c), cell->c.rank, 0);
     cell->probe_before_ns = bench_probe_ns(run);
     for (size_t i = 0; i < cell->n_ways; i++)
         trials[i] =
@@ -106,7 +106,7 @@ enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *
     out->c = *c;
     out->c.in_place |= bench_one_place(run, c);
     if (run->settings->cuda && c->bytes == 0)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s moves nothing: there is nothing to choose", c->op->name);
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s moves nothing: there is nothing to choose", c->op->info->name);
     enum tutti_status status = bench_buffers_open(run, &out->c, &b);
     if (status >= 0) status = cell_measure(run, &b, out);
     struct tutti_error why = *tutti_last_error();

@@ -5,6 +5,7 @@
  * ranks into step. */
 
 #include "bench.h"
+#include "tools/tutti/measure.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ void bench_series_end(struct bench_series *s)
 /* What this rank contributes; in an in place gather it is one block inside the receive buffer. */
 static void fill_input(const struct bench_series *s, uint32_t round)
 {
-    bench_fill(s->c, s->buffers->send, s->c->op->send_elements(s->c), s->c->rank, round);
+    bench_fill(s->c, s->buffers->send, bench_send_elements(s->c), s->c->rank, round);
 }
 
 static enum tutti_status replay(const struct bench_series *s, double *us)
@@ -125,7 +126,7 @@ static enum tutti_status inputs_put(const struct bench_series *s, unsigned char 
     const struct bench_case *c = s->c;
     const struct bench_buffers *b = s->buffers;
     struct tutti_device *device = s->run->device;
-    size_t esize = tutti_dtype_bytes(c->dtype), n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    size_t esize = tutti_dtype_bytes(c->dtype), n_send = bench_send_elements(c), n_recv = bench_recv_elements(c);
     for (uint32_t k = 0; k < s->run->settings->group; k++) {
         void *send = beside(b->send, k * b->strides[0]), *recv = beside(b->recv, k * b->strides[1]);
         if (!c->in_place && n_recv) TUTTI_TRY(device->ops->set(device, recv, 0xa5, n_recv * esize));
@@ -140,7 +141,7 @@ static enum tutti_status outputs_compare(const struct bench_series *s, unsigned 
     const struct bench_case *c = s->c;
     const struct bench_buffers *b = s->buffers;
     struct tutti_device *device = s->run->device;
-    size_t n_recv = c->op->recv_elements(c);
+    size_t n_recv = bench_recv_elements(c);
     uint64_t mine = 0, all = 0;
     for (uint32_t k = 0; k < s->run->settings->group; k++) {
         const void *recv = beside(b->recv, k * b->strides[c->in_place ? 0 : 1]);
@@ -169,7 +170,7 @@ static enum tutti_status check_with(struct bench_series *s, unsigned char *host,
 
 static enum tutti_status check(struct bench_series *s, size_t *wrong)
 {
-    size_t n_send = s->c->op->send_elements(s->c), n_recv = s->c->op->recv_elements(s->c);
+    size_t n_send = bench_send_elements(s->c), n_recv = bench_recv_elements(s->c);
     unsigned char *host = malloc((n_send > n_recv ? n_send : n_recv) * tutti_dtype_bytes(s->c->dtype) + 1);
     if (!host) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu bytes", s->c->bytes);
     enum tutti_status status = check_with(s, host, wrong);
@@ -222,7 +223,7 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     if (status >= 0 && settings->check) status = check(&series[0], &out->wrong);
     if (status >= 0) status = rounds(run, series, us);
     if (status >= 0) bench_summarise(c, us[0], settings->rounds, out);
-    if (status >= 0 && run->n_sides > 1) out->peer_us = bench_median(us[1], settings->rounds);
+    if (status >= 0 && run->n_sides > 1) out->peer_us = tutti_median(us[1], settings->rounds);
     struct tutti_error why = *tutti_last_error();
     bench_buffers_close(run, &b);
     free(us[0]), free(us[1]);
@@ -232,7 +233,7 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
 /* In windows a broadcast's one buffer is at the same place on all ranks, and both forms are one. */
 bool bench_one_place(const struct bench_run *run, const struct bench_case *c)
 {
-    return run->settings->cuda && run->settings->mapped && strcmp(c->op->name, "broadcast") == 0;
+    return run->settings->cuda && run->settings->mapped && strcmp(c->op->info->name, "broadcast") == 0;
 }
 
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)
@@ -243,7 +244,7 @@ enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *
     out->probe_before_ns = bench_probe_ns(run);
     for (int in_place = 0; in_place < 2; in_place++) {
         form.in_place = in_place || bench_one_place(run, c);
-        if (in_place && (c->op->in_place_at(c) == SIZE_MAX || run->settings->out_of_place_only)) continue;
+        if (in_place && (bench_in_place_at(c) == SIZE_MAX || run->settings->out_of_place_only)) continue;
         if (!in_place && run->settings->in_place_only) continue;
         TUTTI_TRY(measure_one(run, &form, &out->time[in_place]));
         out->has[in_place] = true;

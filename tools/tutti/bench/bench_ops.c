@@ -1,70 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What `tutti bench` can measure: one row a collective, with the size rules and bus factors of nccl-tests. */
+/* What `tutti bench` can measure: one row a collective. How large its buffers are, and what they hold, follows from the
+ * table of kinds; sizes and bus factors are those of nccl-tests. */
 
 #include "bench.h"
-
-#include <string.h>
-
-static size_t n_of(const struct bench_case *c)
-{
-    return (size_t)c->n_ranks;
-}
-
-static size_t count_all(size_t elements, size_t n_ranks)
-{
-    return (void)n_ranks, elements;
-}
-static size_t count_share(size_t elements, size_t n_ranks)
-{
-    return elements / n_ranks;
-}
-static size_t count_none(size_t elements, size_t n_ranks)
-{
-    return (void)elements, (void)n_ranks, 0;
-}
-
-static size_t one_block(const struct bench_case *c)
-{
-    return c->count;
-}
-static size_t all_blocks(const struct bench_case *c)
-{
-    return c->count * n_of(c);
-}
-static size_t at_root(const struct bench_case *c)
-{
-    return c->rank == c->root ? c->count : 0;
-}
-static size_t all_at_root(const struct bench_case *c)
-{
-    return c->rank == c->root ? all_blocks(c) : 0;
-}
-
-static size_t in_place_front(const struct bench_case *c)
-{
-    return (void)c, 0;
-}
-static size_t in_place_block(const struct bench_case *c)
-{
-    return c->count * (size_t)c->rank;
-}
-static size_t in_place_never(const struct bench_case *c)
-{
-    return (void)c, SIZE_MAX;
-}
-
-static double factor_one(size_t n)
-{
-    return (void)n, 1.0;
-}
-static double factor_share(size_t n)
-{
-    return (double)(n - 1) / (double)n;
-}
-static double factor_twice(size_t n)
-{
-    return 2.0 * factor_share(n);
-}
 
 #define CALL(name)                                                                                                     \
     static enum tutti_status call_##name(const struct bench_case *c, const void *send, void *recv,                     \
@@ -103,76 +41,84 @@ CALL(sendrecv)
                           comm, o, NULL, NULL);
 }
 
-static void set_origin(int32_t *from, size_t *index, size_t *n_from, int32_t rank, size_t i, size_t n)
-{
-    *from = rank;
-    *index = i;
-    *n_from = n;
-}
-#define ORIGIN(name)                                                                                                   \
-    static void origin_##name(const struct bench_case *c, size_t i, int32_t *from, size_t *index, size_t *n_from)
-ORIGIN(all)
-{
-    set_origin(from, index, n_from, -1, i, n_of(c));
-}
-ORIGIN(prefix)
-{
-    set_origin(from, index, n_from, -1, i, (size_t)c->rank + 1);
-}
-ORIGIN(before)
-{
-    set_origin(from, index, n_from, -1, i, (size_t)c->rank);
-}
-ORIGIN(own_block)
-{
-    set_origin(from, index, n_from, -1, c->count * (size_t)c->rank + i, n_of(c));
-}
-/* The root's own out of place buffer is not touched by a broadcast. */
-ORIGIN(root)
-{
-    set_origin(from, index, n_from, c->root, i, c->rank != c->root || c->in_place);
-}
-ORIGIN(block)
-{
-    set_origin(from, index, n_from, (int32_t)(i / c->count), i % c->count, 1);
-}
-ORIGIN(root_block)
-{
-    set_origin(from, index, n_from, c->root, c->count * (size_t)c->rank + i, 1);
-}
-ORIGIN(transposed)
-{
-    set_origin(from, index, n_from, (int32_t)(i / c->count), c->count * (size_t)c->rank + i % c->count, 1);
-}
-ORIGIN(left)
-{
-    set_origin(from, index, n_from, (c->rank + c->n_ranks - 1) % c->n_ranks, i, 1);
-}
-ORIGIN(nothing)
-{
-    set_origin(from, index, n_from, c->rank, i, 0);
-}
+static const struct tutti_kind_info sendrecv = {
+    .name = "sendrecv", .send = {TUTTI_ONE_BLOCK, TUTTI_EVERY_SLOT}, .recv = {TUTTI_ONE_BLOCK, TUTTI_EVERY_SLOT}};
 
 const struct bench_op bench_ops[] = {
-    {"all_reduce", true, false, count_all, one_block, one_block, in_place_front, factor_twice, call_all_reduce,
-     origin_all},
-    {"reduce", true, true, count_all, one_block, at_root, in_place_front, factor_one, call_reduce, origin_all},
-    {"broadcast", false, true, count_all, one_block, one_block, in_place_front, factor_one, call_broadcast,
-     origin_root},
-    {"all_gather", false, false, count_share, one_block, all_blocks, in_place_block, factor_share, call_all_gather,
-     origin_block},
-    {"gather", false, true, count_share, one_block, all_at_root, in_place_block, factor_share, call_gather,
-     origin_block},
-    {"scatter", false, true, count_share, all_at_root, one_block, in_place_block, factor_share, call_scatter,
-     origin_root_block},
-    {"reduce_scatter", true, false, count_share, all_blocks, one_block, in_place_block, factor_share,
-     call_reduce_scatter, origin_own_block},
-    {"all_to_all", false, false, count_share, all_blocks, all_blocks, in_place_front, factor_share, call_all_to_all,
-     origin_transposed},
-    {"scan", true, false, count_all, one_block, one_block, in_place_front, factor_one, call_scan, origin_prefix},
-    {"exscan", true, false, count_all, one_block, one_block, in_place_front, factor_one, call_exscan, origin_before},
-    {"sendrecv", false, false, count_all, one_block, one_block, in_place_never, factor_one, call_sendrecv, origin_left},
-    {"barrier", false, false, count_none, one_block, one_block, in_place_never, factor_one, call_barrier,
-     origin_nothing},
+    {&tutti_kinds[TUTTI_ALL_REDUCE], call_all_reduce},
+    {&tutti_kinds[TUTTI_REDUCE], call_reduce},
+    {&tutti_kinds[TUTTI_BROADCAST], call_broadcast},
+    {&tutti_kinds[TUTTI_ALL_GATHER], call_all_gather},
+    {&tutti_kinds[TUTTI_GATHER], call_gather},
+    {&tutti_kinds[TUTTI_SCATTER], call_scatter},
+    {&tutti_kinds[TUTTI_REDUCE_SCATTER], call_reduce_scatter},
+    {&tutti_kinds[TUTTI_ALL_TO_ALL], call_all_to_all},
+    {&tutti_kinds[TUTTI_SCAN], call_scan},
+    {&tutti_kinds[TUTTI_EXSCAN], call_exscan},
+    {&sendrecv, call_sendrecv},
+    {&tutti_kinds[TUTTI_BARRIER], call_barrier},
 };
-const size_t bench_n_ops = sizeof(bench_ops) / sizeof(bench_ops[0]);
+const size_t bench_n_ops = TUTTI_ARRAY_LEN(bench_ops);
+
+size_t bench_count(const struct bench_op *op, size_t elements, size_t n_ranks)
+{
+    if (op->info->send.blocks == TUTTI_NO_BLOCK) return 0;
+    return op->info->block_a_slot ? elements / n_ranks : elements;
+}
+
+/* Slots that a kind leaves out have a block all the same; only those beside a root have none. */
+static size_t side_elements(const struct bench_case *c, struct tutti_kind_side side)
+{
+    if (side.at == TUTTI_THE_ROOT && c->rank != c->root) return 0;
+    return side.blocks == TUTTI_ALL_BLOCKS ? c->count * (size_t)c->n_ranks : c->count;
+}
+
+size_t bench_send_elements(const struct bench_case *c)
+{
+    return side_elements(c, c->op->info->send);
+}
+
+size_t bench_recv_elements(const struct bench_case *c)
+{
+    return side_elements(c, c->op->info->recv);
+}
+
+size_t bench_in_place_at(const struct bench_case *c)
+{
+    const enum tutti_in_place form = c->op->info->in_place;
+    if (form == TUTTI_NEVER_IN_PLACE) return SIZE_MAX;
+    return form == TUTTI_SEND_IN_RECV || form == TUTTI_RECV_IN_SEND ? c->count * (size_t)c->rank : 0;
+}
+
+double bench_bus_factor(const struct bench_op *op, size_t n_ranks)
+{
+    const double share = (double)(n_ranks - 1) / (double)n_ranks;
+    if (op->info == &tutti_kinds[TUTTI_ALL_REDUCE]) return 2 * share;
+    return op->info->block_a_slot ? share : 1;
+}
+
+struct bench_origin bench_origin(const struct bench_case *c, size_t i)
+{
+    const struct tutti_kind_info *info = c->op->info;
+    const size_t own = info->send.blocks == TUTTI_ALL_BLOCKS ? c->count * (size_t)c->rank : 0;
+    struct bench_origin origin = {.from = -1, .index = own + i % c->count, .n_from = 1};
+    switch (info->result) {
+    case TUTTI_GETS_ALL:
+        origin.n_from = (size_t)c->n_ranks;
+        break;
+    case TUTTI_GETS_PREFIX:
+        origin.n_from = (size_t)c->rank + 1;
+        break;
+    case TUTTI_GETS_BEFORE:
+        origin.n_from = (size_t)c->rank;
+        break;
+    case TUTTI_GETS_ORIGIN:
+        origin.from = info->send.at == TUTTI_THE_ROOT         ? c->root
+                      : info->recv.blocks == TUTTI_ALL_BLOCKS ? (int32_t)(i / c->count)
+                                                              : (c->rank + c->n_ranks - 1) % c->n_ranks;
+        /* The root's own out of place buffer is not touched by a broadcast. */
+        if (info->in_place == TUTTI_ONE_BUFFER && c->rank == c->root && !c->in_place) origin.n_from = 0;
+        break;
+    }
+    return origin;
+}

@@ -114,8 +114,9 @@ int bench_plot(const char *path, const struct bench_point *points, size_t n)
         for (int form = 0; form < 2; form++) line(&(struct plot){out, a, points, n}, i, form, colour);
         double y = TOP + 18 * (double)n_lines++;
         fprintf(out, "<text x='%.1f' y='%.1f' fill='%s'>%s %s%s%s</text>\n", WIDTH - RIGHT + 12, y, colour,
-                points[i].c.op->name, tutti_dtype_name(points[i].c.dtype), points[i].c.op->reduces ? " " : "",
-                points[i].c.op->reduces ? tutti_op_name(points[i].c.reduction) : "");
+                points[i].c.op->info->name, tutti_dtype_name(points[i].c.dtype),
+                points[i].c.op->info->reduces ? " " : "",
+                points[i].c.op->info->reduces ? tutti_op_name(points[i].c.reduction) : "");
     }
     fprintf(out, "</svg>\n");
     return fclose(out);

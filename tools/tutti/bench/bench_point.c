@@ -3,25 +3,20 @@
  * times come to, and the ways in which a call could go. */
 
 #include "bench.h"
+#include "tools/tutti/measure.h"
 
 #include "comm/call/explain.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b)
 {
-    size_t n_send = c->op->send_elements(c), n_recv = c->op->recv_elements(c);
+    size_t n_send = bench_send_elements(c), n_recv = bench_recv_elements(c);
     b->send = b->base[0];
     b->recv = b->base[1];
     if (!c->in_place) return;
-    size_t at = c->op->in_place_at(c);
+    size_t at = bench_in_place_at(c);
     if (at + c->count > (n_send > n_recv ? n_send : n_recv)) at = 0; /* this rank has no larger side */
     char *inner = (char *)b->base[0] + at * tutti_dtype_bytes(c->dtype);
     if (n_send < n_recv) {
@@ -39,28 +34,22 @@ uint32_t bench_calls(const struct bench_settings *s, size_t bytes)
     return (uint32_t)calls;
 }
 
-double bench_median(double *values, uint32_t n)
-{
-    qsort(values, n, sizeof *values, compare_double);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out)
 {
-    out->median_us = bench_median(us, n);
+    out->median_us = tutti_median(us, n);
     out->min_us = us[0];
     out->max_us = us[n - 1];
     out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
-    out->busbw = out->algbw * c->op->bus_factor((size_t)c->n_ranks);
+    out->busbw = out->algbw * bench_bus_factor(c->op, (size_t)c->n_ranks);
 }
 
 enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
                                   struct bench_cell *cell)
 {
     struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
-    bool broadcast = strcmp(c->op->name, "broadcast") == 0; /* it has one buffer */
+    bool broadcast = strcmp(c->op->info->name, "broadcast") == 0; /* it has one buffer */
     void *buffer = c->rank == c->root ? b->send : b->recv;
-    struct tutti_request request = {.name = c->op->name,
+    struct tutti_request request = {.name = c->op->info->name,
                                     .comm = comm,
                                     .send = broadcast ? buffer : b->send,
                                     .recv = broadcast ? buffer : b->recv,
@@ -68,8 +57,8 @@ enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_ca
                                     .dtype = c->dtype,
                                     .op = (int)c->reduction,
                                     .root = c->root};
-    if (!tutti_kind_parse(c->op->name, &request.kind))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no collective: there is nothing to choose", c->op->name);
+    if (!tutti_kind_parse(c->op->info->name, &request.kind))
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no collective: there is nothing to choose", c->op->info->name);
     TUTTI_TRY(tutti_explain(&request, ways, TUTTI_ARRAY_LEN(ways), &cell->n_ways));
     for (size_t i = 0; i < cell->n_ways; i++) {
         struct bench_way *way = &cell->ways[i];

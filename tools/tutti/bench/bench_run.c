@@ -125,7 +125,7 @@ static size_t elements(const struct bench_run *run, const struct bench_case *c,
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)
 {
     const size_t esize = tutti_dtype_bytes(c->dtype), group = run->settings->group;
-    const size_t send = elements(run, c, c->op->send_elements), recv = elements(run, c, c->op->recv_elements);
+    const size_t send = elements(run, c, bench_send_elements), recv = elements(run, c, bench_recv_elements);
     const size_t bytes[2] = {(c->in_place && recv > send ? recv : send) * esize, c->in_place ? 0 : recv * esize};
     memset(b, 0, sizeof *b);
     for (int i = 0; i < 2; i++) {

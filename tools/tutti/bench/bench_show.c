@@ -70,18 +70,18 @@ static void json_time(FILE *out, const char *name, const struct bench_time *t)
 void bench_show_point(FILE *out, const struct bench_settings *settings, const struct bench_point *point, bool first)
 {
     const struct bench_case *c = &point->c;
-    const char *redop = c->op->reduces ? tutti_op_name(c->reduction) : "none";
-    int root = c->op->rooted ? c->root : -1;
+    const char *redop = c->op->info->reduces ? tutti_op_name(c->reduction) : "none";
+    int root = c->op->info->rooted ? c->root : -1;
     if (settings->json) {
         fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"redop\":\"%s\",\"root\":%d",
-                first ? "" : ",", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype), redop, root);
+                first ? "" : ",", c->op->info->name, c->bytes, c->count, tutti_dtype_name(c->dtype), redop, root);
         if (point->has[0]) json_time(out, "out_of_place", &point->time[0]);
         if (point->has[1]) json_time(out, "in_place", &point->time[1]);
         fprintf(out, ",\"probe_ns\":[%.1f,%.1f]}", point->probe_before_ns, point->probe_after_ns);
         return;
     }
-    fprintf(out, "  %-14s %11zu %11zu %8s %6s %4d", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype), redop,
-            root);
+    fprintf(out, "  %-14s %11zu %11zu %8s %6s %4d", c->op->info->name, c->bytes, c->count, tutti_dtype_name(c->dtype),
+            redop, root);
     text_time(out, &point->time[0], point->has[0]);
     text_time(out, &point->time[1], point->has[1]);
     if (settings->cuda)

@@ -7,7 +7,7 @@ static void json_show(FILE *out, const struct bench_settings *settings, const st
 {
     const struct bench_case *c = &cell->c;
     fprintf(out, "%s\n{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"in_place\":%s,\"behind_best\":%.4f,",
-            first ? "" : ",", c->op->name, c->bytes, c->count, tutti_dtype_name(c->dtype),
+            first ? "" : ",", c->op->info->name, c->bytes, c->count, tutti_dtype_name(c->dtype),
             c->in_place ? "true" : "false", cell->worst);
     fprintf(out, "\"probe_ns\":[%.1f,%.1f],\"ways\":[", cell->probe_before_ns, cell->probe_after_ns);
     for (size_t i = 0; i < cell->n_ways; i++) {
@@ -27,8 +27,9 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
         json_show(out, settings, cell, first);
         return;
     }
-    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->name, c->bytes, tutti_dtype_name(c->dtype),
-            c->in_place ? ", in place" : "", cell->worst, cell->worst > BENCH_NEAR ? " (!)" : "");
+    fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->info->name, c->bytes,
+            tutti_dtype_name(c->dtype), c->in_place ? ", in place" : "", cell->worst,
+            cell->worst > BENCH_NEAR ? " (!)" : "");
     if (!settings->cuda) fprintf(out, "; probe %.0f/%.0f", cell->probe_before_ns, cell->probe_after_ns);
     fputc('\n', out);
     for (size_t i = 0; i < cell->n_ways; i++) {

@@ -39,7 +39,7 @@ struct request {
 typedef const char *(*name_function)(size_t i);
 static const char *op_at(size_t i)
 {
-    return i < bench_n_ops ? bench_ops[i].name : NULL;
+    return i < bench_n_ops ? bench_ops[i].info->name : NULL;
 }
 static const char *dtype_at(size_t i)
 {
@@ -168,11 +168,11 @@ static enum tutti_status sweep(struct bench_run *run, const struct request *r, s
 {
     const struct bench_settings *s = &r->settings;
     size_t esize = tutti_dtype_bytes(c.dtype);
-    bool sized = c.op->count(1u << 20, 1) > 0;
+    bool sized = bench_count(c.op, 1, 1) > 0;
     for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes;
          bytes = next_size(bytes, esize, s->factor)) {
-        c.count = c.op->count((size_t)bytes / esize, (size_t)c.n_ranks);
-        c.bytes = !sized ? 0 : c.op->count(2, 2) == 2 ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
+        c.count = bench_count(c.op, (size_t)bytes / esize, (size_t)c.n_ranks);
+        c.bytes = !sized ? 0 : !c.op->info->block_a_slot ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
         if (s->explain && sized && c.count == 0) continue; /* nothing moves: there is nothing to choose */
         enum tutti_status status = s->explain ? explain(run, &c, results) : measure(run, &c, results);
         if (status == TUTTI_ERR_UNSUPPORTED) {
@@ -191,8 +191,8 @@ static enum tutti_status all_sweeps(struct bench_run *run, const struct request 
     struct bench_case c = {.rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_size(comm)};
     c.root = (int32_t)r->root;
     for (size_t i = 0; i < r->n_op; i++) {
-        for (size_t d = 0; d < (r->op[i]->count(1u << 20, 1) ? r->n_dtype : 1); d++) {
-            for (size_t o = 0; o < (r->op[i]->reduces ? r->n_reduction : 1); o++) {
+        for (size_t d = 0; d < (bench_count(r->op[i], 1, 1) ? r->n_dtype : 1); d++) {
+            for (size_t o = 0; o < (r->op[i]->info->reduces ? r->n_reduction : 1); o++) {
                 c.op = r->op[i], c.dtype = r->dtype[d], c.reduction = r->reduction[o];
                 enum tutti_status status = sweep(run, r, c, results);
                 if (status < 0) return status;

@@ -12,11 +12,6 @@
 
 static const char host[] = "host";
 
-static uint32_t group_of(const struct tutti_topo_cpu *cpu, enum tutti_topo_level level)
-{
-    return level == TUTTI_TOPO_PACKAGE ? cpu->package : level == TUTTI_TOPO_NODE ? cpu->node : cpu->l3;
-}
-
 /* The CPUs of each group, "0-3 | 4-7", or those of them that are allowed, "0: 2-3"; cut off if need be. */
 static void groups_gather(struct info *info, const struct tutti_topo *topo, const char *name, uint32_t n_groups,
                           enum tutti_topo_level level, bool allowed_only)
@@ -26,7 +21,7 @@ static void groups_gather(struct info *info, const struct tutti_topo *topo, cons
     for (uint32_t group = 0; ids && group < n_groups; group++) {
         size_t n = 0, used = strlen(text);
         for (uint32_t i = 0; i < topo->n_cpus; i++)
-            if (group_of(&topo->cpus[i], level) == group && (topo->cpus[i].allowed || !allowed_only))
+            if (tutti_topo_group(&topo->cpus[i], level) == group && (topo->cpus[i].allowed || !allowed_only))
                 ids[n++] = topo->cpus[i].id;
         if (n == 0) continue;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s", text[0] ? " | " : "");

@@ -26,13 +26,6 @@ static bool set_add(cpu_set_t *set, uint32_t cpu)
     return true;
 }
 
-static const struct tutti_topo_cpu *cpu_find(const struct tutti_topo *topo, uint32_t id)
-{
-    for (uint32_t i = 0; i < topo->n_cpus; i++)
-        if (topo->cpus[i].id == id) return &topo->cpus[i];
-    return NULL;
-}
-
 /* In order of the list, which may well be out of order. */
 static bool bind_list(struct run_options *options, const struct tutti_topo *topo, uint32_t *ids)
 {
@@ -42,7 +35,7 @@ static bool bind_list(struct run_options *options, const struct tutti_topo *topo
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct tutti_topo_cpu *cpu = cpu_find(topo, ids[i]);
+        const struct tutti_topo_cpu *cpu = tutti_topo_cpu(topo, ids[i]);
         if (cpu && cpu->allowed && ids[i] < CPU_SETSIZE) continue;
         uint32_t usable[CPU_SETSIZE];
         char text[256];

@@ -7,10 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,21 +22,6 @@ void run_adopt(void)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-/* Field 4 of /proc/PID/stat, behind the name in parentheses, which may hold anything. */
-static pid_t parent_of(const char *pid)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    const ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0) return -1;
-    text[n] = '\0';
-    const char *at = strrchr(text, ')');
-    return at && strlen(at) > 4 ? (pid_t)strtol(at + 4, NULL, 10) : -1; /* ") S 123" */
-}
-
 size_t run_children(pid_t *pids, size_t capacity)
 {
     const pid_t self = getpid();
@@ -47,8 +29,10 @@ size_t run_children(pid_t *pids, size_t capacity)
     DIR *proc = opendir("/proc");
     struct dirent *entry;
     while (proc && (entry = readdir(proc))) {
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || parent_of(entry->d_name) != self) continue;
-        if (n < capacity) pids[n] = (pid_t)strtol(entry->d_name, NULL, 10);
+        const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        struct tutti_process process;
+        if (pid <= 0 || !tutti_process_read(pid, &process) || process.parent != self) continue;
+        if (n < capacity) pids[n] = pid;
         n++;
     }
     if (proc) closedir(proc);

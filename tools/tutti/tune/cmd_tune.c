@@ -28,16 +28,9 @@ struct found {
     double values[ROUNDS], median, spread;
 };
 
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void found_sum_up(struct found *found)
 {
-    qsort(found->values, ROUNDS, sizeof found->values[0], compare_double);
-    found->median = found->values[ROUNDS / 2];
+    found->median = tutti_median(found->values, ROUNDS);
     found->spread = found->median > 0 ? (found->values[ROUNDS - 2] - found->values[1]) / found->median : 0;
 }
 

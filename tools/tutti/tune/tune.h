@@ -6,7 +6,9 @@
  * is one small measurement that some of the ranks make at once (tune_measure.c); rounds, medians and the file are the
  * command's (cmd_tune.c), where to begin. */
 
+#include "device/cpu/reduce.h"
 #include "model/machine.h"
+#include "tools/tutti/measure.h"
 
 #include <tutti/tutti.h>
 
@@ -24,6 +26,8 @@ struct tune {
     uint64_t n_meetings;               /* that this rank took part in */
     uint32_t n_together;               /* ranks of the row that is measured: the first so many */
     const struct tutti_machine *known; /* constants of earlier rows */
+    tutti_reduce_kernel add;           /* what is measured folds with it, */
+    size_t attached;                   /* or copies so many bytes from the other's memory */
 };
 #define TUNE_SHARED_BYTES ((size_t)1 << 20)
 

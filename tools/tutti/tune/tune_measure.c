@@ -6,11 +6,9 @@
 #include "tune.h"
 
 #include "device/cpu/copy.h"
-#include "device/cpu/reduce.h"
 #include "topo/topo.h"
 
 #include <sched.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -24,8 +22,7 @@
 
 /* A rank's part of the window: lines to wait for, then what others pull. */
 struct shared {
-    _Alignas(128) _Atomic uint64_t turn;
-    _Alignas(128) _Atomic uint32_t futex;
+    struct tutti_baton baton;
     _Alignas(128) _Atomic uint64_t arrived;
     _Alignas(4096) unsigned char data[PULL_BYTES];
 };
@@ -36,10 +33,17 @@ static struct shared *shared_of(const struct tune *tune, uint32_t rank)
     return (struct shared *)(void *)tune->peers[rank];
 }
 
-static double least(const double *values, size_t n)
+/* ns of one of `n` acts in the best batch; 0: one failed. */
+static double best_ns(struct tune *tune, bool (*act)(struct tune *tune), uint32_t batches, uint32_t n)
 {
-    double best = values[0];
-    for (size_t i = 1; i < n; i++) best = values[i] < best ? values[i] : best;
+    double best = 0;
+    for (uint32_t batch = 0; batch < batches; batch++) {
+        const uint64_t start = tutti_now_ns();
+        for (uint32_t i = 0; i < n; i++)
+            if (!act(tune)) return 0;
+        const double ns = (double)(tutti_now_ns() - start) / n;
+        if (batch == 0 || ns < best) best = ns;
+    }
     return best;
 }
 
@@ -64,62 +68,26 @@ static bool begin(struct tune *tune)
     if (tutti_barrier(tune->comm, NULL, NULL) < 0) return false;
     if (tune->rank == 0) {
         struct shared *own = shared_of(tune, 0);
-        atomic_store(&own->arrived, 0), atomic_store(&own->turn, 0), atomic_store(&own->futex, 0);
+        atomic_store(&own->arrived, 0), atomic_store(&own->baton.turn, 0), atomic_store(&own->baton.futex, 0);
     }
     return tutti_barrier(tune->comm, NULL, NULL) >= 0;
 }
 
 /* ---- hand-overs ---- */
 
-enum waiting { SPIN, YIELD, SLEEP };
-
-/* Until the word is `turn` or more; false after a while. */
-static bool turn_await(struct shared *shared, uint32_t turn, enum waiting how, uint64_t deadline)
+static double hand_over_ns(struct tune *tune, enum tutti_waiting how, uint32_t hops)
 {
-    for (uint32_t tries = 1;; tries++) {
-        uint32_t now = how == SLEEP ? atomic_load(&shared->futex) : (uint32_t)atomic_load(&shared->turn);
-        if (now >= turn) return true;
-        if ((how != SPIN || tries % 1024 == 0) && tutti_now_ns() > deadline) return false;
-        if (how == YIELD) sched_yield();
-        if (how == SLEEP) tutti_futex_wait(&shared->futex, now, deadline);
-    }
-}
-
-static void turn_give(struct shared *shared, uint32_t turn, enum waiting how)
-{
-    if (how != SLEEP) {
-        atomic_store_explicit(&shared->turn, turn, memory_order_release);
-        return;
-    }
-    atomic_store(&shared->futex, turn);
-    tutti_futex_wake(&shared->futex, 1);
-}
-
-/* Ranks 0 and 1 pass a number to and fro in rank 0's memory: ns one way. */
-static double hand_over_ns(struct tune *tune, enum waiting how, uint32_t hops)
-{
-    struct shared *shared = shared_of(tune, 0);
-    double ns[BATCHES];
-    uint32_t turn = 0;
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        uint64_t start = tutti_now_ns(), deadline = start + LIMIT_NS;
-        for (uint32_t end = turn + hops; turn < end; turn++)
-            if (turn % 2 == tune->rank)
-                turn_give(shared, turn + 1, how);
-            else if (!turn_await(shared, turn + 1, how, deadline))
-                return 0;
-        ns[batch] = (double)(tutti_now_ns() - start) / hops;
-    }
-    return least(ns, BATCHES);
+    const struct tutti_relay relay = {how, BATCHES, hops, BATCHES * LIMIT_NS};
+    return tutti_relay_ns(&shared_of(tune, 0)->baton, tune->rank, &relay);
 }
 
 static double line(struct tune *tune)
 {
-    return hand_over_ns(tune, SPIN, 1000);
+    return hand_over_ns(tune, TUTTI_SPIN, 1000);
 }
 
 /* Both on rank 0's CPU. */
-static double on_one_cpu(struct tune *tune, enum waiting how, uint32_t hops)
+static double on_one_cpu(struct tune *tune, enum tutti_waiting how, uint32_t hops)
 {
     cpu_set_t before, one;
     if (sched_getaffinity(0, sizeof before, &before) != 0) return 0;
@@ -132,62 +100,61 @@ static double on_one_cpu(struct tune *tune, enum waiting how, uint32_t hops)
 
 static double yield(struct tune *tune)
 {
-    return on_one_cpu(tune, YIELD, 400);
+    return on_one_cpu(tune, TUTTI_YIELD, 400);
 }
 
 static double wake(struct tune *tune)
 {
-    return on_one_cpu(tune, SLEEP, 200);
+    return on_one_cpu(tune, TUTTI_SLEEP, 200);
 }
 
 /* ---- the engine ---- */
 
-static double small_call_ns(struct tutti_comm *comm)
+static bool small_call(struct tutti_comm *comm)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    enum { CALLS = 500 };
-    double ns[BATCHES];
+    int64_t in = 1, out;
     options.algorithm = "direct";
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        int64_t in = 1, out;
-        uint64_t start = tutti_now_ns();
-        for (int i = 0; i < CALLS; i++)
-            if (tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, comm, &options, NULL) < 0) return 0;
-        ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
-    }
-    return least(ns, BATCHES);
+    return tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, comm, &options, NULL) >= 0;
+}
+
+static bool call_alone(struct tune *tune)
+{
+    return small_call(tune->alone);
+}
+
+static bool call_pair(struct tune *tune)
+{
+    return small_call(tune->pair);
 }
 
 static double call(struct tune *tune)
 {
-    return small_call_ns(tune->alone);
+    return best_ns(tune, call_alone, BATCHES, 500);
 }
 
 /* Two ranks send each other one message. */
 static double message(struct tune *tune)
 {
-    double ns = small_call_ns(tune->pair),
+    double ns = best_ns(tune, call_pair, BATCHES, 500),
            rest = (double)tune->known->call_ns + (double)tune->known->links[TUTTI_LINK_HOST].line_ns;
     return ns > rest ? ns - rest : 0;
+}
+
+static bool exchange(struct tune *tune)
+{
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const unsigned char *own = tune->a + tune->rank * RING_BYTES;
+    options.algorithm = "direct";
+    return tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) >= 0;
 }
 
 /* Two ranks send each other a block, in place. */
 static double ring(struct tune *tune)
 {
-    enum { CALLS = 10 };
-    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    const unsigned char *own = tune->a + tune->rank * RING_BYTES;
-    double ns[BATCHES];
-    options.algorithm = "direct";
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        uint64_t start = tutti_now_ns();
-        for (int i = 0; i < CALLS; i++)
-            if (tutti_all_gather(own, tune->a, RING_BYTES, TUTTI_UINT8, tune->pair, &options, NULL) < 0) return 0;
-        ns[batch] = (double)(tutti_now_ns() - start) / CALLS;
-    }
     double call_ns = (double)tune->known->call_ns + (double)tune->known->links[TUTTI_LINK_HOST].line_ns +
                      (double)tune->known->links[TUTTI_LINK_HOST].message_ns;
-    double spent = least(ns, BATCHES);
+    double spent = best_ns(tune, exchange, BATCHES, 10);
     return spent > call_ns ? RING_BYTES / (spent - call_ns) : 0;
 }
 
@@ -196,16 +163,17 @@ static double ring(struct tune *tune)
 /* Each rank writes its data, all meet, each copies what the rank `distance` after it wrote. */
 static double pull_from(struct tune *tune, uint32_t distance)
 {
-    double ns[BATCHES];
+    double best = 0;
     for (size_t batch = 0; batch < BATCHES; batch++) {
         memset(shared_of(tune, tune->rank)->data, (int)batch, PULL_BYTES);
         if (!meet(tune)) return 0;
         uint64_t start = tutti_now_ns();
         memcpy(tune->a, shared_of(tune, (tune->rank + distance) % tune->n_together)->data, PULL_BYTES);
-        ns[batch] = (double)(tutti_now_ns() - start);
+        const double ns = (double)(tutti_now_ns() - start);
+        if (batch == 0 || ns < best) best = ns;
         if (!meet(tune)) return 0;
     }
-    return PULL_BYTES / least(ns, BATCHES);
+    return PULL_BYTES / best;
 }
 
 static double pull(struct tune *tune)
@@ -213,17 +181,10 @@ static double pull(struct tune *tune)
     return pull_from(tune, 1);
 }
 
-static const struct tutti_topo_cpu *cpu_of(const struct tutti_topo *host, int32_t id)
-{
-    for (uint32_t i = 0; i < host->n_cpus; i++)
-        if ((int32_t)host->cpus[i].id == id) return &host->cpus[i];
-    return NULL;
-}
-
 /* Whether both are known, and in different groups of the widest sort of which the host has several. */
 static bool are_apart(const struct tutti_topo *host, int32_t one, int32_t other)
 {
-    const struct tutti_topo_cpu *a = cpu_of(host, one), *b = cpu_of(host, other);
+    const struct tutti_topo_cpu *a = tutti_topo_cpu(host, (uint32_t)one), *b = tutti_topo_cpu(host, (uint32_t)other);
     if (!a || !b) return false;
     if (host->n_packages > 1) return a->package != b->package;
     return host->n_nodes > 1 ? a->node != b->node : a->l3 != b->l3;
@@ -239,62 +200,55 @@ static double far(struct tune *tune)
     return pull_from(tune, distance);
 }
 
+static bool copy_near(struct tune *tune)
+{
+    memcpy(tune->b, tune->a, NEAR_BYTES);
+    return true;
+}
+
 static double copy(struct tune *tune)
 {
-    enum { COPIES = 20 };
-    double ns[BATCHES];
-    if (!meet(tune)) return 0;
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        uint64_t start = tutti_now_ns();
-        for (int i = 0; i < COPIES; i++) memcpy(tune->b, tune->a, NEAR_BYTES);
-        ns[batch] = (double)(tutti_now_ns() - start) / COPIES;
-    }
-    return NEAR_BYTES / least(ns, BATCHES);
+    return meet(tune) ? NEAR_BYTES / best_ns(tune, copy_near, BATCHES, 20) : 0;
+}
+
+static bool fold_block(struct tune *tune)
+{
+    tune->add(tune->sum, tune->a, tune->b, BLOCK_BYTES / sizeof(float));
+    return true;
 }
 
 static double fold(struct tune *tune)
 {
-    enum { FOLDS = 200 };
-    tutti_reduce_kernel add = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
-    double ns[BATCHES];
-    if (!meet(tune)) return 0;
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        uint64_t start = tutti_now_ns();
-        for (int i = 0; i < FOLDS; i++) add(tune->sum, tune->a, tune->b, BLOCK_BYTES / sizeof(float));
-        ns[batch] = (double)(tutti_now_ns() - start) / FOLDS;
-    }
-    return BLOCK_BYTES / least(ns, BATCHES);
+    tune->add = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "auto");
+    return meet(tune) ? BLOCK_BYTES / best_ns(tune, fold_block, BATCHES, 200) : 0;
 }
 
 /* ---- bytes in memory ---- */
 
-static double memory(struct tune *tune)
+static bool copy_far(struct tune *tune)
 {
-    enum { COPIES = 3 };
-    double ns[COPIES];
-    if (!meet(tune)) return 0;
-    for (size_t i = 0; i < COPIES; i++) {
-        uint64_t start = tutti_now_ns();
-        tutti_copy_past_cache(tune->b, tune->a, tune->far_bytes);
-        ns[i] = (double)(tutti_now_ns() - start);
-    }
-    return (double)tune->far_bytes / least(ns, COPIES);
+    tutti_copy_past_cache(tune->b, tune->a, tune->far_bytes);
+    return true;
 }
 
-/* From the other's private memory. 0: the kernel forbids it. */
-static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
+static double memory(struct tune *tune)
+{
+    return meet(tune) ? (double)tune->far_bytes / best_ns(tune, copy_far, 3, 1) : 0;
+}
+
+/* From the other's private memory. False: the kernel forbids it. */
+static bool attach_copy(struct tune *tune)
 {
     const uint32_t peer = 1 - tune->rank;
+    const size_t bytes = tune->attached;
     struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->addresses[peer], bytes};
-    double ns[BATCHES];
-    if (!meet(tune)) return 0;
-    for (size_t batch = 0; batch < BATCHES; batch++) {
-        uint64_t start = tutti_now_ns();
-        for (uint32_t i = 0; i < copies; i++)
-            if (process_vm_readv(tune->pids[peer], &here, 1, &there, 1, 0) != (ssize_t)bytes) return 0;
-        ns[batch] = (double)(tutti_now_ns() - start) / copies;
-    }
-    return least(ns, BATCHES);
+    return process_vm_readv(tune->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)bytes;
+}
+
+static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
+{
+    tune->attached = bytes;
+    return meet(tune) ? best_ns(tune, attach_copy, BATCHES, copies) : 0;
 }
 
 static double attach_call(struct tune *tune)
