@@ -87,6 +87,22 @@ enum tutti_status tutti_store_key_check(const char *key)
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_store_value_check(size_t bytes)
+{
+    if (bytes <= TUTTI_STORE_VALUE_MAX) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
+                      TUTTI_STORE_VALUE_MAX);
+}
+
+enum tutti_status tutti_store_value_give(const char *key, const void *from, size_t n, void *value, size_t capacity,
+                                         size_t *bytes)
+{
+    if (n > 0 && capacity > 0) memcpy(value, from, n < capacity ? n : capacity);
+    if (bytes) *bytes = n;
+    if (n <= capacity) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_TRUNCATED, "the value of key %.100s has %zu bytes, the buffer %zu", key, n, capacity);
+}
+
 bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out)
 {
     char text[24], *end;

@@ -56,6 +56,11 @@ enum tutti_status tutti_store_frame_verify(struct tutti_session *session, const 
                                            const struct tutti_store_frame *frame);
 /* Checks a key of a caller: 1 to 255 bytes. ARGUMENT. */
 enum tutti_status tutti_store_key_check(const char *key);
+/* Checks a value of a caller. ARGUMENT. */
+enum tutti_status tutti_store_value_check(size_t bytes);
+/* Gives a caller the n bytes of a value, as `get` does; value may be NULL with capacity 0. TRUNCATED. */
+enum tutti_status tutti_store_value_give(const char *key, const void *from, size_t n, void *value, size_t capacity,
+                                         size_t *bytes);
 /* A counter's text; false when the bytes are no decimal number. */
 bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out);
 

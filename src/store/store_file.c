@@ -172,9 +172,7 @@ static enum tutti_status file_set(void *self, const char *key, const void *value
 {
     int lock = -1;
     TUTTI_TRY(tutti_store_key_check(key));
-    if (bytes > TUTTI_STORE_VALUE_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
-                          TUTTI_STORE_VALUE_MAX);
+    TUTTI_TRY(tutti_store_value_check(bytes));
     TUTTI_TRY(lock_take(self, &lock)); /* not between the read and the write of an add */
     enum tutti_status status = value_write(self, key, value, bytes);
     close(lock);
@@ -189,14 +187,9 @@ static enum tutti_status file_get(void *self, const char *key, void *value, size
     uint8_t *buffer = tutti_alloc(TUTTI_STORE_VALUE_MAX);
     if (!buffer) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's value");
     enum tutti_status status = value_wait(self, key, deadline_ns, buffer, &n);
-    if (status == TUTTI_OK && n > 0 && capacity > 0) memcpy(value, buffer, n < capacity ? n : capacity);
+    if (status == TUTTI_OK) status = tutti_store_value_give(key, buffer, n, value, capacity, bytes);
     tutti_free(buffer);
-    if (status < 0) return status;
-    if (bytes) *bytes = n;
-    if (n > capacity)
-        return tutti_fail(TUTTI_ERR_TRUNCATED, "the value of key %.100s has %zu bytes, the buffer %zu", key, n,
-                          capacity);
-    return TUTTI_OK;
+    return status;
 }
 
 static enum tutti_status file_wait(void *self, const char *key, uint64_t deadline_ns)

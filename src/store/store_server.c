@@ -210,7 +210,6 @@ enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's server");
     s->listen_fd = s->epoll_fd = s->stop_fd = -1;
     s->next_look_ns = TUTTI_NEVER;
-    TUTTI_TRY_GOTO(status, tutti_store_table_init(&s->table), err_free);
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &s->secret), err_free);
     TUTTI_TRY_GOTO(status, server_listen(s, host, port), err_free);
     TUTTI_TRY_GOTO(status, server_start(s), err_free);

@@ -1,84 +1,59 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A hash table with chains. An entry lives while it has a value or somebody who waits for one; the bytes of all entries
- * together are bounded. */
+/* Entries by key, in a tree of the C library. An entry lives while it has a value or somebody who waits for one; the
+ * bytes of all entries together are bounded. */
 
 #include "store/store_table.h"
 
+#include <search.h>
 #include <string.h>
 
-#define BUCKETS_MIN 256
 #define TABLE_BYTES_MAX ((size_t)256 << 20)
 
-enum tutti_status tutti_store_table_init(struct tutti_store_table *table)
+static int compare(const void *left, const void *right)
 {
-    *table = (struct tutti_store_table){.n_buckets = BUCKETS_MIN};
-    table->buckets = tutti_alloc_array(BUCKETS_MIN, sizeof(struct tutti_store_entry *));
-    return table->buckets ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's table");
+    const struct tutti_store_entry *a = left, *b = right;
+    if (a->key_bytes != b->key_bytes) return a->key_bytes < b->key_bytes ? -1 : 1;
+    return memcmp(a->key, b->key, a->key_bytes);
+}
+
+static void entry_free(void *freed)
+{
+    struct tutti_store_entry *entry = freed;
+    tutti_free(entry->value);
+    tutti_free(entry);
 }
 
 void tutti_store_table_fini(struct tutti_store_table *table)
 {
-    for (size_t b = 0; b < table->n_buckets && table->buckets; b++)
-        while (table->buckets[b]) {
-            struct tutti_store_entry *entry = table->buckets[b];
-            table->buckets[b] = entry->next;
-            tutti_free(entry->value);
-            tutti_free(entry);
-        }
-    tutti_free((void *)table->buckets);
+    tdestroy(table->tree, entry_free);
     memset(table, 0, sizeof *table);
-}
-
-static struct tutti_store_entry **bucket_of(const struct tutti_store_table *table, const void *key, size_t bytes)
-{
-    return &table->buckets[tutti_hash64(key, bytes, 0) % table->n_buckets];
 }
 
 struct tutti_store_entry *tutti_store_table_find(struct tutti_store_table *table, const uint8_t *key, size_t bytes)
 {
-    struct tutti_store_entry *entry = *bucket_of(table, key, bytes);
-    while (entry && (entry->key_bytes != bytes || memcmp(entry->key, key, bytes) != 0)) entry = entry->next;
-    return entry;
-}
-
-/* Without memory the chains just grow longer. */
-static void table_grow(struct tutti_store_table *table)
-{
-    struct tutti_store_table wider = *table;
-    wider.n_buckets = table->n_buckets * 4;
-    wider.buckets = tutti_alloc_array(wider.n_buckets, sizeof(struct tutti_store_entry *));
-    if (!wider.buckets) return;
-    for (size_t b = 0; b < table->n_buckets; b++)
-        while (table->buckets[b]) {
-            struct tutti_store_entry *entry = table->buckets[b];
-            struct tutti_store_entry **to = bucket_of(&wider, entry->key, entry->key_bytes);
-            table->buckets[b] = entry->next;
-            entry->next = *to;
-            *to = entry;
-        }
-    tutti_free((void *)table->buckets);
-    *table = wider;
+    const struct tutti_store_entry wanted = {.key = (const char *)key, .key_bytes = (uint32_t)bytes};
+    void *const *node = tfind(&wanted, &table->tree, compare);
+    return node ? *node : NULL;
 }
 
 enum tutti_status tutti_store_table_get(struct tutti_store_table *table, const uint8_t *key, size_t bytes,
                                         struct tutti_store_entry **out)
 {
-    struct tutti_store_entry *entry = tutti_store_table_find(table, key, bytes);
-    if (!entry) {
-        if (table->bytes + sizeof *entry + bytes > TABLE_BYTES_MAX)
-            return tutti_fail(TUTTI_ERR_MEMORY, "the store is full: it holds %zu bytes", table->bytes);
-        entry = tutti_alloc(sizeof *entry + bytes);
-        if (!entry) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a key of the store");
-        memcpy(entry->key, key, bytes);
-        entry->key_bytes = (uint32_t)bytes;
-        if (table->n_entries >= 2 * table->n_buckets) table_grow(table);
-        struct tutti_store_entry **bucket = bucket_of(table, key, bytes);
-        entry->next = *bucket;
-        *bucket = entry;
-        table->n_entries++;
-        table->bytes += sizeof *entry + bytes;
+    *out = tutti_store_table_find(table, key, bytes);
+    if (*out) return TUTTI_OK;
+    if (table->bytes + sizeof **out + bytes > TABLE_BYTES_MAX)
+        return tutti_fail(TUTTI_ERR_MEMORY, "the store is full: it holds %zu bytes", table->bytes);
+    struct tutti_store_entry *entry = tutti_alloc(sizeof *entry + bytes);
+    if (!entry) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a key of the store");
+    memcpy(entry->key_room, key, bytes);
+    entry->key = entry->key_room;
+    entry->key_bytes = (uint32_t)bytes;
+    if (!tsearch(entry, &table->tree, compare)) {
+        tutti_free(entry);
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a key of the store");
     }
+    table->bytes += sizeof *entry + bytes;
     *out = entry;
     return TUTTI_OK;
 }
@@ -87,12 +62,9 @@ enum tutti_status tutti_store_table_get(struct tutti_store_table *table, const u
 static void entry_settle(struct tutti_store_table *table, struct tutti_store_entry *entry)
 {
     if (entry->present || entry->waiters) return;
-    struct tutti_store_entry **link = bucket_of(table, entry->key, entry->key_bytes);
-    while (*link != entry) link = &(*link)->next;
-    *link = entry->next;
-    table->n_entries--;
+    tdelete(entry, &table->tree, compare);
     table->bytes -= sizeof *entry + entry->key_bytes;
-    tutti_free(entry);
+    entry_free(entry);
 }
 
 enum tutti_status tutti_store_table_set(struct tutti_store_table *table, struct tutti_store_entry *entry,

@@ -11,18 +11,17 @@ struct tutti_store_waiter {          /* part of whatever waits */
     struct tutti_store_waiter *next, *previous;
 };
 struct tutti_store_entry {
-    struct tutti_store_entry *next;
     struct tutti_store_waiter *waiters;
     uint8_t *value;
     uint32_t value_bytes, key_bytes;
-    bool present; /* else only waited for */
-    char key[];
+    bool present;    /* else only waited for */
+    const char *key; /* key_room */
+    char key_room[];
 };
-struct tutti_store_table {
-    struct tutti_store_entry **buckets;
-    size_t n_buckets, n_entries, bytes;
+struct tutti_store_table { /* zeroed: empty */
+    void *tree;
+    size_t bytes;
 };
-enum tutti_status tutti_store_table_init(struct tutti_store_table *table);
 void tutti_store_table_fini(struct tutti_store_table *table); /* nobody waits any more */
 /* NULL when there is none. */
 struct tutti_store_entry *tutti_store_table_find(struct tutti_store_table *table, const uint8_t *key, size_t bytes);

@@ -217,28 +217,39 @@ static void connection_give(struct tcp_store *store, struct connection *c)
 
 /* ---- the calls ---- */
 
-/* The request's key is a string. For GET the value of the answer is copied. */
-static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame *frame, uint64_t deadline_ns,
-                                 void *value, size_t capacity, struct tutti_store_frame *answer)
+/* What a caller gets of an answer. */
+struct gift {
+    void *value;
+    size_t capacity, *bytes;
+    int64_t number;
+};
+
+/* The request's key is a string. */
+static enum tutti_status request(struct tcp_store *store, struct tutti_store_frame frame, uint64_t deadline_ns,
+                                 struct gift *gift)
 {
     struct connection *c = NULL;
-    TUTTI_TRY(tutti_store_key_check((const char *)frame->key));
-    frame->key_bytes = (uint32_t)strlen((const char *)frame->key);
+    struct tutti_store_frame answer = {.type = 0};
+    const char *key = (const char *)frame.key;
+    TUTTI_TRY(tutti_store_key_check(key));
+    frame.key_bytes = (uint32_t)strlen(key);
     uint64_t patience = deadline_ns > TUTTI_NEVER - ANSWER_NS ? TUTTI_NEVER : deadline_ns + ANSWER_NS;
     TUTTI_TRY(connection_take(store, patience, &c));
-    enum tutti_status status = exchange(store, c, frame, patience, answer);
-    if (status == TUTTI_OK) status = tutti_store_frame_verify(&c->session, c->in, answer);
+    enum tutti_status status = exchange(store, c, &frame, patience, &answer);
+    if (status == TUTTI_OK) status = tutti_store_frame_verify(&c->session, c->in, &answer);
     if (status < 0) {
         connection_close(c);
         return status;
     }
-    if (answer->type == TUTTI_STORE_ERROR)
-        status = error_of(store, answer);
-    else if (answer->type != TUTTI_STORE_ANSWER)
+    if (answer.type == TUTTI_STORE_ERROR)
+        status = error_of(store, &answer);
+    else if (answer.type != TUTTI_STORE_ANSWER)
         status = tutti_fail(TUTTI_ERR_PROTOCOL, "the store at %s:%s answers with a frame of type %u", store->host,
-                            store->port, answer->type);
-    else if (value && answer->value_bytes)
-        memcpy(value, answer->value, answer->value_bytes < capacity ? answer->value_bytes : capacity);
+                            store->port, answer.type);
+    else
+        status =
+            tutti_store_value_give(key, answer.value, answer.value_bytes, gift->value, gift->capacity, gift->bytes);
+    gift->number = answer.number;
     if (status == TUTTI_ERR_PROTOCOL)
         connection_close(c);
     else
@@ -252,57 +263,45 @@ static int64_t timeout_of(uint64_t deadline_ns)
     return (int64_t)(deadline_ns == TUTTI_NEVER ? TUTTI_NEVER : deadline_ns > now ? deadline_ns - now : 0);
 }
 
+#define FRAME(name, ...)                                                                                               \
+    (struct tutti_store_frame)                                                                                         \
+    {                                                                                                                  \
+        .type = TUTTI_STORE_##name, .key = (const uint8_t *)key, __VA_ARGS__                                           \
+    }
+
 static enum tutti_status tcp_set(void *self, const char *key, const void *value, size_t bytes)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_SET,
-                                      .key = (const uint8_t *)key,
-                                      .value = value,
-                                      .value_bytes = (uint32_t)bytes},
-                             answer = {.type = 0};
-    if (bytes > TUTTI_STORE_VALUE_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "a store's value of %zu bytes is longer than %d", bytes,
-                          TUTTI_STORE_VALUE_MAX);
-    return request(self, &frame, tutti_now_ns(), NULL, 0, &answer);
+    struct gift none = {NULL};
+    TUTTI_TRY(tutti_store_value_check(bytes));
+    return request(self, FRAME(SET, .value = value, .value_bytes = (uint32_t)bytes), tutti_now_ns(), &none);
 }
 
 static enum tutti_status tcp_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes,
                                  uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_GET,
-                                      .key = (const uint8_t *)key,
-                                      .number = timeout_of(deadline_ns)},
-                             answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, deadline_ns, value, capacity, &answer));
-    if (bytes) *bytes = answer.value_bytes;
-    if (answer.value_bytes > capacity)
-        return tutti_fail(TUTTI_ERR_TRUNCATED, "the value of key %.100s has %u bytes, the buffer %zu", key,
-                          answer.value_bytes, capacity);
-    return TUTTI_OK;
+    struct gift gift = {value, capacity, bytes, 0};
+    return request(self, FRAME(GET, .number = timeout_of(deadline_ns)), deadline_ns, &gift);
 }
 
 static enum tutti_status tcp_wait(void *self, const char *key, uint64_t deadline_ns)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_WAIT,
-                                      .key = (const uint8_t *)key,
-                                      .number = timeout_of(deadline_ns)},
-                             answer = {.type = 0};
-    return request(self, &frame, deadline_ns, NULL, 0, &answer);
+    struct gift none = {NULL};
+    return request(self, FRAME(WAIT, .number = timeout_of(deadline_ns)), deadline_ns, &none);
 }
 
 static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_ADD, .key = (const uint8_t *)key, .number = delta},
-                             answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, tutti_now_ns(), NULL, 0, &answer));
-    if (value) *value = answer.number;
+    struct gift gift = {NULL};
+    TUTTI_TRY(request(self, FRAME(ADD, .number = delta), tutti_now_ns(), &gift));
+    if (value) *value = gift.number;
     return TUTTI_OK;
 }
 
 static enum tutti_status tcp_remove(void *self, const char *key, bool *existed)
 {
-    struct tutti_store_frame frame = {.type = TUTTI_STORE_REMOVE, .key = (const uint8_t *)key}, answer = {.type = 0};
-    TUTTI_TRY(request(self, &frame, tutti_now_ns(), NULL, 0, &answer));
-    if (existed) *existed = answer.number != 0;
+    struct gift gift = {NULL};
+    TUTTI_TRY(request(self, FRAME(REMOVE, .number = 0), tutti_now_ns(), &gift));
+    if (existed) *existed = gift.number != 0;
     return TUTTI_OK;
 }
 
