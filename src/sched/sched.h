@@ -11,7 +11,8 @@
 #define TUTTI_WINDOW 64 /* S9: step i is considered once step i - 64 is complete */
 
 /* ---- shapes (shape.c) ---- */
-/* Parses "8,8,7,8;2,2" into levels; ARGUMENT with a sentence when sizes do not add up. */
+/* Parses "8,8,7,8;2,2" into levels; ARGUMENT with a sentence when sizes do not add up to the shape's size, which is
+ * filled in where it is 0. */
 enum tutti_status tutti_shape_parse_levels(struct tutti_shape *shape, const char *text);
 void tutti_shape_levels_text(const struct tutti_shape *shape, char *out, size_t capacity);
 uint32_t tutti_level_groups(const struct tutti_level *level);
@@ -66,6 +67,30 @@ struct tutti_step { /* 40 bytes, no pointer, no byte count */
                         as the largest chunk (only where all are equal: NEEDS_EQUAL_BLOCKS). */
 };
 #define TUTTI_NO_EXTENT UINT32_MAX
+static inline bool tutti_step_sends(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_SEND;
+}
+static inline bool tutti_step_receives(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
+}
+static inline bool tutti_step_is_message(const struct tutti_step *step)
+{
+    return tutti_step_sends(step) || tutti_step_receives(step);
+}
+static inline bool tutti_step_reduces(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_REDUCE || step->op == TUTTI_STEP_RECV_REDUCE;
+}
+static inline bool tutti_step_reads_src(const struct tutti_step *step)
+{
+    return step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
+}
+static inline bool tutti_step_writes_dst(const struct tutti_step *step)
+{
+    return step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_CALL;
+}
 struct tutti_schedule {
     struct tutti_shape shape;
     enum tutti_kind kind;

@@ -87,6 +87,7 @@ enum tutti_status tutti_shape_parse_levels(struct tutti_shape *shape, const char
             if (*at != ',') break;
             at++;
         }
+        if (units == 0 && level_units(level) <= UINT32_MAX) parsed.size = (uint32_t)(units = level_units(level));
         if (level_units(level) != units)
             return tutti_fail(TUTTI_ERR_ARGUMENT,
                               "levels \"%.80s\": the groups of level %u hold %llu, but there are %llu %s", text,
@@ -106,19 +107,14 @@ enum tutti_status tutti_shape_parse_levels(struct tutti_shape *shape, const char
 
 void tutti_shape_levels_text(const struct tutti_shape *shape, char *out, size_t capacity)
 {
-    size_t used = 0;
-
     if (capacity == 0) return;
     out[0] = '\0';
     for (uint32_t l = 0; l < shape->n_levels; l++) {
         const struct tutti_level *level = &shape->levels[l];
         for (uint32_t r = 0; r < level->n_runs; r++) {
             const struct tutti_run *run = &level->runs[r];
-            const char *gap = r > 0 ? "," : l > 0 ? ";" : "";
-            int n = run->repeat > 1 ? snprintf(out + used, capacity - used, "%s%ux%u", gap, run->size, run->repeat)
-                                    : snprintf(out + used, capacity - used, "%s%u", gap, run->size);
-            used += (size_t)n;
-            if (used >= capacity) return;
+            tutti_append(out, capacity, "%s%u", r > 0 ? "," : l > 0 ? ";" : "", run->size);
+            if (run->repeat > 1) tutti_append(out, capacity, "x%u", run->repeat);
         }
     }
 }

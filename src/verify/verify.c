@@ -61,13 +61,13 @@ static enum tutti_status check_pure(const struct tutti_schedule *const *schedule
     return TUTTI_OK;
 }
 
-static enum tutti_status seal_all(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                                  const struct tutti_shape *shape, struct tutti_schedule **schedules)
+enum tutti_status tutti_seal_all(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                 const struct tutti_shape *shape, bool expand, struct tutti_schedule **schedules)
 {
     for (uint32_t s = 0; s < shape->size; s++) {
         struct tutti_shape own = *shape;
         own.slot = s;
-        TUTTI_TRY(tutti_schedule_seal(algorithm, kind, &own, true, &schedules[s]));
+        TUTTI_TRY(tutti_schedule_seal(algorithm, kind, &own, expand, &schedules[s]));
     }
     return TUTTI_OK;
 }
@@ -83,7 +83,7 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
     *verdict = (struct tutti_verdict){.ok = false};
     if (!schedules) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", shape->size);
     const struct tutti_schedule *const *sealed = (const struct tutti_schedule *const *)schedules;
-    TUTTI_TRY_GOTO(status, seal_all(algorithm, kind, shape, schedules), err_schedules);
+    TUTTI_TRY_GOTO(status, tutti_seal_all(algorithm, kind, shape, true, schedules), err_schedules);
     TUTTI_TRY_GOTO(status, tutti_verify_bundle(sealed, shape->size, verdict), err_schedules);
     for (uint32_t k = 0; k < n_again && verdict->ok; k++) {
         const uint32_t stride = n_again == shape->size ? 1 : shape->size / AGAIN + 1;

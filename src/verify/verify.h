@@ -22,5 +22,8 @@ enum tutti_status tutti_verify(const struct tutti_algorithm *algorithm, enum tut
 /* The same for a given bundle of n sealed schedules (schedules[s] is slot s's), as mutants need. */
 enum tutti_status tutti_verify_bundle(const struct tutti_schedule *const *schedules, uint32_t n,
                                       struct tutti_verdict *verdict);
+/* Seals all slots of the world that shape describes (slot ignored) into schedules[size]; on failure some are NULL. */
+enum tutti_status tutti_seal_all(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                 const struct tutti_shape *shape, bool expand, struct tutti_schedule **schedules);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The option parser that all subcommands share: a table of options in, values out, the help page from the same table,
- * and for every mistake a sentence that says what to type instead. */
+/* What all subcommands share: from a table of options their values, by getopt_long, the help page, and for every
+ * mistake a sentence that says what to type instead; and the choice of a subcommand. */
 
 #include "cmd.h"
 
 #include "base/config.h"
 
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAMES = 64 };
+enum { MAX_ARGS = 64, CODES = 256 }; /* CODES: of the first option without a letter */
 
 static void help(const struct tutti_args *spec)
 {
@@ -87,95 +88,103 @@ static const char *value_set(const struct tutti_arg *arg, const char *text)
     return "is of no known type";
 }
 
-static const struct tutti_arg *arg_find(const struct tutti_args *spec, const char *name, size_t length)
+static int code_of(const struct tutti_args *spec, size_t i)
 {
-    for (size_t i = 0; i < spec->n_args; i++) {
-        if (strlen(spec->args[i].name) == length && memcmp(spec->args[i].name, name, length) == 0) {
-            return &spec->args[i];
-        }
-    }
+    return spec->args[i].letter ? spec->args[i].letter : CODES + (int)i;
+}
+
+static const struct tutti_arg *arg_find(const struct tutti_args *spec, int code)
+{
+    for (size_t i = 0; i < spec->n_args; i++)
+        if (code_of(spec, i) == code) return &spec->args[i];
     return NULL;
 }
 
-static const struct tutti_arg *arg_find_letter(const struct tutti_args *spec, char letter)
+/* The table in the words of getopt_long. */
+static void describe(const struct tutti_args *spec, struct option options[MAX_ARGS + 2], char letters[2 * MAX_ARGS + 8])
 {
-    for (size_t i = 0; i < spec->n_args; i++) {
-        if (spec->args[i].letter == letter) return &spec->args[i];
+    size_t n = (size_t)sprintf(letters, "%s:h", spec->stop_at_first ? "+" : "");
+    for (size_t i = 0; i < spec->n_args && i < MAX_ARGS; i++) {
+        const struct tutti_arg *arg = &spec->args[i];
+        const bool flag = arg->type == TUTTI_ARG_FLAG;
+        options[i] = (struct option){arg->name, flag ? no_argument : required_argument, NULL, code_of(spec, i)};
+        if (arg->letter) n += (size_t)sprintf(letters + n, "%c%s", arg->letter, flag ? "" : ":");
     }
-    return NULL;
+    options[spec->n_args] = (struct option){"help", no_argument, NULL, 'h'};
 }
 
-static enum tutti_args_result unknown(const struct tutti_args *spec, const char *text)
+/* What getopt_long did not take: an option that is none, or a flag with a value. */
+static enum tutti_args_result refused(const struct tutti_args *spec, const char *text)
 {
-    const char *names[MAX_NAMES];
+    const struct tutti_arg *flag = arg_find(spec, optopt);
+    const char *names[MAX_ARGS + 1] = {"help"};
     char name[64];
-    size_t n = 0;
-    for (; n < spec->n_args && n < MAX_NAMES - 1; n++) names[n] = spec->args[n].name;
-    names[n++] = "help";
+    if (flag) {
+        tutti_args_fail(spec, "--%s takes no value, but '%s' was given.", flag->name, strchr(text, '=') + 1);
+        return TUTTI_ARGS_WRONG;
+    }
+    if (optopt) {
+        tutti_args_fail(spec, "there is no option -%c.", optopt);
+        return TUTTI_ARGS_WRONG;
+    }
+    for (size_t i = 0; i < spec->n_args && i < MAX_ARGS; i++) names[i + 1] = spec->args[i].name;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + 2, "="), text + 2);
-    const char *near = text[1] == '-' ? tutti_nearest(name, names, n) : NULL;
-    if (near) {
-        tutti_args_fail(spec, "there is no option %.*s; did you mean --%s?", (int)strcspn(text, "="), text, near);
-    } else {
-        tutti_args_fail(spec, "there is no option %.*s.", (int)strcspn(text, "="), text);
-    }
+    const char *near = tutti_nearest(name, names, spec->n_args + 1);
+    tutti_args_fail(spec, "there is no option --%s%s%s%s", name, near ? "; did you mean --" : ".", near ? near : "",
+                    near ? "?" : "");
     return TUTTI_ARGS_WRONG;
-}
-
-/* One option at argv[*i]; moves *i over a value of its own. */
-static enum tutti_args_result option_read(const struct tutti_args *spec, int argc, char **argv, int *i)
-{
-    const char *text = argv[*i];
-    const char *value = NULL;
-    const struct tutti_arg *arg;
-    if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
-        help(spec);
-        return TUTTI_ARGS_HELP;
-    }
-    if (text[1] == '-') {
-        const size_t length = strcspn(text + 2, "=");
-        arg = arg_find(spec, text + 2, length);
-        if (text[2 + length] == '=') value = text + 3 + length;
-    } else {
-        arg = arg_find_letter(spec, text[1]);
-        if (text[2]) value = text + 2;
-    }
-    if (!arg) return unknown(spec, text);
-    if (arg->type == TUTTI_ARG_FLAG && value) {
-        tutti_args_fail(spec, "--%s takes no value, but '%s' was given.", arg->name, value);
-        return TUTTI_ARGS_WRONG;
-    }
-    if (arg->type != TUTTI_ARG_FLAG && !value) {
-        if (*i + 1 >= argc) {
-            tutti_args_fail(spec, "--%s needs a value: type --%s %s.", arg->name, arg->name, arg->value);
-            return TUTTI_ARGS_WRONG;
-        }
-        value = argv[++*i];
-    }
-    const char *reason = value_set(arg, value);
-    if (reason) {
-        tutti_args_fail(spec, "--%s %s: %s.", arg->name, value, reason);
-        return TUTTI_ARGS_WRONG;
-    }
-    return TUTTI_ARGS_OK;
 }
 
 enum tutti_args_result tutti_args_parse(const struct tutti_args *spec, int argc, char **argv, int *n_positional)
 {
-    int n = 0;
-    bool options = true;
-    for (int i = 1; i < argc; i++) {
-        if (options && strcmp(argv[i], "--") == 0) {
-            options = false;
-        } else if (options && argv[i][0] == '-' && argv[i][1]) {
-            enum tutti_args_result result = option_read(spec, argc, argv, &i);
-            if (result != TUTTI_ARGS_OK) return result;
-        } else {
-            argv[++n] = argv[i];
-            if (spec->stop_at_first) options = false;
+    struct option options[MAX_ARGS + 2] = {{NULL, 0, NULL, 0}};
+    char letters[2 * MAX_ARGS + 8];
+    describe(spec, options, letters);
+    opterr = optind = 0; /* from the beginning, and silent */
+    for (int code; (code = getopt_long(argc, argv, letters, options, NULL)) != -1;) {
+        if (code == 'h') {
+            help(spec);
+            return TUTTI_ARGS_HELP;
         }
+        if (code == '?') return refused(spec, argv[optind - 1]);
+        const struct tutti_arg *arg = arg_find(spec, code == ':' ? optopt : code);
+        const char *reason = code == ':' ? NULL : value_set(arg, optarg);
+        if (code == ':') tutti_args_fail(spec, "--%s needs a value: type --%s %s.", arg->name, arg->name, arg->value);
+        if (reason) tutti_args_fail(spec, "--%s %s: %s.", arg->name, optarg, reason);
+        if (code == ':' || reason) return TUTTI_ARGS_WRONG;
     }
-    argv[n + 1] = NULL; /* so that they may be given to exec */
-    *n_positional = n;
-    return TUTTI_ARGS_OK;
+    *n_positional = argc - optind;
+    if (optind == argc || !spec->no_positional) return TUTTI_ARGS_OK;
+    tutti_args_fail(spec, "it takes no argument, but '%s' was given.", argv[optind]);
+    return TUTTI_ARGS_WRONG;
+}
+
+/* ---- tables of commands ---- */
+
+static void commands_help(const struct tutti_commands *commands, FILE *out)
+{
+    fprintf(out, "usage: %s COMMAND [options]\n\ncommands:\n", commands->self);
+    for (size_t i = 0; i < commands->n; i++) {
+        const struct tutti_command *command = &commands->list[i];
+        fprintf(out, "  %-6s %s%s\n", command->name, command->usage ? command->usage : "", command->help);
+    }
+    fprintf(out, "\n%s", commands->more);
+}
+
+int tutti_commands_run(const struct tutti_commands *commands, int argc, char **argv)
+{
+    const char *names[MAX_ARGS];
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        commands_help(commands, argc < 2 ? stderr : stdout);
+        return argc < 2 ? TUTTI_EXIT_USAGE : TUTTI_EXIT_OK;
+    }
+    for (size_t i = 0; i < commands->n; i++) {
+        names[i] = commands->list[i].name;
+        if (strcmp(argv[1], names[i]) == 0) return commands->list[i].function(argc - 1, argv + 1);
+    }
+    const char *near = tutti_nearest(argv[1], names, commands->n);
+    fprintf(stderr, "%s: there is no command '%s'; ", commands->self, argv[1]);
+    if (near) fprintf(stderr, "did you mean '%s %s'?\n", commands->self, near);
+    if (!near) fprintf(stderr, "'%s --help' lists them.\n", commands->self);
+    return TUTTI_EXIT_USAGE;
 }

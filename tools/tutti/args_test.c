@@ -49,11 +49,11 @@ static enum tutti_args_result parse(const char *line, bool stop_at_first, char *
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
     rest[0] = '\0';
     if (result != TUTTI_ARGS_OK) return result;
-    for (int i = 1; i <= n; i++) {
-        if (i > 1) strncat(rest, " ", capacity - strlen(rest) - 1);
+    for (int i = argc - n; i < argc; i++) {
+        if (i > argc - n) strncat(rest, " ", capacity - strlen(rest) - 1);
         strncat(rest, argv[i], capacity - strlen(rest) - 1);
     }
-    assert_null(argv[n + 1]);
+    assert_null(argv[argc]);
     return result;
 }
 

@@ -26,6 +26,20 @@ bool tutti_inside_a_job(void); /* this process is a rank, by what a launcher set
 /* Runs this command again as n ranks, bound to CPUs as `tutti run --cores` says; the exit status. */
 int tutti_start_ranks(uint32_t n, const char *cores, int argc, char **argv);
 
+/* ---- a table of commands (args.c) ---- */
+struct tutti_command {
+    const char *name, *usage, *help; /* usage: what follows the name, padded; NULL: nothing */
+    int (*function)(int argc, char **argv);
+};
+struct tutti_commands {
+    const char *self; /* "tutti sched" */
+    const struct tutti_command *list;
+    size_t n;
+    const char *more; /* the end of the help */
+};
+/* Runs the command that argv[1] names; --help lists them. Returns the exit status. */
+int tutti_commands_run(const struct tutti_commands *commands, int argc, char **argv);
+
 /* ---- options (args.c): --name value, --name=value, -n value, -nvalue; `--` ends them ---- */
 enum tutti_arg_type {
     TUTTI_ARG_FLAG, /* bool */
@@ -54,10 +68,12 @@ struct tutti_args {
     const struct tutti_arg *args;
     size_t n_args;
     bool stop_at_first; /* the first positional argument ends the options (tutti run PROGRAM ...) */
+    bool no_positional; /* there are none: one is WRONG */
 };
-enum tutti_args_result { TUTTI_ARGS_OK, TUTTI_ARGS_HELP, TUTTI_ARGS_WRONG };
+/* All but OK are the exit status. */
+enum tutti_args_result { TUTTI_ARGS_OK = -1, TUTTI_ARGS_HELP = TUTTI_EXIT_OK, TUTTI_ARGS_WRONG = TUTTI_EXIT_USAGE };
 
-/* Reads argv[1..argc); moves the positional arguments to argv[1..*n_positional], NULL after them. HELP: --help was
+/* Reads argv[1..argc), whose order may change: the positional arguments are the last ones then. HELP: --help was
  * printed to stdout. WRONG: a sentence with what to type instead was printed to stderr. */
 enum tutti_args_result tutti_args_parse(const struct tutti_args *spec, int argc, char **argv, int *n_positional);
 /* Prints "COMMAND: text" and how to get help to stderr; returns TUTTI_EXIT_USAGE. */

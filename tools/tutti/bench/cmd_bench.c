@@ -295,21 +295,13 @@ int tutti_cmd_bench(int argc, char **argv)
         args,
         TUTTI_ARRAY_LEN(args),
         false};
-    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* the parser reorders argv */
-    if (!copy) return TUTTI_EXIT_WRONG;
-    memcpy(copy, argv, (size_t)argc * sizeof *copy);
-    int n_positional = 0, status = TUTTI_EXIT_OK;
-    enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
-    if (parsed != TUTTI_ARGS_OK)
-        status = parsed == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
-    else if (n_positional > 1)
-        status = tutti_args_fail(&spec, "'%s' is one argument too many; separate collectives by commas", argv[2]);
-    else {
-        if (n_positional == 1) r.ops = argv[1];
-        status = understand(&spec, &r);
-        if (status == TUTTI_EXIT_OK)
-            status = tutti_inside_a_job() ? be_a_rank(&spec, &r) : tutti_start_ranks(r.n, "none", argc, copy);
-    }
-    free(copy);
-    return status;
+    int n = 0;
+    const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
+    if (parsed != TUTTI_ARGS_OK) return (int)parsed;
+    if (n > 1)
+        return tutti_args_fail(&spec, "'%s' is one argument too many; separate collectives by commas", argv[argc - 1]);
+    if (n == 1) r.ops = argv[argc - 1];
+    const int status = understand(&spec, &r);
+    if (status != TUTTI_EXIT_OK) return status;
+    return tutti_inside_a_job() ? be_a_rank(&spec, &r) : tutti_start_ranks(r.n, "none", argc, argv);
 }

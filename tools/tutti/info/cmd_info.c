@@ -31,6 +31,7 @@ int tutti_cmd_info(int argc, char **argv)
     const struct tutti_args spec = {
         .command = "tutti info",
         .usage = "[options]",
+        .no_positional = true,
         .about =
             "Says what this tutti is and can do, what the host looks like, what is missing and how to get it, and\n"
             "every option with its value and origin. Exit status 1 if the configuration is\n"
@@ -40,8 +41,7 @@ int tutti_cmd_info(int argc, char **argv)
     };
     int n_positional;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
-    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
-    if (n_positional > 0) return tutti_args_fail(&spec, "it takes no argument, but '%s' was given.", argv[1]);
+    if (result != TUTTI_ARGS_OK) return (int)result;
     if (options) {
         info_options_document(stdout);
         return TUTTI_EXIT_OK;

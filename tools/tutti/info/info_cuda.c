@@ -21,10 +21,10 @@ static const char *const names[DEVICES_SHOWN] = {
 /* As nvidia-smi writes it. */
 static void uuid_format(const unsigned char uuid[16], char out[48])
 {
-    size_t used = (size_t)snprintf(out, 48, "GPU");
+    snprintf(out, 48, "GPU");
     for (size_t i = 0; i < 16; i++) {
         const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
-        used += (size_t)snprintf(out + used, 48 - used, "%s%02x", dash ? "-" : "", uuid[i]);
+        tutti_append(out, 48, "%s%02x", dash ? "-" : "", uuid[i]);
     }
 }
 
@@ -38,9 +38,8 @@ static void device_gather(struct info *info, int32_t ordinal)
     }
     uuid_format(facts.uuid, uuid);
     for (int32_t other = 0; other < (int32_t)tutti_device_cuda.count() && other < DEVICES_SHOWN; other++) {
-        const size_t used = strlen(reached);
         if (other == ordinal || !tutti_device_cuda.reaches(ordinal, other)) continue;
-        snprintf(reached + used, sizeof reached - used, " %d", (int)other);
+        tutti_append(reached, sizeof reached, " %d", (int)other);
     }
     info_text(info, section, names[ordinal], NULL,
               "%s, %s, compute capability %u.%u, %u SMs, %.1f GiB; reaches the memory of%s", facts.name, uuid,

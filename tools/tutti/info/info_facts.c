@@ -45,9 +45,7 @@ static void simd_gather(struct info *info)
         /* A set that is not there falls back to the best one. */
         const bool there =
             tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, sets[i]) != best || strcmp(sets[i], tutti_reduce_isa()) == 0;
-        if (!there) continue;
-        if (usable[0]) strcat(usable, ", ");
-        strcat(usable, sets[i]);
+        if (there) tutti_append(usable, sizeof usable, "%s%s", usable[0] ? ", " : "", sets[i]);
     }
     const char *wanted = info->config ? info->config->text[TUTTI_OPT_simd] : "auto";
     const bool forced = tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, wanted) != best;
@@ -61,10 +59,8 @@ static void backends_gather(struct info *info)
     static const struct tutti_backend_ops *const all[] = {TUTTI_BACKENDS(BACKEND)};
 #undef BACKEND
     char text[200] = "";
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++) {
-        const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s%s (%s)", i ? ", " : "", all[i]->name, all[i]->help);
-    }
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++)
+        tutti_append(text, sizeof text, "%s%s (%s)", i ? ", " : "", all[i]->name, all[i]->help);
     info_text(info, features, "back_ends", "option backends", "%s", text);
 }
 

@@ -19,16 +19,14 @@ static void groups_gather(struct info *info, const struct tutti_topo *topo, cons
     char text[200] = "", list[200];
     uint32_t *ids = tutti_alloc_array(topo->n_cpus, sizeof *ids);
     for (uint32_t group = 0; ids && group < n_groups; group++) {
-        size_t n = 0, used = strlen(text);
+        size_t n = 0;
         for (uint32_t i = 0; i < topo->n_cpus; i++)
             if (tutti_topo_group(&topo->cpus[i], level) == group && (topo->cpus[i].allowed || !allowed_only))
                 ids[n++] = topo->cpus[i].id;
         if (n == 0) continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s", text[0] ? " | " : "");
-        if (allowed_only && used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%u: ", group);
-        if (used < sizeof text)
-            snprintf(text + used, sizeof text - used, "%s", tutti_topo_list_format(ids, n, list, sizeof list));
+        if (text[0]) tutti_append(text, sizeof text, " | ");
+        if (allowed_only) tutti_append(text, sizeof text, "%u: ", group);
+        tutti_append(text, sizeof text, "%s", tutti_topo_list_format(ids, n, list, sizeof list));
     }
     info_text(info, host, name, NULL, "%s", text);
     tutti_free(ids);

@@ -67,8 +67,8 @@ static void device_gather(struct info *info, struct tutti_comm *comm, bool speak
     if (!speaks) return;
     if (status < 0) snprintf(names, sizeof names, "none: %.180s", tutti_last_error()->text);
     for (uint32_t b = 0; device && b < device->n; b++) {
-        const size_t used = b ? strlen(names) : 0;
-        snprintf(names + used, sizeof names - used, "%s%s", b ? ", " : "", device->backends[b]->ops->name);
+        if (b == 0) names[0] = '\0';
+        tutti_append(names, sizeof names, "%s%s", b ? ", " : "", device->backends[b]->ops->name);
         scratch += device->backends[b]->ops->memory_used(device->backends[b]);
     }
     info_text(info, job, "device_back_ends", NULL, "%s", names);

@@ -46,9 +46,10 @@ int tutti_cmd_run(int argc, char **argv)
     };
     int n_positional, status = TUTTI_EXIT_WRONG;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
-    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
-    if (options.n_ranks == 0) return tutti_args_fail(&spec, "how many ranks? Type tutti run -n 4 %s.", argv[1]);
+    options.argv = argv + argc - n_positional;
+    if (options.n_ranks == 0) return tutti_args_fail(&spec, "how many ranks? Type tutti run -n 4 %s.", options.argv[0]);
     if (options.n_ranks > MAX_RANKS)
         return tutti_args_fail(&spec, "-n %u: one host takes at most %d ranks.", options.n_ranks, MAX_RANKS);
     if (!env_check(&spec, &options.env)) return TUTTI_EXIT_USAGE;
@@ -56,8 +57,7 @@ int tutti_cmd_run(int argc, char **argv)
         status = TUTTI_EXIT_USAGE;
         goto out;
     }
-    options.argv = argv + 1;
-    char *path = run_program_find(argv[1], &status);
+    char *path = run_program_find(options.argv[0], &status);
     options.path = path;
     if (path) status = run_guard(&options);
     free(path);

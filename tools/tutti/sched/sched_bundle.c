@@ -3,24 +3,18 @@
 
 #include "sched.h"
 
+#include "verify/verify.h"
+
 #include <stdio.h>
 
 enum tutti_status sched_bundle_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                     const struct tutti_shape *shape, bool expand, struct sched_bundle *out)
 {
-    enum tutti_status status = TUTTI_OK;
-    struct sched_bundle bundle = {.n = shape->size};
-    bundle.slots = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
-    if (!bundle.slots) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u ranks", shape->size);
-    for (uint32_t s = 0; s < shape->size; s++) {
-        struct tutti_shape own = *shape;
-        own.slot = s;
-        TUTTI_TRY_GOTO(status, tutti_schedule_seal(algorithm, kind, &own, expand, &bundle.slots[s]), err_slots);
-    }
-    *out = bundle;
-    return TUTTI_OK;
-err_slots:
-    sched_bundle_free(&bundle);
+    out->n = shape->size;
+    out->slots = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
+    if (!out->slots) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u ranks", shape->size);
+    const enum tutti_status status = tutti_seal_all(algorithm, kind, shape, expand, out->slots);
+    if (status < 0) sched_bundle_free(out);
     return status;
 }
 
@@ -28,6 +22,7 @@ void sched_bundle_free(struct sched_bundle *bundle)
 {
     for (uint32_t s = 0; bundle->slots && s < bundle->n; s++) tutti_schedule_destroy(bundle->slots[s]);
     tutti_free(bundle->slots);
+    bundle->slots = NULL;
 }
 
 const struct tutti_step *sched_bundle_message(const struct sched_bundle *bundle, uint32_t slot, bool sends,
@@ -36,8 +31,8 @@ const struct tutti_step *sched_bundle_message(const struct sched_bundle *bundle,
     const struct tutti_schedule *schedule = bundle->slots[slot];
     for (uint32_t i = 0; i < schedule->n_steps; i++) {
         const struct tutti_step *step = &schedule->steps[i];
-        const bool receives = step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-        if ((sends ? step->op == TUTTI_STEP_SEND : receives) && step->peer == peer && step->fifo == fifo) return step;
+        if ((sends ? tutti_step_sends(step) : tutti_step_receives(step)) && step->peer == peer && step->fifo == fifo)
+            return step;
     }
     return NULL;
 }

@@ -239,12 +239,13 @@ int sched_check(int argc, char **argv)
     const uint64_t began_ns = tutti_now_ns();
     options = (struct options){.root = UINT32_MAX};
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
-    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (result != TUTTI_ARGS_OK) return (int)result;
     if (n > 1)
-        return tutti_args_fail(&spec, "one algorithm at a time, but '%s' and '%s' were given.", argv[1], argv[2]);
+        return tutti_args_fail(&spec, "one algorithm at a time, but '%s' and '%s' were given.", argv[argc - n],
+                               argv[argc - n + 1]);
     if (!options_read(&first, &last, &only)) return TUTTI_EXIT_USAGE;
     if (n == 1) {
-        if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
+        if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return TUTTI_EXIT_USAGE;
         if (!sched_radix_choose(&spec, &subject, options.radix, &options.radix)) {
             sched_subject_close(&subject);
             return TUTTI_EXIT_USAGE;

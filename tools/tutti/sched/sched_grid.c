@@ -62,8 +62,7 @@ static void message_make(const struct sched_bundle *bundle, uint32_t slot, const
     if (recv) sched_chunks_label(recv->dst_buffer, recv->dst, recv->n, to, sizeof to);
     item->reduced = recv && recv->op == TUTTI_STEP_RECV_REDUCE;
     if (strcmp(to, item->label) == 0) return;
-    const size_t used = strlen(item->label);
-    snprintf(item->label + used, sizeof item->label - used, ":%s", to);
+    tutti_append(item->label, sizeof item->label, ":%s", to);
 }
 
 static void local_make(const struct tutti_step *step, struct item *item)

@@ -19,12 +19,10 @@ static const struct {
 
 static void needs_text(uint32_t bits, char *out, size_t capacity)
 {
-    size_t used = 0;
-    snprintf(out, capacity, "-");
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(needs); i++) {
-        if (!(bits & needs[i].bit)) continue;
-        used += (size_t)snprintf(out + used, capacity - used, "%s%s", used ? "," : "", needs[i].word);
-    }
+    out[0] = '\0';
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(needs); i++)
+        if (bits & needs[i].bit) tutti_append(out, capacity, "%s%s", out[0] ? "," : "", needs[i].word);
+    if (!out[0]) snprintf(out, capacity, "-");
 }
 
 static bool alike(const struct tutti_schedule_ops *a, const struct tutti_schedule_ops *b)
@@ -39,8 +37,7 @@ static void print_row(const struct tutti_algorithm *algorithm, uint32_t first, b
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
         if (!alike(algorithm->kinds[kind], ops)) continue;
         if (kind < first) return; /* printed with that one */
-        const size_t used = strlen(kinds);
-        snprintf(kinds + used, sizeof kinds - used, "%s%s", used ? " " : "", tutti_kind_name((enum tutti_kind)kind));
+        tutti_append(kinds, sizeof kinds, "%s%s", kinds[0] ? " " : "", tutti_kind_name((enum tutti_kind)kind));
     }
     needs_text(ops->needs, bits, sizeof bits);
     if (ops->needs & TUTTI_TAKES_RADIX) snprintf(radix, sizeof radix, "any");
@@ -54,14 +51,14 @@ int sched_list(int argc, char **argv)
     static const struct tutti_args spec = {
         .command = "tutti sched list",
         .usage = "",
+        .no_positional = true,
         .about = "Needs: commutative: does not keep the operands' order; levels: a shape with hosts of several ranks;\n"
                  "equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, ... from left to right;\n"
                  "own-counts: v forms know only the own row and column. Radix: the default; any: one may be given; -: "
                  "none."};
     int n;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
-    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
-    if (n > 0) return tutti_args_fail(&spec, "takes no argument, but '%s' was given.", argv[1]);
+    if (result != TUTTI_ARGS_OK) return (int)result;
     printf("%-17s %-5s %-23s %s\n", "ALGORITHM", "RADIX", "NEEDS AND PROMISES", "KINDS");
     for (size_t i = 0; i < tutti_n_algorithms; i++) {
         bool named = false;

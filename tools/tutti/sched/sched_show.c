@@ -118,12 +118,10 @@ static void print_cost(const struct sched_bundle *bundle)
 
 static void waits_text(const struct tutti_schedule *schedule, uint32_t index, char *out, size_t capacity)
 {
-    size_t used = 0;
-    snprintf(out, capacity, "-");
-    for (uint32_t j = TUTTI_WINDOW; j > 0; j--) {
-        if (j > index || !(schedule->steps[index].wait >> (j - 1) & 1) || used + 16 > capacity) continue;
-        used += (size_t)snprintf(out + used, capacity - used, "%s%u", used ? " " : "", index - j);
-    }
+    out[0] = '\0';
+    for (uint32_t j = TUTTI_WINDOW; j > 0; j--)
+        if (j <= index && (schedule->steps[index].wait >> (j - 1) & 1))
+            tutti_append(out, capacity, "%s%u", out[0] ? " " : "", index - j);
 }
 
 static void step_line(const struct tutti_step *step, const struct tutti_schedule *schedule, char *out, size_t capacity)
@@ -163,10 +161,10 @@ static void draw_rank(const struct tutti_schedule *schedule)
 {
     printf("rank %u\n%5s %6s  %-66s %s\n", schedule->shape.slot, "step", "round", "what", "waits for steps");
     for (uint32_t i = 0; i < schedule->n_steps; i++) {
-        char what[128], waits[512];
+        char what[128], waits[1024];
         step_line(&schedule->steps[i], schedule, what, sizeof what);
         waits_text(schedule, i, waits, sizeof waits);
-        printf("%5u %6u  %-66s %s\n", i, schedule->steps[i].round, what, waits);
+        printf("%5u %6u  %-66s %s\n", i, schedule->steps[i].round, what, waits[0] ? waits : "-");
     }
     printf("\ns: scratch, i: the separate input; (input): read from the user's input, since this rank has not written "
            "it.\nStep %u and later ones also wait for the step %d before them.\n",
@@ -261,9 +259,9 @@ int sched_show(int argc, char **argv)
     int n;
     options = (struct options){.rank = UINT32_MAX, .size = UINT32_MAX};
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
-    if (result != TUTTI_ARGS_OK) return result == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
+    if (result != TUTTI_ARGS_OK) return (int)result;
     if (n != 1) return tutti_args_fail(&spec, "name one algorithm, for example: tutti sched show ring --size 8");
-    if (!sched_subject_open(&spec, argv[1], &subject)) return TUTTI_EXIT_USAGE;
+    if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return TUTTI_EXIT_USAGE;
     const int code = subject.plugin ? show_apart(&subject) : show(&subject);
     sched_subject_close(&subject);
     return code;

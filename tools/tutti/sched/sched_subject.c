@@ -8,7 +8,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool is_path(const char *name)
@@ -114,15 +113,6 @@ bool sched_kind_parse(const struct tutti_args *spec, const char *name, enum tutt
 
 uint32_t sched_levels_size(const char *text)
 {
-    uint64_t total = 0;
-    while (*text && *text != ';') {
-        char *end;
-        uint64_t size = strtoul(text, &end, 10), repeat = 1;
-        if (end == text) return 0;
-        if (*end == 'x') repeat = strtoul(end + 1, &end, 10);
-        total += size > UINT32_MAX || repeat > UINT32_MAX ? UINT32_MAX : size * repeat;
-        text = *end == ',' ? end + 1 : end;
-        if (total > UINT32_MAX || (*end != ',' && *end != ';' && *end)) return 0;
-    }
-    return (uint32_t)total;
+    struct tutti_shape shape = {.size = 0};
+    return tutti_shape_parse_levels(&shape, text) < 0 ? 0 : shape.size;
 }

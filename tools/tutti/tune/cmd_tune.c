@@ -164,24 +164,16 @@ int tutti_cmd_tune(int argc, char **argv)
     const struct tutti_args spec = {
         .command = "tutti tune",
         .usage = "[options]",
+        .no_positional = true,
         .about = "Measures this host, in less than a minute: latencies, bandwidths, what a call and a wake-up cost.\n"
                  "The library predicts from these constants which algorithm is the fastest for each call. Best on a\n"
                  "machine that does nothing else meanwhile.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };
-    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* the parser reorders argv */
-    if (!copy) return TUTTI_EXIT_WRONG;
-    memcpy(copy, argv, (size_t)argc * sizeof *copy);
-    int n_positional, status;
+    int n_positional;
     const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
     const uint32_t n_cpus = tutti_cpus_allowed(), n = n_cpus < 2 ? 2 : n_cpus > MAX_RANKS ? MAX_RANKS : n_cpus;
-    if (parsed != TUTTI_ARGS_OK)
-        status = parsed == TUTTI_ARGS_HELP ? TUTTI_EXIT_OK : TUTTI_EXIT_USAGE;
-    else if (n_positional > 0)
-        status = tutti_args_fail(&spec, "it takes no argument, but '%s' was given.", argv[1]);
-    else
-        status = tutti_inside_a_job() ? rank_run(&request) : tutti_start_ranks(n, "spread", argc, copy);
-    free(copy);
-    return status;
+    if (parsed != TUTTI_ARGS_OK) return (int)parsed;
+    return tutti_inside_a_job() ? rank_run(&request) : tutti_start_ranks(n, "spread", argc, argv);
 }

@@ -12,6 +12,11 @@
 
 #include <tutti/tutti.h>
 
+struct tune_fact {
+    uint64_t address; /* of a */
+    int32_t pid, cpu;
+};
+
 /* What the ranks measure with. Memory is touched before anything is timed. */
 struct tune {
     struct tutti_comm *comm, *pair, *alone; /* all ranks; ranks 0 and 1, NULL at others; this rank */
@@ -21,8 +26,7 @@ struct tune {
     unsigned char **peers;             /* those of all ranks */
     unsigned char *a, *b, *sum;        /* private, far_bytes each, huge pages where the kernel gives some */
     size_t far_bytes;                  /* together past any cache */
-    uint64_t *addresses;               /* of all ranks: a */
-    int32_t *pids, *cpus;              /* and process, and CPU */
+    struct tune_fact *facts;           /* of all ranks */
     uint64_t n_meetings;               /* that this rank took part in */
     uint32_t n_together;               /* ranks of the row that is measured: the first so many */
     const struct tutti_machine *known; /* constants of earlier rows */

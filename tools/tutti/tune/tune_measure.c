@@ -92,7 +92,7 @@ static double on_one_cpu(struct tune *tune, enum tutti_waiting how, uint32_t hop
     cpu_set_t before, one;
     if (sched_getaffinity(0, sizeof before, &before) != 0) return 0;
     CPU_ZERO(&one);
-    CPU_SET((size_t)tune->cpus[0], &one);
+    CPU_SET((size_t)tune->facts[0].cpu, &one);
     if (sched_setaffinity(0, sizeof one, &one) != 0) return 0;
     double ns = hand_over_ns(tune, how, hops);
     return sched_setaffinity(0, sizeof before, &before) == 0 ? ns : 0;
@@ -196,7 +196,7 @@ static double far(struct tune *tune)
     const uint32_t n = tune->n_together, distance = n / 2;
     if (n < 2 || tutti_topo_host(&host) < 0) return 0;
     for (uint32_t r = 0; r < n; r++)
-        if (!are_apart(host, tune->cpus[r], tune->cpus[(r + distance) % n])) return 0;
+        if (!are_apart(host, tune->facts[r].cpu, tune->facts[(r + distance) % n].cpu)) return 0;
     return pull_from(tune, distance);
 }
 
@@ -241,8 +241,8 @@ static bool attach_copy(struct tune *tune)
 {
     const uint32_t peer = 1 - tune->rank;
     const size_t bytes = tune->attached;
-    struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->addresses[peer], bytes};
-    return process_vm_readv(tune->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)bytes;
+    struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->facts[peer].address, bytes};
+    return process_vm_readv(tune->facts[peer].pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
 static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)

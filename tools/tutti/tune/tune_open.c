@@ -41,10 +41,8 @@ static enum tutti_status memory_open(struct tune *tune, float cache_kib)
     tune->b = buffer_open(tune->far_bytes, 2);
     tune->sum = buffer_open(HUGE, 3);
     tune->peers = calloc(tune->n, sizeof *tune->peers);
-    tune->addresses = calloc(tune->n, sizeof *tune->addresses);
-    tune->pids = calloc(tune->n, sizeof *tune->pids);
-    tune->cpus = calloc(tune->n, sizeof *tune->cpus);
-    if (!tune->a || !tune->b || !tune->sum || !tune->peers || !tune->addresses || !tune->pids || !tune->cpus)
+    tune->facts = calloc(tune->n, sizeof *tune->facts);
+    if (!tune->a || !tune->b || !tune->sum || !tune->peers || !tune->facts)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory to measure %zu MiB with", tune->far_bytes >> 20);
     TUTTI_TRY(tutti_mem_alloc(tune->comm, TUNE_SHARED_BYTES, &own));
     tune->own = own;
@@ -59,11 +57,8 @@ static enum tutti_status memory_open(struct tune *tune, float cache_kib)
 
 static enum tutti_status facts_gather(struct tune *tune)
 {
-    const uint64_t address = (uintptr_t)tune->a;
-    const int32_t pid = getpid(), cpu = sched_getcpu();
-    TUTTI_TRY(tutti_all_gather(&address, tune->addresses, 1, TUTTI_UINT64, tune->comm, NULL, NULL));
-    TUTTI_TRY(tutti_all_gather(&pid, tune->pids, 1, TUTTI_INT32, tune->comm, NULL, NULL));
-    return tutti_all_gather(&cpu, tune->cpus, 1, TUTTI_INT32, tune->comm, NULL, NULL);
+    const struct tune_fact own = {(uintptr_t)tune->a, getpid(), sched_getcpu()};
+    return tutti_all_gather(&own, tune->facts, sizeof own, TUTTI_UINT8, tune->comm, NULL, NULL);
 }
 
 enum tutti_status tune_open(struct tutti_comm *comm, float cache_kib, struct tune *out)
@@ -84,7 +79,7 @@ bool tune_is_crowded(const struct tune *tune)
 {
     for (uint32_t a = 0; a < tune->n; a++)
         for (uint32_t b = 0; b < a; b++)
-            if (tune->cpus[a] == tune->cpus[b]) return true;
+            if (tune->facts[a].cpu == tune->facts[b].cpu) return true;
     return false;
 }
 
@@ -98,7 +93,5 @@ void tune_close(struct tune *tune)
     free(tune->b);
     free(tune->sum);
     free(tune->peers);
-    free(tune->addresses);
-    free(tune->pids);
-    free(tune->cpus);
+    free(tune->facts);
 }
