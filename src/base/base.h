@@ -50,6 +50,9 @@ enum tutti_status tutti_fail_errno(enum tutti_status status, const char *format,
 enum tutti_status tutti_fail_record(const struct tutti_error *error);
 void tutti_error_set(struct tutti_error *error, enum tutti_status status, const char *format, ...) TUTTI_PRINTF(3, 4);
 
+/* ---- text (text.c): appends to what is in `out`, cut where the room ends. ---- */
+void tutti_append(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
+
 /* ---- log (log.c): TUTTI_LOG=error|warn|info|debug|trace (default warn), to stderr or TUTTI_LOG_FILE. One write a
  * line. */
 enum tutti_log_level { TUTTI_LOG_ERROR, TUTTI_LOG_WARN, TUTTI_LOG_INFO, TUTTI_LOG_DEBUG, TUTTI_LOG_TRACE };

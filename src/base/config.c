@@ -384,14 +384,9 @@ static bool is_default(const struct tutti_config *config, enum tutti_option_id i
 
 void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity)
 {
-    size_t used = 0;
     if (capacity == 0) return;
     out[0] = '\0';
-    for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
-        if (!option_table[id].agreed || is_default(config, id)) continue;
-        int n =
-            snprintf(out + used, capacity - used, "%s%s=%s", used ? " " : "", option_table[id].name, config->text[id]);
-        used += n < 0 ? 0 : (size_t)n;
-        if (used >= capacity) return; /* cut: the hash still tells the difference */
-    }
+    for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) /* if cut, the hash still tells the difference */
+        if (option_table[id].agreed && !is_default(config, id))
+            tutti_append(out, capacity, "%s%s=%s", out[0] ? " " : "", option_table[id].name, config->text[id]);
 }

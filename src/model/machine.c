@@ -4,10 +4,9 @@
 
 #include "model/machine.h"
 
-#include <fcntl.h>
+#include "topo/topo.h"
+
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,47 +57,22 @@ enum tutti_status tutti_machine_write(const char *path, const struct tutti_machi
 
 /* ---- which file ---- */
 
-/* The first bytes of a file of the kernel, "" when there is none. */
-static const char *kernel_text(const char *path, char *out, size_t capacity)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, capacity - 1);
-    if (fd >= 0) close(fd);
-    out[n > 0 ? n : 0] = '\0';
-    return out;
-}
-
-/* "AMD EPYC 9B45". */
-static void model_name(char *out, size_t capacity)
-{
-    char text[2048];
-    const char *line = strstr(kernel_text("/proc/cpuinfo", text, sizeof text), "model name");
-    const char *from = line ? strchr(line, ':') : NULL;
-    if (!from) from = ": cpu";
-    from += 1 + strspn(from + 1, " \t");
-    snprintf(out, capacity, "%.*s", (int)strcspn(from, "\n"), from);
-}
-
 bool tutti_machine_path(char *out, size_t capacity)
 {
-    char model[100];
-    model_name(model, sizeof model);
-    return tutti_constants_path(model, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), out, capacity);
+    const struct tutti_topo *host;
+    const bool named = tutti_topo_host(&host) >= 0 && host->model[0];
+    return tutti_constants_path(named ? host->model : "cpu", (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), out, capacity);
 }
 
+/* The last cache: of the third level, or where there is none of the second. */
 static void cache_ask(struct tutti_machine *machine)
 {
-    char text[64];
-    static const char *const paths[] = {"/sys/devices/system/cpu/cpu0/cache/index3/size",
-                                        "/sys/devices/system/cpu/cpu0/cache/index2/size"};
+    const struct tutti_topo *host;
+    const bool l3 = tutti_topo_host(&host) >= 0 && host->l3_bytes > 0;
+    const double kib = (l3 ? (double)host->l3_bytes : (double)sysconf(_SC_LEVEL2_CACHE_SIZE)) / 1024;
     size_t i = 0;
     while (strcmp(fields[i].name, "cache_kib") != 0) i++;
-    for (size_t p = 0; p < TUTTI_ARRAY_LEN(paths); p++) {
-        double kib = (double)strtoul(kernel_text(paths[p], text, sizeof text), NULL, 10); /* "32768K" */
-        if (kib < (double)fields[i].minimum || kib > (double)fields[i].maximum) continue;
-        machine->cache_kib = (float)kib;
-        return;
-    }
+    if (kib >= (double)fields[i].minimum && kib <= (double)fields[i].maximum) machine->cache_kib = (float)kib;
 }
 
 enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)

@@ -28,45 +28,46 @@ struct tutti_cache {
 
 static const struct tutti_lanes no_lanes = {.n = 0};
 
-static uint64_t key_hash(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *shape,
-                         const struct tutti_lanes *lanes)
+struct key {
+    const struct tutti_algorithm *algorithm;
+    enum tutti_kind kind;
+    const struct tutti_shape *shape;
+    const struct tutti_lanes *lanes;
+};
+
+static struct key key_of(const struct tutti_schedule *schedule)
 {
-    uint64_t hash = tutti_mix64((uintptr_t)algorithm + (uint64_t)kind);
+    return (struct key){schedule->algorithm, schedule->kind, &schedule->shape, &schedule->lanes};
+}
+
+static uint64_t key_hash(const struct key *key)
+{
+    const struct tutti_shape *shape = key->shape;
+    uint64_t hash = tutti_mix64((uintptr_t)key->algorithm + (uint64_t)key->kind);
     uint32_t facts[] = {shape->slot, shape->size, shape->root, shape->radix, shape->n_levels};
 
     hash = tutti_hash64(facts, sizeof(facts), hash);
     for (uint32_t l = 0; l < shape->n_levels; l++)
         hash = tutti_hash64(shape->levels[l].runs, shape->levels[l].n_runs * sizeof(struct tutti_run), hash);
-    return tutti_hash64(lanes->lanes, lanes->n * sizeof(struct tutti_lane), hash);
+    return tutti_hash64(key->lanes->lanes, key->lanes->n * sizeof(struct tutti_lane), hash);
 }
 
-static uint64_t schedule_hash(const struct tutti_schedule *schedule)
+static bool key_same(const struct key *a, const struct key *b)
 {
-    return key_hash(schedule->algorithm, schedule->kind, &schedule->shape, &schedule->lanes);
+    return a->algorithm == b->algorithm && a->kind == b->kind && a->shape->slot == b->shape->slot &&
+           tutti_shape_same_world(a->shape, b->shape) && a->lanes->n == b->lanes->n &&
+           memcmp(a->lanes->lanes, b->lanes->lanes, a->lanes->n * sizeof(struct tutti_lane)) == 0;
 }
 
-static bool key_same(const struct entry *entry, const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                     const struct tutti_shape *shape, const struct tutti_lanes *lanes)
-{
-    const struct tutti_schedule *schedule = entry->schedule;
-
-    return schedule->algorithm == algorithm && schedule->kind == kind && schedule->shape.slot == shape->slot &&
-           tutti_shape_same_world(&schedule->shape, shape) && schedule->lanes.n == lanes->n &&
-           memcmp(schedule->lanes.lanes, lanes->lanes, lanes->n * sizeof(struct tutti_lane)) == 0;
-}
-
-static struct entry **find(struct tutti_cache *cache, uint64_t hash, const struct tutti_algorithm *algorithm,
-                           enum tutti_kind kind, const struct tutti_shape *shape, const struct tutti_lanes *lanes)
+static struct entry **find(struct tutti_cache *cache, uint64_t hash, const struct key *key)
 {
     struct entry **at = &cache->buckets[hash & (cache->n_buckets - 1)];
 
-    while (*at && !((*at)->hash == hash && key_same(*at, algorithm, kind, shape, lanes))) at = &(*at)->chain;
+    for (; *at; at = &(*at)->chain) {
+        const struct key its = key_of((*at)->schedule);
+        if ((*at)->hash == hash && key_same(&its, key)) break;
+    }
     return at;
-}
-
-static struct entry **find_schedule(struct tutti_cache *cache, uint64_t hash, const struct tutti_schedule *schedule)
-{
-    return find(cache, hash, schedule->algorithm, schedule->kind, &schedule->shape, &schedule->lanes);
 }
 
 /* ---- order of use ---- */
@@ -86,7 +87,8 @@ static void list_add(struct tutti_cache *cache, struct entry *entry)
 
 static void drop(struct tutti_cache *cache, struct entry *entry)
 {
-    struct entry **at = find_schedule(cache, entry->hash, entry->schedule);
+    const struct key key = key_of(entry->schedule);
+    struct entry **at = find(cache, entry->hash, &key);
 
     *at = entry->chain;
     list_remove(cache, entry);
@@ -145,16 +147,16 @@ static const struct tutti_schedule *borrow(struct tutti_cache *cache, struct ent
     return entry->schedule;
 }
 
-static enum tutti_status seal_entry(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                                    const struct tutti_shape *shape, const struct tutti_lanes *lanes, uint64_t hash,
-                                    struct entry **out)
+static enum tutti_status seal_entry(const struct key *key, uint64_t hash, struct entry **out)
 {
     struct entry *entry = tutti_alloc(sizeof(*entry));
     enum tutti_status status;
 
-    if (!entry) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a schedule of %s", algorithm->name);
+    if (!entry) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a schedule of %s", key->algorithm->name);
     entry->hash = hash;
-    TUTTI_TRY_GOTO(status, tutti_schedule_seal_lanes(algorithm, kind, shape, lanes, &entry->schedule), err_entry);
+    TUTTI_TRY_GOTO(status,
+                   tutti_schedule_seal_lanes(key->algorithm, key->kind, key->shape, key->lanes, &entry->schedule),
+                   err_entry);
     if (entry->schedule->defect) {
         status = tutti_fail(TUTTI_ERR_INTERNAL, "%s", entry->schedule->defect);
         goto err_schedule;
@@ -173,21 +175,21 @@ enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_
                                   enum tutti_kind kind, const struct tutti_shape *shape,
                                   const struct tutti_lanes *lanes, const struct tutti_schedule **out)
 {
-    if (!lanes) lanes = &no_lanes;
-    uint64_t hash = key_hash(algorithm, kind, shape, lanes);
+    const struct key key = {algorithm, kind, shape, lanes ? lanes : &no_lanes};
+    uint64_t hash = key_hash(&key);
     struct entry *fresh = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    const struct tutti_schedule *schedule = borrow(cache, *find(cache, hash, algorithm, kind, shape, lanes));
+    const struct tutti_schedule *schedule = borrow(cache, *find(cache, hash, &key));
     pthread_mutex_unlock(&cache->lock);
     if (schedule) {
         *out = schedule;
         return TUTTI_OK;
     }
-    TUTTI_TRY(seal_entry(algorithm, kind, shape, lanes, hash, &fresh));
+    TUTTI_TRY(seal_entry(&key, hash, &fresh));
 
     pthread_mutex_lock(&cache->lock);
-    struct entry **at = find(cache, hash, algorithm, kind, shape, lanes);
+    struct entry **at = find(cache, hash, &key);
     if (*at) { /* another thread was first */
         tutti_schedule_destroy(fresh->schedule);
         tutti_free(fresh);
@@ -205,10 +207,11 @@ enum tutti_status tutti_cache_get(struct tutti_cache *cache, const struct tutti_
 
 void tutti_cache_release(struct tutti_cache *cache, const struct tutti_schedule *schedule)
 {
-    uint64_t hash = schedule_hash(schedule);
+    const struct key key = key_of(schedule);
+    uint64_t hash = key_hash(&key);
 
     pthread_mutex_lock(&cache->lock);
-    struct entry *entry = *find_schedule(cache, hash, schedule);
+    struct entry *entry = *find(cache, hash, &key);
     if (entry && entry->users > 0) entry->users--;
     trim(cache);
     pthread_mutex_unlock(&cache->lock);

@@ -83,20 +83,10 @@ static enum tutti_status align(struct tutti_extents *extents, uint32_t chunk, ui
     return status;
 }
 
-static bool has_src(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
-}
-
-static bool has_dst(const struct tutti_step *step)
-{
-    return step->op != TUTTI_STEP_SEND;
-}
-
 /* Whether the step's size is that of SCRATCH alone; its extent then is the number of a version until resolved. */
 static bool scratch_alone(const struct tutti_step *step)
 {
-    bool src = has_src(step), dst = has_dst(step);
+    bool src = tutti_step_reads_src(step), dst = tutti_step_writes_dst(step);
 
     return step->op != TUTTI_STEP_CALL && (!src || step->src_buffer != TUTTI_DATA) &&
            (!dst || step->dst_buffer != TUTTI_DATA) &&
@@ -105,7 +95,7 @@ static bool scratch_alone(const struct tutti_step *step)
 
 enum tutti_status tutti_extents_add(struct tutti_extents *extents, struct tutti_step *step)
 {
-    bool src = has_src(step), dst = has_dst(step);
+    bool src = tutti_step_reads_src(step), dst = tutti_step_writes_dst(step);
     bool src_scratch = src && step->src_buffer == TUTTI_SCRATCH, dst_scratch = dst && step->dst_buffer == TUTTI_SCRATCH;
 
     if (dst_scratch && (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_COPY))

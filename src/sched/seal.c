@@ -93,9 +93,8 @@ struct span {
 
 static struct span span_read(const struct tutti_step *step)
 {
-    bool reads = step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
-
-    return (struct span){step->src_buffer, step->src, reads && step->src_buffer != TUTTI_IN ? step->n : 0};
+    return (struct span){step->src_buffer, step->src,
+                         tutti_step_reads_src(step) && step->src_buffer != TUTTI_IN ? step->n : 0};
 }
 
 static struct span span_written(const struct tutti_step *step)
@@ -148,8 +147,8 @@ static void push(struct tutti_emit *emit, struct tutti_step *step)
         return;
     schedule->steps = steps;
     step->round = emit->round;
-    if (step->op == TUTTI_STEP_SEND) step->fifo = emit->sent[step->peer]++;
-    if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) step->fifo = emit->received[step->peer]++;
+    if (tutti_step_sends(step)) step->fifo = emit->sent[step->peer]++;
+    if (tutti_step_receives(step)) step->fifo = emit->received[step->peer]++;
     step->wait = hazards(schedule->steps, schedule->n_steps, step);
     if (step->op == TUTTI_STEP_CALL)
         step->extent = step->dst;
@@ -218,7 +217,7 @@ static void check_written(struct tutti_emit *emit, uint32_t chunk, uint32_t n)
 void tutti_sealer_add(struct tutti_emit *emit, struct tutti_step step)
 {
     struct span read = span_read(&step);
-    bool combines = step.op == TUTTI_STEP_RECV_REDUCE || step.op == TUTTI_STEP_REDUCE;
+    bool combines = tutti_step_reduces(&step);
 
     if (read.n > 0 && read.buffer == TUTTI_SCRATCH) check_written(emit, step.src, step.n);
     if (read.n > 0 && read.buffer == TUTTI_DATA) step.flags |= touch(emit, step.src, step.n, TUTTI_STEP_SRC_INPUT);

@@ -47,15 +47,11 @@ size_t tutti_topo_list_parse(const char *text, uint32_t *ids, size_t capacity)
 
 char *tutti_topo_list_format(const uint32_t *ids, size_t n, char *out, size_t capacity)
 {
-    size_t used = 0;
     if (capacity > 0) out[0] = '\0';
-    for (size_t i = 0, next; i < n && used < capacity; i = next) {
+    for (size_t i = 0, next; i < n; i = next) {
         for (next = i + 1; next < n && ids[next] == ids[next - 1] + 1;) next++;
-        int length = snprintf(out + used, capacity - used, "%s%u", i ? "," : "", ids[i]);
-        used += (size_t)length;
-        if (next - i == 1 || used >= capacity) continue;
-        length = snprintf(out + used, capacity - used, "-%u", ids[next - 1]);
-        used += (size_t)length;
+        tutti_append(out, capacity, "%s%u", i ? "," : "", ids[i]);
+        if (next - i > 1) tutti_append(out, capacity, "-%u", ids[next - 1]);
     }
     return out;
 }

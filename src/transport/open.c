@@ -31,7 +31,7 @@ static enum tutti_status unknown(const char *name)
 {
     char names[128] = "auto";
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++)
-        snprintf(names + strlen(names), sizeof(names) - strlen(names), ", %s", transports[i].name);
+        tutti_append(names, sizeof(names), ", %s", transports[i].name);
     return tutti_fail(TUTTI_ERR_ARGUMENT, "option transport: there is no '%s'; it is one of %s", name, names);
 }
 

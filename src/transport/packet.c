@@ -28,8 +28,10 @@ bool tutti_packet_valid(const struct tutti_packet *packet, size_t max_payload)
 /* Field after field: the wire has them where the struct has them. */
 #define FIELDS(X)                                                                                                      \
     X(version)                                                                                                         \
-    X(type) X(flags) X(credits) X(source) X(comm) X(epoch) X(slice) X(seq) X(call) X(fifo) X(bytes) X(signature)       \
-        X(total) X(offset) X(count)
+    X(type)                                                                                                            \
+    X(flags)                                                                                                           \
+    X(credits) X(source) X(comm) X(epoch) X(slice) X(seq) X(call) X(fifo) X(bytes) X(signature) X(total) X(offset)     \
+        X(count)
 
 void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PACKET_WIRE_BYTES])
 {

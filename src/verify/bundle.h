@@ -40,27 +40,6 @@ static inline const struct tutti_step *tutti_bundle_step(const struct tutti_bund
 {
     return &bundle->schedules[slot]->steps[step];
 }
-static inline bool tutti_step_sends(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_SEND;
-}
-static inline bool tutti_step_receives(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-}
-static inline bool tutti_step_reduces(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_REDUCE || step->op == TUTTI_STEP_RECV_REDUCE;
-}
-static inline bool tutti_step_reads_src(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE;
-}
-static inline bool tutti_step_writes_dst(const struct tutti_step *step)
-{
-    return step->op != TUTTI_STEP_SEND && step->op != TUTTI_STEP_CALL;
-}
-
 /* ---- report.c: the sentence. Slot or step may be TUTTI_NO_INDEX. ---- */
 void tutti_bundle_refuse(const struct tutti_bundle *bundle, uint32_t slot, uint32_t step, const char *format, ...)
     TUTTI_PRINTF(4, 5);

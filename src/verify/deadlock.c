@@ -225,12 +225,9 @@ static uint32_t blocker(const struct run *run, uint32_t number)
 static void cycle_append(const struct tutti_bundle *bundle, uint32_t number, char *out, size_t capacity)
 {
     const uint32_t slot = tutti_bundle_slot(bundle, number), index = number - bundle->base[slot];
-    const size_t length = strlen(out);
     char text[128];
     tutti_step_text(tutti_bundle_step(bundle, slot, index), text, sizeof text);
-    if (length < capacity) {
-        snprintf(out + length, capacity - length, ", which waits for step %u of rank %u (%s)", index, slot, text);
-    }
+    tutti_append(out, capacity, ", which waits for step %u of rank %u (%s)", index, slot, text);
 }
 
 static void report_cycle(const struct run *run)

@@ -6,27 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends to a text that may be full already. */
-static void append(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
-static void append(char *out, size_t capacity, const char *format, ...)
-{
-    const size_t length = strlen(out);
-    va_list ap;
-    va_start(ap, format);
-    if (length < capacity) vsnprintf(out + length, capacity - length, format, ap);
-    va_end(ap);
-}
-
 static void shape_append(const struct tutti_bundle *bundle, char *out, size_t capacity)
 {
     const struct tutti_shape *shape = bundle->shape;
-    append(out, capacity, ", size %u", shape->size);
-    if (bundle->info && bundle->info->rooted) append(out, capacity, ", root %u", shape->root);
-    if (shape->radix) append(out, capacity, ", radix %u", shape->radix);
+    tutti_append(out, capacity, ", size %u", shape->size);
+    if (bundle->info && bundle->info->rooted) tutti_append(out, capacity, ", root %u", shape->root);
+    if (shape->radix) tutti_append(out, capacity, ", radix %u", shape->radix);
     if (shape->n_levels) {
         char levels[96];
         tutti_shape_levels_text(shape, levels, sizeof levels);
-        append(out, capacity, ", levels %s", levels);
+        tutti_append(out, capacity, ", levels %s", levels);
     }
 }
 
@@ -39,19 +28,19 @@ void tutti_bundle_refuse(const struct tutti_bundle *bundle, uint32_t slot, uint3
     if (!verdict->ok) return; /* the first finding counts */
     verdict->ok = false;
     out[0] = '\0';
-    append(out, capacity, "%s %s", algorithm && algorithm->name ? algorithm->name : "?",
-           bundle->info ? bundle->info->name : "?");
+    tutti_append(out, capacity, "%s %s", algorithm && algorithm->name ? algorithm->name : "?",
+                 bundle->info ? bundle->info->name : "?");
     shape_append(bundle, out, capacity);
-    append(out, capacity, ": ");
-    if (slot != TUTTI_NO_INDEX) append(out, capacity, "rank %u", slot);
+    tutti_append(out, capacity, ": ");
+    if (slot != TUTTI_NO_INDEX) tutti_append(out, capacity, "rank %u", slot);
     if (step != TUTTI_NO_INDEX) {
         const uint32_t round = tutti_bundle_step(bundle, slot, step)->round;
         if (round < bundle->schedules[slot]->n_rounds)
-            append(out, capacity, ", round %u, step %u", round, step);
+            tutti_append(out, capacity, ", round %u, step %u", round, step);
         else /* a copy of the sealer */
-            append(out, capacity, ", after the last round, step %u", step);
+            tutti_append(out, capacity, ", after the last round, step %u", step);
     }
-    if (slot != TUTTI_NO_INDEX) append(out, capacity, ": ");
+    if (slot != TUTTI_NO_INDEX) tutti_append(out, capacity, ": ");
     va_list ap;
     va_start(ap, format);
     const size_t length = strlen(out);

@@ -33,45 +33,39 @@ static void copy(const struct tutti_flight *flight, unsigned char *to, const uns
         memmove(to, from, bytes);
 }
 
-void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *step)
+/* `bytes` of the step's destination from `offset` on; payload: what comes in, NULL: it is the step's source. */
+static inline void put(const struct tutti_slice *slice, const struct tutti_step *step, size_t offset, size_t bytes,
+                       const unsigned char *payload)
 {
     const struct tutti_flight *flight = slice->flight;
     const struct tutti_layout *l = &flight->layout;
     struct tutti_operand src = tutti_operand_src(step), dst = tutti_operand_dst(step), old = tutti_operand_old(step);
-    size_t total = tutti_layout_bytes(l, &dst, slice->index);
+    bool stores = !tutti_step_reduces(step);
 
-    for (size_t at = 0; at < total;) {
-        unsigned char *from, *to, *was;
-        size_t run = tutti_layout_run(l, &dst, slice->index, at, total - at, &to);
-        run = tutti_layout_run(l, &src, slice->index, at, run, &from);
+    for (size_t at = 0; at < bytes;) {
+        unsigned char *to, *was, *in = NULL;
+        size_t run = tutti_layout_run(l, &dst, slice->index, offset + at, bytes - at, &to);
+        if (!payload) run = tutti_layout_run(l, &src, slice->index, offset + at, run, &in);
         if (run == 0) break;
-        if (step->op == TUTTI_STEP_COPY) {
+        const unsigned char *from = payload ? payload + at : in;
+        if (stores) {
             copy(flight, to, from, run);
         } else {
-            run = tutti_layout_run(l, &old, slice->index, at, run, &was);
+            run = tutti_layout_run(l, &old, slice->index, offset + at, run, &was);
             combine(flight, step, to, was, from, run);
         }
         at += run;
     }
 }
 
+void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *step)
+{
+    struct tutti_operand dst = tutti_operand_dst(step);
+    put(slice, step, 0, tutti_layout_bytes(&slice->flight->layout, &dst, slice->index), NULL);
+}
+
 void tutti_step_apply(const struct tutti_slice *slice, const struct tutti_step *step, size_t offset, size_t bytes,
                       const unsigned char *payload)
 {
-    const struct tutti_flight *flight = slice->flight;
-    const struct tutti_layout *l = &flight->layout;
-    struct tutti_operand dst = tutti_operand_dst(step), old = tutti_operand_old(step);
-
-    for (size_t at = 0; at < bytes;) {
-        unsigned char *to, *was;
-        size_t run = tutti_layout_run(l, &dst, slice->index, offset + at, bytes - at, &to);
-        if (run == 0) break;
-        if (step->op == TUTTI_STEP_RECV) {
-            copy(flight, to, payload + at, run);
-        } else {
-            run = tutti_layout_run(l, &old, slice->index, offset + at, run, &was);
-            combine(flight, step, to, was, payload + at, run);
-        }
-        at += run;
-    }
+    put(slice, step, offset, bytes, payload);
 }

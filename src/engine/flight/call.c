@@ -153,24 +153,16 @@ static bool begin(struct tutti_team *team, uint32_t l, bool *moved)
     return false;
 }
 
-static void report_mismatch(struct tutti_team *team, struct tutti_calling *calling)
-{
-    struct tutti_runner *runner = tutti_calling_runner(calling);
-    uint64_t call = 0, count = 0;
-
-    runner->ops->called(runner, &call, &count);
-    calling->blocked = true;
-    tutti_report_mismatch(team, calling->slice->flight, (uint32_t)tutti_calling_awaits(calling), count, call);
-}
-
 /* Whether the lane is free again. */
 static bool advance(struct tutti_team *team, uint32_t l, bool *moved)
 {
     struct tutti_calling *calling = &team->lanes[l];
     enum tutti_advance outcome = tutti_runner_turns(tutti_calling_runner(calling), moved);
 
-    calling->blocked = outcome == TUTTI_RUN_BLOCKED;
-    if (outcome == TUTTI_RUN_MISMATCH) report_mismatch(team, calling);
+    calling->blocked = outcome == TUTTI_RUN_BLOCKED || outcome == TUTTI_RUN_MISMATCH;
+    if (outcome == TUTTI_RUN_MISMATCH)
+        tutti_report_called(team, calling->slice->flight, tutti_calling_runner(calling),
+                            (uint32_t)tutti_calling_awaits(calling));
     if (outcome == TUTTI_RUN_FAILED) tutti_report_failed(team, calling->slice->flight);
     if (outcome != TUTTI_RUN_DONE) return false;
     team->engine->stats.call_steps++;

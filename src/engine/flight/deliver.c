@@ -52,15 +52,6 @@ static bool in_mask(const struct tutti_slice *slice, uint64_t mask, uint32_t ste
     return step - slice->base < TUTTI_WINDOW && (mask & tutti_slice_bit(step - slice->base)) != 0;
 }
 
-static void break_protocol(struct tutti_team *team, uint32_t peer, const struct tutti_flight *flight, const char *what)
-{
-    char text[TUTTI_ERROR_TEXT];
-
-    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", team->id, team->slot,
-             peer, what);
-    tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, flight, TUTTI_NO_STEP, text);
-}
-
 static void consumed(struct tutti_team *team, uint32_t peer)
 {
     team->channels[peer].consumed++;
@@ -84,7 +75,7 @@ static void hold(struct tutti_team *team, uint32_t peer, const struct tutti_pack
         }
     }
     if (room == TUTTI_CREDITS || packet->bytes > team->eager) {
-        break_protocol(team, peer, NULL, "a message that it had no credit for");
+        tutti_report_protocol(team, peer, NULL, "a message that it had no credit for");
         return;
     }
     channel->used[room] = true;
@@ -165,7 +156,7 @@ static enum belongs place(struct tutti_team *team, uint32_t peer, const struct t
     }
     if (*out) return ACTIVE;
     if (packet->slice >= flight->layout.n_slices) {
-        break_protocol(team, peer, flight, "a slice that the call does not have");
+        tutti_report_protocol(team, peer, flight, "a slice that the call does not have");
         return REFUSED;
     }
     return packet->slice >= flight->next_slice ? EARLY : LATE;
@@ -181,7 +172,7 @@ static void eager(struct tutti_team *team, uint32_t peer, const struct tutti_pac
 
     if (belongs == REFUSED) return;
     if (packet->bytes != packet->total || packet->offset != 0) {
-        break_protocol(team, peer, NULL, "a part of a message that must come whole");
+        tutti_report_protocol(team, peer, NULL, "a part of a message that must come whole");
         return;
     }
     if (belongs == ACTIVE) {
@@ -248,7 +239,7 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
     if (packet->flags & TUTTI_PACKET_OFFER) {
         const void *from = tutti_offer_map(team, peer, packet->offset, total);
         if (!from) {
-            break_protocol(team, peer, slice->flight, "an offer of memory that it can not read");
+            tutti_report_protocol(team, peer, slice->flight, "an offer of memory that it can not read");
             return;
         }
         tutti_step_apply(slice, step, 0, total, from);
@@ -263,7 +254,8 @@ static void granted(struct tutti_team *team, uint32_t peer, const struct tutti_p
         incoming_free(team, channel, in);
         tutti_slice_complete(slice, index);
     } else if (broken) {
-        break_protocol(team, peer, slice->flight, "a part of a message that is out of range or far out of order");
+        tutti_report_protocol(team, peer, slice->flight,
+                              "a part of a message that is out of range or far out of order");
     } else {
         team->engine->stats.duplicates_dropped++;
     }
@@ -300,8 +292,6 @@ void tutti_flights_back(struct tutti_team *team, const struct tutti_loan *loan, 
     struct tutti_channel *channel = &team->channels[loan->peer];
 
     if (status < 0) {
-        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", team->id,
-                   team->slot, loan->peer);
         tutti_report_undelivered(team, slice, loan->step, loan->peer, status);
         return;
     }
@@ -351,7 +341,7 @@ void tutti_flights_grant(struct tutti_team *team, uint32_t peer, const struct tu
         return;
     }
     if (channel->n_grants == TUTTI_CREDITS) {
-        break_protocol(team, peer, NULL, "more grants than there are credits");
+        tutti_report_protocol(team, peer, NULL, "more grants than there are credits");
         return;
     }
     channel->grants[channel->n_grants++] = (struct tutti_grant){

@@ -231,7 +231,7 @@ static enum outcome begin(struct tutti_team *team, struct tutti_slice *slice, co
 {
     if (step->op == TUTTI_STEP_SEND)
         return is_blocked(sends, step->peer) ? WAITING : begin_send(team, slice, step, index);
-    if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE)
+    if (tutti_step_receives(step))
         return is_blocked(recvs, step->peer) ? WAITING : begin_recv(team, slice, step, index);
     if (step->op == TUTTI_STEP_CALL) return WAITING; /* for its turn on the lane: call.c */
     tutti_step_local(slice, step);
@@ -299,7 +299,7 @@ static bool sweep(struct tutti_team *team, struct tutti_slice *slice, bool *move
         if (outcome != STALLED && outcome != WAITING) continue;
         if (sending)
             block(&sends, step->peer);
-        else if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE)
+        else if (tutti_step_receives(step))
             block(&recvs, step->peer);
     }
     return true;

@@ -10,15 +10,6 @@
 /* Turns in a row; then other teams, messages and threads have theirs. */
 #define TURNS 16
 
-static void report_mismatch(struct tutti_team *team, const struct tutti_flight *flight)
-{
-    const struct tutti_runner *runner = flight->runner;
-    uint64_t call = 0, count = 0;
-
-    runner->ops->called(runner, &call, &count);
-    tutti_report_mismatch(team, flight, runner->ops->awaits(runner), count, call);
-}
-
 enum tutti_advance tutti_runner_turns(struct tutti_runner *runner, bool *moved)
 {
     enum tutti_advance outcome = TUTTI_RUN_MOVED;
@@ -34,7 +25,8 @@ bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, 
     enum tutti_advance outcome = tutti_runner_turns(flight->runner, moved);
 
     flight->blocked = outcome == TUTTI_RUN_BLOCKED;
-    if (outcome == TUTTI_RUN_MISMATCH) report_mismatch(team, flight);
+    if (outcome == TUTTI_RUN_MISMATCH)
+        tutti_report_called(team, flight, flight->runner, flight->runner->ops->awaits(flight->runner));
     if (outcome == TUTTI_RUN_FAILED) tutti_report_failed(team, flight);
     return outcome == TUTTI_RUN_DONE;
 }

@@ -23,27 +23,15 @@ struct tutti_letter **tutti_letter_find(struct tutti_letter **at, enum tutti_let
     return at;
 }
 
-void tutti_letters_break(struct tutti_team *team, uint32_t peer, const char *what)
-{
-    char text[TUTTI_ERROR_TEXT];
-
-    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", team->id, team->slot,
-             peer, what);
-    tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, NULL, TUTTI_NO_STEP, text);
-}
-
 bool tutti_letter_sent(struct tutti_team *team, const struct tutti_letter *letter, enum tutti_status status)
 {
-    char where[TUTTI_CALL_TEXT];
-
     if (status >= 0) return true;
     if (status != TUTTI_ERR_PEER_DEAD && status != TUTTI_ERR_PEER_LEFT) {
         tutti_team_break(team, status, letter->peer, NULL, TUTTI_NO_STEP, tutti_last_error()->text);
         return false;
     }
-    tutti_say_letter(letter, where, sizeof(where));
-    tutti_report_lost(team, (uint32_t)letter->peer, status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT,
-                      where, NULL, TUTTI_NO_STEP);
+    tutti_report_letter_lost(team, letter, (uint32_t)letter->peer,
+                             status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT);
     return false;
 }
 

@@ -98,15 +98,12 @@ void tutti_letters_back(struct tutti_team *team, const struct tutti_loan *loan, 
 {
     struct tutti_letter *letter = loan->of;
 
-    if (status < 0) {
-        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", team->id,
-                   team->slot, loan->peer);
+    if (status < 0)
         tutti_letter_sent(team, letter, status);
-    } else if (letter->work.type == TUTTI_WORK_SEND) {
+    else if (letter->work.type == TUTTI_WORK_SEND)
         team->letters_dirty = true; /* the last of its loans ends it: send_payload */
-    } else {
+    else
         tutti_recv_placed(team, letter);
-    }
 }
 
 /* ---- credits and failures ---- */

@@ -23,7 +23,6 @@ const unsigned char *tutti_envelope_payload(const struct tutti_team *team, const
 void tutti_letter_end(struct tutti_team *team, struct tutti_letter **at, const struct tutti_error *error);
 struct tutti_letter **tutti_letter_find(struct tutti_letter **at, enum tutti_letter_state state, uint32_t peer,
                                         uint64_t number);
-void tutti_letters_break(struct tutti_team *team, uint32_t peer, const char *what);
 /* What a send of a letter's packet came to: false when the team broke. */
 bool tutti_letter_sent(struct tutti_team *team, const struct tutti_letter *letter, enum tutti_status status);
 struct tutti_packet tutti_letter_packet(const struct tutti_letter *letter, uint8_t type);

@@ -6,6 +6,7 @@
 
 #include "device/cpu/copy.h"
 #include "engine/p2p/p2p.h"
+#include "engine/report/report.h"
 
 #include <string.h>
 
@@ -153,7 +154,7 @@ void tutti_recv_envelope(struct tutti_team *team, uint32_t source, const struct 
         return;
     }
     if (packet->bytes > 0 && packet->bytes != packet->total) {
-        tutti_letters_break(team, source, "an envelope with a part of its message");
+        tutti_report_protocol(team, source, NULL, "an envelope with a part of its message");
         return;
     }
     if (packet->seq == channel->p2p_taken + 1) {
@@ -162,7 +163,7 @@ void tutti_recv_envelope(struct tutti_team *team, uint32_t source, const struct 
     } else {
         fits = tutti_envelope_keep(team, source, packet, payload, true);
     }
-    if (!fits) tutti_letters_break(team, source, "an envelope that it had no room for");
+    if (!fits) tutti_report_protocol(team, source, NULL, "an envelope that it had no room for");
 }
 
 void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
@@ -174,11 +175,11 @@ void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct t
     if (!letter) {
         team->engine->stats.duplicates_dropped++;
     } else if (packet->total != letter->total) {
-        tutti_letters_break(team, source, "a message of another size than it announced");
+        tutti_report_protocol(team, source, NULL, "a message of another size than it announced");
     } else if (packet->flags & TUTTI_PACKET_OFFER) {
         const void *from = tutti_offer_map(team, source, packet->offset, letter->total);
         if (!from) {
-            tutti_letters_break(team, source, "an offer of memory that it can not read");
+            tutti_report_protocol(team, source, NULL, "an offer of memory that it can not read");
             return;
         }
         recv_bytes(letter, 0, letter->total, from);
@@ -189,7 +190,7 @@ void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct t
         if (letter->inflow.received == letter->total && !tutti_is_lent(team->port, letter, TUTTI_NO_STEP))
             recv_end(team, at);
     } else if (broken) {
-        tutti_letters_break(team, source, "a part of a message that is out of range or far out of order");
+        tutti_report_protocol(team, source, NULL, "a part of a message that is out of range or far out of order");
     } else {
         team->engine->stats.duplicates_dropped++;
     }

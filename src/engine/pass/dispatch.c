@@ -5,22 +5,13 @@
 #include "engine/flight/flight.h"
 #include "engine/p2p/p2p.h"
 #include "engine/pass/pass.h"
+#include "engine/report/report.h"
 
 static void credit(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
     (void)payload;
     tutti_letters_credit(&team->channels[peer], packet);
     team->retry = true;
-}
-
-static void break_unknown(struct tutti_team *team, uint32_t peer)
-{
-    char text[TUTTI_ERROR_TEXT];
-
-    snprintf(text, sizeof(text),
-             "on communicator %" PRIx64 ", rank %u received from rank %u a packet of an unknown type", team->id,
-             team->slot, peer);
-    tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, NULL, TUTTI_NO_STEP, text);
 }
 
 typedef void (*packet_handler)(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet,
@@ -54,7 +45,7 @@ void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tut
     if (packet->type < TUTTI_ARRAY_LEN(handlers) && handlers[packet->type])
         handlers[packet->type](team, peer, packet, payload);
     else
-        break_unknown(team, peer);
+        tutti_report_protocol(team, peer, NULL, "a packet of an unknown type");
 }
 
 void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival)
@@ -113,5 +104,8 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
     struct tutti_loan loan;
 
     if (!tutti_loan_end(port, token, &loan) || loan.team->halted) return;
+    if (status < 0)
+        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", loan.team->id,
+                   loan.team->slot, loan.peer);
     (loan.step == TUTTI_NO_STEP ? tutti_letters_back : tutti_flights_back)(loan.team, &loan, status);
 }

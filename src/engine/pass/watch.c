@@ -116,22 +116,13 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     return false;
 }
 
-static void report_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, enum tutti_life life,
-                        uint32_t step)
-{
-    char where[TUTTI_CALL_TEXT];
-
-    tutti_say_flight(flight, where, sizeof(where));
-    tutti_report_lost(team, peer, life, where, flight, step);
-}
-
 static void watch_runner(struct tutti_team *team, const struct tutti_flight *flight, uint64_t now)
 {
     int32_t peer = tutti_runner_awaits(flight);
     enum tutti_life life;
 
     if (peer >= 0 && is_gone(team, (uint32_t)peer, now, &life))
-        report_lost(team, flight, (uint32_t)peer, life, TUTTI_NO_STEP);
+        tutti_report_flight_lost(team, flight, (uint32_t)peer, life, TUTTI_NO_STEP);
 }
 
 static void watch_calling(struct tutti_team *team, const struct tutti_calling *calling, uint64_t now)
@@ -141,7 +132,7 @@ static void watch_calling(struct tutti_team *team, const struct tutti_calling *c
 
     if (peer < 0 || !is_gone(team, (uint32_t)peer, now, &life)) return;
     const struct tutti_flight *flight = calling->slice->flight;
-    report_lost(team, flight, (uint32_t)peer, life, flight->bind.schedule->calls[calling->call].step);
+    tutti_report_flight_lost(team, flight, (uint32_t)peer, life, flight->bind.schedule->calls[calling->call].step);
 }
 
 /* The peers that the steps of a slice wait for. */
@@ -156,7 +147,7 @@ static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice
         if (!tutti_step_is_message(step)) continue;
         if ((slice->done & tutti_slice_bit(k)) || !tutti_step_ready(slice, k)) continue;
         if (!is_gone(team, step->peer, now, &life)) continue;
-        report_lost(team, slice->flight, step->peer, life, slice->base + k);
+        tutti_report_flight_lost(team, slice->flight, step->peer, life, slice->base + k);
         return;
     }
 }
@@ -172,9 +163,7 @@ static void watch_any(struct tutti_team *team, const struct tutti_letter *letter
         if (!is_gone(team, i, now, &life)) continue;
         n_left++, last = i;
         if (life == TUTTI_LIFE_DEAD || n_left + 1 == team->size) {
-            char where[TUTTI_CALL_TEXT];
-            tutti_say_letter(letter, where, sizeof(where));
-            tutti_report_lost(team, last, life, where, NULL, TUTTI_NO_STEP);
+            tutti_report_letter_lost(team, letter, last, life);
             return;
         }
     }
@@ -189,9 +178,7 @@ static void watch_letters(struct tutti_team *team, uint64_t now)
         for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
             if (letter->peer < 0) any = any ? any : letter;
             if (letter->peer < 0 || !is_gone(team, (uint32_t)letter->peer, now, &life)) continue;
-            char where[TUTTI_CALL_TEXT];
-            tutti_say_letter(letter, where, sizeof(where));
-            tutti_report_lost(team, (uint32_t)letter->peer, life, where, NULL, TUTTI_NO_STEP);
+            tutti_report_letter_lost(team, letter, (uint32_t)letter->peer, life);
             return;
         }
     }

@@ -17,7 +17,7 @@ void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *fli
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
-    tutti_say(text, sizeof(text), "%s failed on rank %u: %s", call, team->slot, error->text);
+    tutti_append(text, sizeof(text), "%s failed on rank %u: %s", call, team->slot, error->text);
     tutti_team_break(team, error->status < 0 ? error->status : TUTTI_ERR_INTERNAL, error->peer, flight, TUTTI_NO_STEP,
                      text);
 }
@@ -25,19 +25,32 @@ void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *fli
 void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer, uint64_t count,
                            uint64_t call)
 {
-    struct tutti_board mine = {0}, theirs = {0};
-    char my_call[112], their_call[160], text[TUTTI_ERROR_TEXT];
+    struct tutti_board mine = {0}, theirs = {.seq = flight->work.seq};
+    char text[TUTTI_ERROR_TEXT];
 
     tutti_board_fill(&mine, flight);
-    tutti_say_board(&mine, my_call, sizeof(my_call));
     tutti_call_unpack(call, count, &theirs);
-    tutti_say_board(&theirs, their_call, sizeof(their_call));
-    if (strcmp(my_call, their_call) == 0)
-        tutti_say(their_call, sizeof(their_call),
-                  " with another algorithm, other tables, or another root in a call before");
-    snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
-             tutti_kind_name(flight->info.kind), flight->work.seq, team->id, peer, their_call, team->slot, my_call);
+    tutti_say_mismatch(team, peer, &mine, &theirs, "other tables, or another root in a call before", text,
+                       sizeof(text));
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);
+}
+
+void tutti_report_called(struct tutti_team *team, const struct tutti_flight *flight, const struct tutti_runner *runner,
+                         uint32_t peer)
+{
+    uint64_t call = 0, count = 0;
+
+    runner->ops->called(runner, &call, &count);
+    tutti_report_mismatch(team, flight, peer, count, call);
+}
+
+void tutti_report_protocol(struct tutti_team *team, uint32_t peer, const struct tutti_flight *flight, const char *what)
+{
+    char text[TUTTI_ERROR_TEXT];
+
+    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", team->id, team->slot,
+             peer, what);
+    tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, flight, TUTTI_NO_STEP, text);
 }
 
 void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice, uint32_t index, uint64_t sent,
@@ -74,26 +87,26 @@ void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint
                      size_t capacity)
 {
     if (life == TUTTI_LIFE_DEAD) {
-        tutti_say(out, capacity, "rank %u is dead", peer);
+        tutti_append(out, capacity, "rank %u is dead", peer);
     } else if (!board) {
-        tutti_say(out, capacity, "rank %u%s", peer,
-                  life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
+        tutti_append(out, capacity, "rank %u%s", peer,
+                     life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
     } else if (board->seq < seq) {
-        tutti_say(out, capacity, "rank %u has %s ", peer, board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
-        tutti_say(out, capacity, board->state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
+        tutti_append(out, capacity, "rank %u has %s ", peer, board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
+        tutti_append(out, capacity, board->state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
         if (board->seq == 0)
-            tutti_say(out, capacity, " (it has called nothing yet)");
+            tutti_append(out, capacity, " (it has called nothing yet)");
         else
-            tutti_say(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
-                      board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
-                      board->completed >= board->seq ? "complete" : "in progress");
+            tutti_append(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
+                         board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
+                         board->completed >= board->seq ? "complete" : "in progress");
     } else if (board->completed >= seq) {
-        tutti_say(out, capacity, "rank %u has completed it", peer);
+        tutti_append(out, capacity, "rank %u has completed it", peer);
     } else {
-        tutti_say(out, capacity, "rank %u is in it", peer);
+        tutti_append(out, capacity, "rank %u is in it", peer);
         if (board->seq == seq && board->n_steps > 0)
-            tutti_say(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
-        if (board->seq == seq && board->peer >= 0) tutti_say(out, capacity, ", waiting for rank %d", board->peer);
+            tutti_append(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
+        if (board->seq == seq && board->peer >= 0) tutti_append(out, capacity, ", waiting for rank %d", board->peer);
     }
 }
 
@@ -104,9 +117,9 @@ static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char
     const enum tutti_status status = tutti_team_peek(team, peer, &board);
 
     if (life == TUTTI_LIFE_UNKNOWN)
-        tutti_say(out, capacity, "rank %u has not been heard of for long", peer);
+        tutti_append(out, capacity, "rank %u has not been heard of for long", peer);
     else if (status != TUTTI_OK && status != TUTTI_AGAIN && !tutti_life_gone(life))
-        tutti_say(out, capacity, "what rank %u is doing is not known", peer);
+        tutti_append(out, capacity, "what rank %u is doing is not known", peer);
     else
         tutti_say_state(status == TUTTI_OK ? &board : NULL, life, seq, peer, out, capacity);
 }
@@ -137,9 +150,9 @@ static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, c
         if (n++ >= NAMED)
             more++;
         else
-            tutti_say(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", i);
+            tutti_append(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", i);
     }
-    if (more > 0) tutti_say(out, capacity, " and %u more", more);
+    if (more > 0) tutti_append(out, capacity, " and %u more", more);
 }
 
 /* The oldest slice of a flight that has begun, else NULL: a runner begins when those before it are over. */
@@ -155,8 +168,8 @@ static uint32_t say_wait(struct tutti_team *team, uint64_t seq, const char *what
 {
     uint32_t end = chain_end(team, seq, peer);
 
-    tutti_say(out, capacity, ", waiting %s rank %u; ", what, peer);
-    if (end != peer) tutti_say(out, capacity, "that one waits in turn, in the end for rank %u; ", end);
+    tutti_append(out, capacity, ", waiting %s rank %u; ", what, peer);
+    if (end != peer) tutti_append(out, capacity, "that one waits in turn, in the end for rank %u; ", end);
     say_state(team, seq, end, out, capacity);
     say_missing(team, seq, end, out, capacity);
     return end;
@@ -171,10 +184,10 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
-    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
-              tutti_says_ms(flight->work.timeout_ns));
-    if (!slice) tutti_say(text, sizeof(text), " behind the calls before it");
-    if (step != TUTTI_NO_STEP) tutti_say(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+                 tutti_says_ms(flight->work.timeout_ns));
+    if (!slice) tutti_append(text, sizeof(text), " behind the calls before it");
+    if (step != TUTTI_NO_STEP) tutti_append(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
     if (peer >= 0) {
         bool message = step != TUTTI_NO_STEP && schedule->steps[step].op != TUTTI_STEP_CALL;
         const char *what = !message                                      ? "for"
@@ -195,23 +208,32 @@ void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_let
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_letter(letter, call, sizeof(call));
-    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
-              tutti_says_ms(letter->work.timeout_ns));
-    tutti_say(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+                 tutti_says_ms(letter->work.timeout_ns));
+    tutti_append(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
     tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
 }
 
-void tutti_report_lost(struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *where,
-                       const struct tutti_flight *flight, uint32_t step)
+void tutti_report_flight_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer,
+                              enum tutti_life life, uint32_t step)
 {
-    bool dead = life == TUTTI_LIFE_DEAD;
-    char text[TUTTI_ERROR_TEXT] = "";
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
-    tutti_say(text, sizeof(text), TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
-              dead ? "died (its process is gone)" : "left the communicator", team->slot, where);
-    if (flight && step != TUTTI_NO_STEP)
-        tutti_say(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);
-    tutti_team_break(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, (int32_t)peer, flight, step, text);
+    tutti_say_flight(flight, call, sizeof(call));
+    tutti_say_lost(team, peer, life, call, text, sizeof(text));
+    if (step != TUTTI_NO_STEP)
+        tutti_append(text, sizeof(text), ", at step %u of %u", step + 1, flight->bind.schedule->n_steps);
+    tutti_team_break(team, tutti_lost_status(life), (int32_t)peer, flight, step, text);
+}
+
+void tutti_report_letter_lost(struct tutti_team *team, const struct tutti_letter *letter, uint32_t peer,
+                              enum tutti_life life)
+{
+    char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_say_letter(letter, call, sizeof(call));
+    tutti_say_lost(team, peer, life, call, text, sizeof(text));
+    tutti_team_break(team, tutti_lost_status(life), (int32_t)peer, NULL, TUTTI_NO_STEP, text);
 }
 
 /* What this rank called last, past the engine or not: what was only counted has no name. */
@@ -255,12 +277,9 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
 void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint32_t peer,
                               enum tutti_status status)
 {
-    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT) {
-        char where[TUTTI_CALL_TEXT];
-        tutti_say_flight(slice->flight, where, sizeof(where));
-        tutti_report_lost(team, peer, status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT, where,
-                          slice->flight, step);
-    } else {
+    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT)
+        tutti_report_flight_lost(team, slice->flight, peer,
+                                 status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT, step);
+    else
         tutti_team_break(team, status, (int32_t)peer, slice->flight, step, tutti_last_error()->text);
-    }
 }

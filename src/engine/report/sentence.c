@@ -6,32 +6,21 @@
 
 #include <string.h>
 
-void tutti_say(char *out, size_t capacity, const char *format, ...)
-{
-    size_t used = strnlen(out, capacity);
-    va_list args;
-
-    if (used + 1 >= capacity) return;
-    va_start(args, format);
-    vsnprintf(out + used, capacity - used, format, args);
-    va_end(args);
-}
-
 /* "float32, 1024 elements, sum, root 0"; empty for a barrier. */
 static void say_arguments(const struct tutti_board *b, char *out, size_t capacity)
 {
     out[0] = '\0';
     if (b->kind == TUTTI_BARRIER) return;
-    tutti_say(out, capacity, "%s, ", tutti_dtype_name((enum tutti_dtype)b->dtype));
+    tutti_append(out, capacity, "%s, ", tutti_dtype_name((enum tutti_dtype)b->dtype));
     if (b->count & TUTTI_COUNT_UNEQUAL)
-        tutti_say(out, capacity, "unequal blocks");
+        tutti_append(out, capacity, "unequal blocks");
     else
-        tutti_say(out, capacity, "%" PRIu64 " element%s", b->count, b->count == 1 ? "" : "s");
+        tutti_append(out, capacity, "%" PRIu64 " element%s", b->count, b->count == 1 ? "" : "s");
     if (b->op == TUTTI_BOARD_USER_OP)
-        tutti_say(out, capacity, ", user operation");
+        tutti_append(out, capacity, ", user operation");
     else if (b->op != TUTTI_BOARD_NO_OP)
-        tutti_say(out, capacity, ", %s", tutti_op_name((enum tutti_op)b->op));
-    if (b->root >= 0) tutti_say(out, capacity, ", root %d", b->root);
+        tutti_append(out, capacity, ", %s", tutti_op_name((enum tutti_op)b->op));
+    if (b->root >= 0) tutti_append(out, capacity, ", root %d", b->root);
 }
 
 static const char *kind_name(const struct tutti_board *b)
@@ -53,10 +42,10 @@ void tutti_say_call(const struct tutti_team *team, const struct tutti_board *boa
     char arguments[192];
 
     say_arguments(board, arguments, sizeof(arguments));
-    if (label) tutti_say(arguments, sizeof(arguments), "%slabel '%.40s'", arguments[0] ? ", " : "", label);
+    if (label) tutti_append(arguments, sizeof(arguments), "%slabel '%.40s'", arguments[0] ? ", " : "", label);
     snprintf(out, capacity, "%s #%" PRIu64, kind_name(board), board->seq);
-    if (arguments[0]) tutti_say(out, capacity, " (%s)", arguments);
-    if (team) tutti_say(out, capacity, " on communicator %" PRIx64, team->id);
+    if (arguments[0]) tutti_append(out, capacity, " (%s)", arguments);
+    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, team->id);
 }
 
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity)
@@ -75,7 +64,30 @@ void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capac
     if (letter->peer >= 0) snprintf(peer, sizeof(peer), "rank %d", letter->peer);
     if (letter->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", letter->tag);
     snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, letter->bytes);
-    if (letter->work.label) tutti_say(out, capacity, ", label '%.40s'", letter->work.label);
-    tutti_say(out, capacity, ")");
-    if (letter->work.team) tutti_say(out, capacity, " on communicator %" PRIx64, letter->work.team->id);
+    if (letter->work.label) tutti_append(out, capacity, ", label '%.40s'", letter->work.label);
+    tutti_append(out, capacity, ")");
+    if (letter->work.team) tutti_append(out, capacity, " on communicator %" PRIx64, letter->work.team->id);
+}
+
+void tutti_say_lost(const struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *call, char *out,
+                    size_t capacity)
+{
+    tutti_append(out, capacity, TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
+                 life == TUTTI_LIFE_DEAD ? "died (its process is gone)" : "left the communicator", team->slot, call);
+}
+
+void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const struct tutti_board *mine,
+                        const struct tutti_board *theirs, const char *other, char *out, size_t capacity)
+{
+    char my_call[112], their_call[160];
+
+    tutti_say_board(mine, my_call, sizeof(my_call));
+    tutti_say_board(theirs, their_call, sizeof(their_call));
+    if (mine->seq != theirs->seq)
+        tutti_append(their_call, sizeof(their_call), " as its #%" PRIu64, theirs->seq);
+    else if (strcmp(my_call, their_call) == 0)
+        tutti_append(their_call, sizeof(their_call), " with another algorithm, %s", other);
+    snprintf(out, capacity, "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
+             mine->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)mine->kind) : "call", mine->seq, team->id,
+             peer, their_call, team->slot, my_call);
 }

@@ -42,10 +42,10 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
-    tutti_say(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, what, team->slot, tutti_says_ms(timeout_ns));
-    tutti_say(text, sizeof(text), " on the device, waiting for rank %u", peer);
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, what, team->slot, tutti_says_ms(timeout_ns));
+    tutti_append(text, sizeof(text), " on the device, waiting for rank %u", peer);
     if (call->seq > 0 || tutti_life_gone(life)) {
-        tutti_say(text, sizeof(text), "; ");
+        tutti_append(text, sizeof(text), "; ");
         tutti_say_state(theirs, life, call->seq, peer, text, sizeof(text));
     }
     end(team, TUTTI_ERR_TIMEOUT, call, peer, text);
@@ -54,17 +54,9 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
 void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
                               const struct tutti_board *theirs)
 {
-    char my_call[112], their_call[160], text[TUTTI_ERROR_TEXT];
+    char text[TUTTI_ERROR_TEXT];
 
-    tutti_say_board(call, my_call, sizeof(my_call));
-    tutti_say_board(theirs, their_call, sizeof(their_call));
-    if (call->seq != theirs->seq)
-        tutti_say(their_call, sizeof(their_call), " as its #%" PRIu64, theirs->seq);
-    else if (strcmp(my_call, their_call) == 0)
-        tutti_say(their_call, sizeof(their_call), " with another algorithm, other tables or another place in a window");
-    snprintf(text, sizeof(text), "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
-             call->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)call->kind) : "call", call->seq, team->id,
-             peer, their_call, team->slot, my_call);
+    tutti_say_mismatch(team, peer, call, theirs, "other tables or another place in a window", text, sizeof(text));
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
 }
 
@@ -92,11 +84,9 @@ void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n
 
 void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life)
 {
-    bool dead = life == TUTTI_LIFE_DEAD;
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
-    tutti_say(text, sizeof(text), TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
-              dead ? "died (its process is gone)" : "left the communicator", team->slot, what);
-    end(team, dead ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT, call, peer, text);
+    tutti_say_lost(team, peer, life, what, text, sizeof(text));
+    end(team, tutti_lost_status(life), call, peer, text);
 }

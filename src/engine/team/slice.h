@@ -67,12 +67,6 @@ static inline bool tutti_step_ready(const struct tutti_slice *slice, uint32_t k)
     uint64_t wait = slice->flight->bind.schedule->steps[slice->base + k].wait;
     return (wait & ~(slice->done >> (64 - k) | ~UINT64_C(0) << k)) == 0;
 }
-/* Whether the step sends or receives a message. */
-static inline bool tutti_step_is_message(const struct tutti_step *step)
-{
-    return step->op == TUTTI_STEP_SEND || step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE;
-}
-
 /* A lane, and the call that it carries out. */
 struct tutti_calling {
     struct tutti_lane group;

@@ -154,28 +154,27 @@ static bool wait_until(struct tutti_work *work, uint64_t until_ns)
     return ready(work);
 }
 
-static uint64_t first_start(const struct tutti_work *work)
+/* When the first of its calls started, and the last one of complete ones ended. */
+struct time_span {
+    uint64_t start_ns, end_ns;
+};
+
+static void span_add(const struct tutti_work *work, struct time_span *span)
 {
-    uint64_t first = TUTTI_NEVER;
-    if (work->type != TUTTI_WORK_JOIN) return work->start_ns;
     const struct tutti_join *join = (const struct tutti_join *)work;
-    for (size_t i = 0; i < join->n; i++) {
-        uint64_t start = first_start(join->children[i]);
-        if (start < first) first = start;
-    }
-    return join->n > 0 ? first : work->start_ns;
+
+    for (size_t i = 0; work->type == TUTTI_WORK_JOIN && i < join->n; i++) span_add(join->children[i], span);
+    if (work->type == TUTTI_WORK_JOIN && join->n > 0) return;
+    if (work->start_ns < span->start_ns) span->start_ns = work->start_ns;
+    uint64_t end = work->end_ns > work->start_ns ? work->end_ns : work->start_ns;
+    if (end > span->end_ns) span->end_ns = end;
 }
 
-static uint64_t last_end(const struct tutti_work *work)
+static struct time_span span_of(const struct tutti_work *work)
 {
-    uint64_t last = 0;
-    if (work->type != TUTTI_WORK_JOIN) return work->end_ns;
-    const struct tutti_join *join = (const struct tutti_join *)work;
-    for (size_t i = 0; i < join->n; i++) {
-        uint64_t end = last_end(join->children[i]);
-        if (end > last) last = end;
-    }
-    return join->n > 0 ? last : work->end_ns > work->start_ns ? work->end_ns : work->start_ns;
+    struct time_span span = {TUTTI_NEVER, 0};
+    span_add(work, &span);
+    return span;
 }
 
 /* ---- public ---- */
@@ -198,9 +197,9 @@ enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
     if (is_done(work)) return result_of(work);
     struct tutti_owner *owner = &work->works->owner;
-    tutti_helper_learn(owner, first_start(work));
+    tutti_helper_learn(owner, span_of(work).start_ns);
     bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_owner_deadline(owner, timeout_ns));
-    tutti_helper_waited(owner, complete ? last_end(work) : tutti_owner_now(owner));
+    tutti_helper_waited(owner, complete ? span_of(work).end_ns : tutti_owner_now(owner));
     return complete ? result_of(work) : TUTTI_PENDING;
 }
 
@@ -215,7 +214,8 @@ void tutti_work_error(struct tutti_work *work, struct tutti_error *out)
 uint64_t tutti_work_duration_ns(const struct tutti_work *work)
 {
     if (!work || !is_done(work)) return 0;
-    uint64_t ns = last_end(work) - first_start(work);
+    const struct time_span span = span_of(work);
+    uint64_t ns = span.end_ns - span.start_ns;
     return ns > 0 ? ns : 1; /* 0 means pending */
 }
 

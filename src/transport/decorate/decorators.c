@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Decorators by name: how a list such as "trace,fault" becomes a stack. The list of those there are is in open.h. */
 
-#include "base/config.h"
 #include "transport/decorate/decorate.h"
 #include "transport/open.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 16, STACK_MAX = 8 };
+enum { STACK_MAX = 8 };
 
 static const struct {
     const char *name;
@@ -20,40 +18,26 @@ static const struct {
 #undef TUTTI_DECORATOR_ROW
 };
 
-static enum tutti_status unknown_decorator(const char *name)
-{
-    const char *names[TUTTI_ARRAY_LEN(decorators)];
-    char all[128] = "";
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(decorators); i++) {
-        names[i] = decorators[i].name;
-        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    const char *near = tutti_nearest(name, names, TUTTI_ARRAY_LEN(names));
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: there is no '%s'; %s%s", name,
-                      near ? "did you mean " : "there are ", near ? near : all);
-}
-
 /* The rows that a list names, outermost first. */
 static enum tutti_status list_parse(const char *list, size_t rows[STACK_MAX], size_t *n)
 {
+#define TUTTI_DECORATOR_NAME(name, help) " " #name
+    static const char names[] = TUTTI_DECORATORS(TUTTI_DECORATOR_NAME);
+#undef TUTTI_DECORATOR_NAME
     *n = 0;
-    for (const char *at = list; *at;) {
-        char name[NAME_MAX_BYTES];
+    for (const char *at = list; *list; at++) {
         const size_t length = strcspn(at, ",");
-        if (length == 0 || (at[length] == ',' && at[length + 1] == '\0'))
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "option decorators: a name is missing beside a comma in '%.64s'",
-                              list);
-        snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), at);
         size_t row = 0;
-        while (row < TUTTI_ARRAY_LEN(decorators) && strcmp(name, decorators[row].name) != 0) row++;
-        if (row == TUTTI_ARRAY_LEN(decorators)) return unknown_decorator(name);
-        if (*n == STACK_MAX)
+        while (row < TUTTI_ARRAY_LEN(decorators) &&
+               !(strlen(decorators[row].name) == length && memcmp(decorators[row].name, at, length) == 0))
+            row++;
+        if (row == TUTTI_ARRAY_LEN(decorators) || *n == STACK_MAX)
             return tutti_fail(TUTTI_ERR_ARGUMENT,
-                              "option decorators: at most %d may be stacked, but the list is '%.128s'", STACK_MAX,
-                              list);
+                              "option decorators: '%.128s' is no list of at most %d, with commas, of:%s", list,
+                              STACK_MAX, names);
         rows[(*n)++] = row;
         at += length;
-        if (*at == ',') at++;
+        if (*at == '\0') break;
     }
     return TUTTI_OK;
 }

@@ -131,8 +131,9 @@ static enum tutti_status alloc_locked(struct tutti_heap *heap, uint64_t bytes, v
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_heap_alloc(struct tutti_heap *heap, size_t bytes, void **out)
+enum tutti_status tutti_heap_alloc(struct tutti_memory *m, size_t bytes, void **out)
 {
+    struct tutti_heap *heap = tutti_heap_of(m);
     const uint64_t page = page_bytes();
     if (bytes == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "an allocation of 0 bytes");
     if (bytes > heap->region_bytes)
@@ -144,8 +145,9 @@ enum tutti_status tutti_heap_alloc(struct tutti_heap *heap, size_t bytes, void *
     return status;
 }
 
-enum tutti_status tutti_heap_free(struct tutti_heap *heap, void *pointer)
+enum tutti_status tutti_heap_free(struct tutti_memory *m, void *pointer)
 {
+    struct tutti_heap *heap = tutti_heap_of(m);
     if (!pointer) return TUTTI_OK;
     pthread_mutex_lock(&heap->lock);
     const uint64_t offset = (uint64_t)((uintptr_t)pointer - heap->window);
@@ -161,8 +163,9 @@ enum tutti_status tutti_heap_free(struct tutti_heap *heap, void *pointer)
     return TUTTI_OK;
 }
 
-bool tutti_heap_locate(struct tutti_heap *heap, const void *pointer, size_t bytes, uint64_t *offset)
+bool tutti_heap_locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *offset)
 {
+    struct tutti_heap *heap = tutti_heap_of(m);
     /* The common answer, no, takes one load. */
     const uintptr_t window = atomic_load_explicit(&heap->window, memory_order_acquire);
     if (window == 0 || (uintptr_t)pointer - window >= heap->window_bytes) return false;

@@ -5,7 +5,7 @@
 /* Memory that the members of one host can map: each has a region of one sparse memfd, out of which it alone allocates
  * whole pages. The bookkeeping is private to the process, so no peer can confuse it. Any thread may call. */
 
-#include "base/base.h"
+#include "transport/memory.h"
 
 #include <pthread.h>
 
@@ -14,7 +14,8 @@ struct tutti_heap_block {
 };
 
 struct tutti_heap {
-    int fd; /* borrowed */
+    struct tutti_memory memory; /* first; its ops are those below */
+    int fd;                     /* borrowed */
     uint32_t n, me;
     uint64_t region_bytes; /* of each member; a power of two */
 
@@ -27,14 +28,18 @@ struct tutti_heap {
     _Atomic uintptr_t views; /* of peers' regions: see heap_view.c; 0 until the first map */
 };
 
+static inline struct tutti_heap *tutti_heap_of(struct tutti_memory *m)
+{
+    return (struct tutti_heap *)(void *)m;
+}
 enum tutti_status tutti_heap_init(struct tutti_heap *heap, int fd, uint32_t n, uint32_t me, uint64_t region_bytes);
 /* Frees what is still allocated and unmaps everything. */
 void tutti_heap_fini(struct tutti_heap *heap);
-enum tutti_status tutti_heap_alloc(struct tutti_heap *heap, size_t bytes, void **out);
-enum tutti_status tutti_heap_free(struct tutti_heap *heap, void *pointer);
-bool tutti_heap_locate(struct tutti_heap *heap, const void *pointer, size_t bytes, uint64_t *offset);
+enum tutti_status tutti_heap_alloc(struct tutti_memory *heap, size_t bytes, void **out);
+enum tutti_status tutti_heap_free(struct tutti_memory *heap, void *pointer);
+bool tutti_heap_locate(struct tutti_memory *heap, const void *pointer, size_t bytes, uint64_t *offset);
 /* heap_view.c */
-void *tutti_heap_map(struct tutti_heap *heap, uint32_t peer, uint64_t offset, size_t bytes);
+void *tutti_heap_map(struct tutti_memory *heap, uint32_t peer, uint64_t offset, size_t bytes);
 void tutti_heap_unmap_views(struct tutti_heap *heap);
 
 #endif

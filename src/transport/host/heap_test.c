@@ -73,12 +73,12 @@ static void random_allocations(void **state)
             check_marks(a);
             uint64_t offset = 0;
             size_t skip = tutti_random64(&random) % a->bytes;
-            assert_true(tutti_heap_locate(&own, a->pointer + skip, a->bytes - skip, &offset));
-            const unsigned char *there = tutti_heap_map(&peer, ME, offset - skip, a->bytes);
+            assert_true(tutti_heap_locate(&own.memory, a->pointer + skip, a->bytes - skip, &offset));
+            const unsigned char *there = tutti_heap_map(&peer.memory, ME, offset - skip, a->bytes);
             assert_non_null(there);
             assert_memory_equal(there + a->bytes - 8, &a->mark, 8);
-            assert_int_equal(tutti_heap_free(&own, a->pointer), TUTTI_OK);
-            assert_false(tutti_heap_locate(&own, a->pointer, 1, &offset));
+            assert_int_equal(tutti_heap_free(&own.memory, a->pointer), TUTTI_OK);
+            assert_false(tutti_heap_locate(&own.memory, a->pointer, 1, &offset));
             a->pointer = NULL;
             continue;
         }
@@ -86,7 +86,7 @@ static void random_allocations(void **state)
         a->bytes = 16 + tutti_random64(&random) % (large ? 4 << 20 : 20000);
         a->mark = tutti_random64(&random);
         void *p;
-        assert_int_equal(tutti_heap_alloc(&own, a->bytes, &p), TUTTI_OK);
+        assert_int_equal(tutti_heap_alloc(&own.memory, a->bytes, &p), TUTTI_OK);
         a->pointer = p;
         assert_int_equal(a->pointer[0] | a->pointer[a->bytes - 1], 0);
         memcpy(a->pointer, &a->mark, 8);
@@ -107,20 +107,20 @@ static void room_is_found_again(void **state)
     int fd = heap_file(REGION);
     assert_int_equal(tutti_heap_init(&heap, fd, MEMBERS, ME, REGION), TUTTI_OK);
     void *quarters[4], *p;
-    for (int i = 0; i < 4; i++) assert_int_equal(tutti_heap_alloc(&heap, REGION / 4, &quarters[i]), TUTTI_OK);
-    assert_int_equal(tutti_heap_alloc(&heap, 1, &p), TUTTI_ERR_MEMORY); /* full to the last page */
+    for (int i = 0; i < 4; i++) assert_int_equal(tutti_heap_alloc(&heap.memory, REGION / 4, &quarters[i]), TUTTI_OK);
+    assert_int_equal(tutti_heap_alloc(&heap.memory, 1, &p), TUTTI_ERR_MEMORY); /* full to the last page */
     assert_non_null(strstr(tutti_last_error()->text, "TUTTI_HEAP"));
-    assert_int_equal(tutti_heap_alloc(&heap, REGION + 1, &p), TUTTI_ERR_MEMORY);
-    assert_int_equal(tutti_heap_alloc(&heap, SIZE_MAX, &p), TUTTI_ERR_MEMORY);
-    assert_int_equal(tutti_heap_free(&heap, quarters[1]), TUTTI_OK);
-    assert_int_equal(tutti_heap_free(&heap, quarters[2]), TUTTI_OK);
-    assert_int_equal(tutti_heap_alloc(&heap, REGION / 2 + 1, &p), TUTTI_ERR_MEMORY);
-    assert_int_equal(tutti_heap_alloc(&heap, REGION / 2, &p), TUTTI_OK); /* two gaps became one */
+    assert_int_equal(tutti_heap_alloc(&heap.memory, REGION + 1, &p), TUTTI_ERR_MEMORY);
+    assert_int_equal(tutti_heap_alloc(&heap.memory, SIZE_MAX, &p), TUTTI_ERR_MEMORY);
+    assert_int_equal(tutti_heap_free(&heap.memory, quarters[1]), TUTTI_OK);
+    assert_int_equal(tutti_heap_free(&heap.memory, quarters[2]), TUTTI_OK);
+    assert_int_equal(tutti_heap_alloc(&heap.memory, REGION / 2 + 1, &p), TUTTI_ERR_MEMORY);
+    assert_int_equal(tutti_heap_alloc(&heap.memory, REGION / 2, &p), TUTTI_OK); /* two gaps became one */
     assert_ptr_equal(p, quarters[1]);
     uint64_t offset;
-    assert_false(tutti_heap_locate(&heap, &offset, 8, &offset));                  /* not ours at all */
-    assert_false(tutti_heap_locate(&heap, quarters[0], REGION / 4 + 1, &offset)); /* runs into another's */
-    assert_true(tutti_heap_locate(&heap, quarters[0], REGION / 4, &offset));
+    assert_false(tutti_heap_locate(&heap.memory, &offset, 8, &offset));                  /* not ours at all */
+    assert_false(tutti_heap_locate(&heap.memory, quarters[0], REGION / 4 + 1, &offset)); /* runs into another's */
+    assert_true(tutti_heap_locate(&heap.memory, quarters[0], REGION / 4, &offset));
     assert_int_equal(offset, 0);
     tutti_heap_fini(&heap);
     close(fd);
@@ -139,21 +139,21 @@ static void views_agree(void **state)
         const uint32_t peer = (uint32_t)(tutti_random64(&random) % MEMBERS);
         const uint64_t bytes = 8 + tutti_random64(&random) % (UINT64_C(1) << (3 + tutti_random64(&random) % 27));
         const uint64_t offset = tutti_random64(&random) % (region - bytes + 1), mark = tutti_random64(&random);
-        unsigned char *there = tutti_heap_map(&heap, peer, offset, bytes);
+        unsigned char *there = tutti_heap_map(&heap.memory, peer, offset, bytes);
         assert_non_null(there);
         uint64_t got;
         memcpy(there + bytes - 8, &mark, 8);
         assert_int_equal(pread(fd, &got, 8, (off_t)(peer * region + offset + bytes - 8)), 8);
         assert_int_equal(got, mark);
-        assert_ptr_equal(tutti_heap_map(&heap, peer, offset, bytes), there); /* valid until close */
+        assert_ptr_equal(tutti_heap_map(&heap.memory, peer, offset, bytes), there); /* valid until close */
         if (i % 64 == 0) assert_int_equal(ftruncate(fd, 0) | ftruncate(fd, (off_t)(MEMBERS * region)), 0);
     }
-    assert_non_null(tutti_heap_map(&heap, 0, 0, region));
-    assert_null(tutti_heap_map(&heap, 0, 0, region + 1));
-    assert_null(tutti_heap_map(&heap, 0, 1, region));
-    assert_null(tutti_heap_map(&heap, 0, region, 1));
-    assert_null(tutti_heap_map(&heap, 0, 0, 0));
-    assert_null(tutti_heap_map(&heap, MEMBERS, 0, 1));
+    assert_non_null(tutti_heap_map(&heap.memory, 0, 0, region));
+    assert_null(tutti_heap_map(&heap.memory, 0, 0, region + 1));
+    assert_null(tutti_heap_map(&heap.memory, 0, 1, region));
+    assert_null(tutti_heap_map(&heap.memory, 0, region, 1));
+    assert_null(tutti_heap_map(&heap.memory, 0, 0, 0));
+    assert_null(tutti_heap_map(&heap.memory, MEMBERS, 0, 1));
     tutti_heap_fini(&heap);
     close(fd);
 }
@@ -166,11 +166,11 @@ static void *alloc_and_free(void *arg)
         const size_t bytes = 1 + tutti_random64(&random) % 100000;
         uint64_t offset;
         void *p;
-        if (tutti_heap_alloc(heap, bytes, &p) != TUTTI_OK) return heap;
-        if (!tutti_heap_locate(heap, p, bytes, &offset)) return heap;
+        if (tutti_heap_alloc(&heap->memory, bytes, &p) != TUTTI_OK) return heap;
+        if (!tutti_heap_locate(&heap->memory, p, bytes, &offset)) return heap;
         memset(p, 1, bytes < 5000 ? bytes : 5000);
-        const char *view = tutti_heap_map(heap, ME, offset, bytes);
-        if (!view || view[0] != 1 || tutti_heap_free(heap, p) != TUTTI_OK) return heap;
+        const char *view = tutti_heap_map(&heap->memory, ME, offset, bytes);
+        if (!view || view[0] != 1 || tutti_heap_free(&heap->memory, p) != TUTTI_OK) return heap;
     }
     return NULL;
 }

@@ -48,8 +48,9 @@ static struct view_tree *trees_get(struct tutti_heap *heap)
     return (struct view_tree *)trees;
 }
 
-void *tutti_heap_map(struct tutti_heap *heap, uint32_t peer, uint64_t offset, size_t bytes)
+void *tutti_heap_map(struct tutti_memory *m, uint32_t peer, uint64_t offset, size_t bytes)
 {
+    struct tutti_heap *heap = tutti_heap_of(m);
     if (peer >= heap->n || bytes == 0 || bytes > heap->region_bytes || offset > heap->region_bytes - bytes) return NULL;
     struct view_tree *trees = trees_get(heap);
     if (!trees) return NULL;

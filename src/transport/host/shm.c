@@ -8,7 +8,6 @@
 
 struct shm {
     struct tutti_host host;
-    struct tutti_memory memory;
     struct tutti_heap heap;
 };
 
@@ -25,41 +24,16 @@ static void shm_close(struct tutti_transport *t)
     tutti_free(shm);
 }
 
-static struct tutti_heap *heap_of(struct tutti_memory *m)
-{
-    return &((struct shm *)(void *)((char *)m - offsetof(struct shm, memory)))->heap;
-}
-
-static enum tutti_status shm_alloc(struct tutti_memory *m, size_t bytes, void **out)
-{
-    return tutti_heap_alloc(heap_of(m), bytes, out);
-}
-
-static enum tutti_status shm_free(struct tutti_memory *m, void *pointer)
-{
-    return tutti_heap_free(heap_of(m), pointer);
-}
-
-static bool shm_locate(struct tutti_memory *m, const void *pointer, size_t bytes, uint64_t *where)
-{
-    return tutti_heap_locate(heap_of(m), pointer, bytes, where);
-}
-
-static void *shm_map(struct tutti_memory *m, uint32_t peer, uint64_t where, size_t bytes)
-{
-    return tutti_heap_map(heap_of(m), peer, where, bytes);
-}
-
 static const struct tutti_transport_ops shm_ops = {
     TUTTI_HOST_OPS,
     .close = shm_close,
 };
 static const struct tutti_memory_ops shm_memory_ops = {
     .size = sizeof(struct tutti_memory_ops),
-    .alloc = shm_alloc,
-    .free = shm_free,
-    .locate = shm_locate,
-    .map = shm_map,
+    .alloc = tutti_heap_alloc,
+    .free = tutti_heap_free,
+    .locate = tutti_heap_locate,
+    .map = tutti_heap_map,
     .reaches = tutti_host_reaches,
 };
 
@@ -73,8 +47,8 @@ enum tutti_status tutti_shm_open(struct tutti_segment *segment, uint32_t me, str
     TUTTI_TRY_GOTO(status, tutti_heap_init(&shm->heap, segment->heap_fd, segment->n, me, segment->heap_bytes),
                    err_free);
     TUTTI_TRY_GOTO(status, tutti_host_init(&shm->host, "shm", &shm_ops, segment, me), err_fini_heap);
-    shm->memory = (struct tutti_memory){.ops = &shm_memory_ops};
-    shm->host.base.memory = &shm->memory;
+    shm->heap.memory.ops = &shm_memory_ops;
+    shm->host.base.memory = &shm->heap.memory;
     *out = &shm->host.base;
     return TUTTI_OK;
 
