@@ -71,7 +71,7 @@ expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.sv
 # ---- check ----
 expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9
 expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5
-expect 0 '^8 of 8 proved on 8 worlds' "$tutti" sched check hierarchical --levels 8,8,7,8
+expect 0 '^8 of 8 proved on 8 shapes' "$tutti" sched check hierarchical --levels 8,8,7,8
 expect 2 'give a range such as 1-64' "$tutti" sched check ring --sizes 9-1
 expect 2 'nothing to check: hierarchical can not run scan with 64 ranks: it does not offer it' "$tutti" sched check hierarchical --kind scan
 expect 2 'nothing to check: tree can not run all_reduce with 4 ranks: the root is none of them' "$tutti" sched check tree --root 99 --sizes 4

@@ -22,19 +22,6 @@ struct request {
     struct bench_settings settings;
 };
 
-#define REQUEST_INIT                                                                                                   \
-    {                                                                                                                  \
-        .ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu", .n = 2,         \
-        .factor = "2", .settings = {                                                                                   \
-            .iterations = 100,                                                                                         \
-            .warmup = 10,                                                                                              \
-            .rounds = 9,                                                                                               \
-            .min_bytes = 8,                                                                                            \
-            .max_bytes = 256u << 20,                                                                                   \
-            .group = 1                                                                                                 \
-        }                                                                                                              \
-    }
-
 /* Names separated by commas, or "all"; each is looked up by `index_of` in the name table. */
 typedef const char *(*name_function)(size_t i);
 static const char *op_at(size_t i)
@@ -256,7 +243,10 @@ done:
 
 int tutti_cmd_bench(int argc, char **argv)
 {
-    struct request r = REQUEST_INIT;
+    struct request r = {.ops = "all_reduce", .types = "float32", .reductions = "sum", .only = "both", .device = "cpu"};
+    r.n = 2, r.factor = "2";
+    r.settings = (struct bench_settings){.iterations = 100, .warmup = 10, .rounds = 9, .min_bytes = 8};
+    r.settings.max_bytes = 256u << 20, r.settings.group = 1;
     const struct tutti_arg args[] = {
         {"ranks", 'n', TUTTI_ARG_U32, &r.n, "N", "number of ranks, when not inside tutti run (default 2)"},
         {"begin", 'b', TUTTI_ARG_SIZE, &r.settings.min_bytes, "BYTES", "smallest size (default 8)"},
@@ -289,12 +279,12 @@ int tutti_cmd_bench(int argc, char **argv)
         {"plot", 0, TUTTI_ARG_TEXT, &r.settings.plot, "FILE.svg", "draw time against size"},
     };
     const struct tutti_args spec = {
-        "tutti bench",
-        "[OP[,OP...]] [options]",
-        "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests.",
-        args,
-        TUTTI_ARRAY_LEN(args),
-        false};
+        .command = "tutti bench",
+        .usage = "[OP[,OP...]] [options]",
+        .about = "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests.",
+        .args = args,
+        .n_args = TUTTI_ARRAY_LEN(args),
+    };
     int n = 0;
     const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
