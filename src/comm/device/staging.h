@@ -60,6 +60,11 @@ struct tutti_staging {
 /* ---- staging.c ---- */
 /* Takes threads and events at the first call. `order` is held. */
 enum tutti_status tutti_staging_ensure(struct tutti_staging *staging);
+
+/* ---- staging_wait.c ---- */
+/* What the thread that asks the driver is told. */
+enum tutti_ask { TUTTI_ASK_NOTHING, TUTTI_ASK, TUTTI_ASK_NO_MORE };
+void tutti_staging_question(struct tutti_staging *staging, enum tutti_ask question);
 /* Wakes all who wait below to look again. */
 void tutti_staging_ring(struct tutti_staging *staging);
 /* Sleeps until `holds`, or until_ns; whether it holds. Has the device asked meanwhile. */
@@ -74,10 +79,7 @@ void tutti_staging_fail(struct tutti_staging *staging);
 
 /* ---- staging_run.c: the threads ---- */
 void *tutti_staging_serve(void *staging);
-/* The thread that asks the driver, and what it is told. */
-enum tutti_ask { TUTTI_ASK_NOTHING, TUTTI_ASK, TUTTI_ASK_NO_MORE };
-void *tutti_staging_ask(void *staging);
-void tutti_staging_question(struct tutti_staging *staging, enum tutti_ask question);
+void *tutti_staging_ask(void *staging); /* of the thread that asks the driver */
 
 /* ---- staging_memory.c ---- */
 enum tutti_status tutti_pinned_take(struct tutti_staging *staging, size_t bytes, struct tutti_pinned **out);

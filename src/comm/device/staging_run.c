@@ -8,12 +8,6 @@
 
 #define SLICE_NS (100 * TUTTI_NS_PER_MS) /* how often it looks whether the communicator has failed */
 
-void tutti_staging_question(struct tutti_staging *staging, enum tutti_ask question)
-{
-    atomic_store(&staging->question, question);
-    tutti_futex_wake(&staging->question, 1);
-}
-
 void *tutti_staging_ask(void *arg)
 {
     struct tutti_staging *staging = arg;
