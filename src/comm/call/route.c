@@ -16,9 +16,9 @@ struct buffer {
     int32_t device; /* -1: host memory */
 };
 
-static bool side_is_empty(const struct tutti_call_side *side, size_t count)
+static bool side_is_empty(const struct tutti_call_side *side)
 {
-    if (!side->counts) return side->n_blocks == 0 || count == 0;
+    if (!side->counts) return side->block_bytes == 0;
     for (size_t b = 0; b < side->n_blocks; b++)
         if (side->counts[b]) return false;
     return true;
@@ -27,20 +27,11 @@ static bool side_is_empty(const struct tutti_call_side *side, size_t count)
 /* What the call reads and writes here. */
 static uint32_t buffers_of(const struct tutti_request *request, struct buffer out[2])
 {
-    bool both = request->type == TUTTI_REQUEST_SENDRECV;
     uint32_t n = 0;
-    if (request->type == TUTTI_REQUEST_COLLECTIVE) {
-        for (int sending = 1; sending >= 0; sending--) {
-            struct tutti_call_side side = tutti_request_side(request, sending != 0);
-            if (side.n_blocks == 0) continue;
-            out[n++] = (struct buffer){side.name, side.base, side_is_empty(&side, request->count), -1};
-        }
-        return n;
+    for (int sending = 1; sending >= 0; sending--) {
+        struct tutti_call_side side = tutti_request_side(request, sending != 0);
+        if (side.n_blocks) out[n++] = (struct buffer){side.name, side.base, side_is_empty(&side), -1};
     }
-    if (request->type != TUTTI_REQUEST_RECV)
-        out[n++] = (struct buffer){both ? "send" : "buffer", request->send, request->count == 0, -1};
-    if (request->type != TUTTI_REQUEST_SEND)
-        out[n++] = (struct buffer){both ? "recv" : "buffer", request->recv, request->recv_count == 0, -1};
     return n;
 }
 

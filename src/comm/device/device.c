@@ -41,23 +41,9 @@ struct opening {
     struct tutti_comm *comm;
     const char *call;                     /* for sentences */
     const struct tutti_backend_ops *only; /* the one that the option gpu names, NULL: any */
-    uint64_t n_agreed;
+    struct tutti_gathering gathering;
     struct tutti_comm_device *device;
 };
-
-/* On the communicator itself once it is in use, before that apart. */
-static enum tutti_status gather(void *arg, const void *mine, size_t bytes, void *all)
-{
-    struct opening *opening = arg;
-    struct tutti_comm *comm = opening->comm;
-    struct tutti_apart apart;
-    if (atomic_load(&comm->phase) == TUTTI_COMM_READY)
-        return tutti_agree_gather(comm, opening->call, mine, bytes, all, NULL);
-    TUTTI_TRY(tutti_apart_begin(comm, APART_ID + opening->n_agreed++, &apart));
-    enum tutti_status status = tutti_agree_gather(comm, opening->call, mine, bytes, all, NULL);
-    tutti_apart_end(comm, &apart);
-    return status;
-}
 
 /* A device that is merely current was not requested: if it can not be used, behave as if there were none. */
 static enum tutti_status open_here(const struct opening *opening, int32_t wanted, bool named)
@@ -90,7 +76,7 @@ static enum tutti_status count_devices(struct opening *opening, enum tutti_statu
     struct tutti_error why = *tutti_last_error();
     uint32_t size = (uint32_t)comm->size, n = 0;
     struct record *all = tutti_alloc_array(size, sizeof(*all));
-    enum tutti_status status = gather(opening, &own, sizeof(own), all);
+    enum tutti_status status = tutti_gathering_gather(&opening->gathering, &own, sizeof(own), all);
     int32_t r = status < 0 ? -1 : tutti_first_failed(all, sizeof(*all), size);
     if (status >= 0 && mine < 0)
         status = tutti_fail_record(&why);
@@ -171,7 +157,8 @@ static enum tutti_status open_backends(struct opening *opening)
 {
     struct tutti_opening openings[TUTTI_N_BACKENDS];
     const struct tutti_comm *comm = opening->comm;
-    const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, opening->call, gather, opening};
+    const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, opening->call,
+                                          tutti_gathering_gather, &opening->gathering};
     struct tutti_comm_device *device = opening->device;
     uint32_t n = 0;
     for (uint32_t b = 0; b < TUTTI_N_BACKENDS; b++) {
@@ -218,7 +205,7 @@ static void drop(struct tutti_comm *comm)
 enum tutti_status tutti_comm_open_device(struct tutti_comm *comm, const char *call, int32_t wanted, bool named)
 {
     struct tutti_comm_device *device = tutti_alloc(sizeof(*device));
-    struct opening opening = {.comm = comm, .call = call, .device = device};
+    struct opening opening = {.comm = comm, .call = call, .gathering = {comm, call, APART_ID}, .device = device};
     opening.only = tutti_backend_find(comm->context->config.text[TUTTI_OPT_gpu], true);
     uint32_t n = 0;
     if (!device) return tutti_fail(TUTTI_ERR_MEMORY, "%s on rank %d: out of memory", call, (int)comm->rank);

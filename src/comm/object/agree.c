@@ -97,27 +97,59 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
 
 /* ---- before a communicator is used ---- */
 
-enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out)
+/* What the communicator had before. */
+struct apart {
+    struct tutti_team *team;
+    uint64_t timeout_ns;
+};
+
+static enum tutti_status apart_begin(struct tutti_gathering *gathering, struct apart *out)
 {
+    struct tutti_comm *comm = gathering->comm;
+    *out = (struct apart){.team = NULL};
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) return TUTTI_OK;
     struct tutti_team_config config = {.transport = comm->family->world.transport,
-                                       .id = comm->id ^ salt,
+                                       .id = comm->id ^ gathering->salt++,
                                        .epoch = comm->epoch,
                                        .size = (uint32_t)comm->size,
                                        .slot = (uint32_t)comm->rank,
                                        .members = comm->members,
                                        .timeout_ns = comm->create_timeout_ns};
-    *out = (struct tutti_apart){.team = comm->team, .timeout_ns = comm->timeout_ns};
+    struct tutti_team *team = comm->team;
     TUTTI_TRY(tutti_team_create(comm->context->engine, &config, &comm->team));
+    *out = (struct apart){.team = team, .timeout_ns = comm->timeout_ns};
     if (comm->create_timeout_ns) atomic_store(&comm->timeout_ns, comm->create_timeout_ns);
     return TUTTI_OK;
 }
 
-void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart)
+static void apart_end(struct tutti_comm *comm, const struct apart *apart)
 {
     struct tutti_error why = *tutti_last_error();
+    if (!apart->team) return;
     tutti_team_destroy(comm->team);
     comm->team = apart->team;
     atomic_store(&comm->timeout_ns, apart->timeout_ns);
     atomic_store(&comm->sequence, 0);
     if (why.status < 0) tutti_fail_record(&why);
+}
+
+enum tutti_status tutti_gathering_gather(void *arg, const void *mine, size_t bytes, void *all)
+{
+    struct tutti_gathering *gathering = arg;
+    struct apart apart;
+    TUTTI_TRY(apart_begin(gathering, &apart));
+    enum tutti_status status = tutti_agree_gather(gathering->comm, gathering->call, mine, bytes, all, NULL);
+    apart_end(gathering->comm, &apart);
+    return status;
+}
+
+enum tutti_status tutti_gathering_verdict(struct tutti_gathering *gathering, enum tutti_status mine)
+{
+    struct tutti_error why = *tutti_last_error();
+    struct apart apart;
+    TUTTI_TRY(apart_begin(gathering, &apart));
+    if (mine < 0) tutti_fail_record(&why);
+    enum tutti_status status = tutti_agree_verdict(gathering->comm, gathering->call, mine);
+    apart_end(gathering->comm, &apart);
+    return status;
 }

@@ -20,22 +20,6 @@ _Static_assert(LANES_A_LEVEL *TUTTI_MAX_LEVELS <= TUTTI_MAX_LANES, "schedules kn
 
 #define MAX_OPENINGS (1 + TUTTI_MAX_LANES) /* first of all ranks, then, once for each lane, of the group at a level */
 
-/* On teams of their own, before the communicator is used. */
-struct gathering {
-    struct tutti_comm *comm;
-    uint64_t n;
-};
-
-static enum tutti_status gather_apart(void *arg, const void *mine, size_t bytes, void *all)
-{
-    struct gathering *gathering = arg;
-    struct tutti_apart apart;
-    TUTTI_TRY(tutti_apart_begin(gathering->comm, APART_ID + gathering->n++, &apart));
-    enum tutti_status status = tutti_agree_gather(gathering->comm, "comm_create", mine, bytes, all, NULL);
-    tutti_apart_end(gathering->comm, &apart);
-    return status;
-}
-
 /* Decorators see packets alone: a call that sends none would pass them by. */
 static const struct tutti_backend_ops *wanted_of(const struct tutti_comm *comm)
 {
@@ -193,25 +177,18 @@ static enum tutti_status begin_call(void *arg, uint32_t lane, const struct tutti
 }
 
 /* Whether a rank could not take its lanes is compared, too, where there may be some. */
-static enum tutti_status set_lanes(struct tutti_comm *comm, struct gathering *gathering)
+static enum tutti_status set_lanes(struct tutti_comm *comm, struct tutti_gathering *gathering)
 {
-    struct tutti_apart apart;
-    enum tutti_status mine =
-        comm->lanes.n ? tutti_team_set_lanes(comm->team, &comm->lanes, begin_call, comm) : TUTTI_OK;
-    struct tutti_error why = *tutti_last_error();
-    TUTTI_TRY(tutti_apart_begin(comm, APART_ID + gathering->n++, &apart));
-    if (mine < 0) tutti_fail_record(&why);
-    enum tutti_status status = tutti_agree_verdict(comm, "comm_create", mine);
-    tutti_apart_end(comm, &apart);
-    return status;
+    return tutti_gathering_verdict(
+        gathering, comm->lanes.n ? tutti_team_set_lanes(comm->team, &comm->lanes, begin_call, comm) : TUTTI_OK);
 }
 
 /* What one member of a group can not open, none of the group uses. */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
 {
-    struct gathering gathering = {comm, 0};
-    const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, "comm_create", gather_apart,
-                                          &gathering};
+    struct tutti_gathering gathering = {comm, "comm_create", APART_ID};
+    const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, gathering.call,
+                                          tutti_gathering_gather, &gathering};
     const struct tutti_backend_ops *ops = wanted_of(comm);
     if (!ops) return TUTTI_OK;
     struct tutti_opening *openings = tutti_alloc_array(MAX_OPENINGS, sizeof(*openings));

@@ -216,14 +216,15 @@ enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, 
                                      void *all, uint64_t *sequence);
 /* OK if all ranks pass OK; else each gets its own error, or a sentence that names the rank that failed. */
 enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine);
-/* The same before a communicator is used. Between begin and end it has a team of its own, so that its calls count from
- * 1 afterwards. salt: what the agreement is about. */
-struct tutti_apart {
-    struct tutti_team *team;
-    uint64_t timeout_ns;
+/* The same for who opens back ends (struct tutti_openers), also before the communicator is used: then each call has a
+ * team of its own, so that the communicator's own calls count from 1 afterwards. `arg` is a tutti_gathering. */
+struct tutti_gathering {
+    struct tutti_comm *comm;
+    const char *call;
+    uint64_t salt; /* what it is about, and how many there were */
 };
-enum tutti_status tutti_apart_begin(struct tutti_comm *comm, uint64_t salt, struct tutti_apart *out);
-void tutti_apart_end(struct tutti_comm *comm, const struct tutti_apart *apart);
+enum tutti_status tutti_gathering_gather(void *arg, const void *mine, size_t bytes, void *all);
+enum tutti_status tutti_gathering_verdict(struct tutti_gathering *gathering, enum tutti_status mine);
 
 /* The signature: a hash of all that must be equal on all ranks. ordered: the operation does not commute. */
 static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,

@@ -200,8 +200,24 @@ static enum tutti_status check_tables(struct tutti_request *request)
     return TUTTI_OK;
 }
 
+static struct tutti_call_side side_of_message(const struct tutti_request *request, bool sending)
+{
+    enum tutti_request_type other = sending ? TUTTI_REQUEST_RECV : TUTTI_REQUEST_SEND;
+    size_t element = tutti_dtype_bytes(request->dtype);
+    return (struct tutti_call_side){
+        .name = request->type != TUTTI_REQUEST_SENDRECV ? "buffer"
+                : sending                               ? "send"
+                                                        : "recv",
+        .base = sending ? request->send : request->recv,
+        .n_blocks = request->type != other,
+        .element = element,
+        .block_bytes = (sending ? request->count : request->recv_count) * element,
+    };
+}
+
 struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending)
 {
+    if (request->type != TUTTI_REQUEST_COLLECTIVE) return side_of_message(request, sending);
     const struct tutti_kind_info *kind = tutti_kind_info(request->kind);
     const struct tutti_kind_side what = sending ? kind->send : kind->recv;
     uint32_t rank = (uint32_t)request->comm->rank, size = (uint32_t)request->comm->size;
@@ -212,6 +228,7 @@ struct tutti_call_side tutti_request_side(const struct tutti_request *request, b
         .base = sending ? request->send : request->recv,
         .n_blocks = tutti_side_blocks(what, rank, (uint32_t)request->root, size),
         .element = tutti_dtype_bytes(request->dtype),
+        .block_bytes = request->count * tutti_dtype_bytes(request->dtype),
         .counts_name = "counts",
         .displs_name = "displs",
     };
@@ -266,36 +283,32 @@ static enum tutti_status check_tag(const struct tutti_request *request, const ch
     return REFUSE("%s is %d but tags are at least 0", name, (int)tag);
 }
 
-static enum tutti_status check_message(const struct tutti_request *request, const char *buffer_name,
-                                       const char *count_name, const void *buffer, size_t count)
+/* One side of a message or of a sendrecv, if the call has it. */
+static enum tutti_status check_message(const struct tutti_request *request, bool sending)
 {
-    size_t bytes;
-    if (__builtin_mul_overflow(count, tutti_dtype_bytes(request->dtype), &bytes) || bytes > (size_t)PTRDIFF_MAX)
-        return REFUSE("%s is %zu: that many elements of %zu bytes overflow", count_name, count,
-                      tutti_dtype_bytes(request->dtype));
-    if (!buffer && count) return REFUSE("%s is NULL but %s is %zu", buffer_name, count_name, count);
-    if (bytes && (uintptr_t)buffer > UINTPTR_MAX - bytes)
-        return REFUSE("%s and its %zu bytes reach past the end of the address space", buffer_name, bytes);
+    const struct tutti_call_side side = tutti_request_side(request, sending);
+    const bool both = request->type == TUTTI_REQUEST_SENDRECV;
+    const char *count_name = !both ? "count" : sending ? "send_count" : "recv_count";
+    const char *tag_name = !both ? "tag" : sending ? "send_tag" : "recv_tag";
+    size_t bytes, count = sending ? request->count : request->recv_count;
+    if (side.n_blocks == 0) return TUTTI_OK;
+    TUTTI_TRY(check_rank(request, sending ? "dest" : "source", sending ? request->dest : request->source, !sending));
+    TUTTI_TRY(check_tag(request, tag_name, sending ? request->send_tag : request->recv_tag, !sending));
+    if (__builtin_mul_overflow(count, side.element, &bytes) || bytes > (size_t)PTRDIFF_MAX)
+        return REFUSE("%s is %zu: that many elements of %zu bytes overflow", count_name, count, side.element);
+    if (!side.base && count) return REFUSE("%s is NULL but %s is %zu", side.name, count_name, count);
+    if (bytes && (uintptr_t)side.base > UINTPTR_MAX - bytes)
+        return REFUSE("%s and its %zu bytes reach past the end of the address space", side.name, bytes);
     return TUTTI_OK;
 }
 
-static enum tutti_status check_p2p(struct tutti_request *request)
+static enum tutti_status check_p2p(const struct tutti_request *request)
 {
-    bool both = request->type == TUTTI_REQUEST_SENDRECV;
     size_t element = tutti_dtype_bytes(request->dtype);
-    if (request->type != TUTTI_REQUEST_RECV) {
-        TUTTI_TRY(check_rank(request, "dest", request->dest, false));
-        TUTTI_TRY(check_tag(request, both ? "send_tag" : "tag", request->send_tag, false));
-        TUTTI_TRY(check_message(request, both ? "send" : "buffer", both ? "send_count" : "count", request->send,
-                                request->count));
-    }
-    if (request->type != TUTTI_REQUEST_SEND) {
-        TUTTI_TRY(check_rank(request, "source", request->source, true));
-        TUTTI_TRY(check_tag(request, both ? "recv_tag" : "tag", request->recv_tag, true));
-        TUTTI_TRY(check_message(request, both ? "recv" : "buffer", both ? "recv_count" : "count", request->recv,
-                                request->recv_count));
-    }
-    if (both && !apart(request->send, request->count * element, request->recv, request->recv_count * element))
+    TUTTI_TRY(check_message(request, true));
+    TUTTI_TRY(check_message(request, false));
+    if (request->type == TUTTI_REQUEST_SENDRECV &&
+        !apart(request->send, request->count * element, request->recv, request->recv_count * element))
         return REFUSE("send and recv overlap");
     return TUTTI_OK;
 }

@@ -77,7 +77,7 @@ enum tutti_status tutti_request_options(struct tutti_request *request, const str
 /* All arguments. */
 enum tutti_status tutti_request_check(struct tutti_request *request);
 
-/* One side of a collective at this rank: a pointer and where its blocks are. */
+/* One side of a call at this rank: a pointer and where its blocks are. A message is one block. */
 struct tutti_call_side {
     const char *name;
     const char *base;
@@ -87,7 +87,7 @@ struct tutti_call_side {
     size_t bytes; /* from base to the end of the last block */
     size_t total; /* elements in all */
 };
-/* What this rank passes on one side. The checks fill in block_bytes and what follows from it. */
+/* What this rank passes on one side. The checks fill in bytes and total, and find out whether block_bytes overflowed. */
 struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
 
 /* ---- what a checked request is, for who carries it out (request.c) ---- */

@@ -126,14 +126,25 @@ static enum tutti_status record_fill(struct tutti_card_record *record, const str
     return place_fill(record);
 }
 
-/* A member that has not arrived and whose process is gone will not arrive any more. */
-static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n)
+/* When the process of a rank began, 0 where that is not known: only what a rank has written says so. */
+static uint64_t start_of(const struct card *card)
 {
+    struct tutti_card_record record;
+    return tutti_card_decode(card->record, &record) ? record.start : 0;
+}
+
+/* A member whose process is gone before it has arrived, or before all have opened. */
+static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n, bool opening)
+{
+    const int32_t own = (int32_t)getpid();
     for (uint32_t rank = 0; rank < n; rank++) {
-        if (tutti_segment_arrived(segment, rank)) continue;
-        int32_t pid = atomic_load(&card_of(segment, rank)->pid);
-        if (pid == (int32_t)getpid() || tutti_process_alive(pid, 0)) continue;
-        TUTTI_TRY(failure_check(segment, n)); /* it may have said why before it went */
+        const struct card *card = card_of(segment, rank);
+        const int32_t pid = atomic_load(&card->pid);
+        if (pid == own || (!opening && tutti_segment_arrived(segment, rank))) continue;
+        if (tutti_process_alive(pid, opening ? start_of(card) : 0)) continue;
+        /* Who has seen all open may be done and gone already; who could not go on has said why. */
+        if (opening && atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
+        TUTTI_TRY(failure_check(segment, n));
         return tutti_meeting_fail_dead((int32_t)rank, pid);
     }
     return TUTTI_OK;
@@ -161,7 +172,7 @@ static enum tutti_status arrivals_wait(struct tutti_segment *segment, const stru
         bool last = slice >= request->deadline_ns;
         if (tutti_segment_wait_all(segment, last ? request->deadline_ns : slice) == TUTTI_OK) return TUTTI_OK;
         TUTTI_TRY(failure_check(segment, n));
-        TUTTI_TRY(deaths_check(segment, n));
+        TUTTI_TRY(deaths_check(segment, n, false));
         if (tutti_meeting_cancelled(request)) return tutti_meeting_time(request, "the other ranks");
         if (last) return missing_fail(segment, n, request);
     }
@@ -272,22 +283,6 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
     return status;
 }
 
-/* A member whose process is gone before all have opened. */
-static enum tutti_status openers_check(struct tutti_segment *segment, uint32_t n)
-{
-    for (uint32_t rank = 0; rank < n; rank++) {
-        const struct card *card = card_of(segment, rank);
-        struct tutti_card_record record;
-        const uint64_t start = tutti_card_decode(card->record, &record) ? record.start : 0;
-        if (card->pid == (int32_t)getpid() || tutti_process_alive(card->pid, start)) continue;
-        /* Who has seen all open may be done and gone already; who could not go on has said why. */
-        if (atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
-        TUTTI_TRY(failure_check(segment, n));
-        return tutti_meeting_fail_dead((int32_t)rank, card->pid);
-    }
-    return TUTTI_OK;
-}
-
 enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const struct tutti_meeting_request *request)
 {
     struct card *gate = card_of(segment, 0);
@@ -295,7 +290,7 @@ enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const stru
     if (open >= n) tutti_futex_wake(&gate->n_open, INT_MAX);
     while ((open = atomic_load(&gate->n_open)) < n) {
         TUTTI_TRY(failure_check(segment, n));
-        TUTTI_TRY(openers_check(segment, n));
+        TUTTI_TRY(deaths_check(segment, n, true));
         TUTTI_TRY(tutti_meeting_time(request, "the other ranks to open their transports"));
         uint64_t slice = tutti_deadline_ns(SLICE_NS);
         tutti_futex_wait(&gate->n_open, open, slice < request->deadline_ns ? slice : request->deadline_ns);
