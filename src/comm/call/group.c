@@ -114,10 +114,7 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
     struct tutti_error why = *tutti_last_error();
     for (size_t i = 0; i < ended->n; i++) {
         struct tutti_request *request = &ended->requests[i];
-        struct tutti_error told;
-        tutti_error_set(&told, why.status, "a group on rank %d was started in part only: %.300s",
-                        (int)request->comm->rank, why.text);
-        tutti_team_fail(request->comm->team, &told, true);
+        tutti_comm_fail_in_part(request->comm, "a group");
         if (i >= n_started) tutti_request_release(request);
     }
     finish_all(works, n_started);

@@ -4,8 +4,7 @@
 #include "comm/device/device.h"
 
 struct tutti_mem {
-    void *pointer;
-    size_t bytes;
+    char nothing; /* so far: see below */
 };
 
 enum tutti_status tutti_mem_alloc(struct tutti_comm *comm, size_t bytes, void **out)
@@ -34,8 +33,8 @@ enum tutti_status tutti_mem_free(struct tutti_comm *comm, void *pointer)
     return status;
 }
 
-/* No transport of today registers memory: the handle is checked and kept, so that programs can be written for those
- * that will. */
+/* No call uses registered memory yet: the arguments are checked, so that programs can be written for those that will.
+ */
 enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *pointer, size_t bytes, struct tutti_mem **out)
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "mem_register: out is NULL");
@@ -48,8 +47,6 @@ enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *pointer, siz
     tutti_comm_leave(comm);
     struct tutti_mem *mem = tutti_alloc(sizeof(*mem));
     if (!mem) return tutti_fail(TUTTI_ERR_MEMORY, "mem_register: out of memory");
-    mem->pointer = pointer;
-    mem->bytes = bytes;
     *out = mem;
     return TUTTI_OK;
 }

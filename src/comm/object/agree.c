@@ -13,14 +13,13 @@ struct agreeing {
     struct tutti_call_info info;
 };
 
-/* The others would wait for a rank that can not take part: they are told. */
-static enum tutti_status tell(struct tutti_comm *comm, const char *name)
+void tutti_comm_fail_in_part(struct tutti_comm *comm, const char *name)
 {
     struct tutti_error why = *tutti_last_error(), told;
     tutti_error_set(&told, why.status, "%s on rank %d was started in part only: %.300s", name, (int)comm->rank,
                     why.text);
     tutti_team_fail(comm->team, &told, true);
-    return tutti_fail_record(&why);
+    tutti_fail_record(&why);
 }
 
 /* The user's choice of algorithms does not apply. */
@@ -71,7 +70,8 @@ enum tutti_status tutti_agree_gather(struct tutti_comm *comm, const char *name, 
     enum tutti_status status = all ? run(&a, sequence)
                                    : tutti_fail(TUTTI_ERR_MEMORY, "%s on rank %d: out of memory for %d records", name,
                                                 (int)comm->rank, (int)comm->size);
-    return status < 0 ? tell(comm, name) : status;
+    if (status < 0) tutti_comm_fail_in_part(comm, name);
+    return status;
 }
 
 enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name, enum tutti_status mine)
@@ -86,7 +86,7 @@ enum tutti_status tutti_agree_verdict(struct tutti_comm *comm, const char *name,
                                   .reduce = comm->context->kernels->reduce[TUTTI_INT64][TUTTI_MIN]},
                          .info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_INT64, .op = TUTTI_MIN, .count = 1}};
     enum tutti_status status = run(&a, NULL);
-    if (status < 0) tell(comm, name);
+    if (status < 0) tutti_comm_fail_in_part(comm, name);
     if (mine < 0) return tutti_fail_record(&own);
     if (status < 0 || verdict >= 0) return status;
     int32_t rank = (int32_t)(uint32_t)(uint64_t)verdict;

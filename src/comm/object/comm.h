@@ -226,6 +226,10 @@ struct tutti_gathering {
 enum tutti_status tutti_gathering_gather(void *arg, const void *mine, size_t bytes, void *all);
 enum tutti_status tutti_gathering_verdict(struct tutti_gathering *gathering, enum tutti_status mine);
 
+/* A call could be started in part only, for the reason in the thread's record, which stays: the communicator fails,
+ * here and elsewhere, for the others would wait for the rest. */
+void tutti_comm_fail_in_part(struct tutti_comm *comm, const char *name);
+
 /* The signature: a hash of all that must be equal on all ranks. ordered: the operation does not commute. */
 static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bool ordered, uint64_t schedule,
                                   uint64_t purpose)

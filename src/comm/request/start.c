@@ -142,10 +142,7 @@ static enum tutti_status start_recv(struct tutti_request *request, bool helper, 
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n)
 {
     struct tutti_error error = *tutti_last_error();
-    struct tutti_error told;
-    tutti_error_set(&told, error.status, "%s on rank %d was started in part only: %.300s", request->name,
-                    (int)request->comm->rank, error.text);
-    tutti_team_fail(request->comm->team, &told, true);
+    tutti_comm_fail_in_part(request->comm, request->name);
     for (size_t i = 0; i < n; i++) tutti_work_finish(started[i]);
     tutti_fail_record(&error);
 }
