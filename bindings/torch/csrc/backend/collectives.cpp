@@ -33,10 +33,7 @@ static Call all_reduce_call(Tensor &tensor, const c10d::AllreduceOptions &option
     call.inputs.push_back(reduction.scaled(tensor));
     call.outputs.push_back(tensor);
     call.factor = reduction.factor;
-    call.launch = [n = size_t(tensor.numel()), dtype = reduced_dtype(call.name, tensor),
-                   op = reduction.op](const Start &s) {
-        return tutti_all_reduce(s.in[0], s.out[0], n, dtype, op, s.comm, s.options, s.work);
-    };
+    call.launch = launch_of<tutti_all_reduce>(size_t(tensor.numel()), reduced_dtype(call.name, tensor), reduction.op);
     return call;
 }
 
@@ -93,10 +90,8 @@ Backend::WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &op
     call.inputs = {reduction.scaled(tensor)};
     call.results = {tensor};
     if (options.rootRank == rank_) call.outputs = {tensor};
-    call.launch = [n = size_t(tensor.numel()), dtype = reduced_dtype(call.name, tensor), op = reduction.op,
-                   root = call.peer](const Start &s) {
-        return tutti_reduce(s.in[0], s.out.empty() ? nullptr : s.out[0], n, dtype, op, root, s.comm, s.options, s.work);
-    };
+    call.launch =
+        launch_of<tutti_reduce>(size_t(tensor.numel()), reduced_dtype(call.name, tensor), reduction.op, call.peer);
     return submit(std::move(call));
 }
 
@@ -107,9 +102,8 @@ static Call all_gather_call(Tensor &output, Tensor &input, int size, const c10d:
     check_elements(call.name, output, input.numel() * size, "the input's for each rank");
     call.inputs = {input};
     call.outputs = {output};
-    call.launch = [wire = wire_of(input)](const Start &s) {
-        return tutti_all_gather(s.in[0], s.out[0], wire.count, wire.dtype, s.comm, s.options, s.work);
-    };
+    const Wire wire = wire_of(input);
+    call.launch = launch_of<tutti_all_gather>(wire.count, wire.dtype);
     return call;
 }
 
@@ -137,10 +131,8 @@ static Call reduce_scatter_call(Tensor &output, Tensor &input, int size, const c
     call.factor = reduction.factor;
     call.inputs = {reduction.scaled(input)};
     call.outputs = {output};
-    call.launch = [n = size_t(output.numel()), dtype = reduced_dtype(call.name, input),
-                   op = reduction.op](const Start &s) {
-        return tutti_reduce_scatter(s.in[0], s.out[0], n, dtype, op, s.comm, s.options, s.work);
-    };
+    call.launch =
+        launch_of<tutti_reduce_scatter>(size_t(output.numel()), reduced_dtype(call.name, input), reduction.op);
     return call;
 }
 
@@ -170,10 +162,8 @@ Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, cons
         check_elements(call.name, output, input.numel() * size_, "the input's for each rank");
         call.outputs = {output};
     }
-    call.launch = [wire = wire_of(input), root = call.peer](const Start &s) {
-        return tutti_gather(s.in[0], s.out.empty() ? nullptr : s.out[0], wire.count, wire.dtype, root, s.comm,
-                            s.options, s.work);
-    };
+    const Wire wire = wire_of(input);
+    call.launch = launch_of<tutti_gather>(wire.count, wire.dtype, call.peer);
     return submit(std::move(call));
 }
 
@@ -221,9 +211,7 @@ Backend::WorkPtr Backend::alltoall_base(Tensor &output, Tensor &input, std::vect
     const Device device = device_of_call(call, guard);
     const tutti_dtype dtype = wire_of(input).dtype;
     if (even && device && device->has_windows) {
-        call.launch = [dtype, n = in[0]](const Start &s) {
-            return tutti_all_to_all(s.in[0], s.out[0], n, dtype, s.comm, s.options, s.work);
-        };
+        call.launch = launch_of<tutti_all_to_all>(in[0], dtype);
     } else {
         if (input.is_alias_of(output) && input.numel() > 0) call.inputs = {input.clone()};
         call.launch = [dtype, in = std::move(in), out = std::move(out)](const Start &s) {
@@ -253,9 +241,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
     const Device device = device_of_call(call, guard);
     if (!device) return submit_to(device, guard, std::move(call));
     call.inputs = call.outputs = {device->one()}; /* a sum that says that all have come this far */
-    call.launch = [](const Start &s) {
-        return tutti_all_reduce(s.in[0], s.out[0], 1, TUTTI_INT32, TUTTI_SUM, s.comm, s.options, s.work);
-    };
+    call.launch = launch_of<tutti_all_reduce>(size_t(1), TUTTI_INT32, TUTTI_SUM);
     return submit_to(device, guard, std::move(call));
 }
 

@@ -56,9 +56,7 @@ static void gather_lists(Call &call, const Tensors &outputs, const Tensor &input
     receive_into(call, outputs);
     tutti_dtype dtype = wire_of(input).dtype;
     if (is_even(outputs)) {
-        call.launch = [dtype, n = wire_of(input).count](const Start &s) {
-            return tutti_all_gather(s.in[0], s.out[0], n, dtype, s.comm, s.options, s.work);
-        };
+        call.launch = launch_of<tutti_all_gather>(wire_of(input).count, dtype);
     } else {
         call.launch = [dtype, counts = counts_of(outputs)](const Start &s) {
             return tutti_all_gather_v(s.in[0], s.out[0], counts.data(), nullptr, dtype, s.comm, s.options, s.work);
@@ -115,9 +113,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
     receive_into(call, {output});
     tutti_dtype dtype = reduced_dtype(call.name, output);
     if (is_even(list)) {
-        call.launch = [dtype, op = reduction.op, n = size_t(output.numel())](const Start &s) {
-            return tutti_reduce_scatter(s.in[0], s.out[0], n, dtype, op, s.comm, s.options, s.work);
-        };
+        call.launch = launch_of<tutti_reduce_scatter>(size_t(output.numel()), dtype, reduction.op);
     } else {
         call.launch = [dtype, op = reduction.op, counts = counts_of(list)](const Start &s) {
             return tutti_reduce_scatter_v(s.in[0], s.out[0], counts.data(), dtype, op, s.comm, s.options, s.work);
@@ -143,9 +139,9 @@ Backend::WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c1
         receive_into(call, *list);
     }
     call.launch = [wire = wire_of(input), root = call.peer, counts = std::move(counts)](const Start &s) {
-        void *out = s.out.empty() ? nullptr : s.out[0];
-        return tutti_gather_v(s.in[0], wire.count, out, counts.empty() ? nullptr : counts.data(), nullptr, wire.dtype,
-                              root, s.comm, s.options, s.work);
+        return tutti_gather_v(s.in[0], wire.count, s.out.empty() ? nullptr : s.out[0],
+                              counts.empty() ? nullptr : counts.data(), nullptr, wire.dtype, root, s.comm, s.options,
+                              s.work);
     };
     return submit(std::move(call));
 }
@@ -165,9 +161,8 @@ Backend::WorkPtr Backend::scatter(Tensors &outputs, TensorLists &inputs, const c
         call.inputs = {flatten(*list)};
     }
     call.launch = [wire = wire_of(output), root = call.peer, counts = std::move(counts)](const Start &s) {
-        const void *in = s.in.empty() ? nullptr : s.in[0];
-        return tutti_scatter_v(in, counts.empty() ? nullptr : counts.data(), nullptr, s.out[0], wire.count, wire.dtype,
-                               root, s.comm, s.options, s.work);
+        return tutti_scatter_v(s.in.empty() ? nullptr : s.in[0], counts.empty() ? nullptr : counts.data(), nullptr,
+                               s.out[0], wire.count, wire.dtype, root, s.comm, s.options, s.work);
     };
     return submit(std::move(call));
 }

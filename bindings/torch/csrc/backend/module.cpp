@@ -13,66 +13,79 @@
 namespace py = pybind11;
 using tutti_torch::Backend;
 
-PYBIND11_MODULE(_C, module)
-{
-    module.doc() = "tutti's backend for torch.distributed";
-    py::module_::import("torch._C._distributed_c10d"); /* the bases of the classes below */
+using Release = py::call_guard<py::gil_scoped_release>;
 
-    /* What the base class's mem_allocator gives, of which PyTorch tells Python in its builds for GPUs only. */
+/* What the base class's mem_allocator gives, of which PyTorch tells Python in its builds for GPUs only. */
+static void define_allocator(py::module_ &module)
+{
     if (!py::detail::get_type_info(typeid(c10::Allocator)))
         py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>>(module, "Allocator");
+}
 
-    py::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>> backend(module, "Backend");
+/* split_group copies those of the parent. */
+static void define_options(py::handle backend)
+{
+    auto clone = [](const Backend::Options &self) { return self.clone(); };
     py::class_<Backend::Options, c10d::Backend::Options, c10::intrusive_ptr<Backend::Options>>(backend, "Options")
         .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
-        /* split_group copies those of the parent. */
-        .def("__copy__", [](const Backend::Options &self) { return self.clone(); })
+        .def("__copy__", clone)
         .def(
-            "__deepcopy__", [](const Backend::Options &self, const py::dict &) { return self.clone(); },
+            "__deepcopy__", [clone](const Backend::Options &self, const py::dict &) { return clone(self); },
             py::arg("memo"));
+}
+
+static void define_backend(py::module_ &module)
+{
+    py::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>> backend(module, "Backend");
+    define_options(backend);
     backend
         .def(py::init(&Backend::create), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
-             py::call_guard<py::gil_scoped_release>())
+             Release())
         /* PyTorch's own backends have these; its base class binds neither. */
         .def_property_readonly("options", &Backend::own_options)
-        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
-        .def("_n_splits", &Backend::n_splits, py::arg("ranks"), py::call_guard<py::gil_scoped_release>())
-        .def("_drop_coalescing", &Backend::drop_coalescing, py::call_guard<py::gil_scoped_release>())
-        .def("_serve_memory", &Backend::serve_memory, py::arg("device"), py::call_guard<py::gil_scoped_release>())
-        .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"),
-             py::call_guard<py::gil_scoped_release>())
+        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"), Release())
+        .def("_n_splits", &Backend::n_splits, py::arg("ranks"), Release())
+        .def("_drop_coalescing", &Backend::drop_coalescing, Release())
+        .def("_serve_memory", &Backend::serve_memory, py::arg("device"), Release())
+        .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"), Release())
 #if TUTTI_TORCH_AT_LEAST(2, 7)
-        .def("get_error", &Backend::getError, py::call_guard<py::gil_scoped_release>())
+        .def("get_error", &Backend::getError, Release())
 #endif
         /* Nor these, before 2.8. */
-        .def("abort", &Backend::abort, py::call_guard<py::gil_scoped_release>())
-        .def("shutdown", &Backend::shutdown, py::call_guard<py::gil_scoped_release>())
+        .def("abort", &Backend::abort, Release())
+        .def("shutdown", &Backend::shutdown, Release())
         /* new_group calls this on ranks outside the new group; here, they are not needed. */
         .def(
             "perform_nocolor_split", [](Backend &, const py::object &) {}, py::arg("device"));
+}
 
-    module.def(
-        "torch_version", [] { return std::string(TORCH_VERSION); }, "The torch that this was built against.");
-    module.def(
-        "end_program", &Backend::end_program, py::call_guard<py::gil_scoped_release>(),
-        "Shuts down the groups that are still there, soon: those who wait for this process are told that it left.");
-    module.def(
-        "flight_recorder",
-        [](bool only_active) {
-            std::string bytes;
-            {
-                py::gil_scoped_release release;
-                bytes = tutti_torch::Recorder::get().dump(only_active);
-            }
-            return py::bytes(bytes);
-        },
-        py::arg("only_active") = false, "The last calls of this process: the pickle that torchfrtrace reads.");
-    module.def(
-        "device_memory_functions",
-        [] {
-            return std::make_pair(reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_take),
-                                  reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_give));
-        },
-        "Addresses of the functions of an allocator, as PyTorch's pluggable ones have.");
-    module.def("tutti_version", [] { return std::string(tutti_version_text()); });
+/* The last calls of this process: the pickle that torchfrtrace reads. */
+static py::bytes flight_recorder(bool only_active)
+{
+    std::string bytes;
+    {
+        py::gil_scoped_release release;
+        bytes = tutti_torch::Recorder::get().dump(only_active);
+    }
+    return py::bytes(bytes);
+}
+
+/* Addresses of the functions of an allocator, as PyTorch's pluggable ones have. */
+static std::pair<uintptr_t, uintptr_t> device_memory_functions()
+{
+    return {reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_take),
+            reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_give)};
+}
+
+PYBIND11_MODULE(_C, module)
+{
+    module.doc() = "tutti's backend for torch.distributed";
+    py::module_::import("torch._C._distributed_c10d"); /* the bases of the classes */
+    define_allocator(module);
+    define_backend(module);
+    module.def("tutti_version", &tutti_version_text);
+    /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
+    module.def("end_program", &Backend::end_program, Release());
+    module.def("flight_recorder", &flight_recorder, py::arg("only_active") = false);
+    module.def("device_memory_functions", &device_memory_functions);
 }

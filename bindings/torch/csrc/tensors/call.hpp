@@ -33,6 +33,16 @@ struct Start {
 /* Starts the call in the library: exactly one public call. */
 using Launch = std::function<tutti_status(const Start &)>;
 
+/* The launch of a public call that begins with a buffer to send and one to receive, which are null where this rank has
+ * none; `arguments` are what follows them. */
+template <auto function, typename... Arguments> Launch launch_of(Arguments... arguments)
+{
+    return [arguments...](const Start &s) {
+        return function(s.in.empty() ? nullptr : s.in[0], s.out.empty() ? nullptr : s.out[0], arguments..., s.comm,
+                        s.options, s.work);
+    };
+}
+
 /* What a method of the backend asks for. */
 struct Call {
     c10d::OpType type;

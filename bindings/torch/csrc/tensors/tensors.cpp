@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include <array>
+#include <optional>
 #include <utility>
 
 namespace tutti_torch
@@ -82,9 +83,8 @@ Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
 Wire wire_of(const Tensor &tensor)
 {
     size_t n = size_t(tensor.numel());
-    if (auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, n, 1};
-    size_t bytes = tensor.element_size();
-    return {TUTTI_UINT8, n * bytes, bytes};
+    if (auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, n};
+    return {TUTTI_UINT8, n * tensor.element_size()};
 }
 
 tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)

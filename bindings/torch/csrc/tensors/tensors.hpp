@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <tutti/types.h>
 
-#include <optional>
 #include <vector>
 
 namespace tutti_torch
@@ -20,8 +19,7 @@ using Tensors = std::vector<at::Tensor>;
  * which is enough for all that does not reduce. */
 struct Wire {
     tutti_dtype dtype;
-    size_t count;       /* elements of dtype in the whole tensor */
-    size_t per_element; /* elements of dtype in one of the tensor */
+    size_t count; /* elements of dtype */
 };
 Wire wire_of(const Tensor &tensor);
 /* The type for a reduction; ValueError naming it when the library does not reduce it. */
