@@ -244,6 +244,37 @@ static void a_slow_member_gets_through_and_who_stops_is_closed(void **state)
     world_fini(&world);
 }
 
+static bool is_open(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* When all rows are taken the oldest goes that has said nothing; who has said HELLO stays. */
+static void who_says_nothing_makes_room(void **state)
+{
+    (void)state;
+    enum { ROWS = 64, MORE = 40 };
+    int silent[ROWS + MORE];
+    struct hand member;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 0);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    hand_call(&member, &key, 1, TUTTI_NET_DATA, 0);
+    for (int i = 0; i < ROWS + MORE; i++) {
+        silent[i] = world_call(&world, 0);
+        assert_true(silent[i] >= 0);
+        const int gone = i - (ROWS - 1); /* the member has a row, too */
+        if (gone >= 0) assert_true(is_closed(silent[gone]));
+        assert_true(is_open(silent[gone + 1 > 0 ? gone + 1 : 0]));
+    }
+    hand_prove(&member, 0);
+    assert_int_equal(hand_answer(&member), TUTTI_OK);
+    for (int i = 0; i < ROWS + MORE; i++) close(silent[i]);
+    hand_end(&member);
+    world_fini(&world);
+}
+
 /* 2,000 connections from another process, of all kinds; half of them stay open as long as they may. */
 static int flood(const struct hand *recorded, uint64_t until_ns)
 {
@@ -508,6 +539,7 @@ int main(void)
         cmocka_unit_test(a_recorded_handshake_is_refused),
         cmocka_unit_test(who_has_another_key_is_refused),
         cmocka_unit_test(a_slow_member_gets_through_and_who_stops_is_closed),
+        cmocka_unit_test(who_says_nothing_makes_room),
         cmocka_unit_test(a_flood_keeps_no_member_out),
         cmocka_unit_test(of_two_that_are_proving_that_of_the_smaller_stays),
         cmocka_unit_test(of_two_that_are_proving_that_of_the_larger_goes),

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Encrypted connections. Whoever is told of one gets an end of a pair of sockets of this host, and reads and writes as
- * on any other; a pipe, on the net's thread, carries what passes to the far end by TLS, and back. An end of file, and
- * half of one, pass through, too. */
+/* Encrypted connections. Whoever is told of one gets an end of a pair of
+ * sockets of this host, and reads and writes as on any other; a pipe, on the
+ * net's thread, carries what passes to the far end by TLS, and back. An end of
+ * file, and half of one, pass through, too. */
 
 #include "control/net/conn.h"
 #include "control/net/tls.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define STEPS 32 /* at once, before others have their turn */
+#define LAST_WORDS_NS                                                                                                  \
+    (500 * TUTTI_NS_PER_MS) /* of all, when the net closes                                                             \
+                             */
 
 struct half { /* what was read on one side, and the other has not taken yet */
     uint8_t bytes[TUTTI_TLS_RECORD];
@@ -109,7 +114,8 @@ static void pipe_end(struct tutti_net_pipe *p)
     tutti_free(p);
 }
 
-/* Watches for these events; none: not at all, since an end that is gone is always ready. */
+/* Watches for these events; none: not at all, since an end that is gone is
+ * always ready. */
 static bool watch(struct tutti_net_pipe *p, struct tutti_loop_fd *w, bool *watched, uint32_t *now, uint32_t events)
 {
     if (*watched && *now == events) return true;
@@ -131,7 +137,8 @@ static void pipe_step(struct tutti_net_pipe *p)
         moved = in_step(p);
         moved = out_step(p) || moved;
     }
-    /* EPOLLPRI never comes: with it the watch stays for the end of the near socket. */
+    /* EPOLLPRI never comes: with it the watch stays for the end of the near
+     * socket. */
     const bool over = p->in_told && p->out_told;
     const uint32_t far = (is_empty(&p->in) && !p->far_ended ? EPOLLIN : 0) |
                          (!is_empty(&p->out) || tutti_tls_wants_room(p->tls) ? EPOLLOUT : 0);
@@ -186,12 +193,26 @@ enum tutti_status tutti_net_pipe_open(struct tutti_net *net, const struct tutti_
     return TUTTI_OK;
 }
 
+/* What was said last goes out first, even if the ends are still agreeing on
+ * keys. */
+static void last_words(struct tutti_net_pipe *p, uint64_t due_ns)
+{
+    for (;;) {
+        while (out_step(p)) continue;
+        const uint64_t now = tutti_now_ns();
+        if (is_empty(&p->out) || now >= due_ns) return;
+        struct pollfd far = {.fd = p->far.fd, .events = POLLIN | (tutti_tls_wants_room(p->tls) ? POLLOUT : 0)};
+        poll(&far, 1, (int)((due_ns - now) / TUTTI_NS_PER_MS) + 1);
+    }
+}
+
 void tutti_net_pipes_end(struct tutti_net *net)
 {
+    const uint64_t due_ns = tutti_deadline_ns(LAST_WORDS_NS);
     while (net->pipes) {
         struct tutti_net_pipe *p = net->pipes;
-        while (out_step(p)) continue; /* what was said last */
-        tutti_tls_finish(p->tls);
+        last_words(p, due_ns);
+        if (!p->out_told) tutti_tls_finish(p->tls);
         pipe_end(p);
     }
 }

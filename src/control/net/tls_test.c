@@ -263,6 +263,32 @@ static void last_words_arrive(void **state)
     }
 }
 
+static void say_and_close(struct tutti_loop_post *post)
+{
+    (void)post;
+    assert_int_equal(send(world_told(&world, 0, TUTTI_NET_DATA, 1).fd, "goodbye", 7, MSG_NOSIGNAL), 7);
+    pair_close(0);
+}
+
+/* What is said on the net's thread just before the net closes. */
+static void last_words_arrive_though_the_net_closes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        int fds[2];
+        char heard[8] = "";
+        struct tutti_loop_post post = {.call = say_and_close};
+        pair_open(fds);
+        tutti_loop_post(tutti_net_loop(world.members[0].net), &post);
+        tutti_net_close(world.members[0].net);
+        world.members[0].net = NULL;
+        assert_int_equal(recv(fds[1], heard, 7, MSG_WAITALL), 7);
+        assert_string_equal(heard, "goodbye");
+        assert_int_equal(recv(fds[1], heard, 1, 0), 0);
+        world_fini(&world);
+    }
+}
+
 static void a_reader_that_is_gone_ends_the_connection(void **state)
 {
     (void)state;
@@ -303,6 +329,7 @@ int main(void)
         cmocka_unit_test(members_talk_as_on_any_connection),
         cmocka_unit_test(streams_go_both_ways_at_once_to_their_ends),
         cmocka_unit_test(last_words_arrive),
+        cmocka_unit_test(last_words_arrive_though_the_net_closes),
         cmocka_unit_test(a_reader_that_is_gone_ends_the_connection),
     };
     if (!tutti_tls_available()) return 0; /* built without OpenSSL */
