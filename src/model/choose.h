@@ -29,6 +29,7 @@ struct tutti_facts {
     bool crowded;              /* the ranks of a host, also those of other worlds, outnumber the CPUs that they may
                                 * use */
     struct tutti_domains domains[TUTTI_TOPO_N_LEVELS]; /* that the ranks form on their host, by level */
+    enum tutti_link_level link;                        /* the farthest that its messages cross */
     bool reproducible;
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
     struct tutti_machine machine;

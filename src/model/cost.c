@@ -23,7 +23,7 @@ struct rates {
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
 {
     const struct tutti_machine *m = &facts->machine;
-    double p = facts->shape.size, half_way = 0.5 / (double)m->links[TUTTI_LINK_HOST].ring_gbs,
+    double p = facts->shape.size, half_way = 0.5 / (double)m->links[facts->link].ring_gbs,
            fold = 1 / (double)m->fold_gbs;
     double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
     struct rates rates = {half_way, out, larger(out, fold), fold};
@@ -50,7 +50,7 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     double slice = facts->slice_bytes ? (double)facts->slice_bytes : SLICE_BYTES;
     const struct rates rates = rates_of(facts, load);
     double pieces = larger(load->largest / slice, 1); /* that a message is cut into, each a message of its own */
-    const struct tutti_link *link = &m->links[TUTTI_LINK_HOST];
+    const struct tutti_link *link = &m->links[facts->link];
     double line = link->line_ns, message = link->message_ns, waits = load->waits;
     /* Long messages wait until the receiver asks for them. */
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;

@@ -29,8 +29,10 @@
 
 /* What a message costs on the way between two ranks: its latency, what both ends have to do for it, and the rate of its
  * bytes. One row for each level of links that a message may cross: L(level, prefix of its constants' names, help; the
- * defaults of the three). Today ranks of a host are all there is. */
-#define TUTTI_LINKS(L) L(HOST, "", "in shared memory", 90, 400, 6)
+ * defaults of the three). */
+#define TUTTI_LINKS(L)                                                                                                 \
+    L(HOST, "", "in shared memory", 90, 400, 6)                                                                        \
+    L(NET, "net_", "between hosts", 4000, 3000, 3.5f)
 enum tutti_link_level {
 #define TUTTI_LINK_LEVEL(level, ...) TUTTI_LINK_##level,
     TUTTI_LINKS(TUTTI_LINK_LEVEL)
@@ -47,7 +49,7 @@ struct tutti_machine {
     TUTTI_MACHINE(TUTTI_MACHINE_FIELD)
 #undef TUTTI_MACHINE_FIELD
 };
-_Static_assert(sizeof(struct tutti_machine) <= 64, "it travels in cards");
+_Static_assert(sizeof(struct tutti_machine) <= 76, "it travels in cards");
 extern const struct tutti_machine tutti_machine_default;
 
 /* The rate that each of n ranks gets when all of them are busy. */

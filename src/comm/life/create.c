@@ -118,7 +118,11 @@ static enum tutti_status creation_run(struct creation *creation)
     comm->facts.crowded = world->crowded;
     comm->facts.machine = world->machine;
     const char *levels = config->text[TUTTI_OPT_levels];
-    if (levels && levels[0]) TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
+    if (levels && levels[0])
+        TUTTI_TRY(tutti_shape_parse_levels(&comm->facts.shape, levels));
+    else if (world->hosts)
+        tutti_levels_of_hosts(world->hosts, &comm->facts.shape);
+    comm->facts.link = world->hosts ? TUTTI_LINK_NET : TUTTI_LINK_HOST;
     TUTTI_TRY(tutti_comm_open_team(comm));
     TUTTI_TRY(tutti_comm_open_backend(comm));
     if (world->devices) TUTTI_TRY(tutti_comm_open_device(comm, "comm_create", comm->wanted_device, comm->named_device));

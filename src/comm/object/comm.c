@@ -68,6 +68,15 @@ void tutti_comm_ready(struct tutti_comm *comm)
     atomic_store(&comm->phase, TUTTI_COMM_READY);
 }
 
+/* Whether its members are of one host. */
+static enum tutti_link_level link_of(const struct tutti_comm *comm)
+{
+    const struct tutti_hosts *hosts = comm->family->world.hosts;
+    for (int32_t i = 1; hosts && i < comm->size; i++)
+        if (hosts->members[comm->members[i]].host != hosts->members[comm->members[0]].host) return TUTTI_LINK_NET;
+    return TUTTI_LINK_HOST;
+}
+
 enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct tutti_child *child,
                                        struct tutti_comm **out)
 {
@@ -84,6 +93,7 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct t
     comm->facts.n_cpus = parent->facts.n_cpus;
     comm->facts.crowded = parent->facts.crowded; /* whoever is left out may run all the same */
     comm->facts.machine = parent->facts.machine;
+    comm->facts.link = link_of(comm);
     /* How many of them share a host is not known: the most that can be, so that all members agree. */
     comm->facts.n_host = parent->facts.n_host < n ? parent->facts.n_host : n;
     enum tutti_status status = tutti_levels_derive(&parent->facts.shape, child->slots, n, &comm->facts.shape);

@@ -206,6 +206,8 @@ void tutti_comm_detach(struct tutti_attached *attached);
 /* Enters the communicator of an attachment; ARGUMENT when it is gone. */
 enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, const char *call, struct tutti_comm **out);
 
+/* One level, the hosts, if the members of each are neighbours, and more than one is on some host (comm_levels.c). */
+void tutti_levels_of_hosts(const struct tutti_hosts *hosts, struct tutti_shape *shape);
 /* Levels of the group that slots[] of the parent form, if they are as regular there; else none (comm_levels.c). */
 enum tutti_status tutti_levels_derive(const struct tutti_shape *parent, const uint32_t *slots, uint32_t n,
                                       struct tutti_shape *child);

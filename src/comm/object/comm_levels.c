@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The levels (hosts, racks) of a group of ranks, from those of the communicator it comes from. Pure, and the same on
+/* The levels (hosts, racks) of a group of ranks: from the table of hosts, or from those of the communicator it comes
+ * from. Pure, and the same on
  * all members. A group whose ranks are not in the levels' order, or whose runs do not fit the table, is flat. */
 #include "comm/object/comm.h"
 
@@ -51,4 +52,15 @@ enum tutti_status tutti_levels_derive(const struct tutti_shape *parent, const ui
     }
     tutti_free(unit);
     return TUTTI_OK;
+}
+
+void tutti_levels_of_hosts(const struct tutti_hosts *hosts, struct tutti_shape *shape)
+{
+    struct tutti_level level = {0};
+    if (hosts->n_hosts == hosts->n_members) return;
+    for (uint32_t i = 1; i < hosts->n_members; i++)
+        if (hosts->members[i].host < hosts->members[i - 1].host) return; /* not neighbours */
+    for (uint32_t h = 0; h < hosts->n_hosts; h++)
+        if (!level_append(&level, hosts->hosts[h].n)) return;
+    shape->levels[shape->n_levels++] = level;
 }
