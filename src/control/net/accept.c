@@ -80,8 +80,14 @@ static void row_read(struct tutti_net_conn *row)
         const enum tutti_status refused = status;
         char why[200];
         if (refused < 0) snprintf(why, sizeof why, "%.199s", tutti_last_error()->text);
-        if (tutti_net_conn_send(row, &out) < 0 || refused < 0) {
-            row_refuse(row, refused < 0 ? why : "it closed the connection before it was proved");
+        const bool over = tutti_net_conn_send(row, &out) < 0 && refused >= 0;
+        if (over ||
+            refused == TUTTI_ERR_SYSTEM) { /* a member that needs it no more, or a scan: nothing wrong was said */
+            tutti_net_conn_end(row);
+            return;
+        }
+        if (refused < 0) {
+            row_refuse(row, why);
             return;
         }
         if (row->proof.proved) {

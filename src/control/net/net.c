@@ -24,7 +24,6 @@ enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct t
     TUTTI_TRY_GOTO(status, tutti_proof_key_init(&net->key, config->secret, config->world), free_net);
     TUTTI_TRY_GOTO(status, tutti_loop_open("tutti-net", &net->loop), free_net);
     TUTTI_TRY_GOTO(status, tutti_net_accepts_begin(net), close_loop);
-    TUTTI_TRY_GOTO(status, tutti_loop_start(net->loop), close_loop);
     *out = net;
     return TUTTI_OK;
 close_loop:
@@ -34,6 +33,11 @@ free_net:
     tutti_proof_key_fini(&net->key);
     tutti_free(net);
     return status;
+}
+
+enum tutti_status tutti_net_start(struct tutti_net *net)
+{
+    return tutti_loop_start(net->loop);
 }
 
 struct tutti_loop *tutti_net_loop(struct tutti_net *net)

@@ -6,7 +6,8 @@
  * each is proved by both ends before anybody reads a byte of it. It may use src/base and the table of hosts.
  *
  *     tutti_listener_open(&config, &listener);     before the members meet: the port goes into the card
- *     tutti_net_open(&config, &net);               when they have met: takes the listener over, begins to serve
+ *     tutti_net_open(&config, &net);               when they have met: takes the listener over
+ *     tutti_net_start(net);                        begins to serve
  *     tutti_net_dial(net, role, peer);             -> config.opened(arg, role, peer, fd) or config.failed(...)
  *     tutti_net_close(net);                        no callback is running when it returns
  *
@@ -76,6 +77,7 @@ struct tutti_net_config {
 };
 struct tutti_net;
 enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct tutti_net **out);
+enum tutti_status tutti_net_start(struct tutti_net *net); /* its thread: nothing is called back before */
 struct tutti_loop *tutti_net_loop(struct tutti_net *net); /* for others who live on its thread */
 /* One answer follows, opened or failed; a dial of who is being dialed is the same one, and a dial that was called
  * before an `opened` of this role and peer has returned is answered by that. MEMORY, ARGUMENT: no answer follows. */
