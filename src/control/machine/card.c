@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 
 struct cursor {
     uint8_t *at;
@@ -46,6 +46,7 @@ static void walk(struct cursor *c, struct tutti_card_record *r)
     NUMBER(r->start);
     NUMBER(r->build);
     NUMBER(r->host);
+    NUMBER(r->boot);
     NUMBER(r->config_hash);
     text(c, r->version, sizeof r->version);
     text(c, r->agreed, sizeof r->agreed);
@@ -57,6 +58,8 @@ static void walk(struct cursor *c, struct tutti_card_record *r)
     NUMBER(r->quota);
     NUMBERS(r->cpu_words);
     NUMBERS(r->machine);
+    NUMBER(r->port);
+    text(c, r->host_name, sizeof r->host_name);
 }
 
 _Static_assert(sizeof(struct tutti_card_record) < TUTTI_CARD_RECORD_BYTES, "all fields, without gaps, and a version");

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-enum { SIGNED = 1, SECRET = 2, SHARED = 4, ALL_FLAGS = 7 };
-enum { FRONT_BYTES = 32, HOST_BYTES = 16 };
+enum { SIGNED = 1, SECRET = 2, SHARED = 4, FAR = 8, ALL_FLAGS = 15 };
+enum { FRONT_BYTES = 32 };
 
-#define PROTOCOL "tutti meeting 1"
+#define PROTOCOL "tutti meeting 2"
 
 static const uint8_t magic[4] = {'T', 'U', 'M', 'T'};
 
@@ -43,6 +43,7 @@ static enum tutti_status front_decode(const uint8_t *bytes, size_t n, struct tut
     out->is_signed = (bytes[6] & SIGNED) != 0;
     out->has_secret = (bytes[6] & SECRET) != 0;
     out->shared = (bytes[6] & SHARED) != 0;
+    out->far = (bytes[6] & FAR) != 0;
     return TUTTI_OK;
 }
 
@@ -50,10 +51,10 @@ enum tutti_status tutti_meeting_decode(const uint8_t *bytes, size_t n, struct tu
 {
     memset(out, 0, sizeof *out);
     TUTTI_TRY(front_decode(bytes, n, out));
-    const size_t n_hosts = n < TUTTI_MEETING_HEAD_BYTES ? 0 : tutti_le_load(bytes + 108, 2);
+    const size_t payload = n < TUTTI_MEETING_HEAD_BYTES ? 0 : tutti_le_load(bytes + 108, 2);
     const size_t text = n < TUTTI_MEETING_HEAD_BYTES ? 0 : tutti_le_load(bytes + 110, 2);
-    if (n_hosts > TUTTI_MEETING_HOSTS || text >= sizeof out->text ||
-        n != TUTTI_MEETING_HEAD_BYTES + HOST_BYTES * n_hosts + text + (out->is_signed ? TUTTI_HMAC_BYTES : 0))
+    if (payload > TUTTI_MEETING_PAYLOAD || text >= sizeof out->text ||
+        n != TUTTI_MEETING_HEAD_BYTES + payload + text + (out->is_signed ? TUTTI_HMAC_BYTES : 0))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of a meeting of type %u with %zu bytes can not be",
                           (unsigned)out->type, n);
     out->rank = load_int(bytes + 32), out->n_ranks = load_int(bytes + 36), out->pid = load_int(bytes + 40);
@@ -66,10 +67,9 @@ enum tutti_status tutti_meeting_decode(const uint8_t *bytes, size_t n, struct tu
                                             .start = tutti_le_load(bytes + 96, 8),
                                             .until_ns = tutti_le_load(bytes + 104, 4) * TUTTI_NS_PER_MS};
     const uint8_t *at = bytes + TUTTI_MEETING_HEAD_BYTES;
-    out->n_hosts = (uint32_t)n_hosts;
-    for (size_t i = 0; i < n_hosts; i++, at += HOST_BYTES)
-        out->hosts[i] =
-            (struct tutti_meeting_host){tutti_le_load(at, 8), load_int(at + 8), (uint32_t)tutti_le_load(at + 12, 4)};
+    if (out->far) out->total = (uint32_t)tutti_le_load(bytes + 104, 4), out->lost.until_ns = 0;
+    out->payload = at, out->n_payload = payload;
+    at += payload;
     if (memchr(at, 0, text))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of a meeting with a zero byte in its text");
     memcpy(out->text, at, text);
@@ -88,7 +88,8 @@ enum tutti_status tutti_meeting_encode(struct tutti_session *session, const stru
     memcpy(out, magic, sizeof magic);
     out[4] = TUTTI_MEETING_VERSION;
     out[5] = (uint8_t)message->type;
-    out[6] = (uint8_t)((sign ? SIGNED : 0) | (message->has_secret ? SECRET : 0) | (message->shared ? SHARED : 0));
+    out[6] = (uint8_t)((sign ? SIGNED : 0) | (message->has_secret ? SECRET : 0) | (message->shared ? SHARED : 0) |
+                       (message->far ? FAR : 0));
     tutti_le_store(out + 8, 8, message->build);
     memcpy(out + 16, message->release, strnlen(message->release, sizeof message->release - 1));
     store_int(out + 32, message->rank), store_int(out + 36, message->n_ranks), store_int(out + 40, message->pid);
@@ -98,14 +99,11 @@ enum tutti_status tutti_meeting_encode(struct tutti_session *session, const stru
     memcpy(out + 72, message->nonce, sizeof message->nonce);
     store_int(out + 88, message->lost.rank), store_int(out + 92, message->lost.pid);
     tutti_le_store(out + 96, 8, message->lost.start);
-    tutti_le_store(out + 104, 4, message->lost.until_ns / TUTTI_NS_PER_MS);
-    tutti_le_store(out + 108, 2, message->n_hosts);
+    tutti_le_store(out + 104, 4, message->far ? message->total : message->lost.until_ns / TUTTI_NS_PER_MS);
+    tutti_le_store(out + 108, 2, message->n_payload);
     tutti_le_store(out + 110, 2, text);
-    for (uint32_t i = 0; i < message->n_hosts; i++, at += HOST_BYTES) {
-        tutti_le_store(at, 8, message->hosts[i].id);
-        store_int(at + 8, message->hosts[i].leader);
-        tutti_le_store(at + 12, 4, message->hosts[i].n);
-    }
+    if (message->n_payload > 0) memcpy(at, message->payload, message->n_payload);
+    at += message->n_payload;
     memcpy(at, message->text, text);
     *bytes = (size_t)(at - out) + text;
     if (!sign) return TUTTI_OK;

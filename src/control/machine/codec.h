@@ -10,8 +10,10 @@
  *  32  rank i32  n_ranks i32  pid i32  status i32  peer i32  patience in ms u32
  *  56  host u64      64  world u64   72  nonce, 16 bytes
  *  88  lost: rank i32, pid i32, start u64, ms that its seat is still kept u32
- * 108  hosts u16    110  bytes of text u16
- * 112  hosts (id u64, leader i32, members u32), text; then, with flag SIGNED, an HMAC-SHA256 of 32 bytes
+ * 108  bytes of payload u16    110  bytes of text u16
+ * 112  payload, text; then, with flag SIGNED, an HMAC-SHA256 of 32 bytes
+ *
+ * In a VERDICT that is far, `lost: ms` is the number of bytes of the table.
  *
  * The first 32 bytes are the same in every version, so that two builds understand that they do not understand.
  * HELLO carries the member's nonce, CHALLENGE the leader's. With a secret all frames from CHALLENGE on are signed over
@@ -20,17 +22,17 @@
 
 #include "base/session.h"
 
-#define TUTTI_MEETING_VERSION 1
-#define TUTTI_MEETING_HOSTS 64 /* in one frame */
+#define TUTTI_MEETING_VERSION 2
+#define TUTTI_MEETING_PAYLOAD 8192 /* at most, of one frame */
 #define TUTTI_MEETING_HEAD_BYTES 112
-#define TUTTI_MEETING_FRAME_MAX                                                                                        \
-    (TUTTI_MEETING_HEAD_BYTES + 16 * TUTTI_MEETING_HOSTS + TUTTI_ERROR_TEXT + TUTTI_HMAC_BYTES)
+#define TUTTI_MEETING_FRAME_MAX (TUTTI_MEETING_HEAD_BYTES + TUTTI_MEETING_PAYLOAD + TUTTI_ERROR_TEXT + TUTTI_HMAC_BYTES)
 
 enum tutti_meeting_type {
     TUTTI_MEETING_HELLO = 1, /* member: who I am */
     TUTTI_MEETING_CHALLENGE, /* leader: who I am; signed */
-    TUTTI_MEETING_PROOF,     /* member: signed, that is all */
-    TUTTI_MEETING_VERDICT,   /* leader: status and sentence; when OK memory comes along */
+    TUTTI_MEETING_PROOF,     /* member: signed; its payload is the member's card */
+    TUTTI_MEETING_VERDICT,   /* leader: status and sentence; when OK memory comes along, or (far) a table follows */
+    TUTTI_MEETING_TABLE,     /* leader: the next part of the table */
     TUTTI_MEETING_ACK,       /* member: has the memory, or why not */
     TUTTI_MEETING_ASK,       /* member: its time is over; who is missing? */
     TUTTI_MEETING_N_TYPES
@@ -41,14 +43,9 @@ struct tutti_meeting_loss {
     int32_t rank, pid;        /* pid 0: nobody */
     uint64_t start, until_ns; /* of the process; its seat is kept so long (in a message: for so long from now) */
 };
-struct tutti_meeting_host {
-    uint64_t id;
-    int32_t leader; /* the rank that speaks for it */
-    uint32_t n;     /* members there */
-};
 struct tutti_meeting_message {
     enum tutti_meeting_type type;
-    bool has_secret, shared, is_signed;
+    bool has_secret, shared, far, is_signed;
     uint64_t build;
     char release[16];
     int32_t rank, n_ranks, pid;
@@ -57,8 +54,9 @@ struct tutti_meeting_message {
     uint64_t host, world; /* world: equal on all members, random */
     uint8_t nonce[TUTTI_NONCE_BYTES];
     struct tutti_meeting_loss lost;
-    uint32_t n_hosts;
-    struct tutti_meeting_host hosts[TUTTI_MEETING_HOSTS];
+    uint32_t total;         /* VERDICT, far: bytes of the table that follows */
+    const uint8_t *payload; /* borrowed: from whoever encodes, or from the decoded bytes */
+    size_t n_payload;
     char text[TUTTI_ERROR_TEXT];
 };
 /* Pure; trusts no byte. OK. CONFIG: a frame of another version; build and release are filled in. PROTOCOL: no frame. */

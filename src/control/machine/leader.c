@@ -56,6 +56,12 @@ static bool is_dead(const struct tutti_meeting_leader *l, uint64_t host, int32_t
     return (host != 0 && host != l->self.host) || !l->out.alive(l->out.arg, pid, start);
 }
 
+static void card_keep(struct tutti_meeting_seat *seat, const uint8_t *card, size_t n)
+{
+    seat->n_card = (uint16_t)n;
+    if (n > 0) memcpy(seat->card, card, n);
+}
+
 enum tutti_status tutti_leader_init(struct tutti_meeting_leader *l, const struct tutti_meeting_self *self,
                                     const struct tutti_meeting_out *out, uint32_t max_links, uint64_t now)
 {
@@ -69,6 +75,7 @@ enum tutti_status tutti_leader_init(struct tutti_meeting_leader *l, const struct
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a meeting of %u ranks", n);
     }
     l->seats[self->rank] = (struct tutti_meeting_seat){.taken = true, .link = -1, .pid = self->pid, .host = self->host};
+    card_keep(&l->seats[self->rank], self->card, self->n_card);
     loss_note(l, &self->lost, now);
     return TUTTI_OK;
 }
@@ -207,7 +214,8 @@ static enum tutti_status seat_check(struct tutti_meeting_leader *l, const struct
     return TUTTI_OK;
 }
 
-static void seat_take(struct tutti_meeting_leader *l, uint32_t link, uint64_t now)
+static void seat_take(struct tutti_meeting_leader *l, uint32_t link, const struct tutti_meeting_message *proof,
+                      uint64_t now)
 {
     struct tutti_meeting_link *k = &l->links[link];
     const struct tutti_newcomer *who = &k->who;
@@ -219,6 +227,7 @@ static void seat_take(struct tutti_meeting_leader *l, uint32_t link, uint64_t no
     loss_forget(l, seat);
     seat->taken = true;
     seat->link = (int32_t)link, seat->pid = k->pid, seat->host = who->host;
+    card_keep(seat, proof->payload, proof->n_payload);
     l->n_seated++;
     k->rank = who->rank;
     k->state = TUTTI_LINK_SEATED;
@@ -233,6 +242,8 @@ static enum tutti_status hello_take(struct tutti_meeting_leader *l, uint32_t lin
 {
     struct tutti_meeting_link *k = &l->links[link];
     struct tutti_meeting_message challenge;
+    if (hello->host == l->self.host && k->pid == 0)
+        return tutti_fail(TUTTI_ERR_AUTH, "a peer on the network says that it is on this host");
     if (hello->host == l->self.host && hello->pid != k->pid)
         return tutti_fail(TUTTI_ERR_AUTH, "a peer says that it is process %d, the kernel that it is process %d",
                           (int)hello->pid, (int)k->pid);
@@ -242,6 +253,7 @@ static enum tutti_status hello_take(struct tutti_meeting_leader *l, uint32_t lin
                           l->self.secret ? "one" : "none");
     tutti_meeting_fill(&l->self, TUTTI_MEETING_CHALLENGE, &challenge);
     TUTTI_TRY(l->out.random(l->out.arg, challenge.nonce, sizeof challenge.nonce));
+    if (k->pid == 0) k->pid = hello->pid; /* of another host: only what it says is known */
     k->who = (struct tutti_newcomer){hello->rank, hello->n_ranks, hello->host, hello->lost};
     memcpy(k->session.nonces[0], hello->nonce, sizeof hello->nonce);
     memcpy(k->session.nonces[1], challenge.nonce, sizeof challenge.nonce);
@@ -274,8 +286,8 @@ static enum tutti_status message_take(struct tutti_meeting_leader *l, uint32_t l
     if (m->type == TUTTI_MEETING_HELLO && k->state == TUTTI_LINK_FRESH) return hello_take(l, link, m);
     if (m->type == TUTTI_MEETING_ACK && k->state == TUTTI_LINK_TOLD) return ack_take(l, link, m);
     if (m->type == TUTTI_MEETING_ASK && k->state == TUTTI_LINK_TOLD) return TUTTI_OK; /* crossed the verdict */
-    if (m->type == TUTTI_MEETING_PROOF && k->state == TUTTI_LINK_CHALLENGED) {
-        seat_take(l, link, now);
+    if (m->type == TUTTI_MEETING_PROOF && k->state == TUTTI_LINK_CHALLENGED && m->n_payload <= TUTTI_MEETING_CARD) {
+        seat_take(l, link, m, now);
         return TUTTI_OK;
     }
     if (m->type == TUTTI_MEETING_ASK && k->state == TUTTI_LINK_SEATED) {
@@ -384,27 +396,26 @@ int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *l)
     return -1;
 }
 
-/* Whoever has come first of a host speaks for it. */
-static void hosts_fill(const struct tutti_meeting_leader *l, struct tutti_meeting_message *verdict)
+static void table_send(struct tutti_meeting_leader *l, uint32_t link, const struct tutti_meeting_grant *grant)
 {
-    for (int32_t rank = 0; rank < l->self.n_ranks; rank++) {
-        uint32_t h = 0;
-        while (h < verdict->n_hosts && verdict->hosts[h].id != l->seats[rank].host) h++;
-        if (h == TUTTI_MEETING_HOSTS) continue; /* a leader above this one tells of those */
-        if (h == verdict->n_hosts)
-            verdict->hosts[verdict->n_hosts++] = (struct tutti_meeting_host){.id = l->seats[rank].host, .leader = rank};
-        verdict->hosts[h].n++;
+    struct tutti_meeting_message part;
+    tutti_meeting_fill(&l->self, TUTTI_MEETING_TABLE, &part);
+    for (uint32_t at = 0; at < grant->n_table; at += (uint32_t)part.n_payload) {
+        const uint32_t rest = grant->n_table - at;
+        part.payload = grant->table + at;
+        part.n_payload = rest < TUTTI_MEETING_PAYLOAD ? rest : TUTTI_MEETING_PAYLOAD;
+        message_send(l, link, &part, false);
     }
 }
 
-void tutti_leader_tell(struct tutti_meeting_leader *l, bool shared, uint64_t world)
+void tutti_leader_tell(struct tutti_meeting_leader *l, const struct tutti_meeting_grant *grant)
 {
     struct tutti_meeting_message verdict;
-    const bool good = l->verdict.status == TUTTI_OK;
+    const bool good = l->verdict.status == TUTTI_OK, far = good && grant->n_table > 0;
     if (good) {
         tutti_meeting_fill(&l->self, TUTTI_MEETING_VERDICT, &verdict);
-        verdict.shared = shared, verdict.world = world;
-        hosts_fill(l, &verdict);
+        verdict.shared = grant->shared, verdict.world = grant->world;
+        verdict.far = far, verdict.total = grant->n_table;
     } else {
         failure_fill(l, &l->verdict, &verdict);
     }
@@ -418,7 +429,9 @@ void tutti_leader_tell(struct tutti_meeting_leader *l, bool shared, uint64_t wor
     /* When all is well, others than the seated are strangers, or early for the next meeting: their connection ends. */
     for (uint32_t i = 0; i < l->max_links; i++) {
         if (l->links[i].state == TUTTI_LINK_FREE) continue;
-        if (l->links[i].state == TUTTI_LINK_TOLD || (!good && l->told)) message_send(l, i, &verdict, good);
+        if (l->links[i].state != TUTTI_LINK_TOLD && (good || !l->told)) continue;
+        message_send(l, i, &verdict, good && !far);
+        if (far) table_send(l, i, grant);
     }
     if (good && l->n_untold == 0) l->phase = TUTTI_LEADER_OVER;
 }

@@ -10,7 +10,8 @@
  *     HELLO  who I am, nonce   ->
  *                              <- CHALLENGE  who I am, nonce; signed
  *     PROOF  signed            ->
- *                              <- VERDICT    status and sentence; when OK with the memory and the table of hosts
+ *                              <- VERDICT    status and sentence; when OK with the memory, or
+ *                              <- TABLE ...  who is where, when they are on several hosts, in parts
  *     ACK    has it, or not    ->
  *
  * A member whose deadline passes sends ASK and gets a verdict that names the missing. Without a secret nothing is
@@ -19,14 +20,16 @@
  * again; then the meeting fails with PEER_DEAD. The next leader hears of a leader that went in the HELLO of its
  * members.
  *
- * Members of other hosts are members like any: HELLO says which host, the verdict has a table of hosts. An edge that
- * can not connect them says so (reaches_hosts), and then they are refused with a sentence. In a tree of leaders the
- * leader of a host is the member of a leader above it: it comes when its own host is complete, and the table of the
- * verdict that it gets goes on to its members.
+ * Members of other hosts are members like any: HELLO says which host, PROOF carries what a member says of itself (its
+ * card, which only the edge reads), and the edge makes a table of all cards, which goes to all. An edge that can not
+ * connect other hosts says so (reaches_hosts), and then they are refused with a sentence.
  *
  * Thread: one at a time. Ownership: bytes belong to the caller. To begin with: leader.c. */
 
 #include "control/machine/codec.h"
+
+#define TUTTI_MEETING_CARD 512
+#define TUTTI_MEETING_TABLE_MAX ((uint32_t)64 << 20)
 
 /* Who this rank is, and what it brings. */
 struct tutti_meeting_self {
@@ -35,6 +38,8 @@ struct tutti_meeting_self {
     const char *version;  /* of this build, for sentences */
     uint64_t build, host; /* build must be equal */
     bool reaches_hosts;   /* leader: members of other hosts can be connected */
+    const uint8_t *card;  /* what the others shall know; borrowed */
+    size_t n_card;        /* at most TUTTI_MEETING_CARD */
     uint64_t started_ns, deadline_ns;
     struct tutti_meeting_loss lost; /* the leader that went after this rank had come to it */
 };
@@ -81,6 +86,8 @@ struct tutti_meeting_seat {
     int32_t link; /* -1: the leader itself */
     int32_t pid;
     uint64_t host;
+    uint16_t n_card;
+    uint8_t card[TUTTI_MEETING_CARD];
     struct tutti_meeting_loss lost; /* who had the seat and went */
 };
 struct tutti_meeting_leader {
@@ -108,15 +115,23 @@ void tutti_leader_tick(struct tutti_meeting_leader *leader, uint64_t now);
 void tutti_leader_fail(struct tutti_meeting_leader *leader, bool told);
 /* A rank that is another process than the leader's, -1: there is none. */
 int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *leader);
+/* What all hear: the memory of this host goes along, or a table (borrowed), whose first rows say what they must. */
+struct tutti_meeting_grant {
+    bool shared;    /* the memory is for several processes */
+    uint64_t world; /* equal on all members, random */
+    const uint8_t *table;
+    uint32_t n_table; /* 0: no table, all are of this host */
+};
 /* After DECIDED: everybody hears the verdict. */
-void tutti_leader_tell(struct tutti_meeting_leader *leader, bool shared, uint64_t world);
+void tutti_leader_tell(struct tutti_meeting_leader *leader, const struct tutti_meeting_grant *grant);
 
 /* ---- member.c ---- */
 enum tutti_member_phase {
     TUTTI_MEMBER_GREETS,  /* until the leader's CHALLENGE */
     TUTTI_MEMBER_WAITS,   /* for the verdict */
     TUTTI_MEMBER_ASKED,   /* its time is over, it asked who is missing */
-    TUTTI_MEMBER_GRANTED, /* the memory came along: the edge takes it and calls mapped */
+    TUTTI_MEMBER_READS,   /* the verdict is good, the table comes in parts */
+    TUTTI_MEMBER_GRANTED, /* the memory or the table came: the edge takes it and calls mapped */
     TUTTI_MEMBER_OVER,    /* error.status: OK, AGAIN (the leader is gone: elect again), or why not */
 };
 struct tutti_meeting_member {
@@ -129,11 +144,12 @@ struct tutti_meeting_member {
     struct tutti_meeting_loss leader; /* who leads, once that is known: pid 0 before */
     bool shared;
     uint64_t world;
-    uint32_t n_hosts;
-    struct tutti_meeting_host hosts[TUTTI_MEETING_HOSTS];
+    uint8_t *table; /* n_table bytes; owned until `fini`. NULL: there is none */
+    uint32_t n_table, n_read;
 };
 void tutti_member_begin(struct tutti_meeting_member *member, const struct tutti_meeting_self *self,
                         const struct tutti_meeting_out *out);
+void tutti_member_fini(struct tutti_meeting_member *member);
 void tutti_member_received(struct tutti_meeting_member *member, const uint8_t *bytes, size_t n);
 void tutti_member_closed(struct tutti_meeting_member *member);
 void tutti_member_tick(struct tutti_meeting_member *member, uint64_t now);

@@ -36,7 +36,7 @@ struct mail {
 };
 struct sim {
     uint64_t now, seed;
-    uint32_t n, n_guests, n_mail;
+    uint32_t n, n_guests, n_mail, n_table; /* n_table: bytes of the table that all get; 0: memory */
     struct tutti_meeting_leader leader;
     struct guest guests[MAX_GUESTS];
     struct mail mail[MAX_MAIL];
@@ -47,6 +47,7 @@ struct peer { /* what the callbacks of a guest's machine get */
     uint32_t guest;
 };
 static struct sim sim;
+static uint8_t table[3 * TUTTI_MEETING_PAYLOAD];
 static struct peer peers[MAX_GUESTS];
 
 static uint64_t rnd(uint64_t n)
@@ -61,7 +62,7 @@ static void post(uint32_t guest, bool to_leader, const uint8_t *bytes, size_t n,
     if (at < *last) at = *last;
     *last = at;
     struct mail *m = &sim.mail[sim.n_mail++];
-    *m = (struct mail){.at_ns = at, .guest = guest, .n = (uint32_t)n, .to_leader = to_leader, .memory = memory};
+    m->at_ns = at, m->guest = guest, m->n = (uint32_t)n, m->to_leader = to_leader, m->memory = memory;
     if (n) memcpy(m->bytes, bytes, n);
 }
 
@@ -146,7 +147,7 @@ static struct guest *guest_add(enum kind kind, int32_t rank, const char *secret,
 static void sim_begin(uint64_t seed, uint32_t n, const char *secret, uint64_t patience_ns)
 {
     const struct tutti_meeting_out out = {NULL, leader_send, leader_drop, leader_ended, random_bytes, started, alive};
-    sim.now = 0, sim.seed = seed, sim.n = n, sim.n_guests = sim.n_mail = 0;
+    sim.now = 0, sim.seed = seed, sim.n = n, sim.n_guests = sim.n_mail = sim.n_table = 0;
     memset(sim.last_ns, 0, sizeof sim.last_ns);
     const struct tutti_meeting_self self = self_of(0, 99, secret, patience_ns);
     assert_int_equal(tutti_leader_init(&sim.leader, &self, &out, MAX_GUESTS, 0), TUTTI_OK);
@@ -167,7 +168,8 @@ static void guest_come(uint32_t i)
     tutti_leader_opened(&sim.leader, i, g->self.pid, sim.now);
     if (g->kind == GARBAGE) {
         random_bytes(NULL, junk, sizeof junk);
-        if (rnd(2)) memcpy(junk, (const uint8_t[]){'T', 'U', 'M', 'T', 1, (uint8_t)rnd(8), 0, 0}, 8);
+        if (rnd(2))
+            memcpy(junk, (const uint8_t[]){'T', 'U', 'M', 'T', TUTTI_MEETING_VERSION, (uint8_t)rnd(8), 0, 0}, 8);
         post(i, true, junk, 1 + rnd(sizeof junk), false);
     } else if (g->kind != SILENT) {
         tutti_member_begin(&g->member, &g->self, &out);
@@ -200,7 +202,9 @@ static void mail_deliver(struct mail *m)
         else
             tutti_member_received(&g->member, m->bytes, m->n);
         if (g->member.phase == TUTTI_MEMBER_GRANTED && before != TUTTI_MEMBER_GRANTED) {
-            assert_true(m->memory);
+            assert_true(m->memory == !sim.n_table && g->member.n_table == sim.n_table);
+            if (sim.n_table) assert_memory_equal(g->member.table, table, sim.n_table);
+            tutti_member_fini(&g->member);
             g->has_memory = true;
             tutti_member_mapped(&g->member, TUTTI_OK);
         } else if (g->member.phase == TUTTI_MEMBER_OVER && before != TUTTI_MEMBER_OVER && !g->unlinked) {
@@ -226,13 +230,15 @@ static void sim_step(void)
             i++;
             continue;
         }
-        struct mail m = sim.mail[i];
+        static struct mail m;
+        m = sim.mail[i];
         memmove(&sim.mail[i], &sim.mail[i + 1], (--sim.n_mail - i) * sizeof m);
         mail_deliver(&m);
         i = 0;
     }
     tutti_leader_tick(&sim.leader, sim.now);
-    if (sim.leader.phase == TUTTI_LEADER_DECIDED) tutti_leader_tell(&sim.leader, true, 4711);
+    const struct tutti_meeting_grant grant = {.shared = true, .world = 4711, .table = table, .n_table = sim.n_table};
+    if (sim.leader.phase == TUTTI_LEADER_DECIDED) tutti_leader_tell(&sim.leader, &grant);
     sim.now += MS;
 }
 
@@ -307,9 +313,7 @@ static void all_meet(void **state)
         for (uint32_t i = 0; i < sim.n_guests; i++)
             if (sim.guests[i].kind == RANK) {
                 assert_int_equal(sim.guests[i].member.error.status, TUTTI_OK);
-                assert_int_equal(sim.guests[i].member.n_hosts, 1);
-                assert_int_equal(sim.guests[i].member.hosts[0].n, sim.n);
-                assert_true(sim.guests[i].member.hosts[0].id == HOST);
+                assert_int_equal(sim.guests[i].member.n_table, 0);
             }
         sim_check("all meet", seed);
     }
@@ -411,23 +415,30 @@ static void whose_time_is_over_asks(void **state)
     tutti_leader_fini(&sim.leader);
 }
 
-/* Where the edge can connect other hosts their members are members like any, and all learn who is where. */
+/* Where the edge can connect other hosts their members are members like any: the leader has what each says of itself,
+ * and all get the table that is made of it, whatever its size. */
 static void hosts_meet(void **state)
 {
     (void)state;
     for (uint64_t seed = test_seed(), end = seed + 300; seed < end; seed++) {
         sim_begin(seed, 8, NULL, 30 * TUTTI_NS_PER_S);
         sim.leader.self.reaches_hosts = true;
-        for (int32_t rank = 1; rank < 8; rank++)
-            guest_add(RANK, rank, NULL, 30 * TUTTI_NS_PER_S)->self.host = HOST + (uint64_t)rank / 3;
+        sim.n_table = 1 + (uint32_t)rnd(sizeof table);
+        random_bytes(NULL, table, sim.n_table);
+        const char *secret = secret_of(seed);
+        sim.leader.self.secret = secret;
+        for (int32_t rank = 1; rank < 8; rank++) {
+            struct guest *guest = guest_add(RANK, rank, secret, 30 * TUTTI_NS_PER_S);
+            guest->self.host = HOST + (uint64_t)rank / 3;
+            guest->self.card = (const uint8_t *)"card number X" + rank;
+            guest->self.n_card = 13 - (size_t)rank;
+        }
         sim_run(TUTTI_NS_PER_S);
-        const struct tutti_meeting_member *member = &sim.guests[rnd(7)].member;
         assert_int_equal(sim.leader.verdict.status, TUTTI_OK);
-        assert_int_equal(member->n_hosts, 3);
-        for (uint32_t h = 0; h < 3; h++) {
-            assert_true(member->hosts[h].id == HOST + h);
-            assert_int_equal(member->hosts[h].leader, 3 * h);
-            assert_int_equal(member->hosts[h].n, h < 2 ? 3 : 2);
+        for (int32_t rank = 1; rank < 8; rank++) {
+            const struct tutti_meeting_seat *seat = &sim.leader.seats[rank];
+            assert_true(seat->host == HOST + (uint64_t)rank / 3 && seat->n_card == 13 - rank);
+            assert_memory_equal(seat->card, "card number X" + rank, 13 - (size_t)rank);
         }
         sim_check("hosts", seed);
     }
@@ -437,14 +448,14 @@ static void hosts_meet(void **state)
 
 static struct tutti_meeting_message message_of(uint64_t seed)
 {
-    struct tutti_meeting_message m = {.type = 1 + (unsigned)(seed % 6), .has_secret = seed & 1, .shared = seed & 2};
+    struct tutti_meeting_message m = {.type = 1 + (unsigned)(seed % 7), .has_secret = seed & 1, .shared = seed & 2};
+    static const uint8_t payload[TUTTI_MEETING_PAYLOAD] = {1, 2, 3};
     m.build = tutti_mix64(seed), m.host = tutti_mix64(seed + 1), m.world = tutti_mix64(seed + 2);
     m.rank = (int32_t)tutti_mix64(seed + 3), m.n_ranks = -1, m.pid = INT32_MAX, m.status = -61, m.peer = -1;
     m.patience_ms = UINT32_MAX;
     m.lost = (struct tutti_meeting_loss){3, 4, tutti_mix64(seed + 4), 600 * MS};
-    m.n_hosts = (uint32_t)(seed % (TUTTI_MEETING_HOSTS + 1));
-    for (uint32_t i = 0; i < m.n_hosts; i++)
-        m.hosts[i] = (struct tutti_meeting_host){tutti_mix64(i), (int32_t)i, i + 1};
+    if (seed & 4) m.far = true, m.total = (uint32_t)tutti_mix64(seed + 5), m.lost.until_ns = 0;
+    m.payload = payload, m.n_payload = tutti_mix64(seed + 6) % (TUTTI_MEETING_PAYLOAD + 1);
     snprintf(m.release, sizeof m.release, "1.%u", (unsigned)(seed % 100));
     memset(m.text, 'x', seed % TUTTI_ERROR_TEXT);
     memcpy(m.nonce, &m.build, 8);
@@ -461,6 +472,9 @@ static void frames_come_back(void **state)
         size_t n;
         assert_int_equal(tutti_meeting_encode(&session, &m, bytes, &n), TUTTI_OK);
         assert_int_equal(tutti_meeting_decode(bytes, n, &back), TUTTI_OK);
+        assert_int_equal(back.n_payload, m.n_payload);
+        assert_memory_equal(back.payload, m.payload, m.n_payload);
+        back.payload = m.payload;
         assert_memory_equal(&m, &back, sizeof m);
         assert_true(tutti_meeting_decode(bytes, n - 1, &back) < 0 && tutti_meeting_decode(bytes, n + 1, &back) < 0);
         bytes[4]++;

@@ -57,6 +57,7 @@ static enum tutti_status challenge_take(struct tutti_meeting_member *m, const st
     m->leader = (struct tutti_meeting_loss){.rank = challenge->rank, .pid = challenge->pid};
     m->phase = TUTTI_MEMBER_WAITS;
     tutti_meeting_fill(&m->self, TUTTI_MEETING_PROOF, &proof);
+    proof.payload = m->self.card, proof.n_payload = m->self.n_card;
     message_send(m, &proof);
     return TUTTI_OK;
 }
@@ -75,10 +76,32 @@ static enum tutti_status verdict_take(struct tutti_meeting_member *m, const stru
         error.peer = verdict->peer;
         return tutti_fail_record(&error);
     }
-    m->phase = TUTTI_MEMBER_GRANTED;
-    m->shared = verdict->shared, m->world = verdict->world, m->n_hosts = verdict->n_hosts;
-    memcpy(m->hosts, verdict->hosts, sizeof m->hosts);
+    m->phase = verdict->far ? TUTTI_MEMBER_READS : TUTTI_MEMBER_GRANTED;
+    m->shared = verdict->shared, m->world = verdict->world;
+    if (!verdict->far) return TUTTI_OK;
+    if (verdict->total == 0 || verdict->total > TUTTI_MEETING_TABLE_MAX)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a table of hosts of %u bytes can not be", verdict->total);
+    m->table = tutti_alloc(verdict->total);
+    if (!m->table) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the table of hosts");
+    m->n_table = verdict->total;
     return TUTTI_OK;
+}
+
+static enum tutti_status table_take(struct tutti_meeting_member *m, const struct tutti_meeting_message *part)
+{
+    if (part->type != TUTTI_MEETING_TABLE || part->n_payload == 0 || part->n_payload > m->n_table - m->n_read)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of type %u where a part of the table of hosts was due",
+                          (unsigned)part->type);
+    memcpy(m->table + m->n_read, part->payload, part->n_payload);
+    m->n_read += (uint32_t)part->n_payload;
+    if (m->n_read == m->n_table) m->phase = TUTTI_MEMBER_GRANTED;
+    return TUTTI_OK;
+}
+
+void tutti_member_fini(struct tutti_meeting_member *m)
+{
+    tutti_free(m->table);
+    m->table = NULL;
 }
 
 void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes, size_t n)
@@ -92,6 +115,8 @@ void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes,
                        (int)message.rank, (int)message.pid, (int)m->self.rank);
     if (status == TUTTI_OK && m->phase == TUTTI_MEMBER_GREETS && message.type != TUTTI_MEETING_VERDICT)
         status = challenge_take(m, &message);
+    else if (status == TUTTI_OK && m->phase == TUTTI_MEMBER_READS)
+        status = table_take(m, &message);
     else if (status == TUTTI_OK)
         status = verdict_take(m, &message);
     if (status < 0) over(m, status);

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "control/control.h"
+#include "control/hosts.h"
 #include "model/machine.h"
 #include "topo/topo.h"
 #include "transport/host/segment.h"
@@ -55,8 +56,10 @@ struct tutti_world {
     bool crowded;              /* and whether they outnumber the CPUs that they may use */
     bool decorated;            /* some member's transport is */
     bool devices;              /* some member has a device */
-    struct tutti_cpu_place *places; /* where each member is on its host; owned */
-    struct tutti_machine machine;   /* rank 0's, agreed */
+    struct tutti_cpu_place *places;  /* where each member is on its host, -1: another host; owned */
+    const struct tutti_hosts *hosts; /* NULL: all are of one host */
+    struct tutti_far *far;           /* NULL: likewise; owned */
+    struct tutti_machine machine;    /* rank 0's, agreed */
     char host[64];
 };
 /* Blocks until all members met, compared versions and agreed configuration, and the transport is open. The transport is

@@ -201,8 +201,9 @@ static void test_wrong_secret(void **state)
 
 /* ---- deaths among those who have the segment ---- */
 
+static const struct tutti_card_record first_card = {.cpus = 1};
 static const struct tutti_meeting_request first_of_two = {
-    .rank = 0, .n_ranks = 2, .version = "1.2.3", .transport = "self", .deadline_ns = TUTTI_NEVER};
+    .card = &first_card, .rank = 0, .n_ranks = 2, .version = "1.2.3", .transport = "self", .deadline_ns = TUTTI_NEVER};
 
 /* A segment of two, and a process that is gone as its second member. */
 static pid_t segment_with_dead(struct tutti_segment **out)
@@ -221,24 +222,21 @@ static pid_t segment_with_dead(struct tutti_segment **out)
 static void test_death_at_cards(void **state)
 {
     struct tutti_segment *segment;
-    struct tutti_config config;
-    struct tutti_card_facts facts;
+    struct tutti_world_facts facts;
     char sentence[128];
     (void)state;
-    assert_int_equal(tutti_config_init(&config, NULL, 0), TUTTI_OK);
     for (int arrived = 0; arrived < 2; arrived++) {
         pid_t pid = segment_with_dead(&segment);
         snprintf(sentence, sizeof sentence,
                  "rank 1 (process %d) died while the ranks were meeting: connection closed by peer", (int)pid);
         if (arrived) tutti_segment_arrive(segment, 1);
         assert_int_equal(arrived ? tutti_card_wait_open(segment, &first_of_two)
-                                 : tutti_card_exchange(segment, &first_of_two, &config, &facts),
+                                 : tutti_card_exchange(segment, &first_of_two, NULL, &facts),
                          TUTTI_ERR_PEER_DEAD);
         assert_string_equal(tutti_last_error()->text, sentence);
         assert_int_equal(tutti_last_error()->peer, 1);
         tutti_segment_release(segment);
     }
-    tutti_config_fini(&config);
 }
 
 /* Who hears of a death from another rank gets the same error; of another failure, who failed and why. */

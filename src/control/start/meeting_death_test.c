@@ -86,7 +86,7 @@ static struct tutti_meeting_request encounter_request(int32_t rank, int32_t n, u
                                           .n_ranks = n,
                                           .version = "1.2.3",
                                           .build = 1,
-                                          .host = tutti_host_id(),
+                                          .host = tutti_host_id(""),
                                           .transport = "auto",
                                           .staging_bytes = 1 << 16,
                                           .started_ns = tutti_now_ns(),
@@ -153,7 +153,8 @@ static void member_dies_late(const char *place, const struct tutti_meeting_reque
 {
     uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1];
     struct tutti_meeting_member member;
-    const struct tutti_meeting_self self = tutti_meeting_self(request);
+    uint8_t card[TUTTI_CARD_RECORD_BYTES];
+    const struct tutti_meeting_self self = tutti_meeting_self(request, card);
     const uint64_t deadline = tutti_deadline_ns(10 * TUTTI_NS_PER_S);
     enum tutti_status status;
     size_t n;

@@ -108,12 +108,12 @@ static void test_other_build(void **state)
                                                 .n_ranks = 2,
                                                 .version = "9.9.9",
                                                 .build = 1,
-                                                .host = tutti_host_id(),
+                                                .host = tutti_host_id(""),
                                                 .transport = "auto",
                                                 .started_ns = tutti_now_ns(),
                                                 .deadline_ns = tutti_deadline_ns(5 * TUTTI_NS_PER_S)};
     assert_int_equal(tutti_meeting_connect(place, &fd), TUTTI_OK);
-    assert_int_equal(tutti_meeting_join(fd, &other, &result), TUTTI_ERR_CONFIG);
+    assert_int_equal(tutti_meeting_join(fd, false, &other, &result), TUTTI_ERR_CONFIG);
     assert_non_null(strstr(tutti_last_error()->text, "another build of tutti"));
     reap(pid);
     expect_error(0, TUTTI_ERR_CONFIG, "runs another build of tutti: 9.9.9 there");

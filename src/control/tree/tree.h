@@ -13,8 +13,8 @@
  * - A death. The kernel of a process that ends closes its connections: an end or a reset without GOODBYE is a death,
  *   told at once (within 0.5 s). A host that vanishes says nothing: who hears nothing from the other end of a link for
  *   `silence_ns` (option host_timeout, 5 s) although it asks every fifth of that, tells all members of that host dead.
- *   What the root tells is final: who is told dead and lives hears it when it comes back, and its own communicators end.
- *   A host that is only stopped for less than that (SIGSTOP, a slow link, 50 ms delay, 1 % loss) is not told dead.
+ *   What the root tells is final: who is told dead and lives hears it when it comes back, and its own communicators
+ * end. A host that is only stopped for less than that (SIGSTOP, a slow link, 50 ms delay, 1 % loss) is not told dead.
  * - A failure goes up to the root, which lets the first of a communicator and epoch pass and tells it to all. Who has
  *   raised one that no root has confirmed raises it again at the next root; a new root asks its children for what they
  *   heard of the last one, so that all members get the same failure.
@@ -26,8 +26,6 @@
 #include "control/control.h"
 #include "control/hosts.h"
 
-#define TUTTI_TREE_FANOUT 32
-
 struct tutti_net;
 struct tutti_tree_config {
     uint32_t me;
@@ -37,7 +35,7 @@ struct tutti_tree_config {
 };
 /* No link yet: `attach` begins. MEMORY, SYSTEM. */
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out);
-/* The net's callbacks for role CONTROL come here; begins to dial. Once, before any other call than close. */
+/* The net's callbacks for role CONTROL come here; begins to dial. Once, before the net starts. */
 void tutti_tree_attach(struct tutti_control *tree, struct tutti_net *net);
 void tutti_tree_opened(struct tutti_control *tree, uint32_t peer, int fd);
 void tutti_tree_failed(struct tutti_control *tree, uint32_t peer, const struct tutti_error *error);

@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SLICE_NS (200 * TUTTI_NS_PER_MS) /* between looks at who died */
@@ -31,28 +30,6 @@ _Static_assert(sizeof(struct card) <= TUTTI_CARD_BYTES, "a card has a fixed size
 static struct card *card_of(struct tutti_segment *segment, uint32_t member)
 {
     return tutti_segment_card(segment, member);
-}
-
-/* 0 when it can not be told. */
-static uint64_t namespace_id(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
-}
-
-uint64_t tutti_host_id(void)
-{
-    struct {
-        char boot[40];
-        uint64_t network, processes;
-    } id;
-    memset(&id, 0, sizeof id);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!f || !fgets(id.boot, sizeof id.boot, f)) gethostname(id.boot, sizeof id.boot - 1);
-    if (f) fclose(f);
-    id.network = namespace_id("/proc/self/ns/net");
-    id.processes = namespace_id("/proc/self/ns/pid");
-    return tutti_hash64(&id, sizeof id, 0);
 }
 
 void tutti_card_expect(struct tutti_segment *segment, uint32_t member, int32_t pid)
@@ -89,42 +66,6 @@ static enum tutti_status failure_check(struct tutti_segment *segment, uint32_t n
 }
 
 /* ---- arriving ---- */
-
-/* What this rank may use and where that is. Without the host's topology it is nowhere in particular. */
-static enum tutti_status place_fill(struct tutti_card_record *record)
-{
-    const struct tutti_topo *host;
-    struct tutti_cpu_set cpus;
-    if (!tutti_cpus_affinity(&cpus)) tutti_log(TUTTI_LOG_INFO, "the kernel does not say where this rank may run");
-    memcpy(record->cpu_words, cpus.words, sizeof record->cpu_words);
-    record->quota = tutti_cpus_quota(&record->payer);
-    const enum tutti_status status = tutti_topo_host(&host);
-    if (status == TUTTI_ERR_MEMORY) return status;
-    if (status < 0) tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
-    const struct tutti_topo unknown = {.n_cpus = 0};
-    const struct tutti_cpu_place place = tutti_topo_place(status < 0 ? &unknown : host, &cpus);
-    memcpy(record->group, place.group, sizeof record->group);
-    return TUTTI_OK;
-}
-
-static enum tutti_status record_fill(struct tutti_card_record *record, const struct tutti_meeting_request *request,
-                                     const struct tutti_config *config)
-{
-    memset(record, 0, sizeof *record);
-    record->pid = (int32_t)getpid();
-    record->uid = (uint32_t)geteuid();
-    record->cpus = tutti_cpus_allowed();
-    record->start = tutti_meeting_started(NULL, record->pid);
-    record->build = request->build, record->host = request->host;
-    record->config_hash = tutti_config_hash(config);
-    record->crowded = request->crowded;
-    record->decorated = config->text[TUTTI_OPT_decorators][0] != '\0';
-    record->device = request->device;
-    snprintf(record->version, sizeof record->version, "%s", request->version);
-    memcpy(record->machine, request->machine ? request->machine : &tutti_machine_default, sizeof record->machine);
-    tutti_config_agreed_text(config, record->agreed, sizeof record->agreed);
-    return place_fill(record);
-}
 
 /* When the process of a rank began, 0 where that is not known: only what a rank has written says so. */
 static uint64_t start_of(const struct card *card)
@@ -180,107 +121,21 @@ static enum tutti_status arrivals_wait(struct tutti_segment *segment, const stru
 
 /* ---- comparing ---- */
 
-/* The value of an option in an agreed text, its default when the text does not name it. False when the text was cut,
- * so that nobody knows. */
-static bool agreed_value(const char *agreed, enum tutti_option_id id, char *out, size_t capacity)
+static bool card_read(const void *arg, uint32_t rank, struct tutti_card_record *out)
 {
-    const struct tutti_option_info *info = tutti_option_info(id);
-    size_t name = strlen(info->name);
-    bool cut = strlen(agreed) == sizeof((struct tutti_card_record *)NULL)->agreed - 1;
-    for (const char *p = agreed; p && *p; p = strchr(p, ' ')) {
-        if (*p == ' ') p++;
-        if (strncmp(p, info->name, name) != 0 || p[name] != '=') continue;
-        size_t value = strcspn(p + name + 1, " ");
-        snprintf(out, capacity, "%.*s", (int)value, p + name + 1);
-        return !(cut && p[name + 1 + value] == '\0');
-    }
-    snprintf(out, capacity, "%s", info->fallback);
-    return !cut;
-}
-
-static enum tutti_status configs_fail(const char *mine, const char *theirs, uint32_t rank)
-{
-    for (enum tutti_option_id id = 0; id < TUTTI_N_OPTIONS; id++) {
-        char a[112], b[112];
-        const char *name = tutti_option_info(id)->name;
-        if (!tutti_option_info(id)->agreed) continue;
-        if (!agreed_value(mine, id, a, sizeof a) || !agreed_value(theirs, id, b, sizeof b) || strcmp(a, b) == 0)
-            continue;
-        return tutti_fail(TUTTI_ERR_CONFIG, "configurations differ: rank %u has %s=%s, this rank %s=%s", rank, name, b,
-                          name, a);
-    }
-    return tutti_fail(TUTTI_ERR_CONFIG,
-                      "configurations differ: rank %u has {%.107s}, this rank {%.107s}, beside the defaults", rank,
-                      theirs, mine);
-}
-
-static enum tutti_status record_compare(const struct tutti_card_record *mine, const struct tutti_card_record *theirs,
-                                        uint32_t rank)
-{
-    if (theirs->build != mine->build)
-        return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs tutti %s, this rank another build (%s)", rank,
-                          theirs->version, mine->version);
-    if (theirs->host != mine->host || theirs->uid != mine->uid)
-        return tutti_fail(TUTTI_ERR_CONFIG, "rank %u runs on another host or as another user than this rank", rank);
-    if (theirs->config_hash != mine->config_hash) return configs_fail(mine->agreed, theirs->agreed, rank);
-    return TUTTI_OK;
-}
-
-/* CPUs that the ranks may use together, by their masks and the least of their quotas. */
-static uint32_t cpus_together(const struct tutti_allowance *allowances, uint32_t n)
-{
-    struct tutti_cpu_set all = {.words = {0}};
-    uint32_t quota = UINT32_MAX;
-    for (uint32_t rank = 0; rank < n; rank++) {
-        for (size_t i = 0; i < TUTTI_ARRAY_LEN(all.words); i++) all.words[i] |= allowances[rank].cpus.words[i];
-        if (allowances[rank].quota < quota) quota = allowances[rank].quota;
-    }
-    uint32_t n_cpus = tutti_cpu_set_count(&all);
-    if (quota < n_cpus) n_cpus = quota;
-    return n_cpus ? n_cpus : 1;
-}
-
-/* What follows from all records; allowances is memory for n. */
-static enum tutti_status facts_read(struct tutti_segment *segment, uint32_t n, const struct tutti_card_record *mine,
-                                    struct tutti_allowance *allowances, struct tutti_card_facts *out)
-{
-    struct tutti_card_record record;
-    uint32_t min_cpus = UINT32_MAX;
-    for (uint32_t rank = 0; rank < n; rank++) {
-        if (!tutti_card_decode(card_of(segment, rank)->record, &record))
-            return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u wrote nonsense where it should say what it is", rank);
-        TUTTI_TRY(record_compare(mine, &record, rank));
-        if (record.cpus < min_cpus) min_cpus = record.cpus;
-        memcpy(allowances[rank].cpus.words, record.cpu_words, sizeof record.cpu_words);
-        allowances[rank].payer = record.payer, allowances[rank].quota = record.quota;
-        memcpy(out->places[rank].group, record.group, sizeof record.group);
-        out->crowded = out->crowded || record.crowded;
-        out->decorated = out->decorated || record.decorated;
-        out->devices = out->devices || record.device;
-        if (rank == 0) memcpy(&out->machine, record.machine, sizeof out->machine);
-    }
-    out->min_cpus = min_cpus ? min_cpus : 1;
-    out->n_cpus = cpus_together(allowances, n);
-    out->crowded = out->crowded || tutti_topo_crowded(allowances, sizeof *allowances, n);
-    return TUTTI_OK;
+    return tutti_card_decode(card_of((struct tutti_segment *)(uintptr_t)arg, rank)->record, out);
 }
 
 enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struct tutti_meeting_request *request,
-                                      const struct tutti_config *config, struct tutti_card_facts *out)
+                                      struct tutti_cpu_place *places, struct tutti_world_facts *out)
 {
     const uint32_t n = (uint32_t)request->n_ranks;
     struct card *card = card_of(segment, (uint32_t)request->rank);
-    struct tutti_card_record mine;
-    TUTTI_TRY(record_fill(&mine, request, config));
-    tutti_card_encode(&mine, card->record);
-    atomic_store(&card->pid, mine.pid);
+    tutti_card_encode(request->card, card->record);
+    atomic_store(&card->pid, request->card->pid);
     tutti_segment_arrive(segment, (uint32_t)request->rank);
     TUTTI_TRY(arrivals_wait(segment, request));
-    struct tutti_allowance *allowances = tutti_alloc_array(n, sizeof *allowances);
-    if (!allowances) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the cards of %u ranks", n);
-    enum tutti_status status = facts_read(segment, n, &mine, allowances, out);
-    tutti_free(allowances);
-    return status;
+    return tutti_world_facts_read(request->card, n, card_read, segment, places, out);
 }
 
 enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const struct tutti_meeting_request *request)

@@ -11,7 +11,8 @@
 
 #define GRACE_NS (600 * TUTTI_NS_PER_MS) /* for a leader to come again */
 
-struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request *request)
+struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request *request,
+                                             uint8_t card[TUTTI_CARD_RECORD_BYTES])
 {
     struct tutti_meeting_self self = {.rank = request->rank,
                                       .n_ranks = request->n_ranks,
@@ -23,6 +24,9 @@ struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request 
                                       .started_ns = request->started_ns,
                                       .deadline_ns = request->deadline_ns};
     if (request->lost) self.lost = *request->lost;
+    if (!request->card) return self;
+    tutti_card_encode(request->card, card);
+    self.card = card, self.n_card = TUTTI_CARD_RECORD_BYTES;
     return self;
 }
 
@@ -46,21 +50,21 @@ enum tutti_status tutti_meeting_time(const struct tutti_meeting_request *request
 static void socket_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, bool memory)
 {
     (void)link, (void)memory;
-    tutti_meeting_send(*(const int *)arg, bytes, n, NULL); /* a leader that is gone is told by recv */
+    tutti_line_send(arg, bytes, n, NULL); /* a leader that is gone is told by recv */
 }
 
 /* Waits a little for the leader, and gives the machine what came. Descriptors stay for the verdict. */
-static enum tutti_status step(int fd, struct tutti_meeting_member *member, int fds[2])
+static enum tutti_status step(struct tutti_meeting_line *line, struct tutti_meeting_member *member, int fds[2])
 {
     uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1];
-    struct pollfd event = {.fd = fd, .events = POLLIN};
+    struct pollfd event = {.fd = line->fd, .events = POLLIN};
     uint64_t now = tutti_now_ns(), rest = now < member->until_ns ? member->until_ns - now : 0;
     int came[2] = {-1, -1};
     size_t n;
     if (rest > TUTTI_MEETING_SLICE_NS) rest = TUTTI_MEETING_SLICE_NS;
     int k = poll(&event, 1, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS));
     if (k < 0 && errno != EINTR) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "poll failed at the meeting place");
-    enum tutti_status status = k > 0 ? tutti_meeting_recv(fd, bytes, &n, came) : TUTTI_PENDING;
+    enum tutti_status status = k > 0 ? tutti_line_recv(line, bytes, &n, came) : TUTTI_PENDING;
     if (status == TUTTI_OK && came[0] >= 0) {
         if (fds[0] >= 0) close(fds[0]), close(fds[1]);
         fds[0] = came[0], fds[1] = came[1];
@@ -73,21 +77,28 @@ static enum tutti_status step(int fd, struct tutti_meeting_member *member, int f
     return TUTTI_OK;
 }
 
-/* Maps what came with the verdict and tells the leader how it went. Takes over the descriptors. */
-static void segment_take(struct tutti_meeting_member *member, int fds[2], struct tutti_meeting_result *result)
+/* Takes the table, or maps what came with the verdict, and tells the leader how it went. Takes over the descriptors. */
+static void grant_take(struct tutti_meeting_member *member, int fds[2], struct tutti_meeting_result *result)
 {
+    result->shared = member->shared, result->nonce = member->world;
+    result->table = member->table, result->n_table = member->n_table;
+    member->table = NULL;
+    if (result->table) {
+        tutti_member_mapped(member, TUTTI_OK);
+        return;
+    }
     enum tutti_status status = fds[0] < 0 ? tutti_fail(TUTTI_ERR_PROTOCOL, "a verdict without the segment's memory")
                                           : tutti_segment_attach(fds[0], fds[1], &result->segment);
     if (status == TUTTI_OK) fds[0] = fds[1] = -1;
-    result->shared = member->shared, result->nonce = member->world;
     tutti_member_mapped(member, status);
 }
 
-static enum tutti_status member_run(int fd, const struct tutti_meeting_request *request,
+static enum tutti_status member_run(struct tutti_meeting_line *line, const struct tutti_meeting_request *request,
                                     struct tutti_meeting_member *member, struct tutti_meeting_result *out)
 {
-    const struct tutti_meeting_out edge = {.arg = &fd, .send = socket_send, .random = tutti_meeting_random};
-    const struct tutti_meeting_self self = tutti_meeting_self(request);
+    const struct tutti_meeting_out edge = {.arg = line, .send = socket_send, .random = tutti_meeting_random};
+    uint8_t card[TUTTI_CARD_RECORD_BYTES];
+    const struct tutti_meeting_self self = tutti_meeting_self(request, card);
     struct tutti_meeting_result result = {.segment = NULL};
     enum tutti_status status = TUTTI_OK;
     int fds[2] = {-1, -1};
@@ -96,9 +107,9 @@ static enum tutti_status member_run(int fd, const struct tutti_meeting_request *
         status =
             tutti_meeting_cancelled(request)
                 ? tutti_fail(TUTTI_ERR_CANCELLED, "rank %d withdrew while the ranks were meeting", (int)request->rank)
-                : step(fd, member, fds);
+                : step(line, member, fds);
     }
-    if (status == TUTTI_OK && member->phase == TUTTI_MEMBER_GRANTED) segment_take(member, fds, &result);
+    if (status == TUTTI_OK && member->phase == TUTTI_MEMBER_GRANTED) grant_take(member, fds, &result);
     if (fds[0] >= 0) close(fds[0]), close(fds[1]);
     if (status < 0) return status;
     if (member->error.status < 0) return tutti_fail_record(&member->error);
@@ -106,12 +117,15 @@ static enum tutti_status member_run(int fd, const struct tutti_meeting_request *
     return member->error.status;
 }
 
-enum tutti_status tutti_meeting_join(int fd, const struct tutti_meeting_request *request,
+enum tutti_status tutti_meeting_join(int fd, bool far, const struct tutti_meeting_request *request,
                                      struct tutti_meeting_result *out)
 {
-    struct tutti_meeting_member member;
-    enum tutti_status status = member_run(fd, request, &member, out);
-    close(fd);
+    struct tutti_meeting_member member = {.phase = TUTTI_MEMBER_GREETS};
+    struct tutti_meeting_line line;
+    enum tutti_status status = tutti_line_open(&line, fd, far);
+    if (status == TUTTI_OK) status = member_run(&line, request, &member, out);
+    tutti_member_fini(&member);
+    tutti_line_close(&line);
     if (status == TUTTI_AGAIN && member.leader.pid > 0) {
         tutti_log(TUTTI_LOG_INFO, "rank %d, which led the meeting, is gone: electing another", (int)member.leader.rank);
         if (request->lost) *request->lost = tutti_meeting_loss_now(member.leader.rank, member.leader.pid);

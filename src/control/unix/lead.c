@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* The leader's thread: gives its machine what comes from sockets and tickets, runs the member machines of the tickets,
- * makes the segment and passes it on. A member that can not take it ends the meeting for the others, who have it
- * already, through the cards in it. */
+ * makes the segment, or the table of hosts, and passes it on. A member that can not take it ends the meeting for the
+ * others, who have it already, through the cards in it. */
 
 #include "control/host/host.h"
+#include "control/machine/table.h"
 #include "control/unix/meeting.h"
 
 #include <errno.h>
@@ -20,8 +21,8 @@ struct lead;
 struct end { /* of a link of the machine's */
     struct lead *lead;
     uint32_t link;
-    int fd;                      /* -1: none */
-    struct tutti_ticket *ticket; /* NULL: none */
+    struct tutti_meeting_line line; /* fd -1: none */
+    struct tutti_ticket *ticket;    /* NULL: none */
 };
 struct lead {
     struct tutti_meeting *meeting;
@@ -31,11 +32,12 @@ struct lead {
     uint32_t *polled; /* the ends of polls */
     uint32_t n_ends;
     struct tutti_meeting_result result;
+    uint8_t card[TUTTI_CARD_RECORD_BYTES]; /* this rank's */
 };
 
 static bool is_free(const struct end *end)
 {
-    return end->fd < 0 && !end->ticket;
+    return end->line.fd < 0 && !end->ticket;
 }
 
 static struct end *end_free(struct lead *lead)
@@ -57,14 +59,13 @@ static void link_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, 
         return;
     }
     if (memory) tutti_segment_fds(lead->result.segment, &fds[0], &fds[1]);
-    tutti_meeting_send(end->fd, bytes, n, memory ? fds : NULL); /* who is gone is told by recv */
+    tutti_line_send(&end->line, bytes, n, memory ? fds : NULL); /* who is gone is told by recv */
 }
 
 static void link_drop(void *arg, uint32_t link)
 {
     struct end *end = &((struct lead *)arg)->ends[link];
-    if (end->fd >= 0) close(end->fd);
-    end->fd = -1;
+    tutti_line_close(&end->line);
     if (end->ticket) tutti_member_closed(&end->ticket->member); /* its owner is told soon */
 }
 
@@ -73,7 +74,7 @@ static bool link_ended(void *arg, uint32_t link)
     const struct end *end = &((struct lead *)arg)->ends[link];
     char byte;
     if (end->ticket) return tutti_ticket_withdrawn(end->ticket);
-    ssize_t n = recv(end->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recv(end->line.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return !(n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
 }
 
@@ -110,12 +111,18 @@ static void ticket_settle(struct lead *lead, struct end *end)
     struct tutti_error withdrew;
     const bool granted = member->phase == TUTTI_MEMBER_GRANTED;
     const uint32_t rank = (uint32_t)ticket->self.rank;
-    if (granted) tutti_member_mapped(member, tutti_segment_share(lead->result.segment, &result.segment));
+    if (granted && member->table) result.table = member->table, result.n_table = member->n_table, member->table = NULL;
+    if (granted)
+        tutti_member_mapped(member,
+                            result.table ? TUTTI_OK : tutti_segment_share(lead->result.segment, &result.segment));
     const bool over = member->phase == TUTTI_MEMBER_OVER;
     if (!over && !tutti_ticket_withdrawn(ticket)) return;
     end->ticket = NULL;
+    tutti_member_fini(member);
     if (!granted) tutti_leader_closed(&lead->machine, end->link, tutti_now_ns());
     if (tutti_ticket_done(ticket, over ? &ticket->member.error : &lead->machine.verdict, &result) || !granted) return;
+    tutti_free(result.table);
+    if (!result.segment) return;
     tutti_error_set(&withdrew, TUTTI_ERR_CANCELLED, "it withdrew while the ranks were meeting");
     tutti_card_fail(result.segment, rank, &withdrew);
     tutti_segment_release(result.segment);
@@ -141,23 +148,24 @@ static void end_serve(struct lead *lead, struct end *end)
 {
     uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1];
     size_t n;
-    enum tutti_status status = tutti_meeting_recv(end->fd, bytes, &n, NULL);
+    enum tutti_status status = tutti_line_recv(&end->line, bytes, &n, NULL);
     if (status == TUTTI_PENDING) return;
     if (status == TUTTI_OK) {
         tutti_leader_received(&lead->machine, end->link, bytes, n, tutti_now_ns());
         return;
     }
-    close(end->fd);
-    end->fd = -1;
+    tutti_line_close(&end->line);
     tutti_leader_closed(&lead->machine, end->link, tutti_now_ns());
 }
 
-static void peer_accept(struct lead *lead)
+/* far: from the network; what its process is only the peer itself can say. */
+static void peer_accept(struct lead *lead, bool far)
 {
     const struct tutti_meeting_request *mine = lead->meeting->request;
     struct end *end = end_free(lead);
-    int fd = accept4(lead->meeting->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    int32_t pid;
+    int fd = far ? tutti_listener_accept(mine->listener)
+                 : accept4(lead->meeting->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int32_t pid = 0;
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         tutti_fail_errno(TUTTI_ERR_SYSTEM,
                          "%u of %d ranks have come, and rank %d can not let in more; raise `ulimit -n`",
@@ -165,12 +173,15 @@ static void peer_accept(struct lead *lead)
         tutti_leader_fail(&lead->machine, true);
     }
     if (fd < 0) return; /* else: the peer is gone already */
-    if (tutti_meeting_peer(fd, &pid) < 0) {
+    if (!far && tutti_meeting_peer(fd, &pid) < 0) {
         tutti_log(TUTTI_LOG_WARN, "refused a peer at the meeting of the ranks: %s", tutti_last_error()->text);
         close(fd);
         return;
     }
-    end->fd = fd;
+    if (tutti_line_open(&end->line, fd, far) < 0) {
+        tutti_line_close(&end->line);
+        return;
+    }
     tutti_leader_opened(&lead->machine, end->link, pid, tutti_now_ns());
 }
 
@@ -181,22 +192,27 @@ static void step(struct lead *lead, uint64_t now)
     const struct tutti_meeting *meeting = lead->meeting;
     const bool gathers = lead->machine.phase == TUTTI_LEADER_GATHERS;
     uint64_t rest = meeting->request->deadline_ns - now;
-    uint32_t n = 2;
+    const bool open = gathers && end_free(lead);
+    uint32_t n = 3;
     if (rest > TUTTI_MEETING_SLICE_NS) rest = TUTTI_MEETING_SLICE_NS;
     if (!gathers) rest = 5 * TUTTI_NS_PER_MS; /* whose connection ended may be dead at any time */
-    lead->polls[0] = (struct pollfd){.fd = gathers && end_free(lead) ? meeting->listen_fd : -1, .events = POLLIN};
+    lead->polls[0] = (struct pollfd){.fd = open ? meeting->listen_fd : -1, .events = POLLIN};
     lead->polls[1] = (struct pollfd){.fd = meeting->wake_fd, .events = POLLIN};
+    lead->polls[2] =
+        (struct pollfd){.fd = open && meeting->request->listener ? tutti_listener_fd(meeting->request->listener) : -1,
+                        .events = POLLIN};
     for (uint32_t i = 0; i < lead->n_ends; i++) {
-        if (lead->ends[i].fd < 0 || (!gathers && lead->machine.links[i].state != TUTTI_LINK_TOLD)) continue;
+        if (lead->ends[i].line.fd < 0 || (!gathers && lead->machine.links[i].state != TUTTI_LINK_TOLD)) continue;
         lead->polled[n] = i;
-        lead->polls[n++] = (struct pollfd){.fd = lead->ends[i].fd, .events = POLLIN};
+        lead->polls[n++] = (struct pollfd){.fd = lead->ends[i].line.fd, .events = POLLIN};
     }
     if (poll(lead->polls, n, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS)) < 0) return;
-    for (uint32_t i = 2; i < n; i++)
-        if (lead->polls[i].revents && lead->ends[lead->polled[i]].fd >= 0)
+    for (uint32_t i = 3; i < n; i++)
+        if (lead->polls[i].revents && lead->ends[lead->polled[i]].line.fd >= 0)
             end_serve(lead, &lead->ends[lead->polled[i]]);
     tickets_serve(lead, tutti_now_ns());
-    for (uint32_t i = 0; lead->polls[0].revents && i < 16 && end_free(lead); i++) peer_accept(lead);
+    for (uint32_t i = 0; i < 32 && end_free(lead); i++)
+        if (lead->polls[i % 2 ? 2 : 0].revents) peer_accept(lead, i % 2);
 }
 
 /* Until the machine leaves the phase. */
@@ -218,6 +234,53 @@ static void run(struct lead *lead, enum tutti_leader_phase phase)
 
 /* ---- the verdict ---- */
 
+/* Where the ranks were seen: those of other hosts by this one, those of this host by the others. */
+static struct tutti_net_address *addresses_make(const struct lead *lead)
+{
+    const struct tutti_meeting_leader *machine = &lead->machine;
+    const uint32_t n = (uint32_t)machine->self.n_ranks;
+    struct tutti_net_address *addresses = tutti_alloc_array(n, sizeof *addresses), here = {.family = 0};
+    for (uint32_t rank = 0; addresses && rank < n; rank++) {
+        const int32_t link = machine->seats[rank].link;
+        if (link < 0 || !lead->ends[link].line.in) continue;
+        tutti_net_address_of(lead->ends[link].line.fd, true, &addresses[rank]);
+        tutti_net_address_of(lead->ends[link].line.fd, false, &here);
+    }
+    if (here.family == 0) tutti_net_address_parse("127.0.0.1", &here); /* all came by Unix sockets */
+    for (uint32_t rank = 0; addresses && rank < n; rank++)
+        if (addresses[rank].family == 0) addresses[rank] = here;
+    return addresses;
+}
+
+static bool card_read(const void *arg, uint32_t rank, struct tutti_card_record *out)
+{
+    const struct tutti_meeting_seat *seat = &((const struct lead *)arg)->machine.seats[rank];
+    return seat->n_card == TUTTI_CARD_RECORD_BYTES && tutti_card_decode(seat->card, out) && out->host == seat->host;
+}
+
+/* The ranks are of several hosts. */
+static enum tutti_status table_make(struct lead *lead)
+{
+    struct tutti_meeting_result *result = &lead->result;
+    const uint32_t n = (uint32_t)lead->machine.self.n_ranks;
+    struct tutti_world_facts facts;
+    TUTTI_TRY(tutti_world_facts_read(lead->meeting->request->card, n, card_read, lead, NULL, &facts));
+    struct tutti_net_address *addresses = addresses_make(lead);
+    enum tutti_status status =
+        addresses ? tutti_table_make(n, card_read, lead, addresses, &facts, &result->table, &result->n_table)
+                  : tutti_fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %u ranks", n);
+    tutti_free(addresses);
+    return status;
+}
+
+static bool is_far(const struct lead *lead)
+{
+    const struct tutti_meeting_leader *machine = &lead->machine;
+    for (int32_t rank = 0; rank < machine->self.n_ranks; rank++)
+        if (machine->seats[rank].host != machine->self.host) return true;
+    return false;
+}
+
 /* Makes the segment: plain memory when all ranks are threads of this process, else what processes can map. */
 static enum tutti_status segment_make(struct lead *lead)
 {
@@ -234,7 +297,6 @@ static enum tutti_status segment_make(struct lead *lead)
                           "%d: write transport=auto",
                           mine->transport, (int)mine->rank, (int)lead->meeting->pid, (int)other, (int)seats[other].pid);
     if (status < 0) return status;
-    TUTTI_TRY(tutti_random_bytes(&result->nonce, sizeof result->nonce));
     const struct tutti_segment_config config = {.n = (uint32_t)mine->n_ranks,
                                                 .staging_bytes = mine->staging_bytes,
                                                 .heap_bytes = mine->heap_bytes,
@@ -244,9 +306,16 @@ static enum tutti_status segment_make(struct lead *lead)
     return TUTTI_OK;
 }
 
+static enum tutti_status grant_make(struct lead *lead)
+{
+    TUTTI_TRY(tutti_random_bytes(&lead->result.nonce, sizeof lead->result.nonce));
+    return is_far(lead) ? table_make(lead) : segment_make(lead);
+}
+
 static enum tutti_status lead_open(struct lead *lead, struct tutti_meeting *meeting)
 {
-    const struct tutti_meeting_self self = tutti_meeting_self(meeting->request);
+    struct tutti_meeting_self self = tutti_meeting_self(meeting->request, lead->card);
+    self.reaches_hosts = meeting->request->listener != NULL;
     const struct tutti_meeting_out out = {.arg = lead,
                                           .send = link_send,
                                           .drop = link_drop,
@@ -254,13 +323,12 @@ static enum tutti_status lead_open(struct lead *lead, struct tutti_meeting *meet
                                           .random = tutti_meeting_random,
                                           .started = tutti_meeting_started,
                                           .alive = tutti_meeting_alive};
-    const uint32_t n = (uint32_t)self.n_ranks + STRANGERS;
-    *lead = (struct lead){.meeting = meeting, .n_ends = n};
+    const uint32_t n = lead->n_ends;
     TUTTI_TRY(tutti_leader_init(&lead->machine, &self, &out, n, tutti_now_ns()));
     lead->ends = tutti_alloc_array(n, sizeof *lead->ends);
-    for (uint32_t i = 0; lead->ends && i < n; i++) lead->ends[i] = (struct end){.lead = lead, .link = i, .fd = -1};
-    lead->polls = tutti_alloc_array(n + 2, sizeof *lead->polls);
-    lead->polled = tutti_alloc_array(n + 2, sizeof *lead->polled);
+    for (uint32_t i = 0; lead->ends && i < n; i++) lead->ends[i] = (struct end){.lead = lead, .link = i, .line.fd = -1};
+    lead->polls = tutti_alloc_array(n + 3, sizeof *lead->polls);
+    lead->polled = tutti_alloc_array(n + 3, sizeof *lead->polled);
     if (!lead->ends || !lead->polls || !lead->polled)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a meeting of %d ranks", (int)self.n_ranks);
     return TUTTI_OK;
@@ -270,7 +338,7 @@ static enum tutti_status lead_open(struct lead *lead, struct tutti_meeting *meet
 static void lead_close(struct lead *lead)
 {
     for (uint32_t i = 0; lead->ends && i < lead->n_ends; i++) {
-        if (lead->ends[i].fd >= 0) close(lead->ends[i].fd);
+        tutti_line_close(&lead->ends[i].line);
         if (!lead->ends[i].ticket) continue;
         tutti_member_closed(&lead->ends[i].ticket->member);
         ticket_settle(lead, &lead->ends[i]);
@@ -286,16 +354,21 @@ static enum tutti_status lead_run(struct lead *lead, void (*before_verdict)(void
 {
     struct tutti_meeting_leader *machine = &lead->machine;
     run(lead, TUTTI_LEADER_GATHERS);
-    if (machine->verdict.status == TUTTI_OK && segment_make(lead) < 0) tutti_leader_fail(machine, true);
+    if (machine->verdict.status == TUTTI_OK && grant_make(lead) < 0) tutti_leader_fail(machine, true);
     if (before_verdict) before_verdict(arg);
     tutti_meeting_leave(lead->meeting);
-    tutti_leader_tell(machine, lead->result.shared, lead->result.nonce);
+    const struct tutti_meeting_grant grant = {.shared = lead->result.shared,
+                                              .world = lead->result.nonce,
+                                              .table = lead->result.table,
+                                              .n_table = lead->result.n_table};
+    tutti_leader_tell(machine, &grant);
     tickets_serve(lead, tutti_now_ns());
     run(lead, TUTTI_LEADER_TELLS);
     if (machine->verdict.status == TUTTI_OK) {
         *out = lead->result;
         return TUTTI_OK;
     }
+    tutti_free(lead->result.table);
     if (lead->result.segment) {
         tutti_card_fail(lead->result.segment, (uint32_t)machine->culprit, &machine->verdict);
         tutti_segment_release(lead->result.segment);
@@ -306,7 +379,7 @@ static enum tutti_status lead_run(struct lead *lead, void (*before_verdict)(void
 enum tutti_status tutti_meeting_lead(struct tutti_meeting *meeting, void (*before_verdict)(void *arg), void *arg,
                                      struct tutti_meeting_result *out)
 {
-    struct lead lead;
+    struct lead lead = {.meeting = meeting, .n_ends = (uint32_t)meeting->request->n_ranks + STRANGERS};
     enum tutti_status status = lead_open(&lead, meeting);
     if (status == TUTTI_OK)
         status = lead_run(&lead, before_verdict, arg, out);

@@ -39,7 +39,7 @@ static struct tutti_ticket *ticket_make(const struct tutti_meeting_request *requ
 {
     struct tutti_ticket *ticket = tutti_alloc(sizeof *ticket);
     if (!ticket) return NULL;
-    ticket->self = tutti_meeting_self(request);
+    ticket->self = tutti_meeting_self(request, ticket->card);
     snprintf(ticket->version, sizeof ticket->version, "%s", request->version);
     ticket->self.version = ticket->version;
     return ticket;

@@ -37,7 +37,7 @@ static enum tutti_status come_to(const char *place, const struct tutti_meeting_r
     enum tutti_status status = tutti_meeting_connect(place, &fd);
     *answered = status == TUTTI_OK || status == TUTTI_PENDING;
     if (status == TUTTI_PENDING) return TUTTI_AGAIN;
-    return status == TUTTI_OK ? tutti_meeting_join(fd, request, out) : status;
+    return status == TUTTI_OK ? tutti_meeting_join(fd, false, request, out) : status;
 }
 
 /* ---- without a store ---- */
@@ -169,7 +169,7 @@ static void round_end_by_leader(void *arg)
 static enum tutti_status round_lead(struct rounds *r, const struct tutti_meeting_request *request,
                                     struct tutti_meeting_result *out)
 {
-    char place[TUTTI_MEETING_PLACE], text[TUTTI_MEETING_PLACE + 96], host[64] = "";
+    char place[TUTTI_MEETING_PLACE], far[TUTTI_FAR_TEXT] = "", text[TUTTI_MEETING_PLACE + 96 + TUTTI_FAR_TEXT];
     uint64_t random;
     struct tutti_meeting *lead;
     bool elsewhere;
@@ -178,8 +178,9 @@ static enum tutti_status round_lead(struct rounds *r, const struct tutti_meeting
     snprintf(place, sizeof place, "tutti-%u-%016" PRIx64, (unsigned)geteuid(), random);
     TUTTI_TRY(tutti_meeting_enter(place, request, &lead, &elsewhere, out));
     if (!lead) return TUTTI_AGAIN; /* somebody guessed 64 random bits */
-    gethostname(host, sizeof host - 1);
-    snprintf(text, sizeof text, "%016" PRIx64 " %s %s", request->host, place, host);
+    if (request->listener) tutti_far_text(request->listener, far);
+    snprintf(text, sizeof text, "%016" PRIx64 " %s %s %s", request->host, place,
+             request->card ? request->card->host_name : "?", far);
     enum tutti_status status = round_publish(r, text);
     /* Who was slow to publish may have been taken for dead meanwhile. */
     if (status >= 0) status = round_add(r, "round", 0, &round);
@@ -190,10 +191,32 @@ static enum tutti_status round_lead(struct rounds *r, const struct tutti_meeting
     return tutti_meeting_lead(lead, round_end_by_leader, r, out);
 }
 
+/* The leader is on another host. */
+static enum tutti_status round_join_far(const struct rounds *r, const struct tutti_meeting_request *request,
+                                        const char *host, const char *far, struct tutti_meeting_result *out)
+{
+    int fd = -1;
+    if (!request->listener || !far[0])
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "rank %d is on host %s, and the rank that leads the meeting on host %s (or in another "
+                          "container): %s",
+                          (int)request->rank, request->card ? request->card->host_name : "?", host,
+                          request->listener ? "that one does not connect hosts" : request->alone_because);
+    enum tutti_status status = tutti_far_connect(far, request, &fd);
+    if (status == TUTTI_OK) return tutti_meeting_join(fd, true, request, out);
+    if (status == TUTTI_PENDING) {
+        tutti_log(TUTTI_LOG_INFO, "rank %d does not reach the rank that leads the meeting on host %s at %s",
+                  (int)request->rank, host, far);
+        return TUTTI_AGAIN;
+    }
+    return status == TUTTI_AGAIN ? round_end(r) : status;
+}
+
 static enum tutti_status round_join(struct rounds *r, const struct tutti_meeting_request *request,
                                     struct tutti_meeting_result *out)
 {
-    char key[TUTTI_STORE_KEY_MAX + 1], text[256] = "", place[TUTTI_MEETING_PLACE] = "", host[64] = "";
+    char key[TUTTI_STORE_KEY_MAX + 1], text[TUTTI_MEETING_PLACE + 96 + TUTTI_FAR_TEXT] = "";
+    char place[TUTTI_MEETING_PLACE] = "", host[64] = "", far[TUTTI_FAR_TEXT] = "";
     uint64_t publish = tutti_deadline_ns(PUBLISH_NS), id = 0;
     size_t n = 0;
     struct tutti_meeting *lead;
@@ -207,13 +230,9 @@ static enum tutti_status round_join(struct rounds *r, const struct tutti_meeting
     status = store_end(status, &before, "get", key);
     if (status < 0) return status;
     if (strcmp(text, ROUND_OVER) == 0) return TUTTI_AGAIN;
-    if (sscanf(text, "%" SCNx64 " %107s %63s", &id, place, host) < 2)
+    if (sscanf(text, "%" SCNx64 " %107s %63s %511s", &id, place, host, far) < 2)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "key %s of the store holds \"%.40s\", not a meeting place", key, text);
-    if (id != request->host)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "rank %d is on another host (or in another container) than the rank that leads the meeting, "
-                          "on %s: this version connects the ranks of one host only",
-                          (int)request->rank, host);
+    if (id != request->host) return round_join_far(r, request, host, far, out);
     status = tutti_meeting_enter(place, request, &lead, &elsewhere, out);
     if (status == TUTTI_OK && lead) { /* the name was free: its leader is gone, and a leader here misleads nobody */
         tutti_meeting_destroy(lead);

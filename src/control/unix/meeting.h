@@ -2,14 +2,20 @@
 #ifndef TUTTI_CONTROL_UNIX_MEETING_H
 #define TUTTI_CONTROL_UNIX_MEETING_H
 
-/* How the ranks of one host get hold of one segment: the edge of the machines in control/machine. Whoever binds the
- * meeting's abstract Unix socket leads; the others connect to it. Ranks that are threads of the leader's process hand
- * in a ticket instead, and the leader's thread runs their member machines for them: a thousand of them need no
- * descriptors. When all have come the leader makes the segment and passes it on. It uses the machines, topo and the
- * segment of transport/host. To begin with: meet.c (who leads, where), then lead.c and join.c. */
+/* How ranks meet: the edge of the machines in control/machine. Whoever binds the meeting's abstract Unix socket leads;
+ * the others connect to it. Ranks that are threads of the leader's process hand in a ticket instead, and the leader's
+ * thread runs their member machines for them: a thousand of them need no descriptors. Ranks of other hosts come by TCP,
+ * to the addresses that the leader publishes in the store.
+ *
+ * When all have come and all are of one host, the leader makes the segment and passes it on. When they are of several,
+ * all get the table of hosts, and then the ranks of each host meet once more, for their segment (control/start). It
+ * uses the machines, topo, control/net and the segment of transport/host. To begin with: meet.c (who leads, where),
+ * then lead.c and join.c. */
 
 #include "base/config.h"
+#include "control/machine/facts.h"
 #include "control/machine/machine.h"
+#include "control/net/net.h"
 #include "model/machine.h"
 #include "topo/topo.h"
 #include "transport/transport.h"
@@ -21,23 +27,26 @@
 
 struct tutti_meeting_request {
     int32_t rank, n_ranks;
-    const char *secret;                  /* NULL: none */
-    const char *version;                 /* of this build, for sentences */
-    uint64_t build, host;                /* must be equal */
-    const char *transport;               /* auto, self, shm */
-    const struct tutti_machine *machine; /* what this rank would have all use; NULL: the built-in constants */
-    bool crowded;                        /* this rank is of a crowded world already */
-    bool device;                         /* this rank has a device */
-    size_t staging_bytes;                /* of the segment */
-    uint64_t heap_bytes;                 /* of the segment */
+    const char *secret;                   /* NULL: none */
+    const char *version;                  /* of this build, for sentences */
+    uint64_t build, host;                 /* must be equal */
+    const char *transport;                /* auto, self, shm */
+    const struct tutti_card_record *card; /* what this rank says of itself; NULL: nothing */
+    struct tutti_listener *listener;      /* where ranks of other hosts come to; NULL: all must be of this host */
+    const char *alone_because;            /* without a listener: why, as the end of a sentence */
+    const char *interface;                /* of the network; NULL: any */
+    size_t staging_bytes;                 /* of the segment */
+    uint64_t heap_bytes;                  /* of the segment */
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel;      /* may be NULL */
     struct tutti_meeting_loss *lost; /* the leader that went after this rank had come to it; may be NULL */
 };
 struct tutti_meeting_result {
-    struct tutti_segment *segment; /* owned by the caller */
-    uint64_t nonce;                /* equal on all members */
-    bool shared;                   /* memfd: members are in several processes, or transport is shm */
+    struct tutti_segment *segment; /* owned by the caller; NULL: the ranks are of several hosts */
+    uint8_t *table;                /* then: the table of hosts (machine/table.h); owned by the caller */
+    uint32_t n_table;
+    uint64_t nonce; /* equal on all members */
+    bool shared;    /* memfd: members are in several processes, or transport is shm */
 };
 
 static inline bool tutti_meeting_cancelled(const struct tutti_meeting_request *request)
@@ -50,7 +59,9 @@ static inline unsigned long long tutti_meeting_patience(const struct tutti_meeti
 }
 /* CANCELLED or TIMEOUT with a record, when it is time. */
 enum tutti_status tutti_meeting_time(const struct tutti_meeting_request *request, const char *waiting_for);
-struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request *request);
+/* Borrows `card`. */
+struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request *request,
+                                             uint8_t card[TUTTI_CARD_RECORD_BYTES]);
 /* Of a rank whose connection ended just now. */
 struct tutti_meeting_loss tutti_meeting_loss_now(int32_t rank, int32_t pid);
 
@@ -72,10 +83,33 @@ enum tutti_status tutti_meeting_random(void *arg, void *out, size_t n);
 uint64_t tutti_meeting_started(void *arg, int32_t pid);
 bool tutti_meeting_alive(void *arg, int32_t pid, uint64_t start);
 
+/* ---- lines (line.c): a connection to the leader, or to a member ---- */
+struct tutti_meeting_line {
+    int fd;      /* -1: none */
+    uint8_t *in; /* TCP: what came of a frame; NULL: a Unix socket */
+    uint32_t n_in;
+};
+/* Takes over fd, also when it fails. */
+enum tutti_status tutti_line_open(struct tutti_meeting_line *line, int fd, bool far);
+void tutti_line_close(struct tutti_meeting_line *line);
+/* As tutti_meeting_send and tutti_meeting_recv. By TCP no descriptors travel. */
+enum tutti_status tutti_line_send(const struct tutti_meeting_line *line, const uint8_t *bytes, size_t n,
+                                  const int fds[2]);
+enum tutti_status tutti_line_recv(struct tutti_meeting_line *line, uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1],
+                                  size_t *n, int fds[2]);
+
+/* ---- the leader's place on the network, as text: port and addresses (far.c) ---- */
+#define TUTTI_FAR_TEXT 512
+void tutti_far_text(const struct tutti_listener *listener, char out[TUTTI_FAR_TEXT]);
+/* Connects to the first address that answers. AGAIN: all of them refuse, so the leader is gone; PENDING: some do not
+ * answer. PROTOCOL: not such a text. CANCELLED. */
+enum tutti_status tutti_far_connect(const char *text, const struct tutti_meeting_request *request, int *fd);
+
 /* ---- the meetings that threads of this process lead (local.c) ---- */
 struct tutti_ticket { /* a rank in the leader's process */
     struct tutti_meeting_self self;
     char version[16];
+    uint8_t card[TUTTI_CARD_RECORD_BYTES];
     bool withdrawn;           /* the owner is gone, the leader frees the ticket (under the lock) */
     _Atomic uint32_t done;    /* futex; then error and result hold */
     struct tutti_error error; /* status AGAIN: the leader gave up, elect again */
@@ -112,8 +146,8 @@ bool tutti_ticket_withdrawn(struct tutti_ticket *ticket);
  * anybody hears the outcome: from then on newcomers belong to the next meeting. */
 enum tutti_status tutti_meeting_lead(struct tutti_meeting *meeting, void (*before_verdict)(void *arg), void *arg,
                                      struct tutti_meeting_result *out);
-/* join.c: by a member with a connected socket, which is closed. AGAIN: the leader is gone. */
-enum tutti_status tutti_meeting_join(int fd, const struct tutti_meeting_request *request,
+/* join.c: by a member with a connected socket (far: of TCP), which is closed. AGAIN: the leader is gone. */
+enum tutti_status tutti_meeting_join(int fd, bool far, const struct tutti_meeting_request *request,
                                      struct tutti_meeting_result *out);
 
 /* ---- meet.c ---- */
@@ -126,23 +160,31 @@ enum tutti_status tutti_meet(const char *job, const char *name, const struct tut
 enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const char *name,
                                       const struct tutti_meeting_request *request, struct tutti_meeting_result *out);
 
-/* ---- cards (cards.c): what ranks tell one another through the segment, and what must be equal ---- */
-struct tutti_card_facts {
-    uint32_t min_cpus, n_cpus; /* least CPUs of a rank; of all ranks together */
-    bool crowded, decorated, devices;
-    struct tutti_cpu_place *places; /* the caller's, of all members */
-    struct tutti_machine machine;   /* of rank 0 */
+/* ---- cards (self.c, cards.c): what ranks tell one another, and what must be equal ---- */
+struct tutti_card_self {
+    const char *version;                 /* of this build */
+    uint64_t build, host;                /* must be equal; tutti_host_id */
+    const struct tutti_machine *machine; /* what this rank would have all use; NULL: the built-in constants */
+    bool crowded;                        /* this rank is of a crowded world already */
+    bool device;                         /* this rank has a device */
+    uint16_t port;                       /* where it listens; 0: nowhere */
 };
-/* What of this machine must be equal for ranks to share memory: boot, network and process namespaces. */
-uint64_t tutti_host_id(void);
+/* What of this machine must be equal for ranks to share memory: boot, network and process namespaces; or boot and what
+ * option host says. */
+uint64_t tutti_host_id(const char *named);
+/* As users call it: what option host says, else the host name. */
+void tutti_host_name(const char *named, char *out, size_t capacity);
+/* What this rank says of itself. MEMORY. */
+enum tutti_status tutti_card_fill(const struct tutti_card_self *self, const struct tutti_config *config,
+                                  struct tutti_card_record *out);
 /* Writes the leader's knowledge of a member's process, before anybody else sees the segment. */
 void tutti_card_expect(struct tutti_segment *segment, uint32_t member, int32_t pid);
 /* Says to all who wait that `member` can not take part, and why: when somebody died, they get the same error. */
 void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const struct tutti_error *why);
-/* Writes the own card, arrives, waits for all, compares. TIMEOUT names the missing; PEER_DEAD a member that died;
- * BOOTSTRAP one that failed; CONFIG rank and options. */
+/* Writes the own card, arrives, waits for all, compares; places: of all members. TIMEOUT names the missing; PEER_DEAD a
+ * member that died; BOOTSTRAP one that failed; CONFIG rank and options. */
 enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struct tutti_meeting_request *request,
-                                      const struct tutti_config *config, struct tutti_card_facts *out);
+                                      struct tutti_cpu_place *places, struct tutti_world_facts *out);
 /* Says that this member's transport is open, waits until everybody's is. */
 enum tutti_status tutti_card_wait_open(struct tutti_segment *segment, const struct tutti_meeting_request *request);
 

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Links and deaths. */
+
+#include "control/tree/machine.h"
+
+#include <string.h>
+
+#define NOBODY UINT32_MAX
+#define PINGS 5                           /* in the time after which silence is a death */
+#define SETTLE_NS (300 * TUTTI_NS_PER_MS) /* for the members to tell a new root what they know */
+#define COME_NS (200 * TUTTI_NS_PER_MS)   /* for who hangs on a new parent to come by itself */
+
+/* ---- links ---- */
+
+void tutti_tree_send(struct tutti_tree_machine *t, uint32_t member, const struct tutti_tree_message *message)
+{
+    uint8_t bytes[TUTTI_TREE_FRAME_MAX];
+    const size_t n = tutti_tree_encode(message, bytes);
+    t->links[member].sent_ns = t->now;
+    t->out.send(t->out.arg, member, bytes, n);
+}
+
+static void link_close(struct tutti_tree_machine *t, uint32_t member)
+{
+    if (!t->links[member].open) return;
+    t->links[member].open = false;
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (t->linked[i] == member) t->linked[i] = t->linked[--t->n_linked];
+    t->out.drop(t->out.arg, member);
+}
+
+/* To all links but one. */
+static void send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message)
+{
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (t->linked[i] != but) tutti_tree_send(t, t->linked[i], message);
+}
+
+static void parent_dial(struct tutti_tree_machine *t)
+{
+    if (t->parent == NOBODY || t->links[t->parent].open || t->dialing || t->lost) return;
+    t->dialing = true;
+    t->out.dial(t->out.arg, t->parent);
+}
+
+/* After a death, or at the beginning. */
+static void parent_find(struct tutti_tree_machine *t)
+{
+    const uint32_t before = t->parent, parent = t->lost ? NOBODY : tutti_tree_parent(t, t->me);
+    const struct tutti_tree_message unlink = {.type = TUTTI_TREE_UNLINK};
+    if (parent == before) {
+        parent_dial(t);
+        return;
+    }
+    t->parent = parent;
+    t->dialing = false;
+    t->dialed_ns = t->now;
+    if (before != NOBODY && t->links[before].open && tutti_tree_parent(t, before) != t->me) {
+        tutti_tree_send(t, before, &unlink);
+        link_close(t, before);
+    }
+    if (parent == NOBODY) t->settled_ns = t->now + SETTLE_NS;
+    if (parent != NOBODY && t->links[parent].open) tutti_tree_raise_again(t);
+    parent_dial(t);
+}
+
+void tutti_tree_begin(struct tutti_tree_machine *t, uint64_t now)
+{
+    t->now = t->dialed_ns = now;
+    t->parent = tutti_tree_parent(t, t->me);
+    parent_dial(t);
+}
+
+/* ---- who is gone ---- */
+
+/* True when that is news. */
+static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life)
+{
+    if (tutti_tree_is_gone(t, member) || t->lost) return false;
+    if (member == t->me) { /* the others hold this member for dead: for it, they are */
+        t->lost = true;
+        for (uint32_t i = 0; i < t->n; i++) {
+            if (i == t->me || tutti_tree_is_gone(t, i)) continue;
+            link_close(t, i);
+            t->lives[i] = TUTTI_LIFE_DEAD;
+            t->out.gone(t->out.arg, i, TUTTI_LIFE_DEAD);
+        }
+        return false;
+    }
+    t->lives[member] = (uint8_t)life;
+    link_close(t, member);
+    t->out.gone(t->out.arg, member, life);
+    return true;
+}
+
+/* Notes them, tells the others what is new, and finds its place in the tree that is left. */
+static void gone_take(struct tutti_tree_machine *t, const struct tutti_tree_gone *gone, uint32_t n, uint32_t from)
+{
+    struct tutti_tree_message news = {.type = TUTTI_TREE_GONE};
+    bool some = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!gone_note(t, gone[i].member, gone[i].life)) continue;
+        some = true;
+        news.gone[news.n_gone++] = gone[i];
+        if (news.n_gone < TUTTI_TREE_GONE_MOST) continue;
+        send_others(t, from, &news);
+        news.n_gone = 0;
+    }
+    if (news.n_gone > 0) send_others(t, from, &news);
+    if (some || t->lost) parent_find(t);
+}
+
+static void one_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life)
+{
+    const struct tutti_tree_gone gone = {member, life};
+    gone_take(t, &gone, 1, NOBODY);
+}
+
+/* All members of a host that says nothing any more. */
+static void host_gone(struct tutti_tree_machine *t, uint32_t host)
+{
+    struct tutti_tree_gone gone[TUTTI_TREE_GONE_MOST];
+    uint32_t n = 0;
+    for (uint32_t i = t->hosts->hosts[host].leader; i < t->n; i++) {
+        if (t->hosts->members[i].host != host || tutti_tree_is_gone(t, i)) continue;
+        gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_DEAD};
+        if (n < TUTTI_TREE_GONE_MOST) continue;
+        gone_take(t, gone, n, NOBODY);
+        n = 0;
+    }
+    if (n > 0) gone_take(t, gone, n, NOBODY);
+}
+
+/* Who links anew hears all that is known here. */
+static void gone_tell_all(struct tutti_tree_machine *t, uint32_t member)
+{
+    struct tutti_tree_message message = {.type = TUTTI_TREE_GONE};
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (!tutti_tree_is_gone(t, i)) continue;
+        message.gone[message.n_gone++] = (struct tutti_tree_gone){i, (enum tutti_life)t->lives[i]};
+        if (message.n_gone < TUTTI_TREE_GONE_MOST) continue;
+        tutti_tree_send(t, member, &message);
+        message.n_gone = 0;
+    }
+    if (message.n_gone > 0) tutti_tree_send(t, member, &message);
+}
+
+/* ---- events ---- */
+
+void tutti_tree_linked(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
+{
+    const struct tutti_tree_message ping = {.type = TUTTI_TREE_PING};
+    t->now = now;
+    if (member == t->parent) t->dialing = false;
+    if (t->lost || tutti_tree_is_gone(t, member)) {
+        t->out.drop(t->out.arg, member);
+        return;
+    }
+    if (!t->links[member].open) t->linked[t->n_linked++] = member;
+    t->links[member] = (struct tutti_tree_link){.open = true, .heard_ns = now, .sent_ns = now};
+    tutti_tree_send(t, member, &ping);
+    gone_tell_all(t, member);
+    tutti_tree_tell_all(t, member);
+    if (member == t->parent) tutti_tree_raise_again(t);
+}
+
+void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const uint8_t *bytes, size_t n, uint64_t now)
+{
+    struct tutti_tree_message message;
+    t->now = now;
+    if (!t->links[member].open) return;
+    t->links[member].heard_ns = now;
+    if (tutti_tree_decode(bytes, n, t->n, &message) < 0) {
+        tutti_log(TUTTI_LOG_WARN, "member %u: %s", member, tutti_last_error()->text);
+        one_gone(t, member, TUTTI_LIFE_DEAD); /* it can not be understood, nor trusted */
+        return;
+    }
+    switch (message.type) {
+    case TUTTI_TREE_UNLINK:
+        link_close(t, member);
+        return;
+    case TUTTI_TREE_GONE:
+        gone_take(t, message.gone, message.n_gone, member);
+        return;
+    case TUTTI_TREE_RAISE:
+        tutti_tree_raise_up(t, &message.failure);
+        return;
+    case TUTTI_TREE_TELL:
+        tutti_tree_told(t, &message.failure, member);
+        return;
+    case TUTTI_TREE_ASK:
+    case TUTTI_TREE_ANSWER:
+        tutti_tree_route(t, &message);
+        return;
+    default:
+        return; /* a ping */
+    }
+}
+
+void tutti_tree_broken(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
+{
+    t->now = now;
+    if (t->links[member].open) one_gone(t, member, TUTTI_LIFE_DEAD);
+}
+
+void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
+{
+    t->now = now;
+    link_close(t, member);
+    if (member == t->parent) t->dialed_ns = now;
+    parent_dial(t);
+}
+
+void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool dead, uint64_t now)
+{
+    t->now = now;
+    if (t->links[member].open) return;
+    t->links[member].dialed = false;
+    if (member == t->parent) t->dialing = false;
+    if (dead)
+        one_gone(t, member, TUTTI_LIFE_DEAD);
+    else if (member == t->parent && now - t->dialed_ns >= t->silence_ns)
+        host_gone(t, t->hosts->members[member].host);
+}
+
+void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life, uint64_t now)
+{
+    t->now = now;
+    one_gone(t, member, life);
+}
+
+/* A peer of this host that is silent is stopped; whether it lives is known otherwise. */
+static void silence_check(struct tutti_tree_machine *t)
+{
+    const uint32_t here = t->hosts->members[t->me].host;
+    for (uint32_t i = 0; i < t->n_linked; i++) {
+        const uint32_t member = t->linked[i], host = t->hosts->members[member].host;
+        if (host == here || t->now - t->links[member].heard_ns < t->silence_ns) continue;
+        tutti_log(TUTTI_LOG_WARN, "host %s has been silent for %llu ms: it is taken for dead",
+                  t->hosts->hosts[host].name, (unsigned long long)(t->silence_ns / TUTTI_NS_PER_MS));
+        host_gone(t, host);
+        return; /* the links are others now */
+    }
+}
+
+/* Hosts that should hang on this member, and do not come: they went while the tree changed. A dial that is refused says
+ * so at once, silence later. */
+static void children_check(struct tutti_tree_machine *t)
+{
+    uint32_t children[TUTTI_TREE_FANOUT];
+    const uint32_t n = tutti_tree_children(t, children);
+    for (uint32_t i = 0; i < n; i++) {
+        struct tutti_tree_link *link = &t->links[children[i]];
+        if (link->open) continue;
+        if (link->awaited_ns == 0) link->awaited_ns = t->now;
+        if (!link->dialed && t->now - link->awaited_ns >= COME_NS) {
+            link->dialed = true;
+            t->out.dial(t->out.arg, children[i]);
+        }
+        if (t->now - link->awaited_ns < t->silence_ns) continue;
+        host_gone(t, t->hosts->members[children[i]].host);
+        return; /* the children are others now */
+    }
+}
+
+void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
+{
+    const struct tutti_tree_message ping = {.type = TUTTI_TREE_PING};
+    const uint64_t before = t->now;
+    t->now = now;
+    /* Who was stopped itself has heard nobody: the others get their time again. */
+    if (now - before > t->silence_ns / 2)
+        for (uint32_t i = 0; i < t->n_linked; i++) t->links[t->linked[i]].heard_ns = now;
+    silence_check(t);
+    children_check(t);
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (now - t->links[t->linked[i]].sent_ns >= t->silence_ns / PINGS) tutti_tree_send(t, t->linked[i], &ping);
+    if (t->parent == NOBODY && t->settled_ns != 0 && now >= t->settled_ns) {
+        t->settled_ns = 0;
+        tutti_tree_raise_again(t);
+    }
+    parent_dial(t);
+}
+
+void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now)
+{
+    const struct tutti_tree_message left = {.type = TUTTI_TREE_GONE, .n_gone = 1, .gone = {{t->me, TUTTI_LIFE_LEFT}}};
+    t->now = now;
+    send_others(t, NOBODY, &left);
+}

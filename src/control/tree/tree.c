@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The control of a world on several hosts. Calls come from any thread; the machine is the network's thread's alone. */
+
+#include "control/tree/edge.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_NS (100 * TUTTI_NS_PER_MS)
+#define FRESH_NS (20 * TUTTI_NS_PER_MS) /* a board is asked for again after that */
+
+static bool is_here(const struct tree *tree, uint32_t member)
+{
+    return tree->hosts->members[member].host == tree->host;
+}
+
+/* ---- what the machine asks for; the network's thread ---- */
+
+static void machine_send(void *arg, uint32_t member, const uint8_t *bytes, size_t n)
+{
+    tree_socket_send(arg, member, bytes, n);
+}
+
+static void machine_dial(void *arg, uint32_t member)
+{
+    tutti_net_dial(((struct tree *)arg)->net, TUTTI_NET_CONTROL, member);
+}
+
+static void machine_drop(void *arg, uint32_t member)
+{
+    tree_socket_close(arg, member);
+}
+
+static void owner_wake(struct tree *tree)
+{
+    pthread_mutex_lock(&tree->lock);
+    if (tree->wake) tree->wake(tree->wake_arg);
+    pthread_mutex_unlock(&tree->lock);
+}
+
+static void machine_gone(void *arg, uint32_t member, enum tutti_life life)
+{
+    struct tree *tree = arg;
+    tutti_log(TUTTI_LOG_INFO, "member %u %s", member, life == TUTTI_LIFE_LEFT ? "left" : "died");
+    owner_wake(tree);
+}
+
+static void machine_failure(void *arg, const struct tutti_failure *failure)
+{
+    struct tree *tree = arg;
+    pthread_mutex_lock(&tree->lock);
+    if (tree->n_failures - tree->failures_read < TREE_FAILURES)
+        tree->failures[tree->n_failures++ % TREE_FAILURES] = *failure;
+    else
+        tutti_log(TUTTI_LOG_WARN, "more than %d failures wait to be read: one is lost", TREE_FAILURES);
+    atomic_fetch_add(&tree->alarm, 1);
+    if (tree->wake) tree->wake(tree->wake_arg);
+    pthread_mutex_unlock(&tree->lock);
+}
+
+static bool machine_board(void *arg, uint32_t slot, struct tutti_board *out)
+{
+    struct tree *tree = arg;
+    return tree->inner->ops->peek(tree->inner, tree->inner->me, slot, out) == TUTTI_OK;
+}
+
+static struct tree_board *board_of(struct tree *tree, uint32_t peer, uint32_t slot)
+{
+    return &tree->boards[tutti_mix64((uint64_t)peer << 32 | slot) % TREE_BOARDS];
+}
+
+static void machine_answer(void *arg, const struct tutti_tree_question *question, const struct tutti_board *board)
+{
+    struct tree *tree = arg;
+    pthread_mutex_lock(&tree->lock);
+    struct tree_board *b = board_of(tree, question->target, question->slot);
+    if (board && b->used && b->peer == question->target && b->slot == question->slot) b->board = *board, b->here = true;
+    pthread_mutex_unlock(&tree->lock);
+}
+
+/* ---- the network's thread ---- */
+
+/* What other threads left to do. */
+static void work_take(struct tutti_loop_post *post)
+{
+    struct tree *tree = (struct tree *)(void *)((char *)post - offsetof(struct tree, post));
+    static _Thread_local struct tutti_failure raises[TREE_RAISES];
+    struct tutti_tree_question questions[TREE_QUESTIONS];
+    pthread_mutex_lock(&tree->lock);
+    const uint32_t n_raises = tree->n_raises, n_questions = tree->n_questions;
+    memcpy(raises, tree->raises, n_raises * sizeof raises[0]);
+    memcpy(questions, tree->questions, n_questions * sizeof questions[0]);
+    tree->n_raises = tree->n_questions = 0;
+    pthread_mutex_unlock(&tree->lock);
+    for (uint32_t i = 0; i < n_raises; i++) tutti_tree_raise(&tree->machine, &raises[i], tutti_now_ns());
+    for (uint32_t i = 0; i < n_questions; i++)
+        tutti_tree_ask(&tree->machine, questions[i].target, questions[i].slot, tutti_now_ns());
+}
+
+/* Members of this host are watched by its own control. */
+static void neighbours_look(struct tree *tree)
+{
+    const struct tutti_host_row *row = &tree->hosts->hosts[tree->host];
+    for (uint32_t i = row->leader, seen = 0; i < tree->base.n && seen < row->n; i++) {
+        if (!is_here(tree, i)) continue;
+        seen++;
+        if (i == tree->base.me || tutti_tree_is_gone(&tree->machine, i)) continue;
+        const enum tutti_life life = tree->inner->ops->life(tree->inner, tree->hosts->members[i].local);
+        if (tutti_life_gone(life)) tutti_tree_local_gone(&tree->machine, i, life, tutti_now_ns());
+    }
+}
+
+static void tick(struct tutti_loop_timer *timer)
+{
+    struct tree *tree = (struct tree *)(void *)((char *)timer - offsetof(struct tree, timer));
+    neighbours_look(tree);
+    tutti_tree_tick(&tree->machine, tutti_now_ns());
+    tutti_loop_at(tutti_net_loop(tree->net), timer, tutti_deadline_ns(TICK_NS));
+}
+
+static void begin(void *arg)
+{
+    struct tree *tree = arg;
+    tutti_tree_begin(&tree->machine, tutti_now_ns());
+    tutti_loop_at(tutti_net_loop(tree->net), &tree->timer, tutti_deadline_ns(TICK_NS));
+}
+
+static void end(void *arg)
+{
+    struct tree *tree = arg;
+    tutti_loop_stop(tutti_net_loop(tree->net), &tree->timer);
+    work_take(&tree->post);
+    tutti_tree_leave(&tree->machine, tutti_now_ns());
+    for (uint32_t i = 0; i < tree->base.n; i++) tree_socket_close(tree, i);
+    tree->over = true;
+}
+
+void tutti_tree_attach(struct tutti_control *c, struct tutti_net *net)
+{
+    struct tree *tree = tree_of(c);
+    tree->net = net;
+    tutti_loop_run(tutti_net_loop(net), begin, tree);
+}
+
+void tutti_tree_detach(struct tutti_control *c)
+{
+    struct tree *tree = tree_of(c);
+    if (!tree->net) return;
+    tutti_loop_run(tutti_net_loop(tree->net), end, tree);
+    pthread_mutex_lock(&tree->lock);
+    tree->net = NULL;
+    pthread_mutex_unlock(&tree->lock);
+}
+
+void tutti_tree_opened(struct tutti_control *c, uint32_t peer, int fd)
+{
+    if (tree_of(c)->over)
+        close(fd); /* this member has left */
+    else
+        tree_socket_open(tree_of(c), peer, fd);
+}
+
+void tutti_tree_failed(struct tutti_control *c, uint32_t peer, const struct tutti_error *error)
+{
+    struct tree *tree = tree_of(c);
+    if (tree->over) return;
+    tutti_tree_unreachable(&tree->machine, peer, error->status == TUTTI_ERR_PEER_DEAD, tutti_now_ns());
+}
+
+/* ---- the contract ---- */
+
+static enum tutti_life tree_life(struct tutti_control *c, uint32_t peer)
+{
+    struct tree *tree = tree_of(c);
+    const enum tutti_life life =
+        (enum tutti_life)atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed);
+    if (tutti_life_gone(life) || !is_here(tree, peer)) return life;
+    return tree->inner->ops->life(tree->inner, tree->hosts->members[peer].local);
+}
+
+static void tree_publish(struct tutti_control *c, uint32_t slot, const struct tutti_board *board)
+{
+    struct tree *tree = tree_of(c);
+    tree->inner->ops->publish(tree->inner, slot, board);
+}
+
+/* With the lock. */
+static void work_post(struct tree *tree)
+{
+    if (tree->net) tutti_loop_post(tutti_net_loop(tree->net), &tree->post);
+}
+
+/* With the lock; what does not fit is asked for again by who looks again. */
+static void ask(struct tree *tree, struct tree_board *b)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now - b->asked_ns < FRESH_NS || tree->n_questions == TREE_QUESTIONS) return;
+    b->asked_ns = now;
+    tree->questions[tree->n_questions++] = (struct tutti_tree_question){.target = b->peer, .slot = b->slot};
+    work_post(tree);
+}
+
+static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
+{
+    struct tree *tree = tree_of(c);
+    if (is_here(tree, peer)) return tree->inner->ops->peek(tree->inner, tree->hosts->members[peer].local, slot, out);
+    if (slot >= TUTTI_BOARD_ALL) return TUTTI_ERR_UNSUPPORTED;
+    const bool gone = tutti_life_gone(tree_life(c, peer));
+    pthread_mutex_lock(&tree->lock);
+    struct tree_board *b = board_of(tree, peer, slot);
+    if (!b->used || b->peer != peer || b->slot != slot)
+        *b = (struct tree_board){.used = true, .peer = peer, .slot = slot};
+    if (!gone) ask(tree, b);
+    const bool here = b->here;
+    if (here) *out = b->board;
+    pthread_mutex_unlock(&tree->lock);
+    return here ? TUTTI_OK : gone ? TUTTI_ERR_UNSUPPORTED : TUTTI_PENDING;
+}
+
+static void tree_raise(struct tutti_control *c, const struct tutti_failure *failure)
+{
+    struct tree *tree = tree_of(c);
+    pthread_mutex_lock(&tree->lock);
+    const bool kept = tree->net && tree->n_raises < TREE_RAISES;
+    if (kept) {
+        tree->raises[tree->n_raises++] = *failure;
+        work_post(tree);
+    }
+    pthread_mutex_unlock(&tree->lock);
+    if (!kept) machine_failure(tree, failure); /* nobody else hears it, but this member does */
+}
+
+static enum tutti_status tree_failure(struct tutti_control *c, struct tutti_failure *out)
+{
+    struct tree *tree = tree_of(c);
+    enum tutti_status status = TUTTI_AGAIN;
+    pthread_mutex_lock(&tree->lock);
+    if (tree->failures_read != tree->n_failures) {
+        *out = tree->failures[tree->failures_read++ % TREE_FAILURES];
+        status = TUTTI_OK;
+    } else {
+        atomic_store(&c->heard, atomic_load(&tree->alarm));
+    }
+    pthread_mutex_unlock(&tree->lock);
+    return status;
+}
+
+static void tree_listen(struct tutti_control *c, void (*wake)(void *arg), void *arg)
+{
+    struct tree *tree = tree_of(c);
+    pthread_mutex_lock(&tree->lock);
+    tree->wake = wake, tree->wake_arg = arg;
+    pthread_mutex_unlock(&tree->lock);
+}
+
+/* ---- open and close ---- */
+
+static void tree_free(struct tree *tree)
+{
+    tutti_free((void *)(uintptr_t)tree->machine.lives);
+    tutti_free(tree->machine.links);
+    tutti_free(tree->machine.linked);
+    tutti_free(tree->sockets);
+    pthread_mutex_destroy(&tree->lock);
+    tutti_free(tree);
+}
+
+static void tree_close(struct tutti_control *c)
+{
+    struct tree *tree = tree_of(c);
+    tutti_tree_detach(c);
+    tree->inner->ops->close(tree->inner);
+    tree_free(tree);
+}
+
+static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
+                                                  .close = tree_close,
+                                                  .life = tree_life,
+                                                  .publish = tree_publish,
+                                                  .peek = tree_peek,
+                                                  .raise = tree_raise,
+                                                  .failure = tree_failure,
+                                                  .listen = tree_listen};
+
+enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)
+{
+    const uint32_t n = config->hosts->n_members;
+    struct tree *tree = tutti_alloc(sizeof *tree);
+    if (!tree) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the control of %u members", n);
+    tree->base = (struct tutti_control){.ops = &tree_ops, .name = "tree", .n = n, .me = config->me};
+    tree->base.alarm = &tree->alarm;
+    tree->inner = config->inner, tree->hosts = config->hosts, tree->host = config->hosts->members[config->me].host;
+    tree->timer.due = tick, tree->post.call = work_take;
+    pthread_mutex_init(&tree->lock, NULL);
+    tree->sockets = tutti_alloc_array(n, sizeof(*tree->sockets));
+    tree->machine = (struct tutti_tree_machine){.hosts = config->hosts,
+                                                .me = config->me,
+                                                .n = n,
+                                                .silence_ns = config->silence_ns,
+                                                .out = {tree, machine_send, machine_dial, machine_drop, machine_gone,
+                                                        machine_failure, machine_board, machine_answer},
+                                                .lives = tutti_alloc_array(n, sizeof(*tree->machine.lives)),
+                                                .links = tutti_alloc_array(n, sizeof(*tree->machine.links)),
+                                                .linked = tutti_alloc_array(n, sizeof(*tree->machine.linked))};
+    if (!tree->sockets || !tree->machine.lives || !tree->machine.links || !tree->machine.linked) {
+        tree_free(tree);
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the control of %u members", n);
+    }
+    *out = &tree->base;
+    return TUTTI_OK;
+}
