@@ -86,12 +86,23 @@ static void rank_free(struct rank *rank)
     }
 }
 
-static enum tutti_status rank_context(const struct ranks_config *config, struct tutti_context **out)
+static enum tutti_status rank_context(const struct ranks_config *config, int32_t rank, struct tutti_context **out)
 {
-    struct tutti_option options[MAX_OPTIONS + 1] = {{"transport", config->forked ? "shm" : "self"}};
+    enum { OWN = 3 };
+    const char *a_host = getenv("RANKS_A_HOST");
+    const int ranks_a_host = a_host ? atoi(a_host) : 0;
+    char host[32] = "";
+    if (ranks_a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / ranks_a_host);
+    struct tutti_option options[MAX_OPTIONS + OWN] = {
+        {"transport", ranks_a_host == 1  ? "tcp"
+                      : ranks_a_host > 1 ? "auto"
+                      : config->forked   ? "shm"
+                                         : "self"},
+        {"host", host},
+        {"trust_network", ranks_a_host ? "1" : "0"}};
     size_t n = config->n_options < MAX_OPTIONS ? config->n_options : MAX_OPTIONS;
-    if (n) memcpy(options + 1, config->options, n * sizeof(options[0]));
-    return tutti_context_create(options, n + 1, out);
+    if (n) memcpy(options + OWN, config->options, n * sizeof(options[0]));
+    return tutti_context_create(options, n + OWN, out);
 }
 
 static enum tutti_status rank_comm(const struct run *run, struct rank *rank)
@@ -109,7 +120,7 @@ static void rank_body(struct seat *seat)
     const struct run *run = seat->run;
     struct rank rank = {.index = seat->index, .n = (int32_t)run->config->n, .arg = run->config->arg, .name = run->name};
     rank.random = UINT64_C(20261121) + (uint64_t)seat->index * 7919;
-    if (!run->config->no_context && rank_context(run->config, &rank.context) < 0)
+    if (!run->config->no_context && rank_context(run->config, rank.index, &rank.context) < 0)
         rank_fail(&rank, __FILE__, __LINE__, "tutti_context_create: %s", tutti_last_error()->text);
     else if (!run->config->no_context && !run->config->no_comm && rank_comm(run, &rank) < 0)
         rank_fail(&rank, __FILE__, __LINE__, "tutti_comm_create: %s", tutti_last_error()->text);
