@@ -12,7 +12,14 @@
 
 #include <pthread.h>
 
-enum { TREE_FAILURES = 512, TREE_RAISES = 64, TREE_QUESTIONS = 64, TREE_BOARDS = 128, TREE_OUT = 1 << 18 };
+enum {
+    TREE_FAILURES = 512,
+    TREE_RAISES = 64,
+    TREE_QUESTIONS = 64,
+    TREE_BOARDS = 1024,
+    TREE_PROBES = 16,
+    TREE_OUT = 1 << 18
+};
 
 struct tree_socket {
     struct tutti_loop_fd watch; /* first */
@@ -27,7 +34,7 @@ struct tree_socket {
 struct tree_board {
     uint32_t peer, slot;
     bool used, here;
-    uint64_t asked_ns;
+    uint64_t asked_ns, looked_ns;
     struct tutti_board board;
 };
 

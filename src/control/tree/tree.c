@@ -66,17 +66,27 @@ static bool machine_board(void *arg, uint32_t slot, struct tutti_board *out)
     return tree->inner->ops->peek(tree->inner, tree->inner->me, slot, out) == TUTTI_OK;
 }
 
-static struct tree_board *board_of(struct tree *tree, uint32_t peer, uint32_t slot)
+/* With the lock: the row of this board; else, if `take`, the row nearby that was looked at least lately. */
+static struct tree_board *board_of(struct tree *tree, uint32_t peer, uint32_t slot, bool take)
 {
-    return &tree->boards[tutti_mix64((uint64_t)peer << 32 | slot) % TREE_BOARDS];
+    const uint64_t first = tutti_mix64((uint64_t)peer << 32 | slot);
+    struct tree_board *oldest = NULL;
+    for (uint32_t i = 0; i < TREE_PROBES; i++) {
+        struct tree_board *b = &tree->boards[(first + i) % TREE_BOARDS];
+        if (b->used && b->peer == peer && b->slot == slot) return b;
+        if (!oldest || b->looked_ns < oldest->looked_ns) oldest = b;
+    }
+    if (!take) return NULL;
+    *oldest = (struct tree_board){.used = true, .peer = peer, .slot = slot};
+    return oldest;
 }
 
 static void machine_answer(void *arg, const struct tutti_tree_question *question, const struct tutti_board *board)
 {
     struct tree *tree = arg;
     pthread_mutex_lock(&tree->lock);
-    struct tree_board *b = board_of(tree, question->target, question->slot);
-    if (board && b->used && b->peer == question->target && b->slot == question->slot) b->board = *board, b->here = true;
+    struct tree_board *b = board_of(tree, question->target, question->slot, false);
+    if (board && b) b->board = *board, b->here = true;
     pthread_mutex_unlock(&tree->lock);
 }
 
@@ -195,7 +205,7 @@ static void work_post(struct tree *tree)
 /* With the lock; what does not fit is asked for again by who looks again. */
 static void ask(struct tree *tree, struct tree_board *b)
 {
-    const uint64_t now = tutti_now_ns();
+    const uint64_t now = b->looked_ns;
     if (now - b->asked_ns < FRESH_NS || tree->n_questions == TREE_QUESTIONS) return;
     b->asked_ns = now;
     tree->questions[tree->n_questions++] = (struct tutti_tree_question){.target = b->peer, .slot = b->slot};
@@ -209,9 +219,8 @@ static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint3
     if (slot >= TUTTI_BOARD_ALL) return TUTTI_ERR_UNSUPPORTED;
     const bool gone = tutti_life_gone(tree_life(c, peer));
     pthread_mutex_lock(&tree->lock);
-    struct tree_board *b = board_of(tree, peer, slot);
-    if (!b->used || b->peer != peer || b->slot != slot)
-        *b = (struct tree_board){.used = true, .peer = peer, .slot = slot};
+    struct tree_board *b = board_of(tree, peer, slot, true);
+    b->looked_ns = tutti_now_ns();
     if (!gone) ask(tree, b);
     const bool here = b->here;
     if (here) *out = b->board;
