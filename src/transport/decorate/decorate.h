@@ -2,9 +2,9 @@
 #ifndef TUTTI_TRANSPORT_DECORATE_DECORATE_H
 #define TUTTI_TRANSPORT_DECORATE_DECORATE_H
 
-/* Decorators: transports around another transport, which change one thing of it and pass on all else (trace.c, fault.c,
- * delay.c). This room may use base, transport and transport/host. Begin here: what decorators have in common, and a
- * queue of packets that wait for their time. decorators.c makes a stack of a list of names. */
+/* Decorators: transports around another transport, which change one thing of it and pass on all else (trace.c; fault.c,
+ * which makes delays too). This room may use base, transport and transport/host. Begin here: what decorators have in
+ * common, and a queue of packets that wait for their time. decorators.c makes a stack of a list of names. */
 
 #include "transport/host/ring.h"
 #include "transport/transport.h"
