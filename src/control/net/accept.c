@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Accepting: a stranger costs this process one row of a table of fixed size, for 5 s at most. When all rows are taken a
- * newcomer gets that of the oldest who has said nothing that a member would say, else that of the oldest: who floods
- * the port pushes out itself, and a member that was pushed out dials again. */
+/* Accepting: a stranger costs this process one row of a table of fixed size,
+ * for 5 s at most. When all rows are taken a newcomer gets that of the oldest
+ * who has said nothing that a member would say, else that of the oldest: who
+ * floods the port pushes out itself, and a member that was pushed out dials
+ * again. */
 
 #include "control/net/conn.h"
 
@@ -15,7 +17,8 @@
 #define BATCH 32                         /* newcomers at once, before those that are here have their turn */
 #define TELL_NS TUTTI_NS_PER_S
 
-/* Closes a connection, and says so in the log with its address, once a second at most. */
+/* Closes a connection, and says so in the log with its address, once a second
+ * at most. */
 static void row_refuse(struct tutti_net_conn *row, const char *why)
 {
     struct tutti_net *net = row->net;
@@ -45,9 +48,14 @@ static enum tutti_status answer_of(const struct tutti_net_peer *peer, const stru
 {
     const struct tutti_net_config *config = &peer->net->config;
     if (config->is_dead(config->arg, peer->member)) return TUTTI_ERR_PEER_DEAD;
-    /* It sent its proof before it accepted a connection that this end has already: both dialed at once. */
+    /* It sent its proof before it accepted a connection that this end has
+     * already: both dialed at once. */
     if (proof->accepted < peer->n_dialed) return TUTTI_AGAIN;
-    if (tutti_net_peer_committed(peer) && config->me < peer->member) return TUTTI_AGAIN;
+    if (!tutti_net_peer_committed(peer)) return TUTTI_OK;
+    /* Both are proving: that of the smaller stays. But if it has accepted that of
+     * this end, and only READY is still on its way, this end must not let go of
+     * it: the two would keep one each, and each of them closed by the other. */
+    if (config->me < peer->member || proof->accepted > peer->n_dialed) return TUTTI_AGAIN;
     return TUTTI_OK;
 }
 
@@ -159,8 +167,10 @@ static void accept_ready(struct tutti_loop_fd *w, uint32_t events)
             row_begin(net, fd);
         } else if (errno == EAGAIN) {
             return;
-        } else if (!row_push_out(net)) { /* no descriptor is left, and no row has one to give */
-            tutti_log(TUTTI_LOG_WARN, "can not accept connections now: no descriptors are left (`ulimit -n`)");
+        } else if (!row_push_out(net)) { /* no descriptor is left, and no row has
+                                            one to give */
+            tutti_log(TUTTI_LOG_WARN, "can not accept connections now: no "
+                                      "descriptors are left (`ulimit -n`)");
             tutti_loop_change(net->loop, &net->accepts, 0);
             tutti_loop_at(net->loop, &net->accepts_again, tutti_now_ns() + PAUSE_NS);
             return;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Strangers at the port of the net, and members that are played by hand, frame by frame: who floods, replays, forges,
- * stays silent or stops halfway is refused and costs little, while members get through; and whatever crosses on its
- * way, both ends are told of the same connections. */
+/* Strangers at the port of the net, and members that are played by hand, frame
+ * by frame: who floods, replays, forges, stays silent or stops halfway is
+ * refused and costs little, while members get through; and whatever crosses on
+ * its way, both ends are told of the same connections. */
 
 #include "test.h"
 
@@ -27,7 +28,8 @@ static struct tutti_proof_key key_of(const char *secret, uint64_t number)
     return key;
 }
 
-/* Reads n bytes; false: the connection ended before, or nothing came in 10 s. */
+/* Reads n bytes; false: the connection ended before, or nothing came in 10 s.
+ */
 static bool reads(int fd, void *out, size_t n)
 {
     const struct timeval patience = {.tv_sec = 10};
@@ -40,7 +42,8 @@ static bool writes(int fd, const void *bytes, size_t n)
     return send(fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* Whether the other end closes the connection, and says nothing before, within 10 s. */
+/* Whether the other end closes the connection, and says nothing before, within
+ * 10 s. */
 static bool is_closed(int fd)
 {
     char byte;
@@ -95,7 +98,8 @@ static enum tutti_status hand_answer(struct hand *hand)
     return hand->proof.status;
 }
 
-/* As the acceptor at a member's listener: takes the next connection and its HELLO. */
+/* As the acceptor at a member's listener: takes the next connection and its
+ * HELLO. */
 static void hand_accept(struct hand *hand, const struct tutti_proof_key *key, uint32_t me)
 {
     struct tutti_listener *listener = world.members[me].listener;
@@ -250,7 +254,8 @@ static bool is_open(int fd)
     return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* When all rows are taken the oldest goes that has said nothing; who has said HELLO stays. */
+/* When all rows are taken the oldest goes that has said nothing; who has said
+ * HELLO stays. */
 static void who_says_nothing_makes_room(void **state)
 {
     (void)state;
@@ -275,7 +280,8 @@ static void who_says_nothing_makes_room(void **state)
     world_fini(&world);
 }
 
-/* 2,000 connections from another process, of all kinds; half of them stay open as long as they may. */
+/* 2,000 connections from another process, of all kinds; half of them stay open
+ * as long as they may. */
 static int flood(const struct hand *recorded, uint64_t until_ns)
 {
     enum { KEPT = 500 };
@@ -351,7 +357,8 @@ static void a_flood_keeps_no_member_out(void **state)
     for (uint32_t a = 0; a < world.n; a++)
         for (uint32_t b = 0; b < a; b++) assert_true(world_talks(&world, a, TUTTI_NET_CONTROL, b));
     assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
-    /* A table of 64 strangers for each member, and the members' own connections and tries. */
+    /* A table of 64 strangers for each member, and the members' own connections
+     * and tries. */
     assert_true(most <= n_fds + world.n * (64 + 2 * (world.n - 1)) + 8);
     assert_true(mallinfo2().uordblks < memory + (1 << 20));
     world_fini(&world);
@@ -378,7 +385,8 @@ static void of_two_that_are_proving_that_of_the_smaller_stays(void **state)
     assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 0);
     hand_ready(&theirs);
     assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
-    /* A PROOF that was on its way since before member 1 accepted is refused, too: it does not know of that. */
+    /* A PROOF that was on its way since before member 1 accepted is refused, too:
+     * it does not know of that. */
     hand_prove(&late, 0);
     assert_int_equal(hand_answer(&late), TUTTI_AGAIN);
     assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
@@ -392,7 +400,8 @@ static void of_two_that_are_proving_that_of_the_smaller_stays(void **state)
     world_fini(&world);
 }
 
-/* The same, and the net is that of the larger member: it accepts, and lets go of its own. */
+/* The same, and the net is that of the larger member: it accepts, and lets go
+ * of its own. */
 static void of_two_that_are_proving_that_of_the_larger_goes(void **state)
 {
     (void)state;
@@ -414,8 +423,32 @@ static void of_two_that_are_proving_that_of_the_larger_goes(void **state)
     world_fini(&world);
 }
 
-/* A try without its PROOF is worth nothing: the smaller member, too, accepts. So a member that can be dialed by nobody
- * but dials itself gets through. */
+/* Member 0 has accepted the net's connection, but READY is late; it dials, too.
+ * The net keeps the one that it has. */
+static void what_was_accepted_stays_though_ready_is_late(void **state)
+{
+    (void)state;
+    struct hand theirs, mine;
+    world_init(&world, 2, "127.0.0.1");
+    world_open(&world, 1);
+    const struct tutti_proof_key key = key_of(NULL, world.number);
+    world_dial(&world, 1, TUTTI_NET_DATA, 0);
+    hand_accept(&theirs, &key, 0);
+    hand_challenge(&theirs);
+    for (uint32_t n = 1; n <= 2; n++) {
+        hand_call(&mine, &key, 0, TUTTI_NET_DATA, 1);
+        hand_prove(&mine, 1);
+        assert_int_equal(hand_answer(&mine), n == 1 ? TUTTI_AGAIN : TUTTI_OK);
+        if (n == 1) hand_ready(&theirs);
+        assert_true(world_wait_opened(&world, 1, TUTTI_NET_DATA, 0, n));
+        hand_end(&mine);
+    }
+    hand_end(&theirs);
+    world_fini(&world);
+}
+
+/* A try without its PROOF is worth nothing: the smaller member, too, accepts.
+ * So a member that can be dialed by nobody but dials itself gets through. */
 static void the_first_that_is_proved_stays(void **state)
 {
     (void)state;
@@ -434,7 +467,8 @@ static void the_first_that_is_proved_stays(void **state)
     world_fini(&world);
 }
 
-/* Who was refused because the other dials hears of that one, or tries again when nothing comes of it. */
+/* Who was refused because the other dials hears of that one, or tries again
+ * when nothing comes of it. */
 static void who_is_refused_for_now_tries_again(void **state)
 {
     (void)state;
@@ -470,7 +504,8 @@ static void who_is_refused_for_now_tries_again(void **state)
     world_fini(&world);
 }
 
-/* The other end may have accepted: the connection is kept beyond the deadline, and told when READY comes. */
+/* The other end may have accepted: the connection is kept beyond the deadline,
+ * and told when READY comes. */
 static void a_late_ready_is_told_after_the_failure(void **state)
 {
     (void)state;
@@ -493,7 +528,8 @@ static void a_late_ready_is_told_after_the_failure(void **state)
     world_fini(&world);
 }
 
-/* What answers at a member's port is no member: garbage, and a member of another job. */
+/* What answers at a member's port is no member: garbage, and a member of
+ * another job. */
 static void who_answers_wrongly_is_told(void **state)
 {
     (void)state;
@@ -543,6 +579,7 @@ int main(void)
         cmocka_unit_test(a_flood_keeps_no_member_out),
         cmocka_unit_test(of_two_that_are_proving_that_of_the_smaller_stays),
         cmocka_unit_test(of_two_that_are_proving_that_of_the_larger_goes),
+        cmocka_unit_test(what_was_accepted_stays_though_ready_is_late),
         cmocka_unit_test(the_first_that_is_proved_stays),
         cmocka_unit_test(who_is_refused_for_now_tries_again),
         cmocka_unit_test(a_late_ready_is_told_after_the_failure),

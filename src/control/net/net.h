@@ -65,9 +65,9 @@ struct tutti_net_config {
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
     /* A proved socket, non-blocking, TCP_NODELAY (where it is encrypted: one of this host, at whose other end the net's
-     * thread encrypts); it belongs to who is told. Dialed here or by the peer. Of connections
-     * that both dial at once both ends are told of the same one. One more of the same role and peer means that the peer
-     * has given up the one before. */
+     * thread encrypts); it belongs to who is told. Dialed here or by the peer. Of connections that both dial at once
+     * both ends are told of the same one. If there is one more of the same role and peer, because somebody dialed
+     * again, both are told of them in the same order: so either may be kept, if both ends do alike. */
     void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);
     /* What was dialed here can not be: PEER_DEAD (one of the two was told dead, or nobody listens there any more: its
      * process has ended, or a firewall refuses), AUTH, PROTOCOL (no tutti answers there), TIMEOUT, SYSTEM (no route, no
