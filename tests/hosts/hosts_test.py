@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The library across hosts that are network namespaces: hosts_test.py FOLDER [CLASS[.TEST] ...]; FOLDER has the programs
+hosts_job and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
+
+import os
+import re
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import hosts  # noqa: E402
+
+FOLDER = "."
+SLACK = 3.0  # beyond the time that is promised: this machine has two CPUs and many processes
+
+
+class Case(unittest.TestCase):
+    def net(self, n, plain=False):
+        net = hosts.Hosts(n, switch=os.path.join(FOLDER, "hosts_switch"), plain=plain)
+        self.addCleanup(net.close)
+        return net
+
+    def job(self, net, a_host, *words, env=None, on=None):
+        return net.ranks(a_host, [os.path.join(FOLDER, "hosts_job"), *words], env=env, hosts=on)
+
+    def until(self, ranks, word, seconds):
+        """Waits until each has said this; returns the rests of the lines."""
+        end, pattern = time.monotonic() + seconds, re.compile(rf"^{word} (.*)\n", re.MULTILINE)
+        found = {}
+        while len(found) < len(ranks):
+            for rank in ranks:
+                match = pattern.search(rank.text())
+                if match:
+                    found[rank.number] = match.group(1)
+            if len(found) < len(ranks) and time.monotonic() > end:
+                self.fail(f"not all said '{word}' within {seconds} s:\n" + self.said(ranks))
+            time.sleep(0.05)
+        return [found[rank.number] for rank in ranks]
+
+    def said(self, ranks):
+        return "".join(f"-- rank {r.number} on host h{r.host} ({r.process.poll()})\n{r.text()[-1500:]}" for r in ranks)
+
+    def ends_well(self, net, ranks, seconds=120):
+        statuses = net.wait(ranks, seconds)
+        self.assertEqual(statuses, [0] * len(ranks), self.said(ranks))
+
+    def failures(self, ranks, event, within, rank, host, words):
+        """Each says in time that this rank on that host is the culprit, in these words; None: any of them."""
+        late = []
+        for r, line in zip(ranks, self.until(ranks, "failed", within + 30)):
+            at, status, text = line.split(" ", 2)
+            late.append(float(at) - event)
+            self.assertIn(status, ("TUTTI_ERR_PEER_DEAD", "TUTTI_ERR_TIMEOUT"), self.said(ranks))
+            self.assertRegex(text, words)
+            self.assertRegex(text, rf"rank {rank if rank is not None else '[0-9]+'} \(host {host}\)", self.said(ranks))
+        print(f"{self.id()}: told within {max(late):.3f} s on {len(ranks)} ranks; {text}", file=sys.stderr)
+        self.assertLess(max(late), within, self.said(ranks))
+
+    def goes_on(self, net, ranks, n):
+        for line in self.until(ranks, "shrunk", 60):
+            self.assertEqual(line.split()[1], str(n), self.said(ranks))
+        self.ends_well(net, ranks, 30)
+
+
+class Plain(Case):
+    """Links that are as the kernel's."""
+
+    def test_two_hosts(self):
+        net = self.net(2, plain=True)
+        self.ends_well(net, self.job(net, 2, "all"))
+
+    def test_three_hosts_ragged(self):
+        net = self.net(3, plain=True)
+        self.ends_well(net, self.job(net, [1, 3, 2], "all"))
+
+    def test_four_hosts_of_one(self):
+        net = self.net(4, plain=True)
+        self.ends_well(net, self.job(net, 1, "all"))
+
+
+class Links(Case):
+    """Links that are bad, but not so bad that a host is taken for dead."""
+
+    def test_delay(self):
+        net = self.net(2)
+        net.link(delay_us=50000)
+        self.ends_well(net, self.job(net, 1, "loop=5"))
+
+    def test_loss(self):
+        net = self.net(2)
+        net.link(loss=0.01)
+        self.ends_well(net, self.job(net, 2, "all"))
+
+    def test_duplicates(self):
+        net = self.net(3)
+        net.link(duplicate=0.05, jitter_us=200)
+        self.ends_well(net, self.job(net, 1, "all"))
+
+    def test_slow_host(self):
+        net = self.net(3)
+        net.rate(2, rate_mbit=200)
+        self.ends_well(net, self.job(net, 1, "all"))
+
+    def test_down_and_up(self):
+        net = self.net(3)
+        ranks = self.job(net, 1, "loop=8")
+        self.until(ranks, "looping", 30)
+        for host in range(3):
+            net.link(host, "*", cut=1)
+            time.sleep(1.5)
+            net.link(host, "*", cut=0)
+            time.sleep(0.5)
+        self.ends_well(net, ranks)
+
+    def test_interface_down_and_up(self):
+        net = self.net(2)
+        ranks = self.job(net, 2, "loop=6")
+        self.until(ranks, "looping", 30)
+        net.down(1)
+        time.sleep(2)
+        net.up(1)
+        self.ends_well(net, ranks)
+
+    def test_stopped_for_a_while(self):
+        net = self.net(3)
+        ranks = self.job(net, 2, "loop=6")
+        self.until(ranks, "looping", 30)
+        net.signal(1, signal.SIGSTOP)
+        time.sleep(3)
+        net.signal(1, signal.SIGCONT)
+        self.ends_well(net, ranks)
+
+
+class Deaths(Case):
+    """Who is gone is told to all, in time and by name; the others go on."""
+
+    def looping(self, net, a_host):
+        ranks = self.job(net, a_host, "fail")
+        self.until(ranks, "looping", 40)
+        time.sleep(0.5)
+        return ranks
+
+    def on(self, ranks, *gone):
+        return [r for r in ranks if r.host not in gone]
+
+    def test_killed_process(self):
+        net = self.net(3, plain=True)
+        ranks = self.looping(net, 2)
+        event = time.monotonic()
+        os.kill(ranks[3].process.pid, signal.SIGKILL)
+        rest = [r for r in ranks if r.number != 3]
+        self.failures(rest, event, 0.5, 3, "h1", "connection closed by peer")
+        self.goes_on(net, rest, 5)
+
+    def test_killed_first_rank(self):
+        net = self.net(2, plain=True)
+        ranks = self.looping(net, 2)
+        event = time.monotonic()
+        os.kill(ranks[0].process.pid, signal.SIGKILL)
+        self.failures(ranks[1:], event, 0.5, 0, "h0", "connection closed by peer")
+        self.goes_on(net, ranks[1:], 3)
+
+    def vanished(self, host, a_host=2, n=3):
+        net = self.net(n)
+        ranks = self.looping(net, a_host)
+        event = time.monotonic()
+        net.vanish(host)
+        rest = self.on(ranks, host)
+        self.failures(rest, event, 5 + SLACK, None, f"h{host}", "connection closed by peer")
+        self.goes_on(net, rest, len(rest))
+
+    def test_vanished(self):
+        self.vanished(2)
+
+    def test_vanished_root(self):
+        self.vanished(0)
+
+    def test_vanished_one_of_two(self):
+        self.vanished(1, n=2)
+
+    def test_partition_one_way(self):
+        """What host 2 sends is lost; it still hears the others."""
+        net = self.net(3)
+        ranks = self.looping(net, 1)
+        event = time.monotonic()
+        net.cut(2, 0)
+        net.cut(2, 1)
+        rest = self.on(ranks, 2)
+        self.failures(rest, event, 5 + SLACK, 2, "h2", "connection closed by peer")
+        self.goes_on(net, rest, 2)
+        self.failures(self.on(ranks, 0, 1), event, 10 + SLACK, None, "h[01]", "connection closed by peer")
+
+    def test_stopped_for_long(self):
+        net = self.net(3, plain=True)
+        ranks = self.looping(net, 2)
+        event = time.monotonic()
+        net.signal(1, signal.SIGSTOP)
+        rest = self.on(ranks, 1)
+        self.failures(rest, event, 5 + SLACK, None, "h1", "connection closed by peer")
+        self.goes_on(net, rest, 4)
+        event = time.monotonic()
+        net.signal(1, signal.SIGCONT)
+        self.failures(self.on(ranks, 0, 2), event, 5 + SLACK, None, "h[02]", "connection closed by peer")
+
+
+class Trust(Case):
+    """Who does not know the secret is refused."""
+
+    def refused(self, env, words, on_last=None):
+        net = self.net(2, plain=True)
+        program = [os.path.join(FOLDER, "hosts_job"), "all"]
+        ranks = net.ranks(1, program, env={"JOB_TIMEOUT": "6", **env})
+        if on_last is not None:
+            ranks[1].process.kill()
+            ranks[1].process.wait()
+            ranks[1] = self.again(net, ranks[1], program, {"JOB_TIMEOUT": "6", **env, **on_last})
+        net.wait(ranks, 30)
+        text = self.said(ranks)
+        self.assertNotIn("ready", text)
+        self.assertRegex(text, words)
+        for rank in ranks:
+            self.assertEqual(rank.process.poll(), 1, text)
+
+    def again(self, net, rank, program, env):
+        job = os.path.basename(rank.output).rsplit("-", 1)[0]
+        variables = {"TUTTI_RANK": "1", "TUTTI_WORLD_SIZE": "2", "TUTTI_LOCAL_RANK": "0", "TUTTI_LOCAL_WORLD_SIZE": "1",
+                     "TUTTI_STORE": f"file://{os.path.join(net.folder, job)}", "TUTTI_JOB": job, "TUTTI_HOST": "h1",
+                     **env}
+        return hosts.Rank(1, 1, net.start(1, program, variables, rank.output), rank.output)
+
+    def test_no_secret(self):
+        self.refused({"TUTTI_SECRET": ""}, "TUTTI_TRUST_NETWORK")
+
+    def test_wrong_secret(self):
+        self.refused({}, "secret", on_last={"TUTTI_SECRET": "guess"})
+
+    def test_trusted_network(self):
+        net = self.net(2, plain=True)
+        self.ends_well(net, self.job(net, 1, "loop=1", env={"TUTTI_SECRET": "", "TUTTI_TRUST_NETWORK": "1"}))
+
+
+if __name__ == "__main__":
+    FOLDER = sys.argv.pop(1)
+    try:
+        with hosts.Hosts(2, switch=os.path.join(FOLDER, "hosts_switch")):
+            pass
+    except hosts.Unavailable as why:
+        print(f"skipped: {why}")
+        sys.exit(hosts.SKIP)
+    unittest.main()
