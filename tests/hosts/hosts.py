@@ -68,6 +68,8 @@ class _Switch:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
 
 
 class _Bridge:

@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
             late.append(float(at) - event)
             self.assertIn(status, ("TUTTI_ERR_PEER_DEAD", "TUTTI_ERR_TIMEOUT"), self.said(ranks))
             self.assertRegex(text, words)
-            self.assertRegex(text, rf"rank {rank if rank is not None else '[0-9]+'} \(host {host}\)", self.said(ranks))
+            self.assertRegex(text, rf"rank {rank if rank is not None else '[0-9]+'} on host {host} died", self.said(ranks))
         print(f"{self.id()}: told within {max(late):.3f} s on {len(ranks)} ranks; {text}", file=sys.stderr)
         self.assertLess(max(late), within, self.said(ranks))
 

@@ -5,9 +5,9 @@
  *     loop=SECONDS all_reduces of changing sizes for so long, as rank 0 measures it
  *     fail         the same until one fails; then the survivors shrink, and go on
  *
- * All results are compared with tests/reference.c. Each line of the output begins with a word for hosts_test.py: "ready",
- * "done", "failed <clock> <status> <sentence>", "shrunk <clock> <ranks>", "wrong ...". The clock is the monotonic one,
- * which all namespaces of a machine share. The status of the exit is 0 if nothing was wrong. */
+ * All results are compared with tests/reference.c. Each line of the output begins with a word for hosts_test.py:
+ * "ready", "done", "failed <clock> <status> <sentence>", "shrunk <clock> <ranks>", "wrong ...". The clock is the
+ * monotonic one, which all namespaces of a machine share. The status of the exit is 0 if nothing was wrong. */
 
 #include "reference.h"
 
@@ -265,8 +265,8 @@ static void one(struct job *job, size_t kind, size_t total, enum tutti_dtype dty
     }
     const size_t compared = kinds[kind].run(&c);
     if (!ref_equal(dtype, c.out, c.want, compared, &where))
-        wrong("%s of %zu elements (type %d, operation %d, %s place): element %zu", kinds[kind].name, c.count, (int)dtype,
-              (int)op, in_place ? "in" : "out of", where);
+        wrong("%s of %zu elements (type %d, operation %d, %s place): element %zu", kinds[kind].name, c.count,
+              (int)dtype, (int)op, in_place ? "in" : "out of", where);
     for (uint32_t r = 0; r < job->n; r++) free(c.inputs[r]);
     free(c.out);
     free(c.want);
@@ -333,7 +333,8 @@ static void sum_check(struct tutti_comm *comm, size_t count)
     for (size_t i = 0; i < count; i++) values[i] = rank + (int32_t)i;
     check(tutti_all_reduce(values, values, count, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL), "all_reduce");
     for (size_t i = 0; i < count; i++)
-        if (values[i] != n * (n - 1) / 2 + n * (int32_t)i) wrong("sum %zu of %d ranks is %d", i, (int)n, (int)values[i]);
+        if (values[i] != n * (n - 1) / 2 + n * (int32_t)i)
+            wrong("sum %zu of %d ranks is %d", i, (int)n, (int)values[i]);
     free(values);
 }
 
@@ -343,7 +344,8 @@ static void families(struct job *job)
     check(tutti_comm_split(job->comm, (int32_t)job->rank % 2, -(int32_t)job->rank, &part), "split");
     const uint32_t size = (job->n + 1 - job->rank % 2) / 2;
     if ((uint32_t)tutti_comm_size(part) != size) wrong("%d ranks of a half", (int)tutti_comm_size(part));
-    if ((uint32_t)tutti_comm_rank(part) != size - 1 - job->rank / 2) wrong("rank %d in a half", (int)tutti_comm_rank(part));
+    if ((uint32_t)tutti_comm_rank(part) != size - 1 - job->rank / 2)
+        wrong("rank %d in a half", (int)tutti_comm_rank(part));
     check(tutti_comm_dup(part, &twin), "dup");
     sum_check(part, 1001);
     sum_check(twin, 70001);

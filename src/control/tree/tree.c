@@ -43,7 +43,9 @@ static void owner_wake(struct tree *tree)
 static void machine_gone(void *arg, uint32_t member, enum tutti_life life)
 {
     struct tree *tree = arg;
-    tutti_log(TUTTI_LOG_INFO, "member %u %s", member, life == TUTTI_LIFE_LEFT ? "left" : "died");
+    char text[96];
+    tutti_log(TUTTI_LOG_INFO, "%s %s", tutti_hosts_say(tree->hosts, member, text, sizeof(text)),
+              life == TUTTI_LIFE_LEFT ? "left" : "died");
     owner_wake(tree);
 }
 
@@ -284,6 +286,12 @@ static void tree_close(struct tutti_control *c)
     tree_free(tree);
 }
 
+static const char *tree_host(const struct tutti_control *c, uint32_t peer)
+{
+    const struct tutti_hosts *hosts = ((const struct tree *)(const void *)c)->hosts;
+    return hosts->hosts[hosts->members[peer].host].name;
+}
+
 static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .close = tree_close,
                                                   .life = tree_life,
@@ -291,7 +299,8 @@ static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .peek = tree_peek,
                                                   .raise = tree_raise,
                                                   .failure = tree_failure,
-                                                  .listen = tree_listen};
+                                                  .listen = tree_listen,
+                                                  .host = tree_host};
 
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)
 {

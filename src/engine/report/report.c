@@ -83,16 +83,17 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
 /* ---- waiting in vain ---- */
 
 /* "rank 2 has not called it (its last call is all_gather #16, complete)". board: what it shows, NULL: nothing. */
-void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint64_t seq, uint32_t peer, char *out,
-                     size_t capacity)
+void tutti_say_state(const struct tutti_team *team, const struct tutti_board *board, enum tutti_life life, uint64_t seq,
+                     uint32_t peer, char *out, size_t capacity)
 {
+    tutti_say_rank(team, peer, out, capacity);
     if (life == TUTTI_LIFE_DEAD) {
-        tutti_append(out, capacity, "rank %u is dead", peer);
+        tutti_append(out, capacity, " is dead");
     } else if (!board) {
-        tutti_append(out, capacity, "rank %u%s", peer,
+        tutti_append(out, capacity, "%s",
                      life == TUTTI_LIFE_LEFT ? " has left" : " shows nothing of this communicator");
     } else if (board->seq < seq) {
-        tutti_append(out, capacity, "rank %u has %s ", peer, board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
+        tutti_append(out, capacity, " has %s ", board->state == TUTTI_BOARD_LEFT ? "left without" : "not");
         tutti_append(out, capacity, board->state == TUTTI_BOARD_LEFT ? "calling it" : "called it");
         if (board->seq == 0)
             tutti_append(out, capacity, " (it has called nothing yet)");
@@ -101,9 +102,9 @@ void tutti_say_state(const struct tutti_board *board, enum tutti_life life, uint
                          board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
                          board->completed >= board->seq ? "complete" : "in progress");
     } else if (board->completed >= seq) {
-        tutti_append(out, capacity, "rank %u has completed it", peer);
+        tutti_append(out, capacity, " has completed it");
     } else {
-        tutti_append(out, capacity, "rank %u is in it", peer);
+        tutti_append(out, capacity, " is in it");
         if (board->seq == seq && board->n_steps > 0)
             tutti_append(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
         if (board->seq == seq && board->peer >= 0) tutti_append(out, capacity, ", waiting for rank %d", board->peer);
@@ -116,12 +117,16 @@ static void say_state(struct tutti_team *team, uint64_t seq, uint32_t peer, char
     struct tutti_board board;
     const enum tutti_status status = tutti_team_peek(team, peer, &board);
 
-    if (life == TUTTI_LIFE_UNKNOWN)
-        tutti_append(out, capacity, "rank %u has not been heard of for long", peer);
-    else if (status != TUTTI_OK && status != TUTTI_AGAIN && !tutti_life_gone(life))
-        tutti_append(out, capacity, "what rank %u is doing is not known", peer);
-    else
-        tutti_say_state(status == TUTTI_OK ? &board : NULL, life, seq, peer, out, capacity);
+    if (life == TUTTI_LIFE_UNKNOWN) {
+        tutti_say_rank(team, peer, out, capacity);
+        tutti_append(out, capacity, " has not been heard of for long");
+    } else if (status != TUTTI_OK && status != TUTTI_AGAIN && !tutti_life_gone(life)) {
+        tutti_append(out, capacity, "what ");
+        tutti_say_rank(team, peer, out, capacity);
+        tutti_append(out, capacity, " is doing is not known");
+    } else {
+        tutti_say_state(team, status == TUTTI_OK ? &board : NULL, life, seq, peer, out, capacity);
+    }
 }
 
 /* The rank that the chain of waiting ranks ends with. */

@@ -59,21 +59,42 @@ void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capac
 void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity)
 {
     bool send = letter->work.type == TUTTI_WORK_SEND;
-    char peer[32] = "any rank", tag[32] = "any tag";
+    const struct tutti_team *team = letter->work.team;
+    char peer[96] = "", tag[32] = "any tag";
 
-    if (letter->peer >= 0) snprintf(peer, sizeof(peer), "rank %d", letter->peer);
+    if (letter->peer >= 0 && team)
+        tutti_say_rank(team, (uint32_t)letter->peer, peer, sizeof(peer));
+    else if (letter->peer >= 0)
+        snprintf(peer, sizeof(peer), "rank %d", letter->peer);
+    else
+        snprintf(peer, sizeof(peer), "any rank");
     if (letter->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", letter->tag);
     snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, letter->bytes);
     if (letter->work.label) tutti_append(out, capacity, ", label '%.40s'", letter->work.label);
     tutti_append(out, capacity, ")");
-    if (letter->work.team) tutti_append(out, capacity, " on communicator %" PRIx64, letter->work.team->id);
+    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, team->id);
+}
+
+void tutti_say_rank(const struct tutti_team *team, uint32_t slot, char *out, size_t capacity)
+{
+    const struct tutti_control *control = team->port->control;
+    const char *host = control->ops->host ? control->ops->host(control, team->members[slot]) : "";
+
+    tutti_append(out, capacity, host[0] ? "rank %u on host %s" : "rank %u", slot, host);
 }
 
 void tutti_say_lost(const struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *call, char *out,
                     size_t capacity)
 {
-    tutti_append(out, capacity, TUTTI_SAYS_CLOSED ": rank %u %s while rank %u waited for it in %s", peer,
-                 life == TUTTI_LIFE_DEAD ? "died (its process is gone)" : "left the communicator", team->slot, call);
+    const bool one_host = !team->port->control->ops->host;
+
+    tutti_append(out, capacity, TUTTI_SAYS_CLOSED ": ");
+    tutti_say_rank(team, peer, out, capacity);
+    tutti_append(out, capacity, " %s while rank %u waited for it in %s",
+                 life != TUTTI_LIFE_DEAD ? "left the communicator"
+                 : one_host              ? "died (its process is gone)"
+                                         : "died (its process or its host is gone)",
+                 team->slot, call);
 }
 
 void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const struct tutti_board *mine,

@@ -46,7 +46,7 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
     tutti_append(text, sizeof(text), " on the device, waiting for rank %u", peer);
     if (call->seq > 0 || tutti_life_gone(life)) {
         tutti_append(text, sizeof(text), "; ");
-        tutti_say_state(theirs, life, call->seq, peer, text, sizeof(text));
+        tutti_say_state(team, theirs, life, call->seq, peer, text, sizeof(text));
     }
     end(team, TUTTI_ERR_TIMEOUT, call, peer, text);
 }
