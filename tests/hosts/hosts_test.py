@@ -13,7 +13,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts  # noqa: E402
 
 FOLDER = "."
-SLACK = 3.0  # beyond the time that is promised: this machine has two CPUs and many processes
+
+def slack():
+    """Seconds beyond what is promised: none where the CPUs are ours."""
+    return 0.0 if os.getloadavg()[0] < 2 * os.cpu_count() else 3.0
+
 
 
 class Case(unittest.TestCase):
@@ -56,7 +60,7 @@ class Case(unittest.TestCase):
             self.assertRegex(text, words)
             self.assertRegex(text, rf"rank {rank if rank is not None else '[0-9]+'} on host {host} died", self.said(ranks))
         print(f"{self.id()}: told within {max(late):.3f} s on {len(ranks)} ranks; {text}", file=sys.stderr)
-        self.assertLess(max(late), within, self.said(ranks))
+        self.assertLess(max(late), within + slack(), self.said(ranks))
 
     def goes_on(self, net, ranks, n):
         for line in self.until(ranks, "shrunk", 60):
@@ -168,7 +172,7 @@ class Deaths(Case):
         event = time.monotonic()
         net.vanish(host)
         rest = self.on(ranks, host)
-        self.failures(rest, event, 5 + SLACK, None, f"h{host}", "connection closed by peer")
+        self.failures(rest, event, 5.9, None, f"h{host}", "connection closed by peer")
         self.goes_on(net, rest, len(rest))
 
     def test_vanished(self):
@@ -188,9 +192,9 @@ class Deaths(Case):
         net.cut(2, 0)
         net.cut(2, 1)
         rest = self.on(ranks, 2)
-        self.failures(rest, event, 5 + SLACK, 2, "h2", "connection closed by peer")
+        self.failures(rest, event, 5.9, 2, "h2", "connection closed by peer")
         self.goes_on(net, rest, 2)
-        self.failures(self.on(ranks, 0, 1), event, 10 + SLACK, None, "h[01]", "connection closed by peer")
+        self.failures(self.on(ranks, 0, 1), event, 10.9, None, "h[01]", "connection closed by peer")
 
     def test_stopped_for_long(self):
         net = self.net(3, plain=True)
@@ -198,11 +202,11 @@ class Deaths(Case):
         event = time.monotonic()
         net.signal(1, signal.SIGSTOP)
         rest = self.on(ranks, 1)
-        self.failures(rest, event, 5 + SLACK, None, "h1", "connection closed by peer")
+        self.failures(rest, event, 5.9, None, "h1", "connection closed by peer")
         self.goes_on(net, rest, 4)
         event = time.monotonic()
         net.signal(1, signal.SIGCONT)
-        self.failures(self.on(ranks, 0, 2), event, 5 + SLACK, None, "h[02]", "connection closed by peer")
+        self.failures(self.on(ranks, 0, 2), event, 5.9, None, "h[02]", "connection closed by peer")
 
 
 class Trust(Case):
