@@ -35,8 +35,8 @@ bool tutti_delay_queue_has_room(const struct tutti_delay_queue *queue)
 bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_event *arrival, uint64_t due_ns)
 {
     const struct tutti_span span = {arrival->payload, arrival->packet.bytes};
-    if (tutti_ring_put(queue->ring, queue->ring_bytes, &queue->out, &arrival->packet, due_ns, &span, 1) != TUTTI_OK)
-        return false;
+    const struct tutti_ring_record record = {&arrival->packet, due_ns, &span, 1};
+    if (tutti_ring_put(queue->ring, queue->ring_bytes, &queue->out, &record) != TUTTI_OK) return false;
     queue->held[arrival->packet.source]++;
     return true;
 }

@@ -139,8 +139,9 @@ enum tutti_status tutti_host_send(struct tutti_transport *t, uint32_t peer, cons
     struct tutti_packet stamped = *packet;
     stamped.version = TUTTI_WIRE_VERSION;
     stamped.source = t->me;
+    const struct tutti_ring_record record = {&stamped, 0, spans, n_spans};
     enum tutti_status status = tutti_ring_put(tutti_segment_ring(host->segment, peer, t->me), host->segment->ring_bytes,
-                                              &host->peers[peer].out, &stamped, 0, spans, n_spans);
+                                              &host->peers[peer].out, &record);
     if (status == TUTTI_AGAIN) return status;
     if (status < 0) return broken_peer(host, peer, "an impossible position");
     struct tutti_doorbell *doorbell = tutti_segment_doorbell(host->segment, peer);

@@ -45,25 +45,24 @@ static enum tutti_status ring_make_room(struct tutti_ring_shared *ring, size_t r
     return TUTTI_AGAIN;
 }
 
-static void record_write(char *at, uint64_t length, const struct tutti_packet *packet, uint64_t stamp,
-                         const struct tutti_span *spans, uint32_t n_spans)
+static void record_write(char *at, uint64_t length, const struct tutti_ring_record *record)
 {
-    const uint64_t words[2] = {RING_RECORD | length, stamp};
+    const uint64_t words[2] = {RING_RECORD | length, record->stamp};
     memcpy(at, words, sizeof(words));
-    memcpy(at + sizeof(words), packet, sizeof(*packet));
+    memcpy(at + sizeof(words), record->packet, sizeof(*record->packet));
     at += TUTTI_RING_HEAD_BYTES;
-    for (uint32_t i = 0; i < n_spans; i++) {
-        if (spans[i].bytes == 0) continue;
-        memcpy(at, spans[i].base, spans[i].bytes);
-        at += spans[i].bytes;
+    for (uint32_t i = 0; i < record->n_spans; i++) {
+        const struct tutti_span span = record->spans[i];
+        if (span.bytes == 0) continue;
+        memcpy(at, span.base, span.bytes);
+        at += span.bytes;
     }
 }
 
 enum tutti_status tutti_ring_put(struct tutti_ring_shared *ring, size_t ring_bytes, struct tutti_ring_out *out,
-                                 const struct tutti_packet *packet, uint64_t stamp, const struct tutti_span *spans,
-                                 uint32_t n_spans)
+                                 const struct tutti_ring_record *record)
 {
-    const uint64_t length = record_length(packet->bytes);
+    const uint64_t length = record_length(record->packet->bytes);
     const uint64_t at = out->tail & (ring_bytes - 1), to_end = ring_bytes - at;
     const uint64_t pad = to_end < length ? to_end : 0;
     if (ring_bytes - (out->tail - out->head) < pad + length) {
@@ -74,7 +73,7 @@ enum tutti_status tutti_ring_put(struct tutti_ring_shared *ring, size_t ring_byt
         const uint64_t word = RING_PAD | pad;
         memcpy(ring->data + at, &word, sizeof(word));
     }
-    record_write(pad > 0 ? ring->data : ring->data + at, length, packet, stamp, spans, n_spans);
+    record_write(pad > 0 ? ring->data : ring->data + at, length, record);
     out->tail += pad + length;
     atomic_store_explicit(&ring->tail, out->tail, memory_order_release);
     return TUTTI_OK;

@@ -23,6 +23,12 @@ struct tutti_ring_out {
 struct tutti_ring_in {
     uint64_t head, tail; /* own; the producer's, as last seen */
 };
+struct tutti_ring_record {
+    const struct tutti_packet *packet;
+    uint64_t stamp; /* passes through */
+    const struct tutti_span *spans;
+    uint32_t n_spans;
+};
 struct tutti_ring_view {
     struct tutti_packet packet; /* a copy, checked */
     uint64_t stamp;
@@ -44,8 +50,7 @@ static inline size_t tutti_ring_memory(size_t ring_bytes)
 
 /* packet->bytes is the sum of the spans, and at most the maximum. AGAIN: there is no room; pop tells when there is. */
 enum tutti_status tutti_ring_put(struct tutti_ring_shared *ring, size_t ring_bytes, struct tutti_ring_out *out,
-                                 const struct tutti_packet *packet, uint64_t stamp, const struct tutti_span *spans,
-                                 uint32_t n_spans);
+                                 const struct tutti_ring_record *record);
 /* The oldest record, which stays; AGAIN when there is none. */
 enum tutti_status tutti_ring_peek(struct tutti_ring_shared *ring, size_t ring_bytes, struct tutti_ring_in *in,
                                   struct tutti_ring_view *out);

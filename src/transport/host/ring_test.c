@@ -56,7 +56,8 @@ static void *litmus_produce(void *arg)
         const uint32_t cut = bytes / 3; /* gathered from three spans, one of them often empty */
         const struct tutti_span spans[3] = {{payload, cut}, {payload + cut, 0}, {payload + cut, bytes - cut}};
         enum tutti_status status;
-        while ((status = tutti_ring_put(l->ring, RING_BYTES, &out, &packet, k ^ 5, spans, 3)) == TUTTI_AGAIN) {
+        while ((status = tutti_ring_put(l->ring, RING_BYTES, &out,
+                                        &(struct tutti_ring_record){&packet, k ^ 5, spans, 3})) == TUTTI_AGAIN) {
             l->stalls++;
             sched_yield();
         }
@@ -114,7 +115,8 @@ static void full_then_room(void **state)
     const struct tutti_span span = {payload, MAX_PAYLOAD};
     for (int round = 0; round < 50; round++) {
         int n = 0;
-        while (tutti_ring_put(ring, RING_BYTES, &out, &packet, 0, &span, 1) == TUTTI_OK) n++;
+        while (tutti_ring_put(ring, RING_BYTES, &out, &(struct tutti_ring_record){&packet, 0, &span, 1}) == TUTTI_OK)
+            n++;
         assert_in_range(n, 1, 3); /* a record is more than a quarter */
         for (int i = 0; i < n; i++) {
             assert_int_equal(tutti_ring_peek(ring, RING_BYTES, &in, &view), TUTTI_OK);
@@ -147,7 +149,8 @@ static void nonsense_is_found(void **state)
             uint32_t bytes = record_make(random, (uint32_t)i, &packet, payload) % 512;
             packet.bytes = bytes;
             const struct tutti_span span = {payload, bytes};
-            assert_int_equal(tutti_ring_put(ring, RING_BYTES, &out, &packet, 0, &span, 1), TUTTI_OK);
+            assert_int_equal(tutti_ring_put(ring, RING_BYTES, &out, &(struct tutti_ring_record){&packet, 0, &span, 1}),
+                             TUTTI_OK);
         }
         /* Overwrite a word of what the producer owns: its position, or any of the first records. */
         uint64_t value = tutti_random64(&random);
@@ -238,9 +241,10 @@ static void impossible_heads_are_found(void **state)
         const struct tutti_span span = {payload, MAX_PAYLOAD};
         enum tutti_status status = TUTTI_OK;
         for (int k = 0; k < 3; k++)
-            assert_int_equal(tutti_ring_put(ring, RING_BYTES, &out, &packet, 0, &span, 1), TUTTI_OK);
+            assert_int_equal(tutti_ring_put(ring, RING_BYTES, &out, &(struct tutti_ring_record){&packet, 0, &span, 1}),
+                             TUTTI_OK);
         atomic_store(&ring->head, heads[i]);
-        status = tutti_ring_put(ring, RING_BYTES, &out, &packet, 0, &span, 1);
+        status = tutti_ring_put(ring, RING_BYTES, &out, &(struct tutti_ring_record){&packet, 0, &span, 1});
         assert_int_equal(status, TUTTI_ERR_PROTOCOL);
         tutti_unmap(ring, tutti_ring_memory(RING_BYTES));
     }
