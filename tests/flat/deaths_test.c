@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/flat/flat.h"
-#include "calls.h"
+#include "flat/support/calls.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * before ranks would compare what they wait in; and life goes on. */
 #include "test.h"
 
-#include "calls.h"
 #include "comm/object/comm.h"
+#include "flat/support/calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "backend/flat/flat.h"
-#include "calls.h"
+#include "flat/support/calls.h"
 
 #include <pthread.h>
 #include <semaphore.h>

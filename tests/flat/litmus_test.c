@@ -5,8 +5,8 @@
  * found out if a wait were forgotten is tried, too. */
 #include "test.h"
 
-#include "rig.h"
-#include "steps.h"
+#include "flat/support/rig.h"
+#include "flat/support/steps.h"
 
 #include "backend/flat/flat.h"
 

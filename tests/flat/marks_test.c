@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/flat/flat.h"
-#include "rig.h"
+#include "flat/support/rig.h"
 
 #include <string.h>
 

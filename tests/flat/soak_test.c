@@ -4,8 +4,8 @@
  * between the steps. Every result is compared. With the argument "long": minutes of it. */
 #include "test.h"
 
-#include "calls.h"
-#include "steps.h"
+#include "flat/support/calls.h"
+#include "flat/support/steps.h"
 
 #include "base/base.h"
 
