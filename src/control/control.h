@@ -19,7 +19,8 @@
  *
  * Thread: failure is for the progress owner alone; all other calls but close may be made by any thread. Blocking: no
  * call blocks, and none allocates after open. Ownership: arguments are copied. Errors: none of the calls fails loudly;
- * what can not be done is not known. To begin with: host/host.h. */
+ * what can not be done is not known. Rooms of control may use base, topo, store, transport and model; begin with
+ * host/host.h. */
 
 #include "base/base.h"
 

@@ -4,8 +4,8 @@
 
 /* The engine runs sealed schedules over transports. A context has one engine. One thread at a time owns its progress: a
  * caller that waits, else a helper thread, which the first call starts that nobody waits for. Nothing is allocated on
- * the progress path. Begin with this header, then flight/start.c; rooms.txt has the order of the rooms. Where a thread
- * sleeps: owner/own.c. What notices a dead peer: pass/watch.c.
+ * the progress path. It may use base, sched, device, transport and control. Begin here, then flight/start.c; rooms.txt
+ * has the order of the rooms. Where a thread sleeps: owner/own.c. What notices a dead peer: pass/watch.c.
  *
  * The wire protocol (S5, S8). A message is (communicator, epoch, seq, slice, fifo).
  * - Short, at most `eager` bytes: it is sent at once while the channel (communicator, peer, direction) has a credit. Of

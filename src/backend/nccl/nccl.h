@@ -2,13 +2,14 @@
 #ifndef TUTTI_BACKEND_NCCL_NCCL_H
 #define TUTTI_BACKEND_NCCL_NCCL_H
 
-/* The device back end `nccl`: NVIDIA's library, opened with dlopen (2.18 or later), behind the contract of device
- * back ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve
- * all calls; members find one another through memory of the host that all map, where they also log what they called.
+/* The device back end `nccl`: NVIDIA's library, opened with dlopen (2.18 or later), behind the contract of device back
+ * ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve all
+ * calls; members find one another through memory of the host that all map, where they also log what they called.
  *
- * Begin with nccl_call.c: calls and messages, and their order on streams. nccl_kinds.c: what each kind becomes.
- * nccl_library.c: finding the library. nccl_open.c: opening and closing. nccl_comm.c, nccl_ending.c: its communicator,
- * and the end of that. nccl_watch.c: what this back end tells the watch. */
+ * It may use backend/watch, the engine and all below it. Begin with nccl_call.c: calls and messages, and their order on
+ * streams. nccl_kinds.c: what each kind becomes. nccl_library.c: finding the library. nccl_open.c: opening and closing.
+ * nccl_comm.c, nccl_ending.c: its communicator, and the end of that. nccl_watch.c: what this back end tells the
+ * watch. */
 
 #include "backend/watch/watch.h"
 #include "device/device.h"

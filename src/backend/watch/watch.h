@@ -4,7 +4,8 @@
 
 /* The watch over back ends that enqueue on devices: cuda and nccl. Their calls return long before their kernels run, so
  * it is the watch that finds out what goes wrong (a call runs out of time, ranks called different things, a peer is
- * gone). It stops the device, and fails the team with the sentence that engines have for it. It touches no data.
+ * gone). It stops the device, and fails the team with the sentence that engines have for it. It touches no data. It may
+ * use the engine and all below it, and the contract of back ends.
  *
  * A rank has one watch for all instances of a world (struct tutti_backend_host), with two threads while there are
  * instances. One asks the driver what is over, and does nothing else: the driver may keep it waiting until the device

@@ -3,10 +3,12 @@
 #define TUTTI_COMM_OBJECT_COMM_H
 
 /* Contexts, worlds and communicators as objects: what each holds, who keeps it, entering and leaving it, and what its
- * members agree on. This room knows neither calls (request, call) nor how communicators are made and end (life). Begin
- * with struct tutti_comm. Lifetimes: a communicator holds its world and its context; the last communicator of a family
- * closes the world; a context's struct outlives its last communicator, so that handles stay valid until they are
- * destroyed. Threads: every function may be called by any thread, except where a comment says who holds what. */
+ * members agree on. This is the lowest room of comm: it may use all below comm, and knows neither calls (request, call)
+ * nor how communicators are made and end (life). Begin with struct tutti_comm.
+ *
+ * Lifetimes: a communicator holds its world and its context; the last communicator of a family closes the world; a
+ * context's struct outlives its last communicator, so that handles stay valid until they are destroyed. Threads: every
+ * function may be called by any thread, except where a comment says who holds what. */
 
 #include "backend/backend.h"
 #include "base/config.h"

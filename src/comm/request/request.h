@@ -4,8 +4,8 @@
 
 /* A request is one call of the user as data. The public wrappers (call/coll.c, call/p2p.c) fill it, check.c checks it,
  * it gets its route, and then it is started, at once or by a group. This room knows requests on host memory, from their
- * checks to their start; those on devices are carried out by the rooms above (device, call). Begin with struct
- * tutti_request, then read request.c.
+ * checks to their start; the rooms above (device, call) carry out those on devices. It may use object, and all below
+ * comm. Begin with struct tutti_request, then read request.c.
  *
  * Order of the functions: _options, _check, a route (tutti_route of call, or tutti_route_host here), _prepare, _start.
  * Threads: a request belongs to one thread. Ownership: buffers and tables are the caller's, borrowed until the call is

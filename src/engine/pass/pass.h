@@ -2,9 +2,9 @@
 #ifndef TUTTI_ENGINE_PASS_PASS_H
 #define TUTTI_ENGINE_PASS_PASS_H
 
-/* The top of the engine: its life, and one pass over all that there is to do, which brings the other rooms together.
- * Begin with pass.c; watch.c notices deadlines and peers that are gone. All functions are the owner's, where nothing
- * else is said. */
+/* The top of the engine, which uses all of its other rooms: its life, and one pass over all that there is to do, which
+ * brings the other rooms together. Begin with pass.c; watch.c notices deadlines and peers that are gone. All functions
+ * are the owner's, where nothing else is said. */
 
 #include "engine/team/team.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* What is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp). This room may
+/* Room record: what is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp). This room may
  * use base and tensors. Begin here.
  *
  * The flight recorder keeps the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder

@@ -4,7 +4,8 @@
 
 /* What a call becomes on GPUs: a pure function of the call and of what all members agree on. A *method*, chosen from a
  * table, gives the call's *steps* one by one; a step is a kernel's exchange, a copy or a meeting
- * (device/cuda/kernels/exchange.h). Nothing here touches a device: pointers are computed with, never read.
+ * (device/cuda/kernels/exchange.h). Nothing here touches a device: pointers are computed with, never read. This room
+ * may use base, device, model, engine and backend.
  *
  * Begin with cuda_methods.c: the table and the choice. cuda_forms.c: what calls are as exchanges. cuda_slots.c,
  * cuda_tiles.c, cuda_direct.c, cuda_engines.c: methods. cuda_groups.c: groups of calls. cuda_speed.c: what was

@@ -6,10 +6,10 @@
  * decided in cuda/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
  * that peers map, order on streams, windows, and what the watch (backend/watch) has to know.
  *
- * Begin with cuda_enqueue.c: a call. cuda_order.c: the order of calls on streams, and calls that fail half way.
- * cuda_launch.c: steps. cuda_batch.c: groups of calls. cuda_messages.c: point-to-point.
- * cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance.
- * cuda_watch.c: what this back end tells the watch. */
+ * It may use cuda/plan and backend/watch, the engine and all below it. Begin with cuda_enqueue.c: a call. cuda_order.c:
+ * the order of calls on streams, and calls that fail half way. cuda_launch.c: steps. cuda_batch.c: groups of calls.
+ * cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that
+ * outlives the instance. cuda_watch.c: what this back end tells the watch. */
 
 #include "backend/cuda/plan/cuda_plan.h"
 #include "backend/watch/watch.h"
