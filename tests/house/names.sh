@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # names.sh ROOT: a file that a comment or a page of docs/ names exists: its name may stand alone or with its last folders.
 # And what docs/tour.md and docs/architecture.md name in `backticks` with an underscore is a word of the sources.
+# No two headers of src/ define a struct of one name: one word, one meaning.
 # In sources of C and its kin comments alone are read; in scripts the lines that begin with "#", in Python also
 # docstrings. Names with wildcards, and those from the root of a machine, are not looked at.
 set -eu
 cd "${1:?usage: names.sh ROOT}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-find . \( -name .git -o -name 'build*' -o -name __pycache__ -o -name data -o -name corpus \) -prune -o -type f -print |
+find . -type d \( -name .git -o -name 'build*' -o -name __pycache__ -o -name data -o -name corpus \) -prune -o -type f -print |
     sed 's/^..//' | LC_ALL=C sort >"$work/all"
 grep -E '^(src|include|bindings|bench|examples|tests|tools|cmake|docs)/.*\.([ch]|[ch]pp|cu|cuh|py|sh|cmake|md)$' "$work/all" |
     grep -v '^docs/results' >"$work/read"
@@ -18,7 +19,7 @@ BEGIN {
         for (have[path]; sub(/^[^\/]*\//, "", path);) have[path]
     close(all)
     # Made by the build; by users; by others.
-    split("images.c tuttiConfig.cmake summary.md mine.c train.py onerank.cu a.hpp a.cpp listener.c", foreign, " ")
+    split("images.c tuttiConfig.cmake summary.md mine.c train.py onerank.cu a.hpp a.cpp tutti_torch/_build.py listener.c", foreign, " ")
     for (i in foreign) have[foreign[i]]
 }
 # What of the line is comment: of C between its marks, without what is quoted.
@@ -77,3 +78,5 @@ for page in docs/tour.md docs/architecture.md; do
     gone=$(LC_ALL=C comm -23 "$work/words" "$work/found")
     [ -z "$gone" ] || { echo "$page names what no source has:" $gone; exit 1; }
 done
+twice=$({ grep -E '^src/.*\.(h|cuh)$' "$work/read" || :; } | grep -v '_test\.h$' | xargs -r grep -hoE '^struct [a-z0-9_]+ \{' | LC_ALL=C sort | uniq -d)
+[ -z "$twice" ] || { echo "two headers define: $twice"; exit 1; }

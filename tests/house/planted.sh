@@ -180,6 +180,9 @@ spell() { # file, line, words of the refusal
 }
 spell src/base/b.c '/* As other/b.c has it. */' 'b.c:4: there is no other/b.c'
 spell src/base/b.c 'int x; // as in gone.h' 'there is no gone.h'
+printf '/* B. */\nstruct b_one {\n};\n' >"$work/pages/src/base/b.h"
+spell src/base/c.h 'struct b_one {' 'two headers define: struct b_one'
+rm "$work/pages/src/base/b.h" "$work/pages/src/base/c.h"
 spell docs/a.md 'Look at `src/base/c.c`.' 'a.md:2: there is no src/base/c.c'
 spell docs/tour.md 'Then `b_two` is called.' 'names what no source has: b_two'
 
