@@ -271,7 +271,7 @@ static enum tutti_status apply_environment(struct tutti_config *config)
         char name[64];
         variable_name(id, name, sizeof name);
         const char *value = getenv(name);
-        /* Set to nothing means not set, but for texts, where it takes away what the file says. */
+        /* An empty variable counts as not set; only for texts it takes away what the file says. */
         if (!value || (value[0] == '\0' && strcmp(option_table[id].type, "text") != 0)) continue;
         if (value[0] == '\0' && option_table[id].fallback[0] != '\0') continue;
         TUTTI_TRY(value_set(config, id, value, &position));

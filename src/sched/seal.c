@@ -253,7 +253,7 @@ uint32_t tutti_sealer_lane(const struct tutti_emit *emit, enum tutti_kind kind, 
     return best;
 }
 
-/* The blocks, which follow one another, of which the slot holds something before or after. */
+/* The blocks of which the slot holds something, before or after the call; they follow one another. */
 static uint32_t held(enum tutti_content (*holds)(enum tutti_kind, const struct tutti_shape *, uint32_t),
                      enum tutti_kind kind, const struct tutti_shape *sub, uint32_t *first)
 {

@@ -33,7 +33,8 @@ struct file_store {
     char *secret; /* NULL: none */
 };
 
-/* Keys may hold anything, slashes too: letters, digits and "_-." stand for themselves, but for a first dot. */
+/* Keys may hold anything, also slashes. Letters, digits and "_-." stand for themselves in the file's name, except a dot
+ * at the beginning. */
 static void name_of(const char *key, char out[NAME_MAX + 1])
 {
     size_t n = strlen(key), used = 0;

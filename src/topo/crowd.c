@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Whether ranks are crowded: more of them than CPUs for them, so that one that spins may keep another from answering
- * it. Each rank is given a CPU of its own as far as that goes, a matching of ranks to CPUs: exact whatever the masks
- * are, be each rank bound, all free, or some of both. Linear in the number of ranks unless ranks have to move for
- * others. */
+/* Whether ranks are crowded: there are more ranks than CPUs for them, so a rank that spins may keep another from
+ * answering it. Each rank gets a CPU of its own as far as that goes (a matching of ranks to CPUs). The answer is exact
+ * for any masks: each rank bound, all free, or some of both. Linear in the number of ranks unless ranks have to move
+ * for others. */
 
 #include "topo/topo.h"
 

@@ -154,7 +154,7 @@ static bool check_counts(const struct tutti_bundle *bundle, uint32_t slot, uint3
     return false;
 }
 
-/* The i-th chunks of a receive and of its send are as long for some counts only. */
+/* The i-th chunks of a receive and of its send have one length only for some counts. */
 static void refuse_sizes(const struct tutti_bundle *bundle, uint32_t slot, uint32_t index, uint32_t i)
 {
     const struct tutti_step *recv = tutti_bundle_step(bundle, slot, index);

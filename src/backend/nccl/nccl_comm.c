@@ -95,7 +95,7 @@ enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_
     return status;
 }
 
-/* The id that slot 0 makes, of which it tells the others on its board. */
+/* Slot 0 makes the id and shows it to the others on its board. */
 static enum tutti_status id_agree(struct nccl_backend *b, struct patience patience, struct nccl_id *out)
 {
     struct nccl_board *board = nccl_board(b, 0);

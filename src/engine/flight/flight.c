@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Collectives in flight: taken over by the owner in the order of the calls, cut into slices of which the oldest are
- * active. */
+/* Collectives in flight. The owner takes them over in the order of the calls and cuts them into slices; the oldest
+ * slices are active. */
 
 #include "engine/flight/flight.h"
 

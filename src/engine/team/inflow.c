@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Which bytes of a message are here. Transports keep order and duplicate nothing, so one number does; a transport that
- * does not (on purpose: the fault decorator) costs an interval for each gap, of which there are a few at most. */
+/* Which bytes of a message are here. Transports keep order and duplicate nothing, so one number says it. A transport
+ * that does not (the fault decorator, on purpose) leaves gaps: each takes an interval, and there are a few at most. */
 
 #include "engine/team/letter.h"
 

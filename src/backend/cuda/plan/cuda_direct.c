@@ -12,9 +12,9 @@
 #define MOST_BLOCKS 64   /* of moves: more store hardly faster, and take SMs from others, */
 #define CHAIN_BLOCKS 128 /* but where all go to one rank */
 #define LEAST_PIECE 512  /* that a warp moves: a unit for each thread */
-/* Warps share what links carry, so a piece has come when those of all other warps have, and who waits for it is as far
- * behind. Of what others wait for, no more than this goes at once, if pieces can be so small; with less, the links
- * would wait for fences. */
+/* Warps share what links carry: a piece has come when the pieces of all other warps have, and a rank that waits for it
+ * is as far behind. So no more than this goes at once of data that others wait for, if pieces can be so small; with
+ * less, the links would wait for fences. */
 #define MOST_AT_ONCE (4 << 20)
 
 /* ---- moves ---- */
@@ -155,8 +155,7 @@ static bool fits(const struct cuda_site *site, const struct tutti_backend_call *
            (kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output);
 }
 
-static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
-                 struct cuda_step *out)
+static bool step(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i, struct cuda_step *out)
 {
     return i == 0 && step_of[call->info.kind](site, call, out);
 }
@@ -164,8 +163,7 @@ static bool step(const struct cuda_site *site, const struct tutti_backend_call *
 static double cost(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     const struct cuda_speed *s = site->speed;
-    const double bytes = (double)cuda_call_bytes(call), others = site->n - 1,
-                 gbs = s->direct_gbs * aligned(site, call);
+    const double bytes = (double)cuda_call_bytes(call), others = site->n - 1, gbs = s->direct_gbs * aligned(site, call);
     switch (call->info.kind) {
     case TUTTI_ALL_REDUCE: /* what goes by tiles has links that what is spread leaves free */
         return s->tiles_ns + 2 * others * bytes / site->n / gbs;

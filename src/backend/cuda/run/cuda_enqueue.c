@@ -37,8 +37,8 @@ static enum tutti_status enqueue_in(struct cuda_backend *b, const struct cuda_me
     return status < 0 ? cuda_give_up(b, tutti_kind_name(call->info.kind), call->seq) : TUTTI_OK;
 }
 
-/* What methods are chosen by: the signature, and what windows add to it, of which places count by where they are within
- * 16 bytes. */
+/* The key by which a method is chosen: the signature, and what windows add to it. Of a place only its offset within 16
+ * bytes counts. */
 static uint64_t choice_of(const struct cuda_site *site, const struct tutti_backend_call *call)
 {
     uintptr_t places = 0, apart = 0;
