@@ -209,7 +209,11 @@ static inline bool flat_gives(const struct flat_op *op)
     return flat_is_root(op) || (flat_leader(op, me) == me && me + 1 < op->inst->n);
 }
 
-/* ---- scans: whether a rank's own input is in its result ---- */
+/* ---- scans, and whether a rank's own input is in its result ---- */
+static inline bool flat_is_scan(enum tutti_kind kind)
+{
+    return kind == TUTTI_SCAN || kind == TUTTI_EXSCAN;
+}
 static inline bool flat_takes_own(const struct flat_op *op)
 {
     return op->call.info.kind == TUTTI_SCAN;

@@ -23,17 +23,17 @@ struct blocks {
     double once, each;
 };
 /* Of the busiest rank: what it takes in, folds (as one operand each) and gives out; and how many ways of a line a round
- * of staging takes, from the first store to the last load. */
+ * of staging takes, from the first store to the last load, and how often it looks at each of the others meanwhile. */
 static const struct {
     struct blocks in, fold, out;
-    double ways;
+    double ways, looks;
 } flows[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6},
-    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8},
-    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 1.8},
-    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 1.8}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 1.8},
-    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
-    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8},
+    [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 2},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 2},
+    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8, 0},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8, 1},
+    [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6, 1},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 1.8, 1},
+    [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 1.8, 1}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 1.8, 1},
+    [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1, 0},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8, 1},
+    [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8, 1},
 };
 
 /* The least whole number that is not below x: without the library of mathematics, and equal on all machines. */
@@ -42,12 +42,6 @@ static double whole(double x)
     double down = (double)(uint64_t)x;
     return down < x ? down + 1 : down;
 }
-
-/* How often in a round a rank looks at each of the others. */
-static const double polls[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = 2,     [TUTTI_REDUCE] = 2,     [TUTTI_ALL_GATHER] = 1, [TUTTI_GATHER] = 1, [TUTTI_SCATTER] = 1,
-    [TUTTI_REDUCE_SCATTER] = 1, [TUTTI_ALL_TO_ALL] = 1, [TUTTI_SCAN] = 1,       [TUTTI_EXSCAN] = 1,
-};
 
 static double block_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
@@ -186,7 +180,7 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
-    double looks = further((inst->n - 1) * polls[call->info.kind]) * (1 + rounds);
+    double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
     double ns = CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
     ns += bytes.in / copy + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
@@ -199,7 +193,7 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     const struct bytes bytes = bytes_of(inst, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
     double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
-    double looks = further(polls[call->info.kind] > 0 ? inst->n - 1 : 1);
+    double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + (far > near ? far : near);
 }
 

@@ -103,7 +103,7 @@ static bool fold_prefixes(struct flat_op *op, size_t bytes)
 
 enum tutti_advance flat_fold_mapped(struct flat_op *op)
 {
-    bool prefix = op->call.info.kind == TUTTI_SCAN || op->call.info.kind == TUTTI_EXSCAN;
+    bool prefix = flat_is_scan(op->call.info.kind);
     size_t at, bytes = share_of(op, &at), window = PAUSE_BYTES;
     if (prefix) window = (PREFIX_PAUSE_BYTES / FLAT_BLOCK_BYTES / op->inst->n + 1) * FLAT_BLOCK_BYTES;
     FLAT_BEGIN(op->at)

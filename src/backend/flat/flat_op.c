@@ -275,7 +275,7 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->number = ++inst->number;
     op->word = flat_word(inst, call->info.signature, op->number);
     op->begun = inst->n == 1; /* nobody reads a post */
-    op->symmetric = !kind->rooted && call->info.kind != TUTTI_SCAN && call->info.kind != TUTTI_EXSCAN;
+    op->symmetric = !kind->rooted && !flat_is_scan(call->info.kind);
     if (!op->symmetric) flat_remember(inst, call->info.signature);
     op->spins = call->within ? 1 : inst->spins; /* the engine has other instances, and messages, to look at */
     op->send = call->bind.input;

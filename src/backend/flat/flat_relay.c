@@ -6,15 +6,10 @@
  * as there are ranks. Who gives need not wait for who takes until its slots are full. */
 #include "backend/flat/flat_ways.h"
 
-static bool is_chain(const struct flat_op *op)
-{
-    return op->call.info.kind == TUTTI_SCAN || op->call.info.kind == TUTTI_EXSCAN;
-}
-
 /* Whom a rank takes from; itself: it is the first. */
 static uint32_t giver(const struct flat_op *op, uint32_t rank)
 {
-    if (is_chain(op)) return rank > 0 ? rank - 1 : 0;
+    if (flat_is_scan(op->call.info.kind)) return rank > 0 ? rank - 1 : 0;
     return op->call.info.kind == TUTTI_BROADCAST ? flat_giver(op, rank) : flat_root(op);
 }
 
@@ -26,7 +21,7 @@ static bool gives_to(const struct flat_op *op, uint32_t rank)
 static bool gives(const struct flat_op *op)
 {
     uint32_t me = op->inst->me;
-    if (is_chain(op)) return me + 1 < op->inst->n;
+    if (flat_is_scan(op->call.info.kind)) return me + 1 < op->inst->n;
     return op->call.info.kind == TUTTI_BROADCAST ? flat_gives(op) : flat_is_root(op);
 }
 
@@ -35,7 +30,8 @@ static bool gives(const struct flat_op *op)
 static bool room(struct flat_op *op, uint64_t round)
 {
     const struct flat_instance *inst = op->inst;
-    bool star = op->call.info.kind == TUTTI_SCATTER || (!is_chain(op) && flat_group(inst) == inst->n);
+    bool star =
+        op->call.info.kind == TUTTI_SCATTER || (!flat_is_scan(op->call.info.kind) && flat_group(inst) == inst->n);
     if (round < FLAT_SLOTS || star) return flat_round_room(op, round);
     for (uint32_t r = 0; r < inst->n; r++)
         if (gives_to(op, r) && !flat_reached(op, r, flat_flag(op, r, FLAT_READ), inst->rounds + round + 1 - FLAT_SLOTS))
@@ -172,7 +168,7 @@ static void keep_own(struct flat_op *op)
 enum tutti_advance flat_relay(struct flat_op *op)
 {
     const struct relay *kind = &kinds[op->call.info.kind];
-    bool first = giver(op, op->inst->me) == op->inst->me, gone = is_chain(op) && !gives(op);
+    bool first = giver(op, op->inst->me) == op->inst->me, gone = flat_is_scan(op->call.info.kind) && !gives(op);
     FLAT_BEGIN(op->at)
     if (op->call.info.kind == TUTTI_SCATTER && op->call.bind.v) op->n_rounds = op->told;
     if (first) flat_has_read(op, op->n_rounds); /* nothing */

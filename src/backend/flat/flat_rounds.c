@@ -138,15 +138,10 @@ static size_t slice_of(const struct flat_op *op, uint64_t u, uint32_t r, size_t 
     return folds(op, r) ? flat_part(op, flat_piece(op, op->bytes, u), n_folders, i, at) : 0;
 }
 
-static bool is_prefix(const struct flat_op *op)
-{
-    return op->call.info.kind == TUTTI_SCAN || op->call.info.kind == TUTTI_EXSCAN;
-}
-
 /* What this rank folds itself is read where it lies, unless it has to be scaled, or is kept as a prefix. */
 static bool own_is_put(const struct flat_op *op)
 {
-    return op->call.bind.scale || is_prefix(op);
+    return op->call.bind.scale || flat_is_scan(op->call.info.kind);
 }
 
 static void put_slices(struct flat_op *op, uint64_t u)
@@ -192,14 +187,15 @@ static void fold_prefixes(struct flat_op *op, uint64_t u)
 static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
 {
     size_t at, bytes;
-    if (peer == op->inst->me && !is_prefix(op)) return; /* it kept that when it folded it */
+    bool prefix = flat_is_scan(op->call.info.kind);
+    if (peer == op->inst->me && !prefix) return; /* it kept that when it folded it */
     bytes = slice_of(op, u, peer, &at);
     if (bytes == 0) return;
     const unsigned char *from = flat_slot_out(op, peer, u);
     unsigned char *to = op->recv + u * op->piece + at;
-    if (is_prefix(op)) from += (op->inst->me - !flat_takes_own(op)) * bytes;
-    flat_copy(to, from, bytes, op->past && !(is_prefix(op) && op->call.bind.divide));
-    if (is_prefix(op)) flat_divide(op, to, bytes);
+    if (prefix) from += (op->inst->me - !flat_takes_own(op)) * bytes;
+    flat_copy(to, from, bytes, op->past && !(prefix && op->call.bind.divide));
+    if (prefix) flat_divide(op, to, bytes);
 }
 
 /* ---- the walk ---- */
@@ -383,6 +379,5 @@ enum tutti_advance flat_rounds(struct flat_op *op)
 
 bool flat_rounds_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    bool prefix = call->info.kind == TUTTI_SCAN || call->info.kind == TUTTI_EXSCAN;
-    return inst->chunk > 0 && (!prefix || inst->chunk / inst->n >= TUTTI_CACHE_LINE);
+    return inst->chunk > 0 && (!flat_is_scan(call->info.kind) || inst->chunk / inst->n >= TUTTI_CACHE_LINE);
 }
