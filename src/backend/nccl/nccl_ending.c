@@ -3,6 +3,7 @@
 /* How a communicator of NCCL ends: closed, aborted, or kept for calls that a graph may still hold. */
 
 #include "backend/nccl/nccl.h"
+#include "base/poller.h"
 
 #define NAP_NS UINT64_C(50000)
 #define STUCK_NS (TUTTI_NS_PER_S / 2) /* within NCCL, which is long where nothing connects */
@@ -25,7 +26,8 @@ static void *ending_run(void *arg)
 {
     struct nccl_ending *ending = arg;
     struct tutti_device_scope scope;
-    while (atomic_load(&ending->state) == ENDING_AWAITED) tutti_futex_wait(&ending->state, ENDING_AWAITED, TUTTI_NEVER);
+    while (atomic_load(&ending->state) == ENDING_AWAITED)
+        tutti_poller_wait_word(NULL, &ending->state, ENDING_AWAITED, TUTTI_NEVER);
     const bool entered = ending->comm && tutti_device_enter(ending->gpu, &scope) == TUTTI_OK;
     atomic_store(&ending->state, ENDING_WITHIN);
     if (entered) {

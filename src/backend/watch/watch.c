@@ -3,6 +3,7 @@
  * may keep it waiting. What they find is told to the team: a deadline, a lost peer, ranks that called something
  * else. */
 #include "backend/watch/watch.h"
+#include "base/poller.h"
 
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)
 
@@ -102,12 +103,12 @@ static void run(struct watch *watch, pthread_mutex_t *lock, bool (*act)(struct w
     while (!atomic_load(&watch->ends)) {
         const uint32_t before = atomic_load(&watch->wake);
         if (on_all(watch, lock, act)) {
-            tutti_futex_wait(&watch->wake, before, tutti_deadline_ns(LOOK_NS));
+            tutti_poller_wait_word(NULL, &watch->wake, before, tutti_deadline_ns(LOOK_NS));
             continue;
         }
         /* Who enqueues counts first, then looks whether somebody sleeps. */
         atomic_fetch_add(&watch->n_asleep, 1);
-        if (!on_all(watch, lock, act)) tutti_futex_wait(&watch->wake, before, TUTTI_NEVER);
+        if (!on_all(watch, lock, act)) tutti_poller_wait_word(NULL, &watch->wake, before, TUTTI_NEVER);
         atomic_fetch_sub(&watch->n_asleep, 1);
     }
 }

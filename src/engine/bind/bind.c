@@ -67,19 +67,6 @@ static const unsigned char *input_block(const struct tutti_layout *l, uint32_t b
     return l->input + displacement(l->in_displs, l, block) * l->element;
 }
 
-const unsigned char *tutti_layout_input(const struct tutti_layout *l, uint32_t block)
-{
-    const struct tutti_kind_side side = tutti_kinds[l->kind].send;
-
-    if (!l->input || side.blocks == TUTTI_NO_BLOCK || (holds_own_alone(l, side) && block != l->slot)) return NULL;
-    return input_block(l, block);
-}
-
-unsigned char *tutti_layout_output(const struct tutti_layout *l, uint32_t block)
-{
-    return tutti_layout_visible(l, block) ? data_block(l, block) : NULL;
-}
-
 /* Elements and address of one slice of the i-th chunk of a place. */
 static size_t piece(const struct tutti_layout *l, const struct tutti_operand *p, uint32_t i, uint32_t slice,
                     unsigned char **out)

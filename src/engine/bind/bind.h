@@ -66,9 +66,6 @@ void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bin
  * block. */
 #define TUTTI_LAYOUT_TABLES 5
 void tutti_layout_tables(struct tutti_layout *layout, const struct tutti_bind *bind, size_t *tables);
-/* Where the user's input (or IN, if there is one) or output has a block; NULL: it does not have it. */
-const unsigned char *tutti_layout_input(const struct tutti_layout *layout, uint32_t block);
-unsigned char *tutti_layout_output(const struct tutti_layout *layout, uint32_t block);
 
 /* Bytes of a slice of all chunks of an operand. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);

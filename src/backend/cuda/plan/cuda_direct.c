@@ -47,30 +47,16 @@ static uint32_t blocks_of(const struct cuda_site *site, uint32_t most)
     return site->layout.n_blocks < most ? site->layout.n_blocks : most;
 }
 
-/* longest: of all parts of all ranks. */
-static bool end(const struct cuda_site *site, size_t longest, struct cuda_step *out)
+static bool move(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
 {
-    end_with(cuda_direct_grid_of(longest, blocks_of(site, MOST_BLOCKS)), out);
+    begin(out, call->bind.input);
+    out->direct.alike = call->info.kind == TUTTI_ALL_GATHER;
+    for (uint32_t q = 0; q < site->n; q++) {
+        const struct cuda_push push = cuda_push_to(site, call, q);
+        send(out, q, (struct cuda_part){(size_t)(push.from - out->direct.in), push.bytes}, push.to);
+    }
+    end_with(cuda_direct_grid_of(cuda_call_bytes(call), blocks_of(site, MOST_BLOCKS)), out);
     return true;
-}
-
-static bool all_gather(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
-{
-    const size_t bytes = cuda_call_bytes(call);
-    begin(out, call->bind.input);
-    out->direct.alike = 1;
-    for (uint32_t q = 0; q < site->n; q++)
-        send(out, q, (struct cuda_part){0, bytes}, cuda_site_there(site, call, q, site->me * bytes));
-    return end(site, bytes, out);
-}
-
-static bool all_to_all(const struct cuda_site *site, const struct tutti_backend_call *call, struct cuda_step *out)
-{
-    const size_t bytes = cuda_call_bytes(call);
-    begin(out, call->bind.input);
-    for (uint32_t q = 0; q < site->n; q++)
-        send(out, q, (struct cuda_part){q * bytes, bytes}, cuda_site_there(site, call, q, site->me * bytes));
-    return end(site, bytes, out);
 }
 
 /* ---- broadcast ---- */
@@ -141,8 +127,8 @@ static bool are_aligned(const struct cuda_site *site)
 /* ---- the method ---- */
 
 typedef bool (*one_step)(const struct cuda_site *, const struct tutti_backend_call *, struct cuda_step *);
-static const one_step step_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
-                                                [TUTTI_ALL_TO_ALL] = all_to_all,
+static const one_step step_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = move,
+                                                [TUTTI_ALL_TO_ALL] = move,
                                                 [TUTTI_BROADCAST] = broadcast,
                                                 [TUTTI_ALL_REDUCE] = all_reduce};
 

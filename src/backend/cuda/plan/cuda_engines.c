@@ -69,22 +69,11 @@ static bool around(const struct cuda_site *site, uint32_t i, char *dst, const ch
     return (i == 2 || i == site->n + 3) && meet(own);
 }
 
-static bool all_gather(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
-                       struct cuda_step *out)
+static bool move(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i, struct cuda_step *out)
 {
-    size_t bytes = cuda_call_bytes(call), at = site->me * bytes;
-    if (i < 3 || i > site->n + 1) return around(site, i, (char *)call->bind.output + at, call->bind.input, bytes, out);
-    return copy(out, cuda_site_there(site, call, peer_of(site, i - 2), at), call->bind.input, bytes);
-}
-
-static bool all_to_all(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t i,
-                       struct cuda_step *out)
-{
-    size_t bytes = cuda_call_bytes(call), at = site->me * bytes;
-    const char *in = call->bind.input;
-    if (i < 3 || i > site->n + 1) return around(site, i, (char *)call->bind.output + at, in + at, bytes, out);
-    uint32_t to = peer_of(site, i - 2);
-    return copy(out, cuda_site_there(site, call, to, at), in + to * bytes, bytes);
+    const bool own = i < 3 || i > site->n + 1;
+    const struct cuda_push push = cuda_push_to(site, call, own ? site->me : peer_of(site, i - 2));
+    return own ? around(site, i, push.to, push.from, push.bytes, out) : copy(out, push.to, push.from, push.bytes);
 }
 
 /* Between two: among more, chains by `direct` are faster. */
@@ -244,8 +233,8 @@ static bool reduce_scatter(const struct cuda_site *site, const struct tutti_back
 /* ---- the method ---- */
 
 typedef bool (*steps)(const struct cuda_site *, const struct tutti_backend_call *, uint32_t, struct cuda_step *);
-static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = all_gather,
-                                              [TUTTI_ALL_TO_ALL] = all_to_all,
+static const steps steps_of[TUTTI_N_KINDS] = {[TUTTI_ALL_GATHER] = move,
+                                              [TUTTI_ALL_TO_ALL] = move,
                                               [TUTTI_BROADCAST] = broadcast,
                                               [TUTTI_REDUCE_SCATTER] = reduce_scatter,
                                               [TUTTI_ALL_REDUCE] = all_reduce};

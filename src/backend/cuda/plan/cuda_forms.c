@@ -209,3 +209,10 @@ char *cuda_site_there(const struct cuda_site *site, const struct tutti_backend_c
 {
     return site->peers[peer] + ((char *)call->bind.output - site->own) + at;
 }
+
+struct cuda_push cuda_push_to(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t q)
+{
+    const size_t bytes = cuda_call_bytes(call);
+    return (struct cuda_push){(const char *)call->bind.input + (sends_each(call) ? q * bytes : 0),
+                              cuda_site_there(site, call, q, site->me * bytes), bytes};
+}

@@ -123,6 +123,13 @@ void cuda_step_tiles(const struct cuda_site *site, struct cuda_step *step);
 bool cuda_call_in_place(const struct cuda_site *site, const struct tutti_backend_call *call);
 /* Where a peer has the byte of the call's output that is `at` in mine. The call is in a window. */
 char *cuda_site_there(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t peer, size_t at);
+/* What this rank has for rank q, itself included, in an all_gather or all_to_all of equal blocks in a window. */
+struct cuda_push {
+    const char *from;
+    char *to;
+    size_t bytes;
+};
+struct cuda_push cuda_push_to(const struct cuda_site *site, const struct tutti_backend_call *call, uint32_t q);
 
 /* ---- all_reduce in two exchanges (cuda_tiles.c) ---- */
 /* A step in which each rank folds, by tiles, its own shard of [at, +bytes), which goes to `to` on this rank. */
