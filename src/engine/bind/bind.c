@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define N_TABLES 5 /* of copy_tables */
+
 static size_t align64(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
@@ -198,7 +200,7 @@ static enum tutti_status measure(struct tutti_layout *l, const struct tutti_bind
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: %u blocks of %zu elements are more than memory can hold",
                           tutti_kind_name(l->kind), l->n_blocks, l->count);
     bool tables = b->counts || b->displs || b->in_counts || b->in_displs;
-    need->n_tables = tables ? TUTTI_LAYOUT_TABLES : 0;
+    need->n_tables = tables ? N_TABLES : 0;
     need->tables = at, at = align64(at + need->n_tables * (size_t)l->n_blocks * sizeof(size_t));
     need->copy_bytes = wants_copy(b) ? (l->kind == TUTTI_ALL_TO_ALL ? in_total : total) * l->element : 0;
     need->copy = at, at = align64(at + need->copy_bytes);
@@ -254,7 +256,7 @@ static const size_t *table_fill(size_t *to, const size_t *from, const size_t *co
     return to;
 }
 
-void tutti_layout_tables(struct tutti_layout *l, const struct tutti_bind *b, size_t *table)
+static void copy_tables(struct tutti_layout *l, const struct tutti_bind *b, size_t *table)
 {
     uint32_t n = l->n_blocks;
     const size_t *displs;
@@ -298,7 +300,7 @@ void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const
 {
     static unsigned char nothing; /* even an offset of 0 must not be added to NULL */
     if (!region) region = &nothing;
-    if (need->n_tables > 0) tutti_layout_tables(l, b, (size_t *)(void *)(region + need->tables));
+    if (need->n_tables > 0) copy_tables(l, b, (size_t *)(void *)(region + need->tables));
     if (need->copy_bytes > 0) copy_fill(l, b, region + need->copy);
     l->private_data = region + need->data;
     l->scratch = region + need->scratch;

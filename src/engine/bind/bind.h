@@ -62,11 +62,6 @@ enum tutti_status tutti_layout_init(struct tutti_layout *layout, const struct tu
 void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bind, const struct tutti_need *need,
                        unsigned char *region);
 
-/* The tables alone, for code that only wants to know where users' blocks are. Room: TUTTI_LAYOUT_TABLES entries a
- * block. */
-#define TUTTI_LAYOUT_TABLES 5
-void tutti_layout_tables(struct tutti_layout *layout, const struct tutti_bind *bind, size_t *tables);
-
 /* Bytes of a slice of all chunks of an operand. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);
 /* The contiguous run at byte `offset` of these bytes, at most `limit` bytes (both are multiples of the element). */
