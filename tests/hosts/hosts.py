@@ -195,15 +195,19 @@ class Hosts:
         self.processes.append(process)
         return process
 
-    def ranks(self, a_host, argv, env=None, hosts=None):
-        """Starts a_host ranks (a number, or a list, one for each host) of a job on each host, as a launcher would."""
+    def ranks(self, a_host, argv, env=None, hosts=None, without=()):
+        """Starts a_host ranks (a number, or a list, one for each host) of a job on each host, as a launcher would; those
+        of the numbers `without` never come."""
         hosts = list(hosts if hosts is not None else range(self.n))
         counts = a_host if isinstance(a_host, list) else [a_host] * len(hosts)
         job, total, ranks = f"hosts{os.getpid()}-{time.monotonic_ns()}", sum(counts), []
+        number = -1
         store = os.path.join(self.folder, job)
         for host, count in zip(hosts, counts):
             for local in range(count):
-                number = len(ranks)
+                number += 1
+                if number in without:
+                    continue
                 variables = {"TUTTI_RANK": str(number), "TUTTI_WORLD_SIZE": str(total), "TUTTI_LOCAL_RANK": str(local),
                              "TUTTI_LOCAL_WORLD_SIZE": str(count), "TUTTI_STORE": f"file://{store}", "TUTTI_JOB": job,
                              "TUTTI_SECRET": "sesame", "TUTTI_HOST": f"h{host}", **(env or {})}

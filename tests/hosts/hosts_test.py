@@ -14,10 +14,10 @@ import hosts  # noqa: E402
 
 FOLDER = "."
 
+
 def slack():
     """Seconds beyond what is promised: none where the CPUs are ours."""
     return 0.0 if os.getloadavg()[0] < 2 * os.cpu_count() else 3.0
-
 
 
 class Case(unittest.TestCase):
@@ -26,8 +26,8 @@ class Case(unittest.TestCase):
         self.addCleanup(net.close)
         return net
 
-    def job(self, net, a_host, *words, env=None, on=None):
-        return net.ranks(a_host, [os.path.join(FOLDER, "hosts_job"), *words], env=env, hosts=on)
+    def job(self, net, a_host, *words, env=None, without=()):
+        return net.ranks(a_host, [os.path.join(FOLDER, "hosts_job"), *words], env=env, without=without)
 
     def until(self, ranks, word, seconds):
         """Waits until each has said this; returns the rests of the lines."""
@@ -207,6 +207,69 @@ class Deaths(Case):
         event = time.monotonic()
         net.signal(1, signal.SIGCONT)
         self.failures(self.on(ranks, 0, 2), event, 5.9, None, "h[02]", "connection closed by peer")
+
+
+    def test_two_hosts_vanish(self):
+        net = self.net(4)
+        ranks = self.looping(net, 1)
+        event = time.monotonic()
+        net.vanish(0)
+        net.vanish(2)
+        rest = self.on(ranks, 0, 2)
+        self.failures(rest, event, 5.9, None, "h[02]", "connection closed by peer")
+        self.goes_on(net, rest, 2)
+
+    def test_deadline(self):
+        """A deadline that passes before a host is told dead names the host that is waited for."""
+        net = self.net(2)
+        ranks = self.job(net, 1, "fail", env={"JOB_TIMEOUT": "2"})
+        self.until(ranks, "looping", 40)
+        net.cut(1, 0)
+        net.cut(0, 1)
+        for rank, line in zip(ranks, self.until(ranks, "failed", 15)):
+            self.assertRegex(line, f"TUTTI_ERR_TIMEOUT .* timed out after 2000 ms.* rank {1 - rank.host} on host "
+                                   f"h{1 - rank.host}", self.said(ranks))
+
+
+class Start(Case):
+    """The meeting of ranks of several hosts."""
+
+    def refused(self, net, ranks, words, seconds):
+        net.wait(ranks, seconds)
+        for rank, line in zip(ranks, self.until(ranks, "refused", 1)):
+            self.assertRegex(line, words, self.said(ranks))
+        print(f"{self.id()}: {line}", file=sys.stderr)
+
+    def test_missing_rank(self):
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 2, "all", env={"JOB_TIMEOUT": "4"}, without=[3])
+        self.refused(net, ranks, "rank 3 did not arrive: timed out after 4000 ms", 20)
+
+    def test_killed_while_meeting(self):
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 2, "all", env={"JOB_TIMEOUT": "10"}, without=[3])
+        time.sleep(2)
+        os.kill(ranks[2].process.pid, signal.SIGKILL)
+        self.refused(net, ranks[:2], "rank 2 .*died|rank 2 could not join", 5)
+
+    def test_host_vanishes_while_meeting(self):
+        """No rank waits longer than its deadline, whichever host had the leader."""
+        for host in range(2):
+            net = self.net(2)
+            ranks = self.job(net, 2, "all", env={"JOB_TIMEOUT": "5"}, without=[3])
+            time.sleep(2)
+            net.vanish(host)
+            self.refused(net, [r for r in ranks if r.host != host], "timed out after|" "connection closed by peer", 25)
+            net.close()
+
+    def test_slow_network(self):
+        net = self.net(3)
+        net.link(delay_us=50000, loss=0.01)
+        self.ends_well(net, self.job(net, 2, "loop=2"))
+
+    def test_many(self):
+        net = self.net(8, plain=True)
+        self.ends_well(net, self.job(net, [2, 1, 3, 1, 2, 1, 4, 2], "loop=2"))
 
 
 class Trust(Case):
