@@ -86,9 +86,8 @@ struct tutti_control_ops {
     /* Whoever polls for failures gives a function here; control calls it from its own thread when there is a failure to
      * read. wake NULL: no more. The entry is NULL where a failure ends the sleeps of members by itself. */
     void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
-    /* Optional: the name of the peer's host, for sentences; it lives as long as the control. Where all members are on
-     * one host there is no entry. */
-    const char *(*host)(const struct tutti_control *c, uint32_t peer);
+    /* Optional: the name of the peer's host, for sentences. Where all members are on one host there is no entry. */
+    void (*host)(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity);
 };
 
 /* First member of every control. */

@@ -33,6 +33,9 @@ struct tutti_hosts {
     struct tutti_member_row *members; /* n_members */
 };
 
+#define TUTTI_HOST_TEXT (TUTTI_HOST_NAME + 50) /* with an address */
+/* "a" for sentences; "a (10.0.0.2)" where several hosts have that name. Returns out. */
+char *tutti_hosts_name(const struct tutti_hosts *hosts, uint32_t host, char *out, size_t capacity);
 /* "rank 3 on host a" for sentences; without a table (NULL) "rank 3". Returns out. */
 char *tutti_hosts_say(const struct tutti_hosts *hosts, uint32_t member, char *out, size_t capacity);
 void tutti_hosts_fini(struct tutti_hosts *hosts);

@@ -84,6 +84,16 @@ class Plain(Case):
         self.ends_well(net, self.job(net, 1, "all"))
 
 
+    def test_names_that_are_alike(self):
+        """Namespaces are hosts by themselves; where their names are the same, sentences have the address, too."""
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 2, "all", "fail", env={"TUTTI_HOST": ""})
+        self.until(ranks, "looping", 40)
+        os.kill(ranks[2].process.pid, signal.SIGKILL)
+        for line in self.until(ranks[:2], "failed", 20):
+            self.assertRegex(line, r"rank 2 on host [^ ]+ \(10\.77\.0\.2\) died", self.said(ranks))
+
+
 class Links(Case):
     """Links that are bad, but not so bad that a host is taken for dead."""
 

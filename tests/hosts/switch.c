@@ -8,8 +8,8 @@
  *     link A B delay_us=100 jitter_us=10 loss=0.01 duplicate=0.01 cut=1      packets from A to B; '*': all
  *     host A rate_mbit=1000 queue_kb=1000                                    up and down link of A; 0: no limit
  *
- * Each line is answered by "ok", or "no" and why. Packets stay whole (up to 64 KiB, as from a card that cuts them) unless
- * a rate, a loss or duplicates are set somewhere. */
+ * Each line is answered by "ok", or "no" and why. Packets stay whole (up to 64 KiB, as from a card that cuts them)
+ * unless a rate, a loss or duplicates are set somewhere. */
 
 #include <errno.h>
 #include <fcntl.h>

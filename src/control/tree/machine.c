@@ -236,8 +236,10 @@ static void silence_check(struct tutti_tree_machine *t)
     for (uint32_t i = 0; i < t->n_linked; i++) {
         const uint32_t member = t->linked[i], host = t->hosts->members[member].host;
         if (host == here || t->now - t->links[member].heard_ns < t->silence_ns) continue;
+        char name[TUTTI_HOST_TEXT];
         tutti_log(TUTTI_LOG_WARN, "host %s has been silent for %llu ms: it is taken for dead",
-                  t->hosts->hosts[host].name, (unsigned long long)(t->silence_ns / TUTTI_NS_PER_MS));
+                  tutti_hosts_name(t->hosts, host, name, sizeof name),
+                  (unsigned long long)(t->silence_ns / TUTTI_NS_PER_MS));
         host_gone(t, host);
         return; /* the links are others now */
     }

@@ -43,7 +43,7 @@ static void owner_wake(struct tree *tree)
 static void machine_gone(void *arg, uint32_t member, enum tutti_life life)
 {
     struct tree *tree = arg;
-    char text[96];
+    char text[TUTTI_HOST_TEXT + 32];
     tutti_log(TUTTI_LOG_INFO, "%s %s", tutti_hosts_say(tree->hosts, member, text, sizeof(text)),
               life == TUTTI_LIFE_LEFT ? "left" : "died");
     owner_wake(tree);
@@ -286,10 +286,10 @@ static void tree_close(struct tutti_control *c)
     tree_free(tree);
 }
 
-static const char *tree_host(const struct tutti_control *c, uint32_t peer)
+static void tree_host(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity)
 {
     const struct tutti_hosts *hosts = ((const struct tree *)(const void *)c)->hosts;
-    return hosts->hosts[hosts->members[peer].host].name;
+    tutti_hosts_name(hosts, hosts->members[peer].host, out, capacity);
 }
 
 static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),

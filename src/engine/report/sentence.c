@@ -60,7 +60,7 @@ void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capac
 {
     bool send = letter->work.type == TUTTI_WORK_SEND;
     const struct tutti_team *team = letter->work.team;
-    char peer[96] = "", tag[32] = "any tag";
+    char peer[160] = "", tag[32] = "any tag";
 
     if (letter->peer >= 0 && team)
         tutti_say_rank(team, (uint32_t)letter->peer, peer, sizeof(peer));
@@ -78,8 +78,9 @@ void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capac
 void tutti_say_rank(const struct tutti_team *team, uint32_t slot, char *out, size_t capacity)
 {
     const struct tutti_control *control = team->port->control;
-    const char *host = control->ops->host ? control->ops->host(control, team->members[slot]) : "";
+    char host[128] = "";
 
+    if (control->ops->host) control->ops->host(control, team->members[slot], host, sizeof(host));
     tutti_append(out, capacity, host[0] ? "rank %u on host %s" : "rank %u", slot, host);
 }
 
