@@ -93,8 +93,8 @@ class _Bridge:
 
     def _shape(self, host):
         n = len(self.names)
-        self._tc(host, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "prio", "bands", str(n + 1), "priomap",
-                 *["0"] * 16)
+        self._tc(host, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "prio", "bands", str(n + 1),
+                 "priomap", *["0"] * 16)
         for peer in range(n):
             s = self.settings.get((host, peer), {})
             words = ["delay", f"{s.get('delay_us', 0)}us", f"{s.get('jitter_us', 0)}us"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library across hosts that are network namespaces: hosts_test.py FOLDER [CLASS[.TEST] ...]; FOLDER has the programs
-hosts_job and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
+"""The library across hosts that are network namespaces: hosts_test.py FOLDER [CLASS[.TEST] ...]; FOLDER has the
+programs hosts_job and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
 
 import os
 import re
@@ -58,7 +58,8 @@ class Case(unittest.TestCase):
             late.append(float(at) - event)
             self.assertIn(status, ("TUTTI_ERR_PEER_DEAD", "TUTTI_ERR_TIMEOUT"), self.said(ranks))
             self.assertRegex(text, words)
-            self.assertRegex(text, rf"rank {rank if rank is not None else '[0-9]+'} on host {host} died", self.said(ranks))
+            who = rank if rank is not None else "[0-9]+"
+            self.assertRegex(text, rf"rank {who} on host {host} died", self.said(ranks))
         print(f"{self.id()}: told within {max(late):.3f} s on {len(ranks)} ranks; {text}", file=sys.stderr)
         self.assertLess(max(late), within + slack(), self.said(ranks))
 

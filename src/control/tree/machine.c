@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Links and deaths. */
+/* Who is gone, and what that makes of the tree. */
 
 #include "control/tree/machine.h"
 
@@ -10,31 +10,7 @@
 #define SETTLE_NS (300 * TUTTI_NS_PER_MS) /* for the members to tell a new root what they know */
 #define COME_NS (200 * TUTTI_NS_PER_MS)   /* for who hangs on a new parent to come by itself */
 
-/* ---- links ---- */
-
-void tutti_tree_send(struct tutti_tree_machine *t, uint32_t member, const struct tutti_tree_message *message)
-{
-    uint8_t bytes[TUTTI_TREE_FRAME_MAX];
-    const size_t n = tutti_tree_encode(message, bytes);
-    t->links[member].sent_ns = t->now;
-    t->out.send(t->out.arg, member, bytes, n);
-}
-
-static void link_close(struct tutti_tree_machine *t, uint32_t member)
-{
-    if (!t->links[member].open) return;
-    t->links[member].open = false;
-    for (uint32_t i = 0; i < t->n_linked; i++)
-        if (t->linked[i] == member) t->linked[i] = t->linked[--t->n_linked];
-    t->out.drop(t->out.arg, member);
-}
-
-/* To all links but one. */
-static void send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message)
-{
-    for (uint32_t i = 0; i < t->n_linked; i++)
-        if (t->linked[i] != but) tutti_tree_send(t, t->linked[i], message);
-}
+/* ---- the parent ---- */
 
 static void parent_dial(struct tutti_tree_machine *t)
 {
@@ -57,7 +33,7 @@ static void parent_find(struct tutti_tree_machine *t)
     t->dialed_ns = t->now;
     if (before != NOBODY && t->links[before].open && tutti_tree_parent(t, before) != t->me) {
         tutti_tree_send(t, before, &unlink);
-        link_close(t, before);
+        tutti_tree_link_close(t, before);
     }
     if (parent == NOBODY) t->settled_ns = t->now + SETTLE_NS;
     if (parent != NOBODY && t->links[parent].open) tutti_tree_raise_again(t);
@@ -81,14 +57,14 @@ static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_
         t->lost = true;
         for (uint32_t i = 0; i < t->n; i++) {
             if (i == t->me || tutti_tree_is_gone(t, i)) continue;
-            link_close(t, i);
+            tutti_tree_link_close(t, i);
             t->lives[i] = TUTTI_LIFE_DEAD;
             t->out.gone(t->out.arg, i, TUTTI_LIFE_DEAD);
         }
         return false;
     }
     t->lives[member] = (uint8_t)life;
-    link_close(t, member);
+    tutti_tree_link_close(t, member);
     t->out.gone(t->out.arg, member, life);
     return true;
 }
@@ -103,10 +79,10 @@ static void gone_take(struct tutti_tree_machine *t, const struct tutti_tree_gone
         some = true;
         news.gone[news.n_gone++] = gone[i];
         if (news.n_gone < TUTTI_TREE_GONE_MOST) continue;
-        send_others(t, from, &news);
+        tutti_tree_send_others(t, from, &news);
         news.n_gone = 0;
     }
-    if (news.n_gone > 0) send_others(t, from, &news);
+    if (news.n_gone > 0) tutti_tree_send_others(t, from, &news);
     if (some || t->lost) parent_find(t);
 }
 
@@ -177,7 +153,7 @@ void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const ui
     }
     switch (message.type) {
     case TUTTI_TREE_UNLINK:
-        link_close(t, member);
+        tutti_tree_link_close(t, member);
         return;
     case TUTTI_TREE_GONE:
         gone_take(t, message.gone, message.n_gone, member);
@@ -206,7 +182,7 @@ void tutti_tree_broken(struct tutti_tree_machine *t, uint32_t member, uint64_t n
 void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
 {
     t->now = now;
-    link_close(t, member);
+    tutti_tree_link_close(t, member);
     if (member == t->parent) t->dialed_ns = now;
     parent_dial(t);
 }
@@ -288,5 +264,5 @@ void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now)
 {
     const struct tutti_tree_message left = {.type = TUTTI_TREE_GONE, .n_gone = 1, .gone = {{t->me, TUTTI_LIFE_LEFT}}};
     t->now = now;
-    send_others(t, NOBODY, &left);
+    tutti_tree_send_others(t, NOBODY, &left);
 }

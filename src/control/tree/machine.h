@@ -4,7 +4,7 @@
 
 /* One member of the tree as a state machine: events and the time go in, messages and news come out. No sockets, threads
  * or clocks, and nothing is allocated after init. tree.h says what the tree does; shape.c computes who hangs on whom,
- * machine.c keeps links and deaths, tell.c the failures, ask.c the questions for boards.
+ * links.c the links, machine.c the deaths, tell.c the failures, ask.c the questions for boards.
  *
  * A link is a connection to another member; there is at most one to each. Who hangs on a member dials it. All of what
  * one end of a new link knows (who is gone, which communicators have ended) it tells the other end first; what is new
@@ -80,7 +80,10 @@ static inline bool tutti_tree_is_gone(const struct tutti_tree_machine *t, uint32
 {
     return tutti_life_gone((enum tutti_life)t->lives[member]);
 }
+/* links.c: to one member, or to all that are linked but one; and the end of a link, if it is open. */
 void tutti_tree_send(struct tutti_tree_machine *t, uint32_t member, const struct tutti_tree_message *message);
+void tutti_tree_send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message);
+void tutti_tree_link_close(struct tutti_tree_machine *t, uint32_t member);
 /* tell.c */
 void tutti_tree_told(struct tutti_tree_machine *t, const struct tutti_failure *failure, uint32_t from);
 void tutti_tree_raise_up(struct tutti_tree_machine *t, const struct tutti_failure *failure);
