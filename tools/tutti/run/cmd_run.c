@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* tutti run: starts N copies of a program on this host as the ranks of one job. */
+/* tutti run: starts N copies of a program, on this host or on several, as the ranks of one job. */
 
 #include "run.h"
+#include "run_agent.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_RANKS 4096
 
@@ -19,11 +21,34 @@ static bool env_check(const struct tutti_args *spec, const struct tutti_arg_list
     return true;
 }
 
+/* Of this host alone: all CPUs and the program are looked at before anything is started. */
+static int run_here(struct run_options *options)
+{
+    int status = TUTTI_EXIT_USAGE;
+    options->total = options->n_ranks, options->n_hosts = 1;
+    if (!run_cores_read(options)) return status;
+    char *path = run_program_find(options->argv[0], &status);
+    options->path = path;
+    if (path) status = run_guard(options);
+    free(path);
+    return status;
+}
+
 int tutti_cmd_run(int argc, char **argv)
 {
-    struct run_options options = {.cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S};
+    struct run_options options = {
+        .cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S, .interface = "", .terminal = isatty(STDOUT_FILENO)};
+    struct run_hosts_given given = {.list = NULL};
+    if (argc == 2 && strcmp(argv[1], "--agent") == 0) return run_agent_main();
     const struct tutti_arg args[] = {
         {"ranks", 'n', TUTTI_ARG_U32, &options.n_ranks, "N", "how many ranks to start"},
+        {"hosts", 0, TUTTI_ARG_TEXT, &given.list, "a:4,b:4", "start ranks on these hosts, so many on each"},
+        {"hostfile", 0, TUTTI_ARG_TEXT, &given.file, "FILE", "likewise: a line for each host, a:4 or a slots=4"},
+        {"remote-shell", 0, TUTTI_ARG_TEXT, &given.shell, "COMMAND",
+         "reaches a host: COMMAND HOST WORDS... (ssh; in a Slurm allocation srun)"},
+        {"remote-tutti", 0, TUTTI_ARG_TEXT, &options.agent_path, "PATH", "of this command on the hosts (as here)"},
+        {"interface", 0, TUTTI_ARG_TEXT, &options.interface, "NAME",
+         "network interface, or address, at which the hosts find this one"},
         {"cores", 0, TUTTI_ARG_TEXT, &options.cores, "WHICH",
          "bind ranks to CPUs: none (default), spread, or a list such as 0-3,8"},
         {"timeout", 0, TUTTI_ARG_TIME, &options.timeout_ns, "TIME",
@@ -35,8 +60,9 @@ int tutti_cmd_run(int argc, char **argv)
     };
     const struct tutti_args spec = {
         .command = "tutti run",
-        .usage = "-n N [options] [--] PROGRAM [arguments]",
-        .about = "Starts N copies of PROGRAM on this host as the ranks of one job, with the variables that torchrun\n"
+        .usage = "-n N | --hosts a:4,b:4 [options] [--] PROGRAM [arguments]",
+        .about = "Starts N copies of PROGRAM as the ranks of one job, on this host or, with --hosts or --hostfile or\n"
+                 "inside a Slurm allocation of several nodes, on others, with the variables that torchrun\n"
                  "sets (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and tutti's own. Passes output,\n"
                  "signals and, to rank 0, input on. When a rank fails, the others are ended; the exit status is that\n"
                  "of the first failure, 128 + N after signal N. No process of the job outlives this command.",
@@ -44,24 +70,18 @@ int tutti_cmd_run(int argc, char **argv)
         .n_args = TUTTI_ARRAY_LEN(args),
         .stop_at_first = true,
     };
-    int n_positional, status = TUTTI_EXIT_WRONG;
+    int n_positional, status;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
     options.argv = argv + argc - n_positional;
+    if (given.list && given.file) return tutti_args_fail(&spec, "give --hosts or --hostfile, not both.");
+    if (!env_check(&spec, &options.env) || !run_hosts_choose(&options, &given)) return TUTTI_EXIT_USAGE;
     if (options.n_ranks == 0) return tutti_args_fail(&spec, "how many ranks? Type tutti run -n 4 %s.", options.argv[0]);
-    if (options.n_ranks > MAX_RANKS)
+    if (options.hosts.n == 0 && options.n_ranks > MAX_RANKS)
         return tutti_args_fail(&spec, "-n %u: one host takes at most %d ranks.", options.n_ranks, MAX_RANKS);
-    if (!env_check(&spec, &options.env)) return TUTTI_EXIT_USAGE;
-    if (!run_cores_read(&options)) {
-        status = TUTTI_EXIT_USAGE;
-        goto out;
-    }
-    char *path = run_program_find(options.argv[0], &status);
-    options.path = path;
-    if (path) status = run_guard(&options);
-    free(path);
-out:
+    status = options.hosts.n ? run_guard(&options) : run_here(&options);
+    run_hosts_fini(&options.hosts);
     tutti_free(options.cpus);
     return status;
 }

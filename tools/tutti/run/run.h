@@ -2,11 +2,19 @@
 #ifndef TUTTI_TOOLS_RUN_H
 #define TUTTI_TOOLS_RUN_H
 
-/* `tutti run` starts the ranks of a job. It may use base and topo. Begin with cmd_run.c. Two processes watch each
- * other, so that no rank is ever left behind: the one that was started (run_guard.c) owns terminal and signals and does
- * almost nothing; its child (run_supervise.c) owns the ranks (run_spawn.c), their output (run_output.c) and their
- * binding (run_cores.c). If one of the two dies, the other ends all descendants (run_wipe.c). */
+/* `tutti run` starts the ranks of a job. It may use base, topo and the addresses of control/net. Begin with cmd_run.c.
+ * Two processes watch each other, so that no rank is ever left behind: the one that was started (run_guard.c) owns
+ * terminal and signals and does almost nothing; its child (run_supervise.c) owns the ranks (run_here.c, run_spawn.c),
+ * their output (run_output.c) and their binding (run_cores.c). If one of the two dies, the other ends all descendants
+ * (run_wipe.c).
+ *
+ * On several hosts (run_hosts.c says which) the launcher's supervisor owns remote shells instead of ranks
+ * (run_remote.c, run_shell.c). Each of them starts an agent on its host: `tutti run --agent`, again a guard and a
+ * supervisor, which owns the ranks of that host (run_agent.c). Launcher and agents talk by records (run_record.h) over
+ * the remote shell's input and output. Only the launcher decides when ranks are ended, and an agent whose input ends
+ * ends its ranks. */
 
+#include "run_hosts.h"
 #include "tools/tutti/cmd.h"
 
 #include "base/base.h"
@@ -22,15 +30,27 @@
 #define RUN_EXIT_NOT_FOUND 127
 #define RUN_EXIT_SIGNAL 128
 
+struct run_agent;
 struct run_options {
-    uint32_t n_ranks;
+    uint32_t n_ranks;              /* that this process looks after: of this host; of the launcher: all */
     const char *cores;             /* "none", "spread" or a list of CPUs */
     uint64_t timeout_ns, grace_ns; /* 0: no timeout; from SIGTERM to SIGKILL */
     bool tag_output, keep_going;
     struct tutti_arg_list env;
-    char **argv;      /* of the program, NULL at the end */
-    const char *path; /* of the program, found in PATH */
-    cpu_set_t *cpus;  /* n_ranks; NULL: not bound */
+    /* The host's part of the job. */
+    uint32_t first, total;   /* first rank here, ranks of the job */
+    uint32_t host, n_hosts;  /* index of this host, and how many there are */
+    const char *host_name;   /* NULL: the only one */
+    bool terminal;           /* what ranks print ends at a terminal */
+    struct run_agent *agent; /* this process is an agent; else NULL */
+    /* Of the launcher of several hosts. */
+    struct run_hosts hosts; /* n 0: this host alone */
+    char **shell;           /* the remote shell's words, NULL at the end */
+    const char *interface;  /* of the store; "": any */
+    const char *agent_path; /* of tutti on the hosts */
+    char **argv;            /* of the program, NULL at the end */
+    const char *path;       /* of the program, found in PATH */
+    cpu_set_t *cpus;        /* n_ranks; NULL: not bound */
     /* What the launcher changes of itself and the ranks get back. */
     sigset_t old_mask;
     struct sigaction old_pipe;
@@ -39,6 +59,7 @@ struct run_options {
 
 /* Prints "tutti run: ..." as one write to stderr (run_say.c). */
 void run_say(const char *format, ...) TUTTI_PRINTF(1, 2);
+void run_say_host(const char *host); /* from now on with the host's name */
 
 /* Forks the supervisor and waits for it; returns the exit status. */
 int run_guard(struct run_options *options);
@@ -50,15 +71,27 @@ extern const int run_signals[];
 extern const size_t run_n_signals;
 
 /* ---- ranks (run_spawn.c) ---- */
-struct run_meeting {                     /* where the ranks meet: the same for all */
-    char job[64], store[64], secret[72]; /* secret "": none */
+struct run_meeting {                      /* where the ranks meet: the same for all */
+    char job[64], store[128], secret[72]; /* secret "": none */
+    char master[64];                      /* rank 0's host */
     uint16_t master_port;
 };
 /* Full path of program, NULL if there is none (*status says why, a sentence was printed). Freed by the caller. */
 char *run_program_find(const char *program, int *status);
-/* Starts one rank in a process group of its own. Returns its pid; 0 if it could not be started: *error is errno. */
-pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t rank, const int fds[3],
+/* Starts a rank of this host, 0 the first, in a process group of its own. Returns its pid; 0 if it could not be
+ * started: *error is errno. */
+pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t local, const int fds[3],
                 int *error);
+/* Likewise another program, with our environment. */
+pid_t run_spawn_other(const struct run_options *options, const char *path, char **argv, const int fds[3], int *error);
+
+/* ---- hosts (run_choose.c) ---- */
+struct run_hosts_given {
+    const char *list, *file, *shell; /* options; NULL: not given */
+};
+/* Fills options->hosts, n_ranks and what goes with them; leaves them when the job is of this host alone. False: a
+ * sentence was printed. */
+bool run_hosts_choose(struct run_options *options, const struct run_hosts_given *given);
 
 /* ---- binding (run_cores.c) ---- */
 /* Fills options->cpus from options->cores; false: a sentence was printed. */
@@ -70,7 +103,8 @@ void run_cores_split(size_t n, uint32_t n_ranks, uint32_t rank, size_t *first, s
 /* ---- output (run_output.c) ---- */
 struct run_output;
 struct pollfd;
-struct run_output *run_output_create(uint32_t n_ranks, bool tag); /* NULL: out of memory */
+struct run_queue;
+struct run_output *run_output_create(const struct run_options *options); /* NULL: out of memory */
 void run_output_destroy(struct run_output *output);
 /* The read ends of a rank's stdout (1) and stderr (2); owned from then on. */
 void run_output_add(struct run_output *output, uint32_t rank, int which, int fd);
@@ -78,6 +112,13 @@ void run_output_add(struct run_output *output, uint32_t rank, int which, int fd)
 size_t run_output_poll(const struct run_output *output, struct pollfd *fds);
 /* Reads and writes what the same fds, polled, allow. */
 void run_output_move(struct run_output *output, const struct pollfd *fds, size_t n);
+/* What a rank of another host printed; no bytes: the end. */
+void run_output_feed(struct run_output *output, uint32_t rank, int which, const char *bytes, size_t n);
+bool run_output_is_full(const struct run_output *output);              /* rather read no more for a while */
+bool run_output_is_broken(const struct run_output *output, int which); /* nobody reads it any more */
+void run_output_shut(struct run_output *output, int which); /* ranks that print there shall see that nobody reads */
+/* An agent's record behind what the ranks printed before. */
+void run_output_record(struct run_output *output, const char *name, uint32_t number, const char *text);
 /* Shows lines that were begun and not ended for a while, such as prompts; when to call again, TUTTI_NEVER: no need. */
 uint64_t run_output_settle(struct run_output *output, uint64_t now_ns);
 /* Reads all that is there now and closes the read ends: nobody is left who could write. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the ranks print, passed on in whole lines, with "[rank] " before each if wanted. A carriage return ends a line,
- * too, so that progress bars move; a line that is begun and then left, a prompt, is shown after a moment. Nothing here
- * blocks: when nobody reads what tutti run prints, its queue fills, then the ranks' pipes, then the ranks wait. */
+/* What the ranks print, passed on in whole lines (by an agent: as it comes, in records), with "[rank] " before each if
+ * wanted. A carriage return ends a line, too, so that progress bars move; a line that is begun and then left, a prompt,
+ * is shown after a moment. Nothing here blocks: when nobody reads what tutti run prints, its queue fills, then the
+ * ranks' pipes, then the ranks wait. */
 
 #include "run.h"
+#include "run_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +38,7 @@ struct sink { /* to our own stdout or stderr */
 };
 
 struct run_output {
-    bool tag;
+    bool tag, records; /* records: all goes to stdout, for a launcher to read */
     size_t n_streams;
     struct stream *streams; /* of rank r: 2 r and 2 r + 1 */
     struct sink sinks[2];
@@ -44,12 +46,13 @@ struct run_output {
 
 #define QUEUE_CAPACITY (QUEUE_BYTES + 4 * LINE_MAX_BYTES) /* what one reading may add over the limit */
 
-struct run_output *run_output_create(uint32_t n_ranks, bool tag)
+struct run_output *run_output_create(const struct run_options *options)
 {
     struct run_output *output = tutti_alloc(sizeof *output);
     if (!output) return NULL;
-    output->tag = tag;
-    output->n_streams = 2 * (size_t)n_ranks;
+    output->tag = options->tag_output;
+    output->records = options->agent != NULL;
+    output->n_streams = 2 * (size_t)options->n_ranks;
     output->streams = tutti_alloc_array(output->n_streams, sizeof *output->streams);
     for (int i = 0; i < 2; i++) {
         output->sinks[i] = (struct sink){.fd = i + 1, .open_rank = NO_RANK};
@@ -57,7 +60,7 @@ struct run_output *run_output_create(uint32_t n_ranks, bool tag)
     }
     bool complete = output->streams && output->sinks[0].queue && output->sinks[1].queue;
     for (size_t i = 0; output->streams && i < output->n_streams; i++) {
-        output->streams[i] = (struct stream){.fd = -1, .rank = (uint32_t)(i / 2)};
+        output->streams[i] = (struct stream){.fd = -1, .rank = options->first + (uint32_t)(i / 2)};
         output->streams[i].line = tutti_map_lazy(LINE_MAX_BYTES);
         complete = complete && output->streams[i].line;
     }
@@ -87,7 +90,7 @@ void run_output_add(struct run_output *output, uint32_t rank, int which, int fd)
 
 static struct sink *sink_of(struct run_output *output, const struct stream *stream)
 {
-    return &output->sinks[(stream - output->streams) % 2];
+    return &output->sinks[output->records ? 0 : (stream - output->streams) % 2];
 }
 
 static void sink_put(struct sink *sink, const char *text, size_t bytes)
@@ -100,6 +103,26 @@ static void sink_put(struct sink *sink, const char *text, size_t bytes)
     if (sink->broken || sink->used + bytes > QUEUE_CAPACITY) return; /* the latter can not be: see QUEUE_CAPACITY */
     memcpy(sink->queue + sink->used, text, bytes);
     sink->used += bytes;
+}
+
+static void record_put(struct run_output *output, const char *name, uint32_t number, const char *bytes, size_t n)
+{
+    char head[RUN_RECORD_HEAD];
+    sink_put(&output->sinks[0], head, run_record_head(head, name, number, n));
+    sink_put(&output->sinks[0], bytes, n);
+    sink_put(&output->sinks[0], "\n", 1);
+}
+
+void run_output_record(struct run_output *output, const char *name, uint32_t number, const char *text)
+{
+    record_put(output, name, number, text, strlen(text));
+}
+
+/* What came of a stream; nothing: its end. */
+static void stream_record(struct run_output *output, struct stream *stream)
+{
+    record_put(output, (stream - output->streams) % 2 ? "err" : "out", stream->rank, stream->line, stream->used);
+    stream->used = 0;
 }
 
 /* A piece of a line, or a whole one with its end. */
@@ -155,14 +178,53 @@ static bool stream_read(struct run_output *output, struct stream *stream)
     const ssize_t n = read(stream->fd, stream->line + stream->used, LINE_MAX_BYTES - stream->used);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (n <= 0) {
-        remainder_put(output, stream, true);
+        if (output->records)
+            stream_record(output, stream);
+        else
+            remainder_put(output, stream, true);
         close(stream->fd);
         stream->fd = -1;
         return false;
     }
     stream->used += (size_t)n;
-    lines_put(output, stream);
+    if (output->records)
+        stream_record(output, stream);
+    else
+        lines_put(output, stream);
     return true;
+}
+
+void run_output_feed(struct run_output *output, uint32_t rank, int which, const char *bytes, size_t n)
+{
+    struct stream *stream = &output->streams[2 * (size_t)rank + (size_t)which - 1];
+    if (n == 0) remainder_put(output, stream, true);
+    while (n > 0) {
+        const size_t room = LINE_MAX_BYTES - stream->used, piece = n < room ? n : room;
+        memcpy(stream->line + stream->used, bytes, piece);
+        stream->used += piece, bytes += piece, n -= piece;
+        lines_put(output, stream);
+    }
+}
+
+bool run_output_is_full(const struct run_output *output)
+{
+    for (int i = 0; i < 2; i++)
+        if (output->sinks[i].used - output->sinks[i].sent >= QUEUE_BYTES) return true;
+    return false;
+}
+
+bool run_output_is_broken(const struct run_output *output, int which)
+{
+    return output->sinks[which - 1].broken;
+}
+
+void run_output_shut(struct run_output *output, int which)
+{
+    for (size_t i = (size_t)which - 1; i < output->n_streams; i += 2) {
+        if (output->streams[i].fd >= 0) close(output->streams[i].fd);
+        output->streams[i].fd = -1;
+        output->streams[i].used = 0;
+    }
 }
 
 size_t run_output_poll(const struct run_output *output, struct pollfd *fds)
@@ -173,7 +235,7 @@ size_t run_output_poll(const struct run_output *output, struct pollfd *fds)
         fds[n++] = (struct pollfd){.fd = sink->used > sink->sent ? sink->fd : -1, .events = POLLOUT};
     }
     for (size_t i = 0; i < output->n_streams; i++) {
-        const struct sink *sink = &output->sinks[i % 2];
+        const struct sink *sink = &output->sinks[output->records ? 0 : i % 2];
         const bool full = sink->used - sink->sent >= QUEUE_BYTES;
         fds[n++] = (struct pollfd){.fd = full ? -1 : output->streams[i].fd, .events = POLLIN};
     }
@@ -191,11 +253,7 @@ static void sink_write(struct run_output *output, size_t which)
     if (n < 0) { /* nobody reads any more: the ranks shall see that as a program in a pipe would */
         sink->broken = true;
         sink->used = sink->sent = 0;
-        for (size_t i = which; i < output->n_streams; i += 2) {
-            if (output->streams[i].fd >= 0) close(output->streams[i].fd);
-            output->streams[i].fd = -1;
-            output->streams[i].used = 0;
-        }
+        run_output_shut(output, (int)which + 1);
         return;
     }
     sink->sent += (size_t)n;
@@ -238,7 +296,7 @@ void run_output_finish(struct run_output *output)
         const struct sink *sink = sink_of(output, stream);
         while (stream->fd >= 0 && sink->used - sink->sent < QUEUE_BYTES && stream_read(output, stream)) continue;
         if (stream->fd < 0 || sink->used - sink->sent >= QUEUE_BYTES) continue; /* full: the next call reads on */
-        remainder_put(output, stream, true);
+        if (!output->records) remainder_put(output, stream, true);
         close(stream->fd);
         stream->fd = -1;
     }

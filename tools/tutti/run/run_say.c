@@ -11,10 +11,18 @@
 const int run_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
 const size_t run_n_signals = TUTTI_ARRAY_LEN(run_signals);
 
+static char said_by[300] = "tutti run: ";
+
+void run_say_host(const char *host)
+{
+    snprintf(said_by, sizeof said_by, "tutti run on %.250s: ", host);
+}
+
 void run_say(const char *format, ...)
 {
-    char text[1024] = "tutti run: ";
-    const size_t prefix = strlen(text);
+    char text[1536];
+    const size_t prefix = strlen(said_by);
+    memcpy(text, said_by, prefix);
     va_list ap;
     va_start(ap, format);
     const int n = vsnprintf(text + prefix, sizeof text - prefix - 1, format, ap);

@@ -82,20 +82,23 @@ static void variable_set(struct variables *v, const char *format, ...)
     va_end(ap);
 }
 
-/* As torchrun sets them for one host, except that no store of an agent is announced: rank 0's own store binds
- * MASTER_PORT. A name without "=" is taken out of what the ranks inherit. */
+/* As torchrun sets them, except that no store of an agent is announced: rank 0's own store binds MASTER_PORT. A name
+ * without "=" is taken out of what the ranks inherit. */
 static void variables_make(struct variables *v, const struct run_options *o, const struct run_meeting *meeting,
-                           uint32_t rank)
+                           uint32_t local)
 {
-    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "TUTTI_RANK", "TUTTI_LOCAL_RANK"};
-    static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "TUTTI_WORLD_SIZE",
-                                        "TUTTI_LOCAL_WORLD_SIZE"};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(ranks); i++) variable_set(v, "%s=%u", ranks[i], rank);
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) variable_set(v, "%s=%u", sizes[i], o->n_ranks);
-    variable_set(v, "GROUP_RANK=0");
-    variable_set(v, "GROUP_WORLD_SIZE=1");
+    static const char *const ranks[] = {"RANK", "ROLE_RANK", "TUTTI_RANK"};
+    static const char *const locals[] = {"LOCAL_RANK", "TUTTI_LOCAL_RANK"};
+    static const char *const sizes[] = {"WORLD_SIZE", "ROLE_WORLD_SIZE", "TUTTI_WORLD_SIZE"};
+    static const char *const local_sizes[] = {"LOCAL_WORLD_SIZE", "TUTTI_LOCAL_WORLD_SIZE"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(ranks); i++) variable_set(v, "%s=%u", ranks[i], o->first + local);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(locals); i++) variable_set(v, "%s=%u", locals[i], local);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) variable_set(v, "%s=%u", sizes[i], o->total);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(local_sizes); i++) variable_set(v, "%s=%u", local_sizes[i], o->n_ranks);
+    variable_set(v, "GROUP_RANK=%u", o->host);
+    variable_set(v, "GROUP_WORLD_SIZE=%u", o->n_hosts);
     variable_set(v, "ROLE_NAME=default");
-    variable_set(v, "MASTER_ADDR=127.0.0.1");
+    variable_set(v, "MASTER_ADDR=%s", meeting->master);
     variable_set(v, "MASTER_PORT=%u", meeting->master_port);
     variable_set(v, "TORCHELASTIC_RESTART_COUNT=0");
     variable_set(v, "TORCHELASTIC_MAX_RESTARTS=0");
@@ -108,7 +111,7 @@ static void variables_make(struct variables *v, const struct run_options *o, con
         variable_set(v, "TUTTI_SECRET=%s", meeting->secret);
     }
     /* The ranks write to pipes: a program that draws a progress bar wants to know where it ends. */
-    variable_set(v, isatty(STDOUT_FILENO) ? "TUTTI_RUN_TERMINAL=1" : "TUTTI_RUN_TERMINAL");
+    variable_set(v, o->terminal ? "TUTTI_RUN_TERMINAL=1" : "TUTTI_RUN_TERMINAL");
 }
 
 static bool same_name(const char *a, const char *b)
@@ -148,9 +151,11 @@ static char **environment_make(const struct run_options *o, struct variables *v)
 struct plan { /* all that the child needs, made before the fork */
     const struct run_options *options;
     const cpu_set_t *cpus;
-    char **environment, **shell; /* shell: for scripts that do not say what runs them */
+    const char *path;
+    char **argv, **environment, **shell; /* shell: for scripts that do not say what runs them */
     const int *fds;
     pid_t supervisor;
+    int death; /* the signal when the supervisor dies */
 };
 
 /* Returns errno if the program can not be started. */
@@ -158,7 +163,7 @@ static int child_run(const struct plan *plan)
 {
     const struct run_options *o = plan->options;
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, plan->death);
     if (getppid() != plan->supervisor) _exit(RUN_EXIT_SIGNAL + SIGKILL); /* it died before the line above */
     for (int i = 0; i < 3; i++)
         if (dup2(plan->fds[i], i) < 0) return errno;
@@ -166,8 +171,8 @@ static int child_run(const struct plan *plan)
     setrlimit(RLIMIT_NOFILE, &o->old_files);
     sigaction(SIGPIPE, &o->old_pipe, NULL);
     sigprocmask(SIG_SETMASK, &o->old_mask, NULL);
-    execve(o->path, o->argv, plan->environment);
-    if (errno == ENOEXEC) execve("/bin/sh", plan->shell, plan->environment);
+    execve(plan->path, plan->argv, plan->environment);
+    if (errno == ENOEXEC && plan->shell) execve("/bin/sh", plan->shell, plan->environment);
     return errno;
 }
 
@@ -203,7 +208,7 @@ static pid_t child_fork(const struct plan *plan, int *error)
     return *error ? 0 : pid;
 }
 
-pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t rank, const int fds[3],
+pid_t run_spawn(const struct run_options *options, const struct run_meeting *meeting, uint32_t local, const int fds[3],
                 int *error)
 {
     size_t n_args = 0;
@@ -214,22 +219,38 @@ pid_t run_spawn(const struct run_options *options, const struct run_meeting *mee
     char **environment = NULL;
     *error = ENOMEM;
     if (!variables || !shell) goto out;
-    variables_make(variables, options, meeting, rank);
+    variables_make(variables, options, meeting, local);
     environment = environment_make(options, variables);
     if (!environment) goto out;
     shell[0] = options->argv[0];
     shell[1] = (char *)(uintptr_t)options->path;
     memcpy(shell + 2, options->argv + 1, n_args * sizeof *shell); /* with the NULL */
     const struct plan plan = {.options = options,
-                              .cpus = options->cpus ? &options->cpus[rank] : NULL,
+                              .cpus = options->cpus ? &options->cpus[local] : NULL,
+                              .path = options->path,
+                              .argv = options->argv,
                               .environment = environment,
                               .shell = shell,
                               .fds = fds,
-                              .supervisor = getpid()};
+                              .supervisor = getpid(),
+                              .death = SIGKILL};
     pid = child_fork(&plan, error);
 out:
     tutti_free(environment);
     tutti_free(shell);
     tutti_free(variables);
     return pid;
+}
+
+/* A remote shell that is asked to end ends its agent, too. */
+pid_t run_spawn_other(const struct run_options *options, const char *path, char **argv, const int fds[3], int *error)
+{
+    const struct plan plan = {.options = options,
+                              .path = path,
+                              .argv = argv,
+                              .environment = environ,
+                              .fds = fds,
+                              .supervisor = getpid(),
+                              .death = SIGTERM};
+    return child_fork(&plan, error);
 }
