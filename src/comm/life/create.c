@@ -75,7 +75,13 @@ static enum tutti_status creation_meet(struct creation *creation)
     const struct tutti_config *config = &comm->context->config;
     const char *secret = creation->has_secret ? creation->secret : NULL;
     const char *address = config->text[TUTTI_OPT_store];
+    struct tutti_told told;
     bool opened = false;
+    if (!creation->has_store && comm->size > 1 && (!address || !address[0])) {
+        TUTTI_TRY(tutti_store_told(config, comm->rank, comm->size, secret, creation->deadline_ns, &told));
+        address = told.address;
+        if (told.secret_told) secret = told.secret;
+    }
     if (!creation->has_store && comm->size > 1 && address && address[0]) {
         TUTTI_TRY(tutti_store_open(address, secret, creation->deadline_ns, &creation->store));
         opened = true;

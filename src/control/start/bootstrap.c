@@ -44,9 +44,7 @@ static enum tutti_status hosts_check(const struct tutti_bootstrap *b)
 {
     struct tutti_launch launch;
     if (b->store || tutti_launch_read(b->config, &launch) < 0) return TUTTI_OK;
-    if (launch.n_ranks != b->n_ranks || launch.rank != b->rank || launch.local_size < 0 ||
-        launch.local_size >= launch.n_ranks)
-        return TUTTI_OK;
+    if (!tutti_launch_spans(&launch, b->rank, b->n_ranks)) return TUTTI_OK;
     return tutti_fail(
         TUTTI_ERR_BOOTSTRAP,
         "%s started %d of %d ranks on this host: to meet the others set TUTTI_STORE to tcp://host:port or "

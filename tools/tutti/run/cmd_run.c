@@ -4,6 +4,7 @@
 
 #include "run.h"
 #include "run_agent.h"
+#include "run_supervise.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static int run_here(struct run_options *options)
 {
     int status = TUTTI_EXIT_USAGE;
     options->total = options->n_ranks, options->n_hosts = 1;
+    options->side = &run_side_here;
     if (!run_cores_read(options)) return status;
     char *path = run_program_find(options->argv[0], &status);
     options->path = path;
@@ -80,6 +82,7 @@ int tutti_cmd_run(int argc, char **argv)
     if (options.n_ranks == 0) return tutti_args_fail(&spec, "how many ranks? Type tutti run -n 4 %s.", options.argv[0]);
     if (options.hosts.n == 0 && options.n_ranks > MAX_RANKS)
         return tutti_args_fail(&spec, "-n %u: one host takes at most %d ranks.", options.n_ranks, MAX_RANKS);
+    options.side = &run_side_remote;
     status = options.hosts.n ? run_guard(&options) : run_here(&options);
     run_hosts_fini(&options.hosts);
     tutti_free(options.cpus);

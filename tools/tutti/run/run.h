@@ -9,7 +9,7 @@
  * (run_wipe.c).
  *
  * On several hosts (run_hosts.c says which) the launcher's supervisor owns remote shells instead of ranks
- * (run_remote.c, run_shell.c). Each of them starts an agent on its host: `tutti run --agent`, again a guard and a
+ * (run_remote.c). Each of them starts an agent on its host: `tutti run --agent`, again a guard and a
  * supervisor, which owns the ranks of that host (run_agent.c). Launcher and agents talk by records (run_record.h) over
  * the remote shell's input and output. Only the launcher decides when ranks are ended, and an agent whose input ends
  * ends its ranks. */
@@ -31,6 +31,7 @@
 #define RUN_EXIT_SIGNAL 128
 
 struct run_agent;
+struct run_side;
 struct run_options {
     uint32_t n_ranks;              /* that this process looks after: of this host; of the launcher: all */
     const char *cores;             /* "none", "spread" or a list of CPUs */
@@ -38,11 +39,12 @@ struct run_options {
     bool tag_output, keep_going;
     struct tutti_arg_list env;
     /* The host's part of the job. */
-    uint32_t first, total;   /* first rank here, ranks of the job */
-    uint32_t host, n_hosts;  /* index of this host, and how many there are */
-    const char *host_name;   /* NULL: the only one */
-    bool terminal;           /* what ranks print ends at a terminal */
-    struct run_agent *agent; /* this process is an agent; else NULL */
+    uint32_t first, total;       /* first rank here, ranks of the job */
+    uint32_t host, n_hosts;      /* index of this host, and how many there are */
+    const char *host_name;       /* NULL: the only one */
+    bool terminal;               /* what ranks print ends at a terminal */
+    const struct run_side *side; /* here, agent or remote: run_supervise.h */
+    struct run_agent *agent;     /* this process is an agent; else NULL */
     /* Of the launcher of several hosts. */
     struct run_hosts hosts; /* n 0: this host alone */
     char **shell;           /* the remote shell's words, NULL at the end */

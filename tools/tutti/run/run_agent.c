@@ -174,7 +174,8 @@ static bool store_find(struct run_agent *agent)
 int run_agent_main(void)
 {
     static struct run_agent agent = {.rank_fd = -1, .input_fd = -1};
-    struct run_options options = {.grace_ns = 5 * TUTTI_NS_PER_S, .keep_going = true, .agent = &agent};
+    struct run_options options = {
+        .grace_ns = 5 * TUTTI_NS_PER_S, .keep_going = true, .side = &run_side_agent, .agent = &agent};
     int status = TUTTI_EXIT_WRONG;
     char *path = NULL;
     if (!task_read(&options, &agent) || !store_find(&agent) || !run_cores_read(&options)) {
@@ -194,7 +195,7 @@ int run_agent_main(void)
 
 /* ---- supervising ---- */
 
-void run_agent_ended(struct supervisor *s, uint32_t rank)
+static void agent_ended(struct supervisor *s, uint32_t rank)
 {
     char text[64];
     for (int i = 0; i < 2; i++) { /* its last words first */
@@ -294,7 +295,7 @@ static void agent_start(struct supervisor *s, int stdin_fd)
     for (uint32_t i = 0; i < s->options->n_ranks; i++)
         if (s->ranks[i].pid == 0) {
             s->ranks[i].status = s->exit_status << 8; /* as waitpid has it */
-            run_agent_ended(s, i);
+            agent_ended(s, i);
         }
 }
 
@@ -304,6 +305,7 @@ const struct run_side run_side_agent = {
     .signal = run_here_signal,
     .reap = run_here_reap,
     .finish = run_here_finish,
+    .ended = agent_ended,
     .poll = agent_poll,
     .move = agent_move,
 };

@@ -83,7 +83,7 @@ void run_rank_ended(struct supervisor *s, uint32_t rank, int status)
     s->ranks[rank].status = status;
     s->ranks[rank].just_ended = true;
     s->n_live--;
-    if (s->options->agent) run_agent_ended(s, rank);
+    if (s->side->ended) s->side->ended(s, rank);
 }
 
 void run_ranks_reap(struct supervisor *s)
@@ -189,9 +189,7 @@ int run_supervise(const struct run_options *options, int alive_fd, int stdin_fd)
 {
     struct supervisor s = {
         .options = options,
-        .side = options->agent     ? &run_side_agent
-                : options->hosts.n ? &run_side_remote
-                                   : &run_side_here,
+        .side = options->side,
         .alive = alive_fd,
         .kill_at_ns = TUTTI_NEVER,
         .settle_at_ns = TUTTI_NEVER,

@@ -42,6 +42,7 @@ struct run_side {
     void (*reap)(struct supervisor *s);   /* run_rank_ended of each that did */
     bool (*finish)(struct supervisor *s); /* no rank is left: ends the rest; false: as run_step */
     /* May be NULL: */
+    void (*ended)(struct supervisor *s, uint32_t rank);           /* a rank did */
     size_t (*poll)(struct supervisor *s, struct pollfd *fds);     /* own descriptors; returns how many */
     bool (*move)(struct supervisor *s, const struct pollfd *fds); /* the same; false: nobody wants the ranks any more */
     void (*look)(struct supervisor *s);                           /* when look_at_ns has come */
@@ -66,8 +67,5 @@ void run_here_start(struct supervisor *s, int stdin_fd); /* -1: nobody reads */
 void run_here_signal(struct supervisor *s, int signal);
 void run_here_reap(struct supervisor *s);
 bool run_here_finish(struct supervisor *s);
-
-/* ---- run_agent.c ---- */
-void run_agent_ended(struct supervisor *s, uint32_t rank);
 
 #endif
