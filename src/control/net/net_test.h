@@ -106,6 +106,7 @@ static inline void world_open(struct world *world, uint32_t member)
                                             .failed = told_failed,
                                             .is_dead = told_dead};
     assert_int_equal(tutti_net_open(&config, &m->net), TUTTI_OK);
+    assert_int_equal(tutti_net_start(m->net), TUTTI_OK);
     m->listener = NULL;
 }
 
