@@ -247,6 +247,7 @@ static enum tutti_status add_inner(struct mixed *mixed, struct tutti_transport *
     for (uint32_t there = 0; there < inner->n; there++) mixed->members[i][there] = NO_MEMBER;
     if (i == 0 || inner->max_payload < base->max_payload) base->max_payload = inner->max_payload;
     if (i == 0 || inner->copied < base->copied) base->copied = inner->copied;
+    if (base->copied > base->max_payload) base->copied = base->max_payload;
     if (!mixed->shared) mixed->shared = inner->memory;
     return TUTTI_OK;
 }

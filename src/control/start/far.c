@@ -84,6 +84,7 @@ static enum tutti_status transports_join(struct tutti_far *far, const struct tut
     struct tutti_transport *inner[] = {*near, far->tcp};
     const size_t most = payload_agreed(b->config, hosts);
     if ((*near)->max_payload > most) (*near)->max_payload = most;
+    if ((*near)->copied > most) (*near)->copied = most;
     enum tutti_status status = tutti_mixed_open(inner, 2, peers, n, me, out);
     tutti_free(peers);
     if (status == TUTTI_OK) *near = NULL;
@@ -112,11 +113,13 @@ static enum tutti_status tree_open(struct tutti_far *far, const struct tutti_boo
 static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_config *config)
 {
     const struct tutti_bootstrap *b = config->bootstrap;
+    const bool secret = b->secret && b->secret[0], encrypt = secret && b->config->number[TUTTI_OPT_encrypt];
     const struct tutti_net_config net = {
         .me = (uint32_t)b->rank,
         .hosts = &far->hosts,
         .world = config->world,
-        .secret = b->secret && b->secret[0] ? b->secret : NULL,
+        .secret = secret ? b->secret : NULL,
+        .encrypt = encrypt ? 1u << TUTTI_NET_CONTROL | 1u << TUTTI_NET_DATA : 0,
         .interface = b->config->text[TUTTI_OPT_interface],
         .listener = config->listener,
         .dial_ns = DIAL_NS,
