@@ -196,8 +196,8 @@ class Hosts:
         return process
 
     def ranks(self, a_host, argv, env=None, hosts=None, without=()):
-        """Starts a_host ranks (a number, or a list, one for each host) of a job on each host, as a launcher would; those
-        of the numbers `without` never come."""
+        """Starts a_host ranks (a number, or a list, one for each host) of a job on each host, as a launcher would;
+        those of the numbers `without` never come."""
         hosts = list(hosts if hosts is not None else range(self.n))
         counts = a_host if isinstance(a_host, list) else [a_host] * len(hosts)
         job, total, ranks = f"hosts{os.getpid()}-{time.monotonic_ns()}", sum(counts), []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch across hosts that are network namespaces: torch_test.py FOLDER. DDP and FSDP2 learn what one process learns, and
-a host that dies is an exception that names it. With the argument `rank` it is one of the ranks."""
+"""PyTorch across hosts that are network namespaces: torch_test.py FOLDER. DDP and FSDP2 learn what one process learns,
+and a host that dies is an exception that names it. With the argument `rank` it is one of the ranks."""
 
 import os
 import re
