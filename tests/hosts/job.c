@@ -4,6 +4,7 @@
  *     all          every collective over some types and counts, in and out of place; messages; split; dup
  *     loop=SECONDS all_reduces of changing sizes for so long, as rank 0 measures it
  *     fail         the same until one fails; then the survivors shrink, and go on
+ *     recv         the same, but that all wait for a message that the last rank never sends
  *
  * All results are compared with tests/reference.c. Each line of the output begins with a word for hosts_test.py:
  * "ready", "done", "failed <clock> <status> <sentence>", "shrunk <clock> <ranks>", "wrong ...". The clock is the
@@ -389,11 +390,24 @@ static void loop_checked(struct job *job, double seconds)
     printf("looped %.6f %llu calls\n", now(), (unsigned long long)calls);
 }
 
-static void fail(struct job *job)
+static enum tutti_status loop_on(struct job *job)
+{
+    uint64_t calls = 0;
+    return loop(job, MOST_S, &calls);
+}
+
+static enum tutti_status recv_in_vain(struct job *job)
+{
+    int32_t value;
+    printf("looping %.6f\n", now());
+    while (job->rank + 1 == job->n) sleep(1);
+    return tutti_recv(&value, 1, TUTTI_INT32, (int32_t)job->n - 1, 0, job->comm, NULL, NULL, NULL);
+}
+
+static void fail(struct job *job, enum tutti_status (*wait)(struct job *job))
 {
     struct tutti_comm *rest = NULL;
-    uint64_t calls = 0;
-    const enum tutti_status status = loop(job, MOST_S, &calls);
+    const enum tutti_status status = wait(job);
     if (status == TUTTI_OK) wrong("nothing failed");
     printf("failed %.6f %s %s\n", now(), tutti_status_name(status), tutti_last_error()->text);
     if (tutti_comm_shrink(job->comm, NULL, 0, &rest) < 0) {
@@ -430,7 +444,9 @@ int main(int argc, char **argv)
         } else if (strncmp(argv[i], "loop=", 5) == 0) {
             loop_checked(&job, strtod(argv[i] + 5, NULL));
         } else if (strcmp(argv[i], "fail") == 0) {
-            fail(&job);
+            fail(&job, loop_on);
+        } else if (strcmp(argv[i], "recv") == 0) {
+            fail(&job, recv_in_vain);
         } else {
             wrong("no such word: %s", argv[i]);
         }
