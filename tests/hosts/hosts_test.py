@@ -244,10 +244,12 @@ class Deaths(Case):
         ranks = self.looping(net, 1)
         event = time.monotonic()
         net.vanish(0)
-        net.vanish(2)
-        rest = self.on(ranks, 0, 2)
-        self.failures(rest, event, 5.9, None, "h[02]", "connection closed by peer")
+        net.vanish(1)  # who would be the next to link all others
+        rest = self.on(ranks, 0, 1)
+        self.failures(rest, event, 5.9, None, "h[01]", "connection closed by peer")
         self.goes_on(net, rest, 2)
+        shrunk = max(float(line.split()[0]) for line in self.until(rest, "shrunk", 1))
+        self.assertLess(shrunk - event, 12 + slack())
 
     def test_deadline(self):
         """A deadline that passes before a host is told dead names the host that is waited for."""

@@ -8,6 +8,7 @@
 #define NOBODY UINT32_MAX
 #define PINGS 5                           /* in the time after which silence is a death */
 #define SETTLE_NS (300 * TUTTI_NS_PER_MS) /* for the members to tell a new root what they know */
+#define BEGIN_NS (20 * TUTTI_NS_PER_S)    /* for all processes to begin, once they have met */
 #define COME_NS (200 * TUTTI_NS_PER_MS)   /* for who hangs on a new parent to come by itself */
 
 /* ---- the parent ---- */
@@ -30,7 +31,7 @@ static void parent_find(struct tutti_tree_machine *t)
     }
     t->parent = parent;
     t->dialing = false;
-    t->dialed_ns = t->now;
+    t->parent_by_ns = t->now + t->silence_ns;
     if (before != NOBODY && t->links[before].open && tutti_tree_parent(t, before) != t->me) {
         tutti_tree_send(t, before, &unlink);
         tutti_tree_link_close(t, before);
@@ -42,7 +43,9 @@ static void parent_find(struct tutti_tree_machine *t)
 
 void tutti_tree_begin(struct tutti_tree_machine *t, uint64_t now)
 {
-    t->now = t->dialed_ns = now;
+    t->now = now;
+    t->begun_ns = now;
+    t->parent_by_ns = now + BEGIN_NS + t->silence_ns;
     t->parent = tutti_tree_parent(t, t->me);
     parent_dial(t);
 }
@@ -183,7 +186,7 @@ void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t no
 {
     t->now = now;
     tutti_tree_link_close(t, member);
-    if (member == t->parent) t->dialed_ns = now;
+    if (member == t->parent) t->parent_by_ns = now + t->silence_ns;
     parent_dial(t);
 }
 
@@ -193,10 +196,7 @@ void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool 
     if (t->links[member].open) return;
     t->links[member].dialed = false;
     if (member == t->parent) t->dialing = false;
-    if (dead)
-        one_gone(t, member, TUTTI_LIFE_DEAD);
-    else if (member == t->parent && now - t->dialed_ns >= t->silence_ns)
-        host_gone(t, t->hosts->members[member].host);
+    if (dead) one_gone(t, member, TUTTI_LIFE_DEAD);
 }
 
 void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life, uint64_t now)
@@ -235,10 +235,19 @@ static void children_check(struct tutti_tree_machine *t)
             link->dialed = true;
             t->out.dial(t->out.arg, children[i]);
         }
-        if (t->now - link->awaited_ns < t->silence_ns) continue;
+        const bool first = link->awaited_ns - t->begun_ns < TUTTI_NS_PER_S;
+        if (t->now - link->awaited_ns < t->silence_ns + (first ? BEGIN_NS : 0)) continue;
         host_gone(t, t->hosts->members[children[i]].host);
         return; /* the children are others now */
     }
+}
+
+/* A parent that can not be linked went with the one before it; whether one of this host lives is known otherwise. */
+static void parent_check(struct tutti_tree_machine *t)
+{
+    if (t->parent == NOBODY || t->links[t->parent].open || t->now < t->parent_by_ns) return;
+    const uint32_t host = t->hosts->members[t->parent].host;
+    if (host != t->hosts->members[t->me].host) host_gone(t, host);
 }
 
 void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
@@ -247,9 +256,12 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
     const uint64_t before = t->now;
     t->now = now;
     /* Who was stopped itself has heard nobody: the others get their time again. */
-    if (now - before > t->silence_ns / 2)
+    if (now - before > t->silence_ns / 2) {
+        t->parent_by_ns += now - before;
         for (uint32_t i = 0; i < t->n_linked; i++) t->links[t->linked[i]].heard_ns = now;
+    }
     silence_check(t);
+    parent_check(t);
     children_check(t);
     for (uint32_t i = 0; i < t->n_linked; i++)
         if (now - t->links[t->linked[i]].sent_ns >= t->silence_ns / PINGS) tutti_tree_send(t, t->linked[i], &ping);

@@ -30,7 +30,8 @@ struct tutti_tree_out {
 };
 
 struct tutti_tree_link {
-    bool open, dialed;          /* dialed: though it hangs on this member, since it does not come */
+    bool open;
+    bool dialed;                /* though it hangs on this member, since it does not come */
     uint64_t heard_ns, sent_ns; /* when something came last, was sent last */
     uint64_t awaited_ns;        /* not open: since when it should hang on this member; 0: it should not */
 };
@@ -43,10 +44,11 @@ struct tutti_tree_machine {
     struct tutti_tree_link *links; /* n */
     uint32_t *linked;              /* members with an open link */
     uint32_t n_linked;
-    uint32_t parent;                                                       /* UINT32_MAX: this is the root */
-    bool dialing, lost;                                                    /* lost: this member was told dead */
-    uint64_t dialed_ns;                                                    /* since when the parent is dialed in vain */
-    uint64_t settled_ns;                                                   /* a new root decides nothing before */
+    uint32_t parent;    /* UINT32_MAX: this is the root */
+    bool dialing, lost; /* lost: this member was told dead */
+    uint64_t begun_ns;
+    uint64_t parent_by_ns; /* its host is told dead when there is no link to it by then */
+    uint64_t settled_ns;   /* a new root decides nothing before */
     struct tutti_failure told[TUTTI_TREE_TOLD], raised[TUTTI_TREE_RAISED]; /* told: a ring */
     uint32_t n_told, n_raised;
 };

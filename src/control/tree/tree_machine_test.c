@@ -109,7 +109,7 @@ static void node_dial(void *arg, uint32_t member)
     const uint32_t me = number_of(arg);
     if (!passes(me, member) || !passes(member, me)) {
         const uint64_t now = sim.now;
-        sim.now += 900 * MS; /* a connection that times out */
+        sim.now += 20000 * MS; /* the network's patience with a connection */
         post(NO_WAY, member, me, NULL, 0);
         sim.now = now;
     } else if (nodes[member].dead) {
