@@ -91,9 +91,9 @@ def outcomes(net, b, c):
     expect("the secret is on no command line", done.stdout.split(), ["64", "64"])
 
 
-def started(net, b, c, marker, script="trap '' HUP; sleep {0} & wait; sleep {0}"):
+def started(net, b, c, marker, script="echo up; trap '' HUP; sleep {0} & wait; sleep {0}"):
     process = subprocess.Popen(command(net, "--hosts", f"{b}:2,{c}:2", "--grace", "1s", "sh", "-c",
-                                       "echo up; " + script.format(marker)),
+                                       script.format(marker)),
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     net.processes.append(process)
     for _ in range(4):
@@ -117,7 +117,7 @@ def children(pid):
 
 
 def ends(net, b, c):
-    process = started(net, b, c, "7711.1", "trap 'exit 3' TERM; while :; do sleep 0.1; done # {0}")
+    process = started(net, b, c, "7711.1", "trap 'exit 3' TERM; echo up; while :; do sleep 0.1; done # {0}")
     process.send_signal(signal.SIGTERM)
     expect("SIGTERM", process.wait(20), 3)
     nobody(net, "7711.1")

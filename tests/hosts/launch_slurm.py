@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Slurm on one machine (munged, slurmctld, two slurmd): `tutti run` inside an allocation takes hosts and ranks from it,
+and srun as its remote shell.
+
+launch_slurm.py TUTTI HELLO
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import hosts
+
+TUTTI, HELLO = sys.argv[1:3]
+NEEDED = ("munged", "slurmctld", "slurmd", "srun", "salloc")
+CONFIG = """ClusterName=tutti
+SlurmctldHost=localhost
+SlurmctldPort={ctld}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+ReturnToService=2
+NodeName=n[0-1] NodeHostname=localhost Port=[{first}-{last}] CPUs=4
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def ports(n):
+    """The first of n ports in a row that are free now."""
+    for first in range(17000 + os.getpid() % 4000, 30000, n):
+        try:
+            for port in range(first, first + n):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            pass
+    raise hosts.Unavailable("no ports are free")
+
+
+class Slurm:
+    def __init__(self):
+        os.environ["PATH"] += ":/usr/sbin:/sbin"
+        missing = [p for p in NEEDED if not shutil.which(p)]
+        if missing or os.geteuid() != 0:
+            raise hosts.Unavailable(f"not installed: {' '.join(missing)}" if missing else "Slurm's daemons need root")
+        self.processes, self.folder = [], tempfile.mkdtemp(prefix="tutti-slurm-")
+        os.chmod(self.folder, 0o755)
+        first = ports(3)
+        for name in ("state", "spool-n0", "spool-n1"):
+            os.mkdir(os.path.join(self.folder, name))
+        self.config = os.path.join(self.folder, "slurm.conf")
+        with open(self.config, "w", encoding="utf-8") as f:
+            f.write(CONFIG.format(folder=self.folder, ctld=first, first=first + 1, last=first + 2))
+        key = os.path.join(self.folder, "munge.key")
+        with open(key, "wb") as f:
+            f.write(os.urandom(1024))
+        os.chmod(key, 0o400)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "SLURM"))}
+        self.env["SLURM_CONF"] = self.config
+        names = {n: os.path.join(self.folder, f"munge.{n}") for n in ("socket", "pid", "log", "seed")}
+        self.start("munged", "-F", "-f", "--key-file", key, "--socket", names["socket"], "--pid-file", names["pid"],
+                   "--log-file", names["log"], "--seed-file", names["seed"])
+        self.wait(lambda: os.path.exists(names["socket"]), "munged")
+        self.start("slurmctld", "-D", "-f", self.config)
+        for node in ("n0", "n1"):
+            self.start("slurmd", "-D", "-f", self.config, "-N", node)
+        self.wait(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D").stdout.strip() == "2", "the nodes")
+
+    def start(self, *argv):
+        with open(os.path.join(self.folder, "daemons.txt"), "ab") as out:
+            self.processes.append(subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
+                                                   stderr=subprocess.STDOUT, start_new_session=True))
+
+    def run(self, *argv, seconds=25):
+        return subprocess.run(argv, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=seconds)
+
+    def wait(self, condition, what, seconds=30):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                with open(os.path.join(self.folder, "daemons.txt"), encoding="utf-8", errors="replace") as f:
+                    raise hosts.Unavailable(f"Slurm does not start here: {what}; {f.read()[-500:]}")
+            time.sleep(0.2)
+
+    def close(self):
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def check(what, done, wanted):
+    lines = sorted(line for line in done.stdout.splitlines() if line)
+    assert (done.returncode, lines) == (0, wanted), (what, done)
+
+
+def main():
+    slurm = None
+    try:
+        slurm = Slurm()
+        hello = [f"rank {r} of 4: the sum is 10" for r in range(4)]
+        check("tutti run in an allocation",
+              slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=2", TUTTI, "run", HELLO), hello)
+        check("ranks of nodes",
+              slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=1", TUTTI, "run", "--tag-output", "sh", "-c",
+                        "echo $GROUP_RANK of $GROUP_WORLD_SIZE"), ["[0] 0 of 2", "[1] 1 of 2"])
+        done = slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=1", TUTTI, "run", "sh", "-c",
+                         "test $RANK = 1 && exit 7; exec sleep 30")
+        assert done.returncode == 7 and "on n1) ended with exit status 7" in done.stderr, done
+    finally:
+        if slurm:
+            slurm.close()
+    print("ok")
+
+
+try:
+    main()
+except hosts.Unavailable as why:
+    print(f"skipped: {why}")
+    sys.exit(hosts.SKIP)
