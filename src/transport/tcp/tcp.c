@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define HEAD TUTTI_PACKET_WIRE_BYTES
-#define GATHERED 1024 /* a payload up to this is copied behind its head: one run of memory is the quicker call */
+#define GATHERED 4096 /* a payload up to this is copied behind its head: one run of memory is the quicker call */
 #define FLUSH_NS (100 * TUTTI_NS_PER_MS) /* that close gives a peer to take what was sent to it */
 
 /* ---- send ---- */

@@ -9,8 +9,11 @@
 #include <sys/epoll.h>
 
 #define EVENTS 128
-#define TURNS 8       /* between two questions to epoll */
-#define LARGE_TURNS 4 /* for so many counts one that moved much */
+/* Between two questions to epoll: turns that moved nothing; one that moved something counts for several, and one that
+ * moved much for many, so that queues are written while much is read. */
+#define TURNS 64
+#define TURNS_SMALL 8
+#define TURNS_LARGE 32
 
 /* The line is filled with whom epoll knows of. */
 static void ask_epoll(struct tutti_tcp *tcp)
@@ -63,7 +66,7 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
     const size_t used = peer->in.reading == TUTTI_TCP_GIVEN ? peer->in.next : 0;
     peer->more = status == TUTTI_OK && peer->in.end >= used + TUTTI_PACKET_WIRE_BYTES;
     if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
-    tcp->n_turns += peer->in.large ? LARGE_TURNS : 1;
+    tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
     return status;
 }
 
