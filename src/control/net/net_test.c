@@ -150,6 +150,101 @@ static void dials_of_who_is_being_dialed_are_one(void **state)
     world_fini(&world);
 }
 
+#define ORDER_MAX 400
+static struct order { /* of connections, as a member was told of them */
+    pthread_mutex_t mutex;
+    int fds[ORDER_MAX];
+    uint32_t n;
+    struct tutti_net *net;
+    uint32_t peer;
+    uint64_t seed;
+} orders[2];
+
+static void order_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
+{
+    struct order *order = arg;
+    (void)role, (void)peer;
+    pthread_mutex_lock(&order->mutex);
+    order->fds[order->n++] = fd;
+    pthread_mutex_unlock(&order->mutex);
+}
+
+static void order_failed(void *arg, enum tutti_net_role role, uint32_t peer, const struct tutti_error *error)
+{
+    (void)arg, (void)role, (void)peer;
+    fprintf(stderr, "%s\n", error->text);
+    abort();
+}
+
+static bool order_dead(void *arg, uint32_t peer)
+{
+    (void)arg, (void)peer;
+    return false;
+}
+
+static void *order_dial(void *arg)
+{
+    struct order *order = arg;
+    for (int i = 0; i < ORDER_MAX / 4; i++) {
+        tutti_net_dial(order->net, TUTTI_NET_DATA, order->peer);
+        tutti_sleep_ns(tutti_random64(&order->seed) % (2 * MS));
+    }
+    return NULL;
+}
+
+static uint32_t order_count(struct order *order)
+{
+    pthread_mutex_lock(&order->mutex);
+    const uint32_t n = order->n;
+    pthread_mutex_unlock(&order->mutex);
+    return n;
+}
+
+/* Two members dial each other again and again, at random times: the k-th connection of one is that of the other. */
+static void both_are_told_in_the_same_order(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    world_init(&world, 2, "127.0.0.1");
+    for (uint32_t m = 0; m < 2; m++) {
+        const struct tutti_net_config config = {.me = m,
+                                                .hosts = &world.hosts,
+                                                .world = world.number,
+                                                .interface = "",
+                                                .listener = world.members[m].listener,
+                                                .dial_ns = WORLD_PATIENCE_NS,
+                                                .arg = &orders[m],
+                                                .opened = order_opened,
+                                                .failed = order_failed,
+                                                .is_dead = order_dead};
+        orders[m] = (struct order){.peer = 1 - m, .seed = test_seed() + m};
+        pthread_mutex_init(&orders[m].mutex, NULL);
+        assert_int_equal(tutti_net_open(&config, &orders[m].net), TUTTI_OK);
+        assert_int_equal(tutti_net_start(orders[m].net), TUTTI_OK);
+        world.members[m].listener = NULL;
+    }
+    for (int m = 0; m < 2; m++) assert_int_equal(pthread_create(&threads[m], NULL, order_dial, &orders[m]), 0);
+    for (int m = 0; m < 2; m++) pthread_join(threads[m], NULL);
+    for (uint32_t quiet = 0, last = 0; quiet < 100; tutti_sleep_ns(10 * MS)) { /* tries are up to 640 ms apart */
+        const uint32_t n = order_count(&orders[0]) + order_count(&orders[1]);
+        quiet = n == last ? quiet + 1 : 0;
+        last = n;
+    }
+    const uint32_t n = order_count(&orders[0]);
+    assert_int_equal(order_count(&orders[1]), n);
+    assert_true(n > 1);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_true(passes(orders[0].fds[k], orders[1].fds[k], (char)k));
+        assert_true(passes(orders[1].fds[k], orders[0].fds[k], (char)k));
+    }
+    for (uint32_t m = 0; m < 2; m++) {
+        tutti_net_close(orders[m].net);
+        for (uint32_t k = 0; k < n; k++) close(orders[m].fds[k]);
+        pthread_mutex_destroy(&orders[m].mutex);
+    }
+    world_fini(&world);
+}
+
 /* The failure that member 0 hears of its dial of member 1. */
 static struct tutti_error failure_of(enum tutti_net_role role, enum tutti_status status, const char *says)
 {
@@ -326,6 +421,7 @@ int main(void)
         cmocka_unit_test(all_pairs_of_threads_dial_at_once),
         cmocka_unit_test(all_pairs_of_processes_dial_at_once),
         cmocka_unit_test(dials_of_who_is_being_dialed_are_one),
+        cmocka_unit_test(both_are_told_in_the_same_order),
         cmocka_unit_test(who_does_not_answer_is_told_after_the_time),
         cmocka_unit_test(who_is_gone_is_told_at_once),
         cmocka_unit_test(the_dead_are_refused),
