@@ -91,16 +91,15 @@ static enum tutti_status rank_context(const struct ranks_config *config, int32_t
     enum { OWN = 3 };
     const char *a_host = getenv("RANKS_A_HOST");
     const int ranks_a_host = a_host ? atoi(a_host) : 0;
-    const char *network = ranks_a_host ? getenv("RANKS_NETWORK") : NULL;
     char host[32] = "";
     if (ranks_a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / ranks_a_host);
-    struct tutti_option options[MAX_OPTIONS + OWN] = {{"transport", network             ? network
-                                                                    : ranks_a_host == 1 ? "tcp"
-                                                                    : ranks_a_host > 1  ? "auto"
-                                                                    : config->forked    ? "shm"
-                                                                                        : "self"},
-                                                      {"host", host},
-                                                      {"trust_network", ranks_a_host ? "1" : "0"}};
+    struct tutti_option options[MAX_OPTIONS + OWN] = {
+        {"transport", ranks_a_host == 1  ? "tcp"
+                      : ranks_a_host > 1 ? "auto"
+                      : config->forked   ? "shm"
+                                         : "self"},
+        {"host", host},
+        {"trust_network", ranks_a_host ? "1" : "0"}};
     size_t n = config->n_options < MAX_OPTIONS ? config->n_options : MAX_OPTIONS;
     if (n) memcpy(options + OWN, config->options, n * sizeof(options[0]));
     return tutti_context_create(options, n + OWN, out);

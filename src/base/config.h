@@ -33,10 +33,6 @@
     X(NETWORK, encrypt, flag, "0", 0, 1, 1, "all between hosts by TLS 1.3; needs the job's secret")                    \
     X(NETWORK, congestion, text, "auto", 0, 0, 0,                                                                      \
       "congestion control of TCP: auto (cubic where there is any), system, or a name")                                 \
-    X(NETWORK, ofi_provider, text, "auto", 0, 0, 1,                                                                    \
-      "transport ofi: provider of libfabric as fi_info names it (tcp;ofi_rxm, efa, ...), or auto")                     \
-    X(NETWORK, ofi_domain, text, "", 0, 0, 0,                                                                          \
-      "transport ofi: domain of the provider (a device or an interface; empty: its first one)")                        \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
     X(CALLS, backends, text, "auto", 0, 0, 1,                                                                          \
       "auto, the name of a back end for host memory, or off: the engine does all")                                     \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A world on several hosts: members of this host by its own transport, all others by a network; control through the
- * tree. */
+/* A world on several hosts: members of this host by its own transport, all others by TCP; control through the tree. */
 
 #include "control/start/far.h"
 
@@ -8,27 +7,17 @@
 #include "control/tree/tree.h"
 #include "transport/host/ring.h"
 #include "transport/mixed.h"
-#include "transport/ofi/ofi.h"
 #include "transport/tcp/tcp.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
 #define DIAL_NS (20 * TUTTI_NS_PER_S) /* a member that computes answers dials all the same: its thread does */
-
-struct network {
-    void (*connected)(struct tutti_transport *t, uint32_t peer, int fd);
-    void (*failed)(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
-};
-static const struct network networks[] = {{tutti_tcp_connected, tutti_tcp_failed},
-                                          {tutti_ofi_connected, tutti_ofi_failed}};
 
 struct tutti_far {
     struct tutti_dialer dialer; /* first */
     struct tutti_hosts hosts;
     struct tutti_net *net;
-    struct tutti_transport *wire;  /* the network */
-    const struct network *network; /* ... and who hears of sockets */
+    struct tutti_transport *tcp;
     struct tutti_control *tree;
 };
 
@@ -36,14 +25,14 @@ static void dial(struct tutti_dialer *dialer, uint32_t peer)
 {
     struct tutti_far *far = (struct tutti_far *)(void *)dialer;
     const enum tutti_status status = tutti_net_dial(far->net, TUTTI_NET_DATA, peer);
-    if (status < 0) far->network->failed(far->wire, peer, status);
+    if (status < 0) tutti_tcp_failed(far->tcp, peer, status);
 }
 
 static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
 {
     struct tutti_far *far = arg;
     if (role == TUTTI_NET_DATA)
-        far->network->connected(far->wire, peer, fd);
+        tutti_tcp_connected(far->tcp, peer, fd);
     else
         tutti_tree_opened(far->tree, peer, fd);
 }
@@ -53,7 +42,7 @@ static void failed(void *arg, enum tutti_net_role role, uint32_t peer, const str
     struct tutti_far *far = arg;
     if (role == TUTTI_NET_DATA) {
         tutti_log(TUTTI_LOG_WARN, "%s", error->text);
-        far->network->failed(far->wire, peer, error->status);
+        tutti_tcp_failed(far->tcp, peer, error->status);
     } else {
         tutti_tree_failed(far->tree, peer, error);
     }
@@ -71,7 +60,7 @@ static size_t payload_agreed(const struct tutti_config *config, const struct tut
     uint32_t most = 1;
     for (uint32_t h = 0; h < hosts->n_hosts; h++)
         if (hosts->hosts[h].n > most) most = hosts->hosts[h].n;
-    if (most == 1) return TUTTI_TCP_PAYLOAD; /* and that of ofi */
+    if (most == 1) return TUTTI_TCP_PAYLOAD;
     return tutti_ring_max_payload(tutti_segment_ring_bytes(most, tutti_rings_staging(config)));
 }
 
@@ -84,7 +73,7 @@ static enum tutti_status transports_join(struct tutti_far *far, const struct tut
     if (hosts->n_hosts == n) {
         (*near)->ops->close(*near);
         *near = NULL;
-        *out = far->wire;
+        *out = far->tcp;
         return TUTTI_OK;
     }
     struct tutti_mixed_peer *peers = tutti_alloc_array(n, sizeof *peers);
@@ -92,7 +81,7 @@ static enum tutti_status transports_join(struct tutti_far *far, const struct tut
     for (uint32_t i = 0; i < n; i++)
         peers[i] = hosts->members[i].host == here ? (struct tutti_mixed_peer){0, hosts->members[i].local}
                                                   : (struct tutti_mixed_peer){1, i};
-    struct tutti_transport *inner[] = {*near, far->wire};
+    struct tutti_transport *inner[] = {*near, far->tcp};
     const size_t most = payload_agreed(b->config, hosts);
     if ((*near)->max_payload > most) (*near)->max_payload = most;
     if ((*near)->copied > most) (*near)->copied = most;
@@ -108,27 +97,6 @@ void tutti_near_close(struct tutti_near *near)
     if (near->transport) near->transport->ops->close(near->transport);
     tutti_free(near->places);
     *near = (struct tutti_near){.transport = NULL};
-}
-
-/* The network that option transport names, else TCP. */
-static enum tutti_status wire_open(struct tutti_far *far, const struct tutti_bootstrap *b)
-{
-    const uint32_t n = far->hosts.n_members, me = (uint32_t)b->rank;
-    const struct tutti_tcp_config tcp = {
-        .n = n, .me = me, .dialer = &far->dialer, .congestion = b->config->text[TUTTI_OPT_congestion]};
-    far->network = &networks[0];
-    if (strcmp(b->config->text[TUTTI_OPT_transport], "ofi") != 0) return tutti_tcp_open(&tcp, &far->wire);
-    char address[INET6_ADDRSTRLEN] = ""; /* where others reach this host */
-    const struct tutti_net_address *here = &far->hosts.hosts[far->hosts.members[me].host].address;
-    if (here->family) inet_ntop(here->family == 4 ? AF_INET : AF_INET6, here->bytes, address, sizeof address);
-    const struct tutti_ofi_config ofi = {.n = n,
-                                         .me = me,
-                                         .dialer = &far->dialer,
-                                         .provider = b->config->text[TUTTI_OPT_ofi_provider],
-                                         .domain = b->config->text[TUTTI_OPT_ofi_domain],
-                                         .address = address};
-    far->network = &networks[1];
-    return tutti_ofi_open(&ofi, &far->wire);
 }
 
 static enum tutti_status tree_open(struct tutti_far *far, const struct tutti_bootstrap *b, struct tutti_near *near)
@@ -179,9 +147,13 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
         goto err_near;
     }
     *far = (struct tutti_far){.dialer.dial = dial, .hosts = hosts};
-    TUTTI_TRY_GOTO(status, wire_open(far, b), err_free);
-    joined = far->wire;
-    TUTTI_TRY_GOTO(status, tree_open(far, b, &near), err_wire);
+    const struct tutti_tcp_config tcp = {.n = hosts.n_members,
+                                         .me = (uint32_t)b->rank,
+                                         .dialer = &far->dialer,
+                                         .congestion = b->config->text[TUTTI_OPT_congestion]};
+    TUTTI_TRY_GOTO(status, tutti_tcp_open(&tcp, &far->tcp), err_free);
+    joined = far->tcp;
+    TUTTI_TRY_GOTO(status, tree_open(far, b, &near), err_tcp);
     TUTTI_TRY_GOTO(status, transports_join(far, b, &near.transport, &joined), err_tree);
     TUTTI_TRY_GOTO(status, net_open(far, config), err_tree);
     tutti_tree_attach(far->tree, far->net);
@@ -198,7 +170,7 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
 
 err_tree:
     far->tree->ops->close(far->tree);
-err_wire:
+err_tcp:
     joined->ops->close(joined);
 err_free:
     tutti_hosts_fini(&far->hosts);
