@@ -11,7 +11,6 @@
  * long as there is something to read; but it tells a death within a second. */
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
 #define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
-#define LATE_GRACE_NS (400 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
 /* How many boards all ranks together look at in COMPARE_AGAIN_NS. If each rank looked at all boards, a thousand ranks
  * would soon do nothing else. So each rank looks at some, first at those behind it; together they look at all. */
@@ -112,8 +111,6 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     if (channel->gone_ns == 0) channel->gone_ns = now, channel->gone_pass = team->engine->pass;
     bool read = team->port->drained > channel->gone_pass;
     uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? GONE_GRACE_NS : DEAD_GRACE_NS;
-    /* Who fails a communicator and leaves may be seen to leave before its failure has come by way of others. */
-    if (*life == TUTTI_LIFE_LEFT && !team->port->control->answers_at_once) grace = LATE_GRACE_NS;
     if (now - channel->gone_ns >= grace) return read || *life == TUTTI_LIFE_DEAD;
     tutti_engine_watch_by(team->engine, channel->gone_ns + GONE_GRACE_NS);
     return false;
