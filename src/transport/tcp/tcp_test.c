@@ -442,6 +442,34 @@ static void any_cut_of_the_stream(void **state)
     close(far);
 }
 
+/* BBR has to be asked for: where the system has it as its default, it would halve large transfers. */
+static void congestion_is_as_asked(void **state)
+{
+    const char *asked[] = {"auto", "", "system", "reno"};
+    char expected[4][16] = {"cubic", "", "", "reno"}, name[16];
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(asked); i++) {
+        struct pairs *pairs = pairs_new(2, AF_INET);
+        struct tutti_transport *t;
+        socklen_t bytes = sizeof(name);
+        int fds[2], copy;
+        pairs->congestion = asked[i];
+        assert_int_equal(pairs_open(pairs, 0, &t), TUTTI_OK);
+        pairs_connect(AF_INET, fds);
+        copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+        if (!expected[i][0]) assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, expected[i], &bytes), 0);
+        tutti_tcp_connected(t, 1, fds[0]);
+        test_expect_nothing(t);
+        bytes = sizeof(name);
+        assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+        assert_string_equal(name, expected[i]);
+        close(copy);
+        t->ops->close(t);
+        close(fds[1]);
+        pairs_free(pairs);
+    }
+}
+
 static void sockets_are_as_asked(void **state)
 {
     (void)state;
@@ -583,6 +611,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_placement_is_lost),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(any_cut_of_the_stream),
+        cmocka_unit_test(congestion_is_as_asked),
         cmocka_unit_test(sockets_are_as_asked),
         cmocka_unit_test(a_million_members),
         cmocka_unit_test(processes_send_to_all),
