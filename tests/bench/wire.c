@@ -152,15 +152,24 @@ static void nobody_dials(struct tutti_dialer *dialer, uint32_t peer)
     (void)dialer, (void)peer;
 }
 
+/* Before it is connected: what has once been a socket of BBR is paced for ever. */
+static void choose_congestion(int fd)
+{
+    require(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) == 0,
+            "no such congestion control");
+}
+
 static void connect_pair(int fds[2])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(address);
     int listener = socket(AF_INET, SOCK_STREAM, 0);
+    choose_congestion(listener); /* whom it accepts has it, too */
     require(bind(listener, (struct sockaddr *)&address, bytes) == 0 && listen(listener, 1) == 0 &&
                 getsockname(listener, (struct sockaddr *)&address, &bytes) == 0,
             "no socket to listen at");
     fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    choose_congestion(fds[0]);
     require(connect(fds[0], (struct sockaddr *)&address, bytes) == 0, "no connection");
     fds[1] = accept(listener, NULL, NULL);
     close(listener);
@@ -169,7 +178,7 @@ static void connect_pair(int fds[2])
 static int process(const int raws[2], const int tcps[2])
 {
     struct tutti_dialer nobody = {nobody_dials};
-    const struct tutti_tcp_config config = {.n = 2, .me = me, .dialer = &nobody, .congestion = congestion};
+    const struct tutti_tcp_config config = {.n = 2, .me = me, .dialer = &nobody};
     const int one = 1;
     char list[256];
     cpu_set_t cpus;
@@ -179,7 +188,6 @@ static int process(const int raws[2], const int tcps[2])
     raw = raws[me];
     close(raws[1 - me]), close(tcps[1 - me]);
     setsockopt(raw, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    setsockopt(raw, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     require(tutti_tcp_open(&config, &t) == TUTTI_OK, "no transport");
     tutti_tcp_connected(t, 1 - me, tcps[me]);
     if (me == 0) printf("| | bytes | bare socket, us | tcp, us | ratio |\n|---|--:|--:|--:|--:|\n");

@@ -204,10 +204,22 @@ enum tutti_status tutti_net_locals(const char *interface, struct tutti_net_local
 
 /* ---- connecting ---- */
 
-int tutti_net_socket(sa_family_t family)
+/* Before it is connected, or listens: of BBR, which is the default of some systems, a socket that had it keeps that
+ * each packet is paced, whatever it is told later; and that halves the rate of short links. */
+static void congestion_set(int fd, const char *congestion)
+{
+    if (!congestion || congestion[0] == '\0' || strcmp(congestion, "system") == 0) return;
+    const char *name = strcmp(congestion, "auto") == 0 ? "cubic" : congestion;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) < 0)
+        tutti_log(TUTTI_LOG_INFO, "this kernel has no congestion control '%s'", name);
+}
+
+int tutti_net_socket(sa_family_t family, const char *congestion)
 {
     const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (fd < 0) return fd;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    congestion_set(fd, congestion);
     return fd;
 }
 
@@ -233,7 +245,7 @@ static enum tutti_status source_find(const struct tutti_net_address *to, const c
 }
 
 enum tutti_status tutti_net_connect(const struct tutti_net_address *address, uint16_t port, const char *interface,
-                                    int *fd)
+                                    const char *congestion, int *fd)
 {
     struct sockaddr_storage to, from;
     struct tutti_net_local source = {.scope = 0};
@@ -241,7 +253,7 @@ enum tutti_status tutti_net_connect(const struct tutti_net_address *address, uin
     char text[INET6_ADDRSTRLEN];
     if (named || tutti_net_link_local(address)) TUTTI_TRY(source_find(address, interface, &source));
     const socklen_t n = tutti_net_sockaddr(address, source.scope, port, &to);
-    const int new_fd = n ? tutti_net_socket(to.ss_family) : -1;
+    const int new_fd = n ? tutti_net_socket(to.ss_family, congestion) : -1;
     if (n == 0) errno = EADDRNOTAVAIL;
     if (new_fd < 0) goto fail;
     if (named) {

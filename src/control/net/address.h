@@ -31,6 +31,6 @@ bool tutti_net_address_from(const struct sockaddr *from, struct tutti_net_addres
 uint16_t tutti_net_sockaddr_port(const struct sockaddr_storage *from);
 bool tutti_net_link_local(const struct tutti_net_address *address); /* of IPv6: true only with a scope */
 /* A stream socket that neither blocks nor delays, for addresses of this family. */
-int tutti_net_socket(sa_family_t family);
+int tutti_net_socket(sa_family_t family, const char *congestion);
 
 #endif

@@ -52,7 +52,7 @@ struct tutti_net_peer {
 
 struct tutti_net {
     struct tutti_net_config config; /* secret NULL */
-    char interface[64];
+    char interface[64], congestion[16];
     struct tutti_proof_key key;
     struct tutti_loop *loop;
     bool closing;

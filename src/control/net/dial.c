@@ -269,7 +269,7 @@ static void try_begin(struct tutti_net_peer *peer)
     conn->watch = (struct tutti_loop_fd){.fd = -1, .ready = try_step};
     peer->conn = conn;
     const struct tutti_net_address *address = &net->config.hosts->hosts[row->host].address;
-    enum tutti_status status = tutti_net_connect(address, row->port, net->interface, &conn->watch.fd);
+    enum tutti_status status = tutti_net_connect(address, row->port, net->interface, net->congestion, &conn->watch.fd);
     if (status == TUTTI_OK) status = tutti_loop_watch(net->loop, &conn->watch, EPOLLOUT);
     if (status == TUTTI_OK)
         peer_wait(peer);

@@ -28,12 +28,13 @@ struct tutti_listener {
 static const struct tutti_net_address any[] = {{.family = 6}, {.family = 4}};
 
 /* One socket more; port 0 takes one. SYSTEM with its errno. */
-static enum tutti_status socket_add(struct tutti_listener *l, const struct tutti_net_address *address, uint32_t scope)
+static enum tutti_status socket_add(struct tutti_listener *l, const struct tutti_net_address *address, uint32_t scope,
+                                    const char *congestion)
 {
     struct sockaddr_storage at;
     socklen_t n = tutti_net_sockaddr(address, scope, l->port, &at);
     const int only_6 = address != &any[0];
-    const int fd = tutti_net_socket(at.ss_family);
+    const int fd = tutti_net_socket(at.ss_family, congestion);
     struct epoll_event event = {.events = EPOLLIN};
     char text[INET6_ADDRSTRLEN];
     if (fd >= 0 && at.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_6, sizeof only_6);
@@ -55,13 +56,13 @@ static void sockets_close(struct tutti_listener *l)
 }
 
 /* Addresses that the system does not give (those of IPv6 that are still being tried out) are left out. */
-static enum tutti_status sockets_open_named(struct tutti_listener *l)
+static enum tutti_status sockets_open_named(struct tutti_listener *l, const char *congestion)
 {
     enum tutti_status status = TUTTI_ERR_SYSTEM;
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_locals && n < SOCKETS; i++) {
         const struct tutti_net_local *local = &l->locals[i];
-        const enum tutti_status added = socket_add(l, &local->address, local->scope);
+        const enum tutti_status added = socket_add(l, &local->address, local->scope, congestion);
         if (added < 0 && tutti_last_error()->os_errno == EADDRINUSE) return added;
         if (added < 0) continue;
         l->locals[n++] = *local;
@@ -71,17 +72,17 @@ static enum tutti_status sockets_open_named(struct tutti_listener *l)
     return status;
 }
 
-static enum tutti_status sockets_open(struct tutti_listener *l, const char *interface)
+static enum tutti_status sockets_open(struct tutti_listener *l, const char *interface, const char *congestion)
 {
     enum tutti_status status = TUTTI_ERR_SYSTEM;
     if (interface[0] == '\0') {
         /* Where the kernel has no IPv6, IPv4 alone. */
-        status = socket_add(l, &any[0], 0);
-        return status < 0 ? socket_add(l, &any[1], 0) : status;
+        status = socket_add(l, &any[0], 0, congestion);
+        return status < 0 ? socket_add(l, &any[1], 0, congestion) : status;
     }
     for (int i = 0; i < TRIES && status < 0; i++) {
         sockets_close(l);
-        status = sockets_open_named(l);
+        status = sockets_open_named(l, congestion);
         if (status < 0 && tutti_last_error()->os_errno != EADDRINUSE) break;
     }
     return status;
@@ -95,7 +96,7 @@ enum tutti_status tutti_listener_open(const struct tutti_listener_config *config
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     status = l->epoll_fd >= 0 ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not listen on the network");
     if (status == TUTTI_OK) status = tutti_net_locals(config->interface, l->locals, &l->n_locals);
-    if (status == TUTTI_OK) status = sockets_open(l, config->interface);
+    if (status == TUTTI_OK) status = sockets_open(l, config->interface, config->congestion);
     if (status < 0)
         tutti_listener_close(l);
     else

@@ -43,7 +43,7 @@ static int decided(int fd)
 /* Connects; 0 and the socket, or why not. */
 static int connects(const struct tutti_net_address *address, uint16_t port, const char *interface, int *fd)
 {
-    if (tutti_net_connect(address, port, interface, fd) < 0) return tutti_last_error()->os_errno;
+    if (tutti_net_connect(address, port, interface, NULL, fd) < 0) return tutti_last_error()->os_errno;
     const int failed = decided(*fd);
     if (failed) close(*fd);
     return failed;
@@ -78,6 +78,39 @@ static void addresses_lead(struct tutti_listener *listener, const char *interfac
         assert_int_equal(tutti_listener_accept(listener), -1);
         assert_int_equal(errno, EAGAIN);
         close(fd), close(end);
+    }
+}
+
+static void congestion_of(int fd, char name[16])
+{
+    socklen_t bytes = 16;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+}
+
+/* Both ends, on a system whose default may be another one. */
+static void congestion_is_as_asked(void **state)
+{
+    static const char *const asked[] = {"auto", "reno", "system", "no-such-thing"};
+    const struct tutti_net_address local = {.family = 4, .bytes = {127, 0, 0, 1}};
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(asked); i++) {
+        char expected[4][16] = {"cubic", "reno"}, name[16];
+        const int plain = socket(AF_INET, SOCK_STREAM, 0);
+        const struct tutti_listener_config config = {.interface = "", .congestion = asked[i]};
+        struct tutti_listener *listener = NULL;
+        int fd;
+        if (!expected[i][0]) congestion_of(plain, expected[i]);
+        close(plain);
+        assert_int_equal(tutti_listener_open(&config, &listener), TUTTI_OK);
+        assert_int_equal(tutti_net_connect(&local, tutti_listener_port(listener), "", asked[i], &fd), TUTTI_OK);
+        assert_int_equal(decided(fd), 0);
+        const int end = accepted(listener);
+        congestion_of(fd, name);
+        assert_string_equal(name, expected[i]);
+        congestion_of(end, name);
+        assert_string_equal(name, expected[i]);
+        close(fd), close(end);
+        tutti_listener_close(listener);
     }
 }
 
@@ -222,7 +255,7 @@ static void addresses_as_text(void **state)
     address = (struct tutti_net_address){.family = 0};
     assert_string_equal(tutti_net_address_text(&address, text, sizeof text), "no address");
     int fd;
-    assert_int_equal(tutti_net_connect(&address, 5, "", &fd), TUTTI_ERR_SYSTEM);
+    assert_int_equal(tutti_net_connect(&address, 5, "", NULL, &fd), TUTTI_ERR_SYSTEM);
     assert_false(tutti_net_address_of(0, true, &address)); /* no socket */
 }
 
@@ -266,6 +299,7 @@ int main(void)
         cmocka_unit_test(others_do_not_reach_what_was_not_named),
         cmocka_unit_test(who_names_what_is_not_there_reads_what_is),
         cmocka_unit_test(a_host_without_network_says_so),
+        cmocka_unit_test(congestion_is_as_asked),
         cmocka_unit_test(addresses_as_text),
         cmocka_unit_test(nobody_listens_is_refused),
     };

@@ -17,6 +17,8 @@ enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct t
     net->config.secret = NULL;
     snprintf(net->interface, sizeof net->interface, "%s", config->interface);
     net->config.interface = net->interface;
+    snprintf(net->congestion, sizeof net->congestion, "%s", config->congestion ? config->congestion : "");
+    net->config.congestion = net->congestion;
     pthread_mutex_init(&net->mutex, NULL);
     tutti_net_dials_begin(net);
     if (config->encrypt && !tutti_tls_available())

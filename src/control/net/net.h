@@ -30,7 +30,8 @@
 
 /* ---- listening (listener.c) ---- */
 struct tutti_listener_config {
-    const char *interface; /* option: name of an interface, or an address; "": any */
+    const char *interface;  /* option: name of an interface, or an address; "": any */
+    const char *congestion; /* option; of the sockets that it accepts, too. NULL: the system's */
 };
 struct tutti_listener; /* IPv4 and IPv6, one port */
 /* CONFIG: there is no such interface or address; the sentence lists those that exist. SYSTEM. */
@@ -43,9 +44,10 @@ uint32_t tutti_listener_addresses(const struct tutti_listener *listener, struct 
 int tutti_listener_accept(struct tutti_listener *listener);   /* a non-blocking socket; -1: none waits */
 int tutti_listener_fd(const struct tutti_listener *listener); /* for poll */
 void tutti_listener_close(struct tutti_listener *listener);
-/* Connects to an address; does not block: writable, or in error, when it is decided. */
+/* Connects to an address, with a congestion control (as the listener's); does not block: writable, or in error, when it
+ * is decided. */
 enum tutti_status tutti_net_connect(const struct tutti_net_address *address, uint16_t port, const char *interface,
-                                    int *fd);
+                                    const char *congestion, int *fd);
 /* "10.0.0.1", "fe80::1"; capacity at least 46. Returns out. */
 char *tutti_net_address_text(const struct tutti_net_address *address, char *out, size_t capacity);
 /* From text; from a connected socket's own or far end. False: it is none. */
@@ -59,7 +61,8 @@ struct tutti_net_config {
     const struct tutti_hosts *hosts; /* lives longer than the net */
     uint64_t world;                  /* random, equal on all members, known to nobody else */
     const char *secret;              /* NULL: none; copied */
-    const char *interface;           /* as the listener's; copied */
+    const char *interface;           /* as the listener's; copied, */
+    const char *congestion;          /* as this */
     struct tutti_listener *listener; /* taken over on success */
     uint32_t encrypt;                /* bits 1 << role: connections by TLS 1.3; equal on all members */
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */

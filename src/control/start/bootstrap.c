@@ -251,7 +251,8 @@ static enum tutti_status limit_check(const struct tutti_bootstrap *b)
 static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct tutti_meeting_request *request)
 {
     const struct tutti_config *config = b->config;
-    const struct tutti_listener_config listener = {.interface = config->text[TUTTI_OPT_interface]};
+    const struct tutti_listener_config listener = {.interface = config->text[TUTTI_OPT_interface],
+                                                   .congestion = config->text[TUTTI_OPT_congestion]};
     const bool named = config->text[TUTTI_OPT_host][0] != '\0';
     if (b->n_ranks == 1 || (!b->store && !named && !by_network(config))) return TUTTI_OK;
     if (!request->secret && !config->number[TUTTI_OPT_trust_network]) {

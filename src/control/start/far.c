@@ -121,6 +121,7 @@ static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_
         .secret = secret ? b->secret : NULL,
         .encrypt = encrypt ? 1u << TUTTI_NET_CONTROL | 1u << TUTTI_NET_DATA : 0,
         .interface = b->config->text[TUTTI_OPT_interface],
+        .congestion = b->config->text[TUTTI_OPT_congestion],
         .listener = config->listener,
         .dial_ns = DIAL_NS,
         .arg = far,
@@ -147,10 +148,7 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
         goto err_near;
     }
     *far = (struct tutti_far){.dialer.dial = dial, .hosts = hosts};
-    const struct tutti_tcp_config tcp = {.n = hosts.n_members,
-                                         .me = (uint32_t)b->rank,
-                                         .dialer = &far->dialer,
-                                         .congestion = b->config->text[TUTTI_OPT_congestion]};
+    const struct tutti_tcp_config tcp = {.n = hosts.n_members, .me = (uint32_t)b->rank, .dialer = &far->dialer};
     TUTTI_TRY_GOTO(status, tutti_tcp_open(&tcp, &far->tcp), err_free);
     joined = far->tcp;
     TUTTI_TRY_GOTO(status, tree_open(far, b, &near), err_tcp);

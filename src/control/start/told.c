@@ -34,7 +34,8 @@ bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t
 static enum tutti_status serve(const struct tutti_config *config, struct tutti_told *out,
                                char text[TUTTI_SHARE_MAX + 1])
 {
-    const struct tutti_listener_config named = {.interface = config->text[TUTTI_OPT_interface]};
+    const struct tutti_listener_config named = {.interface = config->text[TUTTI_OPT_interface],
+                                                .congestion = config->text[TUTTI_OPT_congestion]};
     struct tutti_net_address addresses[ADDRESSES];
     struct tutti_listener *listener;
     struct tutti_store_server *server; /* lives as long as the process */
@@ -68,7 +69,7 @@ static bool answers(const char *text, uint16_t port)
     struct tutti_net_address address;
     int fd, error = 0;
     socklen_t n = sizeof error;
-    if (!tutti_net_address_parse(text, &address) || tutti_net_connect(&address, port, "", &fd) < 0) return false;
+    if (!tutti_net_address_parse(text, &address) || tutti_net_connect(&address, port, "", NULL, &fd) < 0) return false;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     const bool there =
         poll(&room, 1, TRY_MS) > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0;

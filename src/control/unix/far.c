@@ -36,7 +36,7 @@ static enum tutti_status address_try(const struct tutti_net_address *address, ui
     uint64_t until = tutti_deadline_ns(TRY_NS);
     int fd = -1, error = 0;
     socklen_t bytes = sizeof error;
-    if (tutti_net_connect(address, port, request->interface, &fd) < 0) return TUTTI_PENDING;
+    if (tutti_net_connect(address, port, request->interface, NULL, &fd) < 0) return TUTTI_PENDING;
     if (until > request->deadline_ns) until = request->deadline_ns;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     while (tutti_now_ns() < until && !tutti_meeting_cancelled(request) && poll(&room, 1, 20) <= 0) continue;

@@ -25,7 +25,6 @@ struct pairs {
     uint32_t n;
     int family; /* AF_INET, AF_INET6 */
     bool mute;  /* nobody is connected when it is wanted */
-    const char *congestion;
     pthread_mutex_t lock;
     struct pairs_end *ends;
     struct tutti_transport **open;
@@ -88,7 +87,7 @@ static inline void pairs_dial(struct tutti_dialer *dialer, uint32_t peer)
 static inline struct pairs *pairs_new(uint32_t n, int family)
 {
     struct pairs *pairs = calloc(1, sizeof(*pairs));
-    pairs->n = n, pairs->family = family, pairs->congestion = "cubic";
+    pairs->n = n, pairs->family = family;
     pairs->ends = calloc(n, sizeof(*pairs->ends)), pairs->open = calloc(n, sizeof(*pairs->open));
     pairs->left = calloc(n, 1), pairs->fds = calloc((size_t)n * n, sizeof(int));
     pthread_mutex_init(&pairs->lock, NULL);
@@ -97,7 +96,7 @@ static inline struct pairs *pairs_new(uint32_t n, int family)
 
 static inline enum tutti_status pairs_open(struct pairs *pairs, uint32_t me, struct tutti_transport **out)
 {
-    struct tutti_tcp_config config = {.n = pairs->n, .me = me, .congestion = pairs->congestion};
+    struct tutti_tcp_config config = {.n = pairs->n, .me = me};
     if (me < pairs->n) {
         pairs->ends[me] = (struct pairs_end){.dialer = {.dial = pairs_dial}, .pairs = pairs, .me = me};
         config.dialer = &pairs->ends[me].dialer;

@@ -56,12 +56,6 @@ static void tune(struct tutti_tcp *tcp, int fd)
     const unsigned vanish_ms = (unsigned)(tcp->vanish_ns / TUTTI_NS_PER_MS);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (vanish_ms > 0) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanish_ms, sizeof(vanish_ms));
-    if (!tcp->congestion[0] || strcmp(tcp->congestion, "system") == 0) return;
-    /* BBR, which some systems have as their default, paces each packet, and halves the rate of short links. */
-    const char *name = strcmp(tcp->congestion, "auto") == 0 ? "cubic" : tcp->congestion;
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0) return;
-    tutti_log(TUTTI_LOG_INFO, "transport tcp: this kernel has no congestion control '%s'", name);
-    tcp->congestion[0] = '\0';
 }
 
 static enum tutti_status watch(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd)

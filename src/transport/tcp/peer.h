@@ -101,7 +101,6 @@ struct tutti_tcp_list { /* first in, first out */
 struct tutti_tcp {
     struct tutti_transport base; /* first */
     struct tutti_dialer *dialer;
-    char congestion[16];
     uint64_t vanish_ns;
     int epoll, event; /* event: for wake */
     struct tutti_tcp_member *members;

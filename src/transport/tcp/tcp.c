@@ -262,7 +262,6 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
     tcp->dialer = config->dialer;
     tcp->vanish_ns = config->vanish_ns;
     tcp->first_told = TUTTI_TCP_NOBODY;
-    snprintf(tcp->congestion, sizeof(tcp->congestion), "%s", config->congestion);
     tcp->members = tutti_map_lazy(config->n * sizeof(*tcp->members));
     if (!tcp->members) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);

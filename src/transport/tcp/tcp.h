@@ -30,8 +30,6 @@ struct tutti_dialer {
 struct tutti_tcp_config {
     uint32_t n, me;              /* members of the world, this member */
     struct tutti_dialer *dialer; /* lives longer than the transport */
-    const char *congestion;      /* of its sockets: "auto" (cubic where there is any), "system" or "", or a name. What
-                                  * the kernel lacks is told once */
     uint64_t vanish_ns;          /* a peer that confirms nothing for so long is gone; 0: as the system has it */
 };
 /* ARGUMENT: there is no such member. MEMORY, SYSTEM. */

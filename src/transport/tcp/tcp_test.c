@@ -442,53 +442,21 @@ static void any_cut_of_the_stream(void **state)
     close(far);
 }
 
-/* BBR has to be asked for: where the system has it as its default, it would halve large transfers. */
-static void congestion_is_as_asked(void **state)
-{
-    const char *asked[] = {"auto", "", "system", "reno"};
-    char expected[4][16] = {"cubic", "", "", "reno"}, name[16];
-    (void)state;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(asked); i++) {
-        struct pairs *pairs = pairs_new(2, AF_INET);
-        struct tutti_transport *t;
-        socklen_t bytes = sizeof(name);
-        int fds[2], copy;
-        pairs->congestion = asked[i];
-        assert_int_equal(pairs_open(pairs, 0, &t), TUTTI_OK);
-        pairs_connect(AF_INET, fds);
-        copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-        if (!expected[i][0]) assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, expected[i], &bytes), 0);
-        tutti_tcp_connected(t, 1, fds[0]);
-        test_expect_nothing(t);
-        bytes = sizeof(name);
-        assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
-        assert_string_equal(name, expected[i]);
-        close(copy);
-        t->ops->close(t);
-        close(fds[1]);
-        pairs_free(pairs);
-    }
-}
-
 static void sockets_are_as_asked(void **state)
 {
     (void)state;
     struct pairs *pairs = pairs_new(2, AF_INET);
     struct tutti_transport *t;
-    char name[16] = "";
-    socklen_t bytes = sizeof(name);
+    socklen_t bytes = sizeof(int);
     int one = 0, fds[2], copy;
     unsigned vanish_ms = 0;
     struct tutti_tcp_config config = {
-        .n = 2, .me = 0, .dialer = &pairs->ends[0].dialer, .congestion = "reno", .vanish_ns = 7 * TUTTI_NS_PER_S};
+        .n = 2, .me = 0, .dialer = &pairs->ends[0].dialer, .vanish_ns = 7 * TUTTI_NS_PER_S};
     assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_OK);
     pairs_connect(AF_INET, fds);
     copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
     tutti_tcp_connected(t, 1, fds[0]);
     test_expect_nothing(t);
-    assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
-    assert_string_equal(name, "reno");
-    bytes = sizeof(one);
     assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_NODELAY, &one, &bytes), 0);
     assert_int_equal(one, 1);
     bytes = sizeof(vanish_ms);
@@ -497,7 +465,7 @@ static void sockets_are_as_asked(void **state)
     close(copy);
     t->ops->close(t);
     close(fds[1]);
-    config.congestion = "no-such-thing", config.me = 2;
+    config.me = 2;
     assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_ERR_ARGUMENT);
     pairs_free(pairs);
 }
@@ -507,7 +475,7 @@ static void a_million_members(void **state)
 {
     (void)state;
     struct tutti_dialer nobody = {NULL};
-    const struct tutti_tcp_config config = {.n = 1000000, .me = 999999, .dialer = &nobody, .congestion = ""};
+    const struct tutti_tcp_config config = {.n = 1000000, .me = 999999, .dialer = &nobody};
     struct tutti_transport *t;
     struct tutti_event e;
     int fds[2];
@@ -569,7 +537,7 @@ static void processes_send_to_all(void **state)
     for (uint32_t me = 0; me < N; me++) {
         if ((children[me] = fork()) != 0) continue;
         struct tutti_dialer nobody = {NULL};
-        const struct tutti_tcp_config config = {.n = N, .me = me, .dialer = &nobody, .congestion = "cubic"};
+        const struct tutti_tcp_config config = {.n = N, .me = me, .dialer = &nobody};
         struct tutti_transport *t;
         if (tutti_tcp_open(&config, &t) < 0) _exit(1);
         for (uint32_t a = 0; a < N; a++)
@@ -611,7 +579,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_placement_is_lost),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(any_cut_of_the_stream),
-        cmocka_unit_test(congestion_is_as_asked),
         cmocka_unit_test(sockets_are_as_asked),
         cmocka_unit_test(a_million_members),
         cmocka_unit_test(processes_send_to_all),

@@ -145,7 +145,7 @@ static bool address_try(const struct tutti_net_address *address, struct run_agen
     int fd, error = 0;
     socklen_t n = sizeof error;
     struct tutti_net_address mine;
-    if (tutti_net_connect(address, agent->store_port, "", &fd) < 0) return false;
+    if (tutti_net_connect(address, agent->store_port, "", NULL, &fd) < 0) return false;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     const bool there = poll(&room, 1, TRY_MS) > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 &&
                        error == 0 && tutti_net_address_of(fd, false, &mine);
