@@ -64,7 +64,7 @@ static void test_ragged_levels_are_right(void **state)
             for (shape.root = 0; shape.root < last; shape.root++)
                 run(&tutti_algorithm_hierarchical, (enum tutti_kind)k, &shape);
             shape.root = 0;
-            for (shape.radix = 1; shape.radix < 5 && k == TUTTI_ALL_REDUCE; shape.radix++)
+            for (shape.radix = 1; shape.radix < 5 && (k == TUTTI_ALL_REDUCE || k == TUTTI_ALL_GATHER); shape.radix++)
                 run(&tutti_algorithm_hierarchical, (enum tutti_kind)k, &shape);
         }
     }

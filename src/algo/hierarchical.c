@@ -15,6 +15,7 @@
  *     reduce_scatter: up with root j and chunk j, for every j.   all_gather: down with root j and chunk j, for every j.
  *     all_reduce: cut into parts with roots spread over the slots, up and then down: all slots share the work. The
  * radix is the number of parts: hierarchical:1 has the fewest messages, the default, one a slot, the fewest bytes.
+ * all_gather takes radix 1, too: all blocks go up to slot 0, and down from there as one.
  *
  * Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation performance
  * (IPDPS 2000); Träff: Efficient allgather for regular SMP clusters (EuroPVM/MPI 2006). */
@@ -334,11 +335,21 @@ static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round
     up(shape, block, round / shape->size, &(struct cargo){PART, block, 1}, emit);
 }
 
+static uint32_t all_gather_rounds(const struct tutti_shape *shape)
+{
+    return shape->radix == 1 ? 2 * stages(shape) : stages_of_all(shape);
+}
+
 static void all_gather_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     uint32_t block = round % shape->size;
 
-    down(shape, block, shape->n_levels - round / shape->size, &(struct cargo){PART, block, 1}, emit);
+    if (shape->radix == 1 && round < stages(shape))
+        up(shape, 0, round, &(struct cargo){BLOCKS, 0, 0}, emit);
+    else if (shape->radix == 1)
+        down(shape, 0, 2 * stages(shape) - 1 - round, &(struct cargo){PART, 0, shape->size}, emit);
+    else
+        down(shape, block, shape->n_levels - round / shape->size, &(struct cargo){PART, block, 1}, emit);
 }
 
 static uint32_t barrier_rounds(const struct tutti_shape *shape)
@@ -366,8 +377,8 @@ const struct tutti_algorithm tutti_algorithm_hierarchical = {
                                              .rounds = all_reduce_rounds, .round = all_reduce_round),
               [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = reduce_round),
               [TUTTI_BROADCAST] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = broadcast_round),
-              [TUTTI_ALL_GATHER] =
-                  TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages_of_all, .round = all_gather_round),
+              [TUTTI_ALL_GATHER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX,
+                                             .rounds = all_gather_rounds, .round = all_gather_round),
               [TUTTI_GATHER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = gather_round),
               [TUTTI_SCATTER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = scatter_round),
               [TUTTI_REDUCE_SCATTER] =

@@ -106,11 +106,13 @@ bool tutti_overridden(const struct tutti_facts *facts, enum tutti_kind kind)
     return name[0] != '\0';
 }
 
-static const struct tutti_load_row *row_of(enum tutti_kind kind, const struct tutti_algorithm *algorithm)
+/* Each has one, and who takes it one of its own for radix 1. */
+static const struct tutti_load_row *row_of(enum tutti_kind kind, const struct tutti_algorithm *algorithm,
+                                           uint32_t radix)
 {
-    size_t i = 0;
-    while (tutti_load_rows[i].kind != kind || tutti_load_rows[i].algorithm != algorithm) i++; /* each has one */
-    return &tutti_load_rows[i];
+    const struct tutti_load_row *row = tutti_load_rows;
+    while (row->kind != kind || row->algorithm != algorithm || (row->radices[0] == 1) != (radix == 1)) row++;
+    return row;
 }
 
 static double cost_ns(const struct tutti_facts *facts, const struct tutti_question *question,
@@ -133,7 +135,8 @@ static enum tutti_status choose_override(const struct tutti_facts *facts, const 
     struct tutti_shape wanted = shape_for(facts, found, question->kind, radix);
     if (!tutti_algorithm_fits(found, question->kind, &wanted, reason, sizeof(reason)))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "algorithm %s can not run this %s: %s", name, kind, reason);
-    *out = (struct tutti_candidate){found, wanted, cost_ns(facts, question, row_of(question->kind, found), &wanted)};
+    *out = (struct tutti_candidate){found, wanted,
+                                    cost_ns(facts, question, row_of(question->kind, found, radix), &wanted)};
     return TUTTI_OK;
 }
 

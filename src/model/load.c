@@ -217,11 +217,11 @@ static struct tutti_load levels(const struct ask *q)
 }
 
 /* ---- the table. Flags: each rank's PART of a block instead of the whole; from the root DOWN instead of to it; a tree
- * of the LEVELS of the shape instead of one of the radix. What comes in is folded as it comes (EARLY), or once all of
- * it is there (LATE). ---- */
+ * of the LEVELS of the shape instead of one of the radix; the blocks of ALL ranks as one. What comes in is folded as it
+ * comes (EARLY), or once all of it is there (LATE). ---- */
 
 enum fold { NO_FOLD, EARLY, LATE };
-enum { PART = 1, DOWN = 2, LEVELS = 4 };
+enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8 };
 #define ROW(kind, name, radices, ...)                                                                                  \
     {                                                                                                                  \
         TUTTI_##kind, &tutti_algorithm_##name, {RADICES_##radices},                                                    \
@@ -230,6 +230,7 @@ enum { PART = 1, DOWN = 2, LEVELS = 4 };
         }                                                                                                              \
     }
 #define RADICES_1 0
+#define RADICES_FEWEST 1 /* messages: a row of its own */
 #define RADICES_4 2, 4
 #define RADICES_8 2, 4, 8
 
@@ -242,6 +243,7 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(ALL_REDUCE, direct_two_shot, 1, {exchange, LATE, PART}, {exchange, NO_FOLD, PART}),
     ROW(ALL_REDUCE, double_tree, 1, {two_trees, EARLY, 0}, {two_trees, NO_FOLD, DOWN}),
     ROW(ALL_REDUCE, hierarchical, 1, {levels, EARLY, PART}, {levels, NO_FOLD, PART}),
+    ROW(ALL_REDUCE, hierarchical, FEWEST, {tree, EARLY, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}),
 
     ROW(REDUCE, direct, 1, {star, EARLY, 0}),
     ROW(REDUCE, tree, 8, {tree, EARLY, 0}),
@@ -263,6 +265,7 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(ALL_GATHER, ring, 1, {ring, NO_FOLD, 0}),
     ROW(ALL_GATHER, pairwise, 1, {exchange, NO_FOLD, 0}),
     ROW(ALL_GATHER, hierarchical, 1, {levels, NO_FOLD, 0}),
+    ROW(ALL_GATHER, hierarchical, FEWEST, {tree_blocks, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN | ALL}),
 
     ROW(GATHER, direct, 1, {star, NO_FOLD, 0}),
     ROW(GATHER, tree, 8, {tree_blocks, NO_FOLD, 0}),
@@ -370,7 +373,7 @@ struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct t
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(row->phases) && row->phases[i].pattern; i++) {
         const struct tutti_load_phase *phase = &row->phases[i];
         bool levels = phase->flags & LEVELS;
-        ask.b = phase->flags & PART ? block / ask.p : block;
+        ask.b = phase->flags & PART ? block / ask.p : phase->flags & ALL ? block * ask.p : block;
         ask.down = phase->flags & DOWN;
         ask.tree_r = levels ? 2 : ask.r;
         ask.tree_d = levels ? ask.depth : ask.d;

@@ -121,7 +121,8 @@ static void check(enum tutti_kind kind, const struct tutti_shape *shape, const c
     if (!ends(&world))
         fail_msg("%s, levels %s, root %u, radix %u waits in a circle", tutti_kind_name(kind), levels, shape->root,
                  shape->radix);
-    assert_true(world.n_calls > 0);
+    /* The blocks of several slots as one are not in one piece when the call is cut into slices. */
+    assert_true((world.n_calls > 0) == !(kind == TUTTI_ALL_GATHER && shape->radix == 1));
     world_free(&world);
 }
 
