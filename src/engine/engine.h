@@ -55,6 +55,7 @@ struct tutti_team_config {
     uint32_t size, slot;     /* of the communicator */
     const uint32_t *members; /* slot -> member index of the transport; copied */
     uint64_t timeout_ns;
+    size_t slice_bytes; /* 0: the engine's */
 };
 enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
                                     struct tutti_team **out);

@@ -50,6 +50,8 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
     for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++)
         comm->facts.domains[level] =
             tutti_topo_domains(comm->family->world.places, comm->members, (uint32_t)comm->size, level);
+    /* A slice costs messages of the system, and its bytes pass through the cache in any case. */
+    if (comm->facts.link == TUTTI_LINK_NET) comm->facts.slice_bytes = comm->context->config.number[TUTTI_OPT_net_slice];
     struct tutti_team_config config = {
         .transport = comm->family->world.transport,
         .id = comm->id,
@@ -58,6 +60,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
         .slot = (uint32_t)comm->rank,
         .members = comm->members,
         .timeout_ns = comm->timeout_ns,
+        .slice_bytes = (size_t)comm->facts.slice_bytes,
     };
     return tutti_team_create(comm->context->engine, &config, &comm->team);
 }

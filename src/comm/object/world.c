@@ -4,6 +4,8 @@
 #include "backend/backend.h"
 #include "comm/object/comm.h"
 
+#define SPIN_NET 3 /* so many times as long a sleep lasts that a socket ends: see networks.md */
+
 enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,
                                     struct tutti_family **out)
 {
@@ -17,6 +19,8 @@ enum tutti_status tutti_family_open(struct tutti_context *context, const struct 
     if (family->world.crowded) {
         context->crowded = true;
         tutti_engine_set_spin(context->engine, 0);
+    } else if (family->world.hosts && !context->crowded) {
+        tutti_engine_set_spin(context->engine, SPIN_NET * context->config.number[TUTTI_OPT_spin]);
     }
     family->engine = context->engine;
     atomic_init(&family->refs, 1);

@@ -54,7 +54,7 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
                             tutti_kind_name(info->kind), bind->schedule->lanes.n, team->n_lanes);
         goto err_work;
     }
-    TUTTI_TRY_GOTO(status, tutti_layout_init(&flight->layout, bind, team->engine->config.slice_bytes, &need), err_work);
+    TUTTI_TRY_GOTO(status, tutti_layout_init(&flight->layout, bind, team->slice_bytes, &need), err_work);
     if (need.bytes > 0 && !tutti_region_take(team, need.bytes, &flight->region)) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "%s: out of memory for %zu bytes of scratch", tutti_kind_name(info->kind),
                             need.bytes);

@@ -110,6 +110,7 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->id = config->id, team->epoch = config->epoch;
     team->size = config->size, team->slot = config->slot;
     team->timeout_ns = config->timeout_ns;
+    team->slice_bytes = config->slice_bytes ? config->slice_bytes : engine->config.slice_bytes;
     team->eager = engine->config.eager_bytes;
     if (team->eager > config->transport->copied) team->eager = config->transport->copied; /* never pending */
     team->hold_stride = (team->eager + 63) & ~(size_t)63;

@@ -62,7 +62,7 @@ struct tutti_team {
     struct tutti_followed *followed, **followed_end; /* not over, in order */
     uint64_t look_ns;                                /* when the oldest is looked at again */
 
-    size_t eager, hold_stride;
+    size_t slice_bytes, eager, hold_stride;
     unsigned char *map; /* channels, hold buffers, envelopes */
     size_t map_bytes;
     struct tutti_channel *channels;
