@@ -180,6 +180,31 @@ static void refusals(void **state)
     expect_refusal(&facts, &question, TUTTI_ERR_ARGUMENT, "");
 }
 
+/* Over sockets, where who folds copies first: the two ranks share a long fold, and do not share a short one; a short
+ * message goes to all at once, and one that is sent as two halves one way is no quicker for it. */
+static void between_hosts(void **state)
+{
+    (void)state;
+    const struct {
+        enum tutti_kind kind;
+        uint64_t bytes;
+        const char *name;
+    } cases[] = {{TUTTI_ALL_REDUCE, 8, "direct"},
+                 {TUTTI_ALL_REDUCE, 1 << 20, "halving_doubling"},
+                 {TUTTI_ALL_REDUCE, 16 << 20, "halving_doubling"},
+                 {TUTTI_BROADCAST, 4096, "tree"}};
+    struct tutti_facts facts = {.shape = {.size = 2}, .min_cpus = 2, .n_host = 1, .overrides = ""};
+    facts.machine = tutti_machine_default;
+    facts.link = TUTTI_LINK_NET, facts.slice_bytes = 512 << 10, facts.eager_bytes = 64 << 10;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
+        const struct tutti_question question = {.kind = cases[i].kind, .bytes = cases[i].bytes, .commutative = true};
+        const struct tutti_algorithm *algorithm = NULL;
+        struct tutti_shape shape;
+        assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+        assert_string_equal(algorithm->name, cases[i].name);
+    }
+}
+
 static void option_checked(void **state)
 {
     (void)state;
@@ -195,8 +220,9 @@ static void option_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(total),     cmocka_unit_test(remembered), cmocka_unit_test(crowded),
-        cmocka_unit_test(overrides), cmocka_unit_test(refusals),   cmocka_unit_test(option_checked),
+        cmocka_unit_test(total),         cmocka_unit_test(remembered), cmocka_unit_test(crowded),
+        cmocka_unit_test(overrides),     cmocka_unit_test(refusals),   cmocka_unit_test(option_checked),
+        cmocka_unit_test(between_hosts),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,8 @@ static struct rates rates_of(const struct tutti_facts *facts, const struct tutti
     double p = facts->shape.size, half_way = 0.5 / (double)m->links[facts->link].ring_gbs,
            fold = 1 / (double)m->fold_gbs;
     double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
-    struct rates rates = {half_way, out, larger(out, fold), fold};
+    /* What comes by a socket is copied out of the kernel before it is folded. */
+    struct rates rates = {half_way, out, facts->link == TUTTI_LINK_NET ? out + fold : larger(out, fold), fold};
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
     if (2 * load->all_bytes > (double)m->cache_kib * 1024) {
         double half = 0.5 / tutti_machine_memory(m, p); /* a copy reads a byte and writes one; */
@@ -56,14 +57,15 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;
     /* Of a long message only the first slice is waited for: the others follow it. */
     double chain = load->chain / pieces * (rates.in + rates.out), copied = load->copied / (double)m->copy_gbs;
-    if (!facts->crowded) {
-        double busy = load->messages * pieces * message / 2 + copied +
-                      bytes_ns(&rates, load->sent, load->received, load->folded, load->early);
-        return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
-    }
-    double n_cpus = facts->n_cpus ? facts->n_cpus : 1;
-    double work = waits * (double)m->wake_ns + load->all_messages * pieces * message +
+    double busy = load->messages * pieces * message / 2 + copied +
+                  bytes_ns(&rates, load->sent, load->received, load->folded, load->early);
+    if (!facts->crowded) return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
+    /* Who waits for a socket finds it ready when it has its turn again, more often than it is woken. */
+    double n_cpus = facts->n_cpus ? facts->n_cpus : 1,
+           wait = (double)(facts->link == TUTTI_LINK_NET ? m->yield_ns : m->wake_ns);
+    double work = waits * wait + load->all_messages * pieces * message +
                   bytes_ns(&rates, load->all_bytes, load->all_bytes, load->all_folded, load->all_early) +
                   facts->shape.size * ((double)m->call_ns + copied);
-    return m->call_ns + larger(load->hops * ((double)m->wake_ns + message) + chain, work / n_cpus);
+    double shared = facts->link == TUTTI_LINK_NET ? larger(work / n_cpus, busy) : work / n_cpus;
+    return m->call_ns + larger(load->hops * (wait + message) + chain, shared);
 }

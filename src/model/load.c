@@ -196,7 +196,7 @@ static struct tutti_load two_trees(const struct ask *q)
 {
     double hops = q->p > 2 ? q->log + 1 : 1;
     return (struct tutti_load){.hops = hops,
-                               .chain = hops * q->b / 2,
+                               .chain = q->p > 2 ? hops * q->b / 2 : q->b, /* both halves go the same way */
                                .messages = q->p > 2 ? 4 : 2,
                                .sent = q->p > 2 ? q->b : 0,
                                .received = q->b,
@@ -275,9 +275,9 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(SCATTER, tree, 8, {tree_blocks, NO_FOLD, DOWN}),
     ROW(SCATTER, hierarchical, 1, {tree_blocks, NO_FOLD, LEVELS | DOWN}),
 
-    ROW(REDUCE_SCATTER, direct, 1, {exchange, LATE, 0}),
     ROW(REDUCE_SCATTER, halving_doubling, 1, {halving, EARLY, 0}),
     ROW(REDUCE_SCATTER, pairwise, 1, {exchange, EARLY, 0}),
+    ROW(REDUCE_SCATTER, direct, 1, {exchange, LATE, 0}),
     ROW(REDUCE_SCATTER, ring, 1, {ring, EARLY, 0}),
     ROW(REDUCE_SCATTER, hierarchical, 1, {levels, EARLY, 0}),
 

@@ -32,7 +32,7 @@
  * defaults of the three). */
 #define TUTTI_LINKS(L)                                                                                                 \
     L(HOST, "", "in shared memory", 90, 400, 6)                                                                        \
-    L(NET, "net_", "between hosts", 4000, 3000, 3.5f)
+    L(NET, "net_", "between hosts", 2000, 2000, 4)
 enum tutti_link_level {
 #define TUTTI_LINK_LEVEL(level, ...) TUTTI_LINK_##level,
     TUTTI_LINKS(TUTTI_LINK_LEVEL)
