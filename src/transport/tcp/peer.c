@@ -80,6 +80,7 @@ static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int f
     }
     peer->next = tcp->peers, tcp->peers = peer;
     tcp->members[member].peer = peer;
+    tcp->n_open++;
     return TUTTI_OK;
 }
 
@@ -107,6 +108,7 @@ void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum
     if (peer->out_fd != peer->fd) close(peer->out_fd);
     peer->fd = peer->out_fd = -1;
     peer->status = status;
+    tcp->n_open--;
     peer->lost = peer->in.reading == TUTTI_TCP_PLACED;
     if (tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
     tutti_tcp_out_end(&peer->out);

@@ -14,8 +14,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define TUTTI_TCP_WINDOW ((size_t)32 << 10) /* read at once; a payload that fits is not asked about */
 #define TUTTI_TCP_COPIED ((size_t)64 << 10)
+/* Read at once. A payload that fits is not asked about: whoever copies what it sends does not expect a place there. */
+#define TUTTI_TCP_WINDOW (TUTTI_TCP_COPIED + 4096)
 #define TUTTI_TCP_ARENA (4 * TUTTI_TCP_COPIED)
 #define TUTTI_TCP_PIECES 256u
 #define TUTTI_TCP_HOT 2u /* peers that are read while spinning, without asking epoll */
@@ -111,6 +112,7 @@ struct tutti_tcp {
     struct tutti_tcp_peer *given;              /* whose event is unanswered */
     uint32_t n_turns;                          /* since epoll was asked */
     uint32_t n_owing;                          /* peers whose queue waits */
+    uint32_t n_open;                           /* peers with a socket */
     bool room;                                 /* there is some where a send found none */
     pthread_mutex_t lock;
     uint32_t first_told;

@@ -33,7 +33,10 @@ static void ask_epoll(struct tutti_tcp *tcp)
 
 static void look(struct tutti_tcp *tcp)
 {
-    if (!tcp->hot[0]) ask_epoll(tcp);
+    if (!tcp->hot[0] || tcp->n_open > TUTTI_TCP_HOT) {
+        ask_epoll(tcp);
+        return;
+    }
     for (uint32_t i = 0; i < TUTTI_TCP_HOT; i++)
         if (tcp->hot[i]) tutti_tcp_peer_ready(tcp, tcp->hot[i]);
 }
