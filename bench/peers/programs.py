@@ -39,6 +39,7 @@ class Program:
     launcher: Callable[[int, int], list[str]] | None = None  # number of ranks, of CPUs
     env: dict[str, str] = field(default_factory=dict)
     rank_env: Callable[[int, int], dict[str, str]] = lambda rank, n: {}
+    rank_prefix: Callable[[int], list[str]] = lambda rank: []  # how a process comes to where the rank is
 
 
 @dataclass(frozen=True)

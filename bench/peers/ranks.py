@@ -59,7 +59,7 @@ class Ranks:
                 commands = [([*program.launcher(self.n, len(cpus)), *program.command], env)]
             else:
                 of_rank = [{**env, "PEERS_RANK": str(r), **program.rank_env(r, self.n)} for r in range(self.n)]
-                commands = [(program.command, e) for e in of_rank]
+                commands = [([*program.rank_prefix(r), *program.command], e) for r, e in enumerate(of_rank)]
             for command, environment in commands:
                 self.processes.append(
                     subprocess.Popen(

@@ -14,7 +14,7 @@
 /* How much a rank has, in blocks of `count`: one, as many as ranks, or only at the root. */
 enum side { NONE, ONE, ALL, ONE_AT_ROOT, ALL_AT_ROOT };
 /* Whose input element i of the output is: all ranks' sum, rank i / count, or the root's; and from which block of it. */
-enum origin { SUM, SUM_OWN, OF_RANK, OF_RANK_OWN, OF_ROOT, OF_ROOT_OWN, OF_SELF };
+enum origin { SUM, SUM_OWN, OF_RANK, OF_RANK_OWN, OF_ROOT, OF_ROOT_OWN, OF_SELF, OF_PAIR };
 
 struct operation {
     const char *name;
@@ -33,6 +33,7 @@ static const struct operation operations[] = {
     [PEER_GATHER] = {"gather", ONE, ALL_AT_ROOT, OF_RANK, true},
     [PEER_SCATTER] = {"scatter", ALL_AT_ROOT, ONE, OF_ROOT_OWN, true},
     [PEER_BARRIER] = {"barrier", NONE, NONE, OF_SELF, false},
+    [PEER_SEND_RECV] = {"send_recv", ONE, ONE, OF_PAIR, false},
     [PEER_N_OPERATIONS] = {"copy", ONE, ONE, OF_SELF, false},
     [PEER_N_OPERATIONS + 1] = {"stream", ONE, ONE, OF_SELF, false},
 };
@@ -123,6 +124,7 @@ static void expect(const struct peer_case *c, const struct peer_call *call, size
     bool own_block = origin == SUM_OWN || origin == OF_RANK_OWN || origin == OF_ROOT_OWN;
     int first = origin == OF_RANK || origin == OF_RANK_OWN ? (int)(at / c->count)
                 : origin == OF_SELF                        ? call->rank
+                : origin == OF_PAIR                        ? call->rank ^ 1
                                                            : call->root;
     size_t from = in_block + (own_block ? own : 0);
     if (sum) first = 0;
@@ -136,6 +138,7 @@ size_t peer_wrong(const struct peer_case *c, const struct peer_call *call, size_
     float expected[BLOCK];
     size_t wrong = 0, total = c->recv;
     if (c->operation == PEER_BROADCAST && call->rank == call->root) total = 0; /* it reads only */
+    if (c->operation == PEER_SEND_RECV && (call->rank ^ 1) >= call->n) total = 0;
     for (size_t at = 0, turn = 0; at < total; turn++) {
         size_t n = c->count - at % c->count;
         if (n > BLOCK) n = BLOCK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gloo as a peer, by its C++ library: TCP over the loopback interface, as PyTorch uses it on one host. */
+/* Gloo as a peer, by its C++ library: TCP over the loopback interface, as PyTorch uses it on one host, or over the
+ * interface of the variable PEERS_INTERFACE. */
 
 #include "collectives.h"
 
@@ -51,7 +52,9 @@ void connect(Context &context, std::shared_ptr<Store> store, Device &device)
 void make_world(int rank, int n)
 {
     const char *folder = std::getenv("PEERS_FOLDER");
-    gloo::transport::tcp::attr attributes("localhost");
+    const char *interface = std::getenv("PEERS_INTERFACE");
+    gloo::transport::tcp::attr attributes(interface ? "" : "localhost");
+    if (interface) attributes.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     auto store = std::make_shared<gloo::rendezvous::FileStore>(std::string(folder ? folder : "."));
     world = std::make_shared<gloo::rendezvous::Context>(rank, n);

@@ -78,6 +78,20 @@ static int barrier(const struct peer_call *c)
     return failed(MPI_Barrier(MPI_COMM_WORLD));
 }
 
+static int one_way(const struct peer_call *c, bool sends)
+{
+    const int other = c->rank ^ 1, count = (int)c->count;
+    if (sends) return failed(MPI_Send(c->send, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD));
+    return failed(MPI_Recv(c->recv, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+}
+
+static int send_recv(const struct peer_call *c)
+{
+    const bool first = c->rank % 2 == 0;
+    if ((c->rank ^ 1) >= c->n) return 0;
+    return one_way(c, first) != 0 ? -1 : one_way(c, !first);
+}
+
 const struct peer peer = {.open = open_mpi,
                           .close = close_mpi,
                           .calls = {[PEER_ALL_REDUCE] = all_reduce,
@@ -88,4 +102,5 @@ const struct peer peer = {.open = open_mpi,
                                     [PEER_REDUCE] = reduce,
                                     [PEER_GATHER] = gather,
                                     [PEER_SCATTER] = scatter,
-                                    [PEER_BARRIER] = barrier}};
+                                    [PEER_BARRIER] = barrier,
+                                    [PEER_SEND_RECV] = send_recv}};

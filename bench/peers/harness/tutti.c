@@ -88,6 +88,20 @@ static int barrier(const struct peer_call *c)
     return failed(tutti_barrier(world, NULL, NULL));
 }
 
+static int one_way(const struct peer_call *c, bool sends)
+{
+    const int32_t other = c->rank ^ 1;
+    if (sends) return failed(tutti_send(c->send, c->count, TUTTI_FLOAT32, other, 0, world, NULL, NULL));
+    return failed(tutti_recv(c->recv, c->count, TUTTI_FLOAT32, other, 0, world, NULL, NULL, NULL));
+}
+
+static int send_recv(const struct peer_call *c)
+{
+    const bool first = c->rank % 2 == 0;
+    if ((c->rank ^ 1) >= c->n) return 0;
+    return one_way(c, first) != 0 ? -1 : one_way(c, !first);
+}
+
 const struct peer peer = {.open = open_tutti,
                           .close = close_tutti,
                           .alloc = mapped_alloc,
@@ -100,4 +114,5 @@ const struct peer peer = {.open = open_tutti,
                                     [PEER_REDUCE] = reduce,
                                     [PEER_GATHER] = gather,
                                     [PEER_SCATTER] = scatter,
-                                    [PEER_BARRIER] = barrier}};
+                                    [PEER_BARRIER] = barrier,
+                                    [PEER_SEND_RECV] = send_recv}};

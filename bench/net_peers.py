@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""tutti against the other libraries for collectives over TCP: Open MPI and MPICH (of the system, and their next
+versions from PyPI), Intel MPI and Gloo, whichever are there. Ranks are processes on the loopback interface, or hosts
+that are network namespaces (tests/hosts). The ranks of all peers are alive at once and asleep but for those that are
+measured, so every cell (operation and size) is measured peer after peer within seconds; before and after each point
+the latency of a cache line tells in which state the machine was, and points that straddle two states are dropped.
+Results are verified.
+
+    bench/net_peers.py --seconds 600 --install         2, 4 and 8 ranks, loopback and hosts: ten minutes
+    bench/net_peers.py -n 2 --where lo --ops all_reduce --up-to 1M     a part
+    bench/net_peers.py --write                         also writes docs/performance.md
+    bench/net_peers.py --report FILE [FILE ...]        only tells what earlier runs have left in --out
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shlex
+import signal
+import sys
+import time
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+
+from cpu_peers import machine
+from peers import net_report, results
+from peers.arguments import count, counts, names, seconds, size, sizes
+from peers.net_programs import MAKERS, Net, TITLES, make_programs, make_reach
+from peers.net_worlds import NetPlan, NetWorld
+from peers.programs import ROOT, Kit
+from peers.worlds import Session
+
+sys.path.insert(0, str(ROOT / "tests" / "hosts"))
+import hosts  # noqa: E402
+
+OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"]
+SIZES = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
+WHERE = ["lo", "hosts"]
+SEED = 20260101
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--seconds", type=seconds, default=1800.0, help="about how long to measure (default 1800)")
+    add("--turns", type=count, help="so many turns over all cells at most; the first one is made whole")
+    add("-n", "--ranks", type=counts, default=[2, 4, 8], help="default 2,4,8")
+    add("--where", type=names(WHERE), default=WHERE, help="lo, hosts: each rank on a network namespace of its own")
+    add("--ops", type=names(OPERATIONS), default=OPERATIONS, help=",".join(OPERATIONS))
+    add("--sizes", type=sizes, default=SIZES, help="8,64K,1M")
+    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
+    add("--block", type=float, default=60.0, metavar="MS", help="how long a point's calls are timed (default 60)")
+    add("--peers", type=names(MAKERS), default=list(MAKERS), help=",".join(MAKERS))
+    add("--cpus", type=lambda t: [int(c) for c in t.split(",")], help="the CPUs to use (default: those allowed)")
+    add("--build", type=Path, default=ROOT / "build-peers", metavar="DIR", help="where peers are built")
+    add("--tutti", type=Path, metavar="DIR", help="a build of tutti (default: one is made)")
+    add("--install", action="store_true", help="get what PyPI has into the build folder")
+    add("--out", type=Path, metavar="FILE", help="lines of JSON as they come (default: net_peers.jsonl in --build)")
+    add("--write", action="store_true", help="write the section of docs/performance.md")
+    add("--report", type=Path, nargs="+", metavar="FILE", help="measure nothing, tell what these hold")
+    add("--docs", type=Path, default=ROOT / "docs", metavar="DIR", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    chosen.cpus = chosen.cpus or sorted(os.sched_getaffinity(0))
+    chosen.sizes = sorted(n for n in chosen.sizes if n <= (chosen.up_to or n))
+    chosen.out = chosen.out or chosen.build / "net_peers.jsonl"
+    return chosen
+
+
+def command_of(arguments: list[str]) -> str:
+    """Without what only names places on this machine."""
+    places = ("--build", "--tutti", "--out", "--docs")
+    kept = [
+        word
+        for i, word in enumerate(arguments)
+        if word.split("=")[0] not in places and not (i and arguments[i - 1] in places)
+    ]
+    return shlex.join(["bench/net_peers.py", *kept])
+
+
+def head_of(chosen: argparse.Namespace, programs: dict, missing: dict) -> dict:
+    return {
+        "machine": machine(len(chosen.cpus)),
+        "date": date.today().isoformat(),
+        "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
+        "command": command_of(sys.argv[1:]),
+        "peers": {name: program.version for name, program in programs.items()},
+        "missing": missing,
+        "operations": chosen.ops,
+        "fresh": False,
+    }
+
+
+def measure_world(world: NetWorld, seconds_left: float, chosen: argparse.Namespace, write) -> None:
+    kit = Kit(chosen.build, chosen.tutti, install=chosen.install)
+    plan = NetPlan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), False, chosen.cpus)
+    try:
+        with hosts.Hosts(world.n, plain=True) if world.where == "hosts" else nullcontext() as made:
+            net = Net(made.names if made else [], make_reach(chosen.build))
+            programs, missing = make_programs(chosen.peers, kit, net)
+            write({"run": head_of(chosen, programs, missing)})
+            for name, why in missing.items():
+                print(f"without {TITLES[name][0]}: {why}", file=sys.stderr)
+            with Session(world, plan, programs, chosen.build / "log", write) as session:
+                session.run(seconds_left, random.Random(SEED), chosen.turns)
+    except hosts.Unavailable as why:
+        print(f"{world.name}: not measured: {why}", file=sys.stderr)
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    (chosen.build / "log").mkdir(parents=True, exist_ok=True)
+    worlds = [NetWorld(n, n <= len(chosen.cpus), where) for n in chosen.ranks for where in chosen.where]
+    until = time.monotonic() + chosen.seconds
+    with open(chosen.out, "w", buffering=1) as out:
+        for i, world in enumerate(worlds):
+            left = (until - time.monotonic()) / (len(worlds) - i)
+            measure_world(world, left, chosen, lambda row: out.write(json.dumps(row) + "\n"))
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+
+
+def main() -> int:
+    chosen = options()
+    if not chosen.report:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
+        try:
+            measure(chosen)
+        except KeyboardInterrupt:
+            print("\ninterrupted; what was measured follows", file=sys.stderr)
+    found = results.load(chosen.report or [chosen.out])
+    print(net_report.section(found), end="")
+    if chosen.write:
+        net_report.write_docs(found, chosen.docs)
+    return 1 if any(row["peer"] == results.SUBJECT for row in found.wrong) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
