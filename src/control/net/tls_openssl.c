@@ -6,13 +6,13 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <string.h>
 
 static const unsigned char suite[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
 static const unsigned char identity[] = "tutti";
 
 struct tutti_tls {
-    SSL_CTX *context;
     SSL *ssl;
     bool wants_room;
     uint8_t key[TUTTI_HMAC_BYTES];
@@ -50,32 +50,45 @@ static int key_for_server(SSL *ssl, const unsigned char *id, size_t id_bytes, SS
     return 1;
 }
 
+/* The same for all connections of the process: only keys differ. NULL: OpenSSL can not. */
+static SSL_CTX *context;
+
+static void context_make(void)
+{
+    SSL_CTX *c = SSL_CTX_new(TLS_method());
+    if (!c || !SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) ||
+        !SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256") || !SSL_CTX_set_num_tickets(c, 0)) {
+        SSL_CTX_free(c);
+        return;
+    }
+    SSL_CTX_set_mode(c,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_psk_use_session_callback(c, key_for_client);
+    SSL_CTX_set_psk_find_session_callback(c, key_for_server);
+    context = c;
+}
+
 enum tutti_status tutti_tls_open(int fd, bool client, const uint8_t key[TUTTI_HMAC_BYTES], struct tutti_tls **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tutti_tls *tls = tutti_alloc(sizeof *tls);
     if (!tls) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an encrypted connection");
     memcpy(tls->key, key, sizeof tls->key);
-    SSL_CTX *context = tls->context = SSL_CTX_new(TLS_method());
-    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
-        !SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") || !SSL_CTX_set_num_tickets(context, 0))
-        goto fail;
-    SSL_CTX_set_mode(context,
-                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    if (client) SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* no certificate is good: a server has none */
-    SSL_CTX_set_psk_use_session_callback(context, key_for_client);
-    SSL_CTX_set_psk_find_session_callback(context, key_for_server);
-    if (!(tls->ssl = SSL_new(context)) || !SSL_set_fd(tls->ssl, fd)) goto fail;
+    pthread_once(&once, context_make);
+    if (!context || !(tls->ssl = SSL_new(context)) || !SSL_set_fd(tls->ssl, fd)) {
+        tutti_tls_close(tls);
+        ERR_clear_error();
+        return tutti_fail(TUTTI_ERR_MEMORY, "OpenSSL can not make an encrypted connection");
+    }
     SSL_set_app_data(tls->ssl, tls);
-    if (client)
+    if (client) {
+        SSL_set_verify(tls->ssl, SSL_VERIFY_PEER, NULL); /* no certificate is good: a server has none */
         SSL_set_connect_state(tls->ssl);
-    else
+    } else {
         SSL_set_accept_state(tls->ssl);
+    }
     *out = tls;
     return TUTTI_OK;
-fail:
-    tutti_tls_close(tls);
-    ERR_clear_error();
-    return tutti_fail(TUTTI_ERR_MEMORY, "OpenSSL can not make an encrypted connection");
 }
 
 /* What an operation that did not succeed means. */
@@ -120,7 +133,6 @@ void tutti_tls_finish(struct tutti_tls *tls)
 void tutti_tls_close(struct tutti_tls *tls)
 {
     SSL_free(tls->ssl);
-    SSL_CTX_free(tls->context);
     explicit_bzero(tls->key, sizeof tls->key);
     tutti_free(tls);
 }

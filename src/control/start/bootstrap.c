@@ -255,11 +255,13 @@ static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct t
                                                    .congestion = config->text[TUTTI_OPT_congestion]};
     const bool named = config->text[TUTTI_OPT_host][0] != '\0';
     if (b->n_ranks == 1 || (!b->store && !named && !by_network(config))) return TUTTI_OK;
-    if (!request->secret && !config->number[TUTTI_OPT_trust_network]) {
+    if (!request->secret && config->number[TUTTI_OPT_encrypt])
+        request->alone_because = "option encrypt needs the job's secret: give all ranks the same TUTTI_SECRET or "
+                                 "TUTTI_SECRET_FILE";
+    else if (!request->secret && !config->number[TUTTI_OPT_trust_network])
         request->alone_because = "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or "
                                  "TUTTI_SECRET_FILE, or TUTTI_TRUST_NETWORK=1 where nobody else reaches the network";
-        return TUTTI_OK;
-    }
+    if (request->alone_because) return TUTTI_OK;
     return tutti_listener_open(&listener, &request->listener);
 }
 

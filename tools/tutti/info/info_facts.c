@@ -126,6 +126,22 @@ static void memory_gather(struct info *info)
                info->config->number[TUTTI_OPT_heap]);
 }
 
+/* What hosts do with whom, and who can read what passes between them. */
+static void security_hosts(struct info *info, bool secret, bool authenticated)
+{
+    const bool trusts = !secret && info->config->number[TUTTI_OPT_trust_network];
+    const bool data = info->config->number[TUTTI_OPT_encrypt];
+    info_text(info, security, "hosts", NULL, "%s",
+              authenticated    ? "talk to those that prove that they know the job's secret"
+              : trusts && data ? "refuse to talk: option encrypt needs the job's secret"
+              : trusts         ? "talk to whoever reaches their ports: option trust_network"
+                               : "refuse to talk: they need the job's secret, or option trust_network");
+    if (!authenticated && (!trusts || data)) return;
+    info_text(info, security, "control", "between hosts", "%s", authenticated ? "TLS 1.3" : "readable on the way");
+    info_text(info, security, "data", "between hosts; option encrypt", "%s",
+              authenticated && data ? "TLS 1.3" : "readable on the way");
+}
+
 static void security_gather(struct info *info)
 {
     if (!info->config) return;
@@ -137,6 +153,7 @@ static void security_gather(struct info *info)
                             : "unauthenticated: no secret is set; tutti run makes one for its ranks",
               authenticated);
     info_text(info, security, "same_user", NULL, "checked on every connection within a host (SO_PEERCRED)");
+    security_hosts(info, secret, authenticated);
 }
 
 void info_facts_gather(struct info *info)
