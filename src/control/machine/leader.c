@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OPENING_NS (10 * TUTTI_NS_PER_S)  /* that a connection may take to prove itself */
+#define OPENING_NS (10 * TUTTI_NS_PER_S) /* that a connection may take to prove itself */
+#define LOG_NS TUTTI_NS_PER_S
 #define GRACE_NS (600 * TUTTI_NS_PER_MS)  /* for a rank to come again; a death is told within 1 s */
 #define ENDING_NS (200 * TUTTI_NS_PER_MS) /* from the end of its connections to the end of a process */
 
@@ -151,11 +152,32 @@ void tutti_leader_opened(struct tutti_meeting_leader *l, uint32_t link, int32_t 
     };
 }
 
-/* A refusal for the log, and for the sentence of a timeout. */
-static void refusal_note(struct tutti_meeting_leader *l, int32_t pid, const char *why)
+void tutti_leader_from(struct tutti_meeting_leader *l, uint32_t link, const char *address)
 {
-    tutti_log(TUTTI_LOG_WARN, "refused process %d at the meeting of the ranks: %s", (int)pid, why);
-    snprintf(l->refusal, sizeof l->refusal, "process %d: %.160s", (int)pid, why);
+    snprintf(l->links[link].from, sizeof l->links[link].from, "%s", address);
+}
+
+/* Who is at the link: "process 7", "process 7 at 10.0.0.2", or "10.0.0.2", which has not said more. */
+static const char *peer_say(const struct tutti_meeting_link *k, char out[72])
+{
+    if (k->pid == 0 && k->from[0]) return k->from;
+    snprintf(out, 72, "process %d%s%s", (int)k->pid, k->from[0] ? " at " : "", k->from);
+    return out;
+}
+
+/* A refusal for the log, once a second at most, and for the sentence of a timeout. */
+static void refusal_note(struct tutti_meeting_leader *l, const struct tutti_meeting_link *k, const char *why,
+                         uint64_t now)
+{
+    char peer[72], more[48] = "";
+    snprintf(l->refusal, sizeof l->refusal, "%s: %.120s", peer_say(k, peer), why);
+    if (l->logged_ns != 0 && now < l->logged_ns + LOG_NS) {
+        l->n_unlogged++;
+        return;
+    }
+    if (l->n_unlogged > 0) snprintf(more, sizeof more, " (and %u others before it)", l->n_unlogged);
+    tutti_log(TUTTI_LOG_WARN, "refused %s at the meeting of the ranks: %s%s", peer_say(k, peer), why, more);
+    l->logged_ns = now, l->n_unlogged = 0;
 }
 
 static void failure_fill(const struct tutti_meeting_leader *l, const struct tutti_error *error,
@@ -168,11 +190,11 @@ static void failure_fill(const struct tutti_meeting_leader *l, const struct tutt
 }
 
 /* The thread's record goes to this peer alone. */
-static void link_refuse(struct tutti_meeting_leader *l, uint32_t link)
+static void link_refuse(struct tutti_meeting_leader *l, uint32_t link, uint64_t now)
 {
     const struct tutti_error error = *tutti_last_error();
     struct tutti_meeting_message verdict;
-    refusal_note(l, l->links[link].pid, error.text);
+    refusal_note(l, &l->links[link], error.text, now);
     failure_fill(l, &error, &verdict);
     message_send(l, link, &verdict, false);
     link_drop(l, link);
@@ -304,7 +326,7 @@ void tutti_leader_received(struct tutti_meeting_leader *l, uint32_t link, const 
     if (k->state == TUTTI_LINK_FREE || (l->phase != TUTTI_LEADER_GATHERS && k->state != TUTTI_LINK_TOLD)) return;
     enum tutti_status status = tutti_meeting_read(&l->self, &k->session, bytes, n, &message);
     if (status == TUTTI_ERR_AUTH && message.type == TUTTI_MEETING_PROOF && k->state == TUTTI_LINK_CHALLENGED)
-        tutti_fail(status, "rank %d (process %d) does not know the job's secret", (int)k->who.rank, (int)k->pid);
+        tutti_fail(status, "it calls itself rank %d, and does not know the job's secret", (int)k->who.rank);
     if (status == TUTTI_OK) status = message_take(l, link, &message, now);
     if (status == TUTTI_OK) return;
     if (status == TUTTI_ERR_CONFIG && k->state == TUTTI_LINK_FRESH && !l->self.secret) {
@@ -316,7 +338,7 @@ void tutti_leader_received(struct tutti_meeting_leader *l, uint32_t link, const 
         tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank %d could not join: it sent something else", (int)k->rank);
         tutti_leader_fail(l, true);
     } else {
-        link_refuse(l, link);
+        link_refuse(l, link, now);
     }
 }
 
@@ -330,7 +352,7 @@ void tutti_leader_closed(struct tutti_meeting_leader *l, uint32_t link, uint64_t
     }
     /* It has seen our proof: it does not share our secret, or was ended. */
     if (was.state == TUTTI_LINK_CHALLENGED && l->self.secret)
-        refusal_note(l, was.pid, "it does not accept this rank's secret");
+        refusal_note(l, &was, "it does not accept this rank's secret", now);
     link_free(l, link);
     if (was.state != TUTTI_LINK_SEATED || l->phase > TUTTI_LEADER_DECIDED || l->verdict.status < 0) return;
     l->phase = TUTTI_LEADER_GATHERS; /* if all had come, nobody has heard it yet */
@@ -348,8 +370,8 @@ static void strangers_expire(struct tutti_meeting_leader *l, uint64_t now)
     for (uint32_t i = 0; i < l->max_links; i++) {
         const struct tutti_meeting_link *k = &l->links[i];
         if ((k->state != TUTTI_LINK_FRESH && k->state != TUTTI_LINK_CHALLENGED) || now < k->until_ns) continue;
-        tutti_fail(TUTTI_ERR_TIMEOUT, "process %d did not say who it is within 10 s", (int)k->pid);
-        link_refuse(l, i);
+        tutti_fail(TUTTI_ERR_TIMEOUT, "it did not say who it is within 10 s");
+        link_refuse(l, i, now);
     }
 }
 

@@ -77,6 +77,7 @@ struct tutti_newcomer { /* what HELLO says */
 struct tutti_meeting_link {
     enum tutti_link_state state;
     int32_t pid, rank; /* rank: -1 before it has a seat */
+    char from[48];     /* the address of a peer of another host, for sentences; "": it is of this one */
     uint64_t until_ns; /* to be seated by then; told and gone: when its process is asked about */
     struct tutti_session session;
     struct tutti_newcomer who; /* from CHALLENGED on */
@@ -101,12 +102,16 @@ struct tutti_meeting_leader {
     bool told;                  /* the others hear a failure; else they elect again */
     int32_t culprit;            /* who made it fail after the verdict */
     char refusal[200];          /* the last one, for the sentence of a timeout */
+    uint64_t logged_ns;         /* when the log was told last of one */
+    uint32_t n_unlogged;
 };
 enum tutti_status tutti_leader_init(struct tutti_meeting_leader *leader, const struct tutti_meeting_self *self,
                                     const struct tutti_meeting_out *out, uint32_t max_links, uint64_t now);
 void tutti_leader_fini(struct tutti_meeting_leader *leader);
 /* A peer came on a free link; pid: its process as the edge knows it. */
 void tutti_leader_opened(struct tutti_meeting_leader *leader, uint32_t link, int32_t pid, uint64_t now);
+/* ... from another host; its address, for the log and for sentences. */
+void tutti_leader_from(struct tutti_meeting_leader *leader, uint32_t link, const char *address);
 void tutti_leader_received(struct tutti_meeting_leader *leader, uint32_t link, const uint8_t *bytes, size_t n,
                            uint64_t now);
 void tutti_leader_closed(struct tutti_meeting_leader *leader, uint32_t link, uint64_t now);

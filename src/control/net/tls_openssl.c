@@ -61,8 +61,7 @@ static void context_make(void)
         SSL_CTX_free(c);
         return;
     }
-    SSL_CTX_set_mode(c,
-                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_psk_use_session_callback(c, key_for_client);
     SSL_CTX_set_psk_find_session_callback(c, key_for_server);
     context = c;

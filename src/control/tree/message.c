@@ -120,7 +120,8 @@ static bool body_decode(const uint8_t *at, size_t n, uint32_t n_members, struct 
 
 size_t tutti_tree_frame_bytes(const uint8_t *bytes, size_t n)
 {
-    return n < HEAD ? 0 : tutti_le_load(bytes, 2);
+    const size_t length = n < HEAD ? 0 : tutti_le_load(bytes, 2);
+    return n >= HEAD && length < HEAD ? SIZE_MAX : length;
 }
 
 enum tutti_status tutti_tree_decode(const uint8_t *bytes, size_t n, uint32_t n_members, struct tutti_tree_message *out)

@@ -166,6 +166,8 @@ static void peer_accept(struct lead *lead, bool far)
     int fd = far ? tutti_listener_accept(mine->listener)
                  : accept4(lead->meeting->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     int32_t pid = 0;
+    struct tutti_net_address address;
+    char text[48];
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         tutti_fail_errno(TUTTI_ERR_SYSTEM,
                          "%u of %d ranks have come, and rank %d can not let in more; raise `ulimit -n`",
@@ -183,6 +185,8 @@ static void peer_accept(struct lead *lead, bool far)
         return;
     }
     tutti_leader_opened(&lead->machine, end->link, pid, tutti_now_ns());
+    if (!far || !tutti_net_address_of(fd, true, &address)) return;
+    tutti_leader_from(&lead->machine, end->link, tutti_net_address_text(&address, text, sizeof text));
 }
 
 /* Waits for whatever comes, a little. What came from whom is served before newcomers, so that who left has left before
