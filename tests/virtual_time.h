@@ -10,11 +10,13 @@
 #include "base/clock.h"
 #include "base/poller.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define VIRTUAL_PATIENCE 3000 /* milliseconds of the system's time, after which a thread counts as stuck elsewhere */
+#define VIRTUAL_PATIENCE                                                                                               \
+    3000 /* waits of 1 ms in which time stood still, after which a thread counts as stuck elsewhere */
 
 struct virtual_sleeper {
     const struct tutti_sources *sources;
@@ -100,15 +102,18 @@ static inline void virtual_wait(struct tutti_poller *poller, const struct tutti_
     time->sleepers = &me;
     time->n_awake--;
     virtual_move(time, false);
-    for (uint32_t turn = 1; !virtual_fired(time, sources);
-         turn++) { /* who changes a word does not tell us, so look now and then */
+    uint64_t seen_ns = atomic_load(&time->now_ns);
+    uint32_t in_vain = 0;
+    while (!virtual_fired(time, sources)) { /* who changes a word does not tell us, so look now and then */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&time->moved, &time->lock, &until);
-        if (!virtual_fired(time, sources)) virtual_move(time, turn % VIRTUAL_PATIENCE == 0);
+        if (pthread_cond_timedwait(&time->moved, &time->lock, &until) == ETIMEDOUT) in_vain++;
+        if (atomic_load(&time->now_ns) != seen_ns) in_vain = 0, seen_ns = atomic_load(&time->now_ns);
+        if (virtual_fired(time, sources)) break;
+        virtual_move(time, in_vain >= VIRTUAL_PATIENCE);
     }
     time->n_awake++;
     struct virtual_sleeper **at = &time->sleepers;

@@ -104,10 +104,9 @@ static void long_wait(struct rig_rank *rank)
         enum tutti_status status = all_reduce(rank, rank->team, 10, hour / 2);
         RIG_CHECK(rank, status == TUTTI_ERR_TIMEOUT, "%s: %s", tutti_status_name(status), tutti_last_error()->text);
         RIG_CHECK(rank, strstr(tutti_last_error()->text, "timed out after 1800000 ms"), "%s", tutti_last_error()->text);
-        const uint64_t waited = rig_now() - start; /* the others sleep by the hour, and may be ahead by now */
-        RIG_CHECK(rank, waited >= hour / 2 && waited < 5 * hour, "after %" PRIu64 " ms", waited / TUTTI_NS_PER_MS);
+        RIG_CHECK(rank, rig_now() - start >= hour / 2 && rig_now() - start < hour / 2 + TUTTI_NS_PER_S, "when");
     } else {
-        for (int i = 0; i < 4 && tutti_team_state(rank->team, NULL) != TUTTI_ERR_TIMEOUT; i++) rig_sleep(hour);
+        rig_sleep(hour);
         RIG_CHECK(rank, tutti_team_state(rank->team, NULL) == TUTTI_ERR_TIMEOUT, "it is not told");
     }
 }
