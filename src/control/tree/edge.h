@@ -46,8 +46,10 @@ struct tree {
     struct tutti_net *net;
     struct tutti_tree_machine machine;
     struct tree_socket **sockets; /* n; NULL: no link */
+    uint8_t *left_ticks;          /* of each member of this host: looks since it left */
     struct tutti_loop_timer timer;
     struct tutti_loop_post post;
+    bool may_leave;         /* the network's thread, while `detach` waits for it */
     bool over;              /* this member has left; the network's thread */
     _Atomic uint32_t alarm; /* failures told so far */
 

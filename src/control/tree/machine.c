@@ -138,9 +138,10 @@ void tutti_tree_linked(struct tutti_tree_machine *t, uint32_t member, uint64_t n
     if (!t->links[member].open) t->linked[t->n_linked++] = member;
     t->links[member] = (struct tutti_tree_link){.open = true, .heard_ns = now, .sent_ns = now};
     tutti_tree_send(t, member, &ping);
+    tutti_tree_tell_all(t, member); /* first, since who failed may be gone since */
     gone_tell_all(t, member);
-    tutti_tree_tell_all(t, member);
     if (member == t->parent) tutti_tree_raise_again(t);
+    t->whole = t->whole || tutti_tree_is_whole(t);
 }
 
 void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const uint8_t *bytes, size_t n, uint64_t now)
@@ -270,6 +271,12 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
         tutti_tree_raise_again(t);
     }
     parent_dial(t);
+}
+
+bool tutti_tree_may_leave(const struct tutti_tree_machine *t)
+{
+    if (t->lost || (t->whole && t->n_told == 0 && t->n_raised == 0)) return true;
+    return t->n_raised == 0 && tutti_tree_is_whole(t);
 }
 
 void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now)

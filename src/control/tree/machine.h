@@ -46,6 +46,7 @@ struct tutti_tree_machine {
     uint32_t n_linked;
     uint32_t parent;    /* UINT32_MAX: this is the root */
     bool dialing, lost; /* lost: this member was told dead */
+    bool whole;         /* all links that this member should have were open at once */
     uint64_t begun_ns;
     uint64_t parent_by_ns; /* its host is told dead when there is no link to it by then */
     uint64_t settled_ns;   /* a new root decides nothing before */
@@ -68,6 +69,8 @@ void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum t
 void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now); /* five times a second or so */
 void tutti_tree_raise(struct tutti_tree_machine *t, const struct tutti_failure *failure, uint64_t now);
 void tutti_tree_ask(struct tutti_tree_machine *t, uint32_t member, uint32_t slot, uint64_t now);
+/* Whether who leaves now is understood: what it told is on its way to all, and that it leaves will be. */
+bool tutti_tree_may_leave(const struct tutti_tree_machine *t);
 void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now); /* says that this member left, on all links */
 
 /* ---- among the files of the machine ---- */
@@ -76,6 +79,8 @@ uint32_t tutti_tree_speaker(const struct tutti_tree_machine *t, uint32_t host);
 uint32_t tutti_tree_parent(const struct tutti_tree_machine *t, uint32_t member);
 /* Those who speak for other hosts and hang on this member; returns how many, at most FANOUT. */
 uint32_t tutti_tree_children(const struct tutti_tree_machine *t, uint32_t out[TUTTI_TREE_FANOUT]);
+/* Whether a link is open to the parent and to each one that hangs on this member. */
+bool tutti_tree_is_whole(const struct tutti_tree_machine *t);
 /* The link by which `target` is reached; UINT32_MAX: none. */
 uint32_t tutti_tree_next(const struct tutti_tree_machine *t, uint32_t target);
 static inline bool tutti_tree_is_gone(const struct tutti_tree_machine *t, uint32_t member)

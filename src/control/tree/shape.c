@@ -59,6 +59,23 @@ uint32_t tutti_tree_children(const struct tutti_tree_machine *t, uint32_t out[TU
     return n;
 }
 
+bool tutti_tree_is_whole(const struct tutti_tree_machine *t)
+{
+    uint32_t children[TUTTI_TREE_FANOUT];
+    const uint32_t host = t->hosts->members[t->me].host, n = tutti_tree_children(t, children);
+    const struct tutti_host_row *row = &t->hosts->hosts[host];
+    if (t->parent != NOBODY && !t->links[t->parent].open) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!t->links[children[i]].open) return false;
+    if (tutti_tree_speaker(t, host) != t->me) return true;
+    for (uint32_t i = row->leader, seen = 0; i < t->n && seen < row->n; i++) {
+        if (t->hosts->members[i].host != host) continue;
+        seen++;
+        if (i != t->me && !tutti_tree_is_gone(t, i) && !t->links[i].open) return false;
+    }
+    return true;
+}
+
 uint32_t tutti_tree_next(const struct tutti_tree_machine *t, uint32_t target)
 {
     if (t->links[target].open) return target;

@@ -6,9 +6,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICK_NS (100 * TUTTI_NS_PER_MS)
+#define LEAVE_AGAIN_NS TUTTI_NS_PER_MS
+#define LEFT_TICKS 10 /* who left says so in the tree, after what it told; else its host is believed after that */
 #define FRESH_NS (20 * TUTTI_NS_PER_MS) /* a board is asked for again after that */
 
 static bool is_here(const struct tree *tree, uint32_t member)
@@ -119,7 +122,9 @@ static void neighbours_look(struct tree *tree)
         if (!is_here(tree, i)) continue;
         seen++;
         if (i == tree->base.me || tutti_tree_is_gone(&tree->machine, i)) continue;
-        const enum tutti_life life = tree->inner->ops->life(tree->inner, tree->hosts->members[i].local);
+        const uint32_t local = tree->hosts->members[i].local;
+        const enum tutti_life life = tree->inner->ops->life(tree->inner, local);
+        if (life == TUTTI_LIFE_LEFT && tree->left_ticks[local]++ < LEFT_TICKS) continue;
         if (tutti_life_gone(life)) tutti_tree_local_gone(&tree->machine, i, life, tutti_now_ns());
     }
 }
@@ -156,10 +161,29 @@ void tutti_tree_attach(struct tutti_control *c, struct tutti_net *net)
     tutti_loop_run(tutti_net_loop(net), begin, tree);
 }
 
+/* A failure that was told just before its teller leaves reaches all: the tree may have begun a moment ago, or changed.
+ */
+static void may_leave(void *arg)
+{
+    struct tree *tree = arg;
+    work_take(&tree->post);
+    tree->may_leave = tutti_tree_may_leave(&tree->machine);
+    for (uint32_t i = 0; i < tree->machine.n_linked; i++) {
+        const struct tree_socket *s = tree->sockets[tree->machine.linked[i]];
+        if (s && s->n_out > 0) tree->may_leave = false;
+    }
+}
+
 void tutti_tree_detach(struct tutti_control *c)
 {
     struct tree *tree = tree_of(c);
     if (!tree->net) return;
+    const uint64_t deadline = tutti_deadline_ns(tree->machine.silence_ns);
+    for (;;) {
+        tutti_loop_run(tutti_net_loop(tree->net), may_leave, tree);
+        if (tree->may_leave || tutti_now_ns() >= deadline) break;
+        nanosleep(&(struct timespec){.tv_nsec = LEAVE_AGAIN_NS}, NULL);
+    }
     tutti_loop_run(tutti_net_loop(tree->net), end, tree);
     pthread_mutex_lock(&tree->lock);
     tree->net = NULL;
@@ -189,7 +213,8 @@ static enum tutti_life tree_life(struct tutti_control *c, uint32_t peer)
     const enum tutti_life life =
         (enum tutti_life)atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed);
     if (tutti_life_gone(life) || !is_here(tree, peer)) return life;
-    return tree->inner->ops->life(tree->inner, tree->hosts->members[peer].local);
+    const enum tutti_life here = tree->inner->ops->life(tree->inner, tree->hosts->members[peer].local);
+    return here == TUTTI_LIFE_LEFT ? TUTTI_LIFE_ALIVE : here; /* what it told last may still be on its way */
 }
 
 static void tree_publish(struct tutti_control *c, uint32_t slot, const struct tutti_board *board)
@@ -274,6 +299,7 @@ static void tree_free(struct tree *tree)
     tutti_free(tree->machine.links);
     tutti_free(tree->machine.linked);
     tutti_free(tree->sockets);
+    tutti_free(tree->left_ticks);
     pthread_mutex_destroy(&tree->lock);
     tutti_free(tree);
 }
@@ -313,6 +339,7 @@ enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct
     tree->timer.due = tick, tree->post.call = work_take;
     pthread_mutex_init(&tree->lock, NULL);
     tree->sockets = tutti_alloc_array(n, sizeof(*tree->sockets));
+    tree->left_ticks = tutti_alloc_array(config->hosts->hosts[tree->host].n, sizeof(*tree->left_ticks));
     tree->machine = (struct tutti_tree_machine){.hosts = config->hosts,
                                                 .me = config->me,
                                                 .n = n,
@@ -322,7 +349,7 @@ enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct
                                                 .lives = tutti_alloc_array(n, sizeof(*tree->machine.lives)),
                                                 .links = tutti_alloc_array(n, sizeof(*tree->machine.links)),
                                                 .linked = tutti_alloc_array(n, sizeof(*tree->machine.linked))};
-    if (!tree->sockets || !tree->machine.lives || !tree->machine.links || !tree->machine.linked) {
+    if (!tree->sockets || !tree->left_ticks || !tree->machine.lives || !tree->machine.links || !tree->machine.linked) {
         tree_free(tree);
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the control of %u members", n);
     }
