@@ -3,13 +3,16 @@
  * into groups of GROUP, all_reduce in them, and finish:
  *
  *     startup HOSTS RANKS GROUP
+ *     startup HOSTS RANKS GROUP VICTIM    the last rank never comes; this one is killed while the others wait
  *
  * Option host gives each host its identity, so ranks of different hosts reach one another by TCP. All results are
- * checked. Prints how long each step took, and what a rank holds: memory, sockets, descriptors. The status of the exit
- * is 0 if nothing was wrong. docs/startup.md has what it printed. */
+ * checked. Prints how long each step took, and what a rank holds: memory, sockets, descriptors. When a rank is killed
+ * all others have to be told that it died, and who. The status of the exit is 0 if nothing was wrong. docs/startup.md
+ * has what it printed. */
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +23,7 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-enum { BOARD_FD = 3, TIMEOUT_S = 300, RANKS_MOST = 20000 };
+enum { BOARD_FD = 3, TIMEOUT_S = 300, RANKS_MOST = 20000, TOLD = 3 };
 enum step { CREATE, REDUCE, SPLIT, GROUP, N_STEPS };
 static const char *const step_names[] = {"communicator made", "first all_reduce", "split", "all_reduce in the groups"};
 
@@ -47,7 +50,10 @@ static uint64_t now_ns(void)
 
 static void check(enum tutti_status status, int rank)
 {
+    char victim[32];
     if (status >= 0) return;
+    snprintf(victim, sizeof victim, "rank %s ", getenv("VICTIM") ? getenv("VICTIM") : "?");
+    if (status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, victim)) exit(TOLD);
     printf("rank %d: %s: %s\n", rank, step_now, tutti_last_error()->text);
     exit(1);
 }
@@ -108,7 +114,8 @@ static int rank_run(int rank, int n, int group)
     if (told == MAP_FAILED) return 1;
     told += rank;
     told->began_ns = now_ns();
-    config.rank = rank, config.n_ranks = n, config.timeout_ns = TIMEOUT_S * UINT64_C(1000000000);
+    config.rank = rank, config.n_ranks = n,
+    config.timeout_ns = (getenv("VICTIM") ? 20 : TIMEOUT_S) * UINT64_C(1000000000);
     step_now = step_names[CREATE];
     check(tutti_comm_create(NULL, &config, &world), rank);
     told->done_ns[CREATE] = now_ns();
@@ -121,9 +128,10 @@ static int rank_run(int rank, int n, int group)
     step_now = step_names[GROUP];
     sum_check(part, rank, rank / group * group, tutti_comm_size(part));
     told->done_ns[GROUP] = now_ns();
-    measure(told);
     step_now = "end";
-    check(tutti_barrier(world, NULL, NULL), rank); /* nobody leaves before all have measured */
+    check(tutti_barrier(world, NULL, NULL), rank); /* nobody is held up by who measures, */
+    measure(told);
+    check(tutti_barrier(world, NULL, NULL), rank); /* and nobody leaves before all have */
     tutti_comm_destroy(part);
     tutti_comm_destroy(world);
     told->finished = 1;
@@ -189,7 +197,27 @@ static void all_print(const struct told *told, int n, uint64_t began_ns, uint64_
     line_print("processor time", "us", told, n, offsetof(struct told, cpu_us));
 }
 
-static int all_run(char *self, int n_hosts, int a_host, const char *group)
+/* Rank 0 leads and the victim comes second, so that other hosts go through it if it is the first of its host. */
+static int victim_run(char *self, const char *group, int n, int a_host, int victim)
+{
+    const struct timespec pause = {.tv_nsec = 300000000}, all_wait = {.tv_sec = 2};
+    int n_told = 0, status;
+    pid_t pid = rank_start(self, group, 0, n, a_host);
+    nanosleep(&pause, NULL);
+    if (victim != 0) pid = rank_start(self, group, victim, n, a_host);
+    nanosleep(&pause, NULL);
+    for (int rank = 1; rank < n - 1; rank++)
+        if (rank != victim) rank_start(self, group, rank, n, a_host);
+    nanosleep(&all_wait, NULL);
+    const uint64_t killed_ns = now_ns();
+    kill(pid, SIGKILL);
+    while (wait(&status) > 0) n_told += WIFEXITED(status) && WEXITSTATUS(status) == TOLD;
+    printf("%d of %d ranks were told that rank %d died, %.3f s after that\n", n_told, n - 2, victim,
+           (double)(now_ns() - killed_ns) * 1e-9);
+    return n_told != n - 2;
+}
+
+static int all_run(char *self, int n_hosts, int a_host, const char *group, const char *victim)
 {
     const int n = n_hosts * a_host;
     const size_t bytes = (size_t)n * sizeof(struct told);
@@ -206,6 +234,8 @@ static int all_run(char *self, int n_hosts, int a_host, const char *group)
     setenv("TUTTI_STORE", address, 1);
     const uint64_t began_ns = now_ns();
     int started = 0;
+    if (victim) setenv("VICTIM", victim, 1);
+    if (victim) return victim_run(self, group, n, a_host, atoi(victim));
     while (started < n && rank_start(self, group, started, n, a_host) > 0) started++;
     if (started < n) wrong = printf("only %d processes could be started\n", started);
     for (int status; wait(&status) > 0;) wrong |= status != 0;
@@ -218,10 +248,10 @@ static int all_run(char *self, int n_hosts, int a_host, const char *group)
 int main(int n, char **words)
 {
     if (n == 5 && strcmp(words[1], "rank") == 0) return rank_run(atoi(words[2]), atoi(words[3]), atoi(words[4]));
-    if (n != 4 || atoi(words[1]) < 1 || atoi(words[2]) < 1 || atoi(words[3]) < 1 ||
+    if (n < 4 || n > 5 || atoi(words[1]) < 1 || atoi(words[2]) < 1 || atoi(words[3]) < 1 ||
         atoi(words[1]) > RANKS_MOST / atoi(words[2]))
-        return fprintf(stderr, "usage: startup HOSTS RANKS GROUP\n"), 2;
+        return fprintf(stderr, "usage: startup HOSTS RANKS GROUP [VICTIM]\n"), 2;
     printf("%s hosts of %s, groups of %s\n", words[1], words[2], words[3]);
     fflush(stdout);
-    return all_run(words[0], atoi(words[1]), atoi(words[2]), words[3]);
+    return all_run(words[0], atoi(words[1]), atoi(words[2]), words[3], n == 5 ? words[4] : NULL);
 }

@@ -9,7 +9,7 @@
 enum { SIGNED = 1, SECRET = 2, SHARED = 4, FAR = 8, ALL_FLAGS = 15 };
 enum { FRONT_BYTES = 32 };
 
-#define PROTOCOL "tutti meeting 2"
+#define PROTOCOL "tutti meeting 3"
 
 static const uint8_t magic[4] = {'T', 'U', 'M', 'T'};
 

@@ -13,7 +13,7 @@
  * 108  bytes of payload u16    110  bytes of text u16
  * 112  payload, text; then, with flag SIGNED, an HMAC-SHA256 of 32 bytes
  *
- * In a VERDICT that is far, `lost: ms` is the number of bytes of the table.
+ * In a VERDICT that is far, `lost: ms` is the number of bytes of the table, and the payload its digest.
  *
  * The first 32 bytes are the same in every version, so that two builds understand that they do not understand.
  * HELLO carries the member's nonce, CHALLENGE the leader's. With a secret all frames from CHALLENGE on are signed over
@@ -22,7 +22,7 @@
 
 #include "base/session.h"
 
-#define TUTTI_MEETING_VERSION 2
+#define TUTTI_MEETING_VERSION 3
 #define TUTTI_MEETING_PAYLOAD 8192 /* at most, of one frame */
 #define TUTTI_MEETING_HEAD_BYTES 112
 #define TUTTI_MEETING_FRAME_MAX (TUTTI_MEETING_HEAD_BYTES + TUTTI_MEETING_PAYLOAD + TUTTI_ERROR_TEXT + TUTTI_HMAC_BYTES)
@@ -31,10 +31,9 @@ enum tutti_meeting_type {
     TUTTI_MEETING_HELLO = 1, /* member: who I am */
     TUTTI_MEETING_CHALLENGE, /* leader: who I am; signed */
     TUTTI_MEETING_PROOF,     /* member: signed; its payload is the member's card */
-    TUTTI_MEETING_VERDICT,   /* leader: status and sentence; when OK memory comes along, or (far) a table follows */
-    TUTTI_MEETING_TABLE,     /* leader: the next part of the table */
-    TUTTI_MEETING_ACK,       /* member: has the memory, or why not */
-    TUTTI_MEETING_ASK,       /* member: its time is over; who is missing? */
+    TUTTI_MEETING_VERDICT, /* leader: status and sentence; when OK memory comes along: the segment, or (far) a table */
+    TUTTI_MEETING_ACK,     /* member: has the memory, or why not */
+    TUTTI_MEETING_ASK,     /* member: its time is over; who is missing? */
     TUTTI_MEETING_N_TYPES
 };
 
@@ -54,7 +53,7 @@ struct tutti_meeting_message {
     uint64_t host, world; /* world: equal on all members, random */
     uint8_t nonce[TUTTI_NONCE_BYTES];
     struct tutti_meeting_loss lost;
-    uint32_t total;         /* VERDICT, far: bytes of the table that follows */
+    uint32_t total;         /* VERDICT, far: bytes of the table */
     const uint8_t *payload; /* borrowed: from whoever encodes, or from the decoded bytes */
     size_t n_payload;
     char text[TUTTI_ERROR_TEXT];

@@ -12,6 +12,7 @@
 #define OPENING_NS (10 * TUTTI_NS_PER_S) /* that a connection may take to prove itself */
 #define LOG_NS TUTTI_NS_PER_S
 #define GRACE_NS (600 * TUTTI_NS_PER_MS)  /* for a rank to come again; a death is told within 1 s */
+#define LOOK_NS (5 * TUTTI_NS_PER_MS)     /* between looks at all links */
 #define ENDING_NS (200 * TUTTI_NS_PER_MS) /* from the end of its connections to the end of a process */
 
 /* Ends the meeting for all who have come, with the thread's record; after the verdict, because of `culprit`. */
@@ -363,6 +364,19 @@ void tutti_leader_closed(struct tutti_meeting_leader *l, uint32_t link, uint64_t
     loss_note(l, &loss, now);
 }
 
+void tutti_leader_astray(struct tutti_meeting_leader *l, uint32_t link, uint64_t now)
+{
+    struct tutti_meeting_link *k = &l->links[link];
+    if (k->state == TUTTI_LINK_TOLD) {
+        k->until_ns = now + ENDING_NS;
+        k->astray = true;
+        return;
+    }
+    const bool seated = k->state == TUTTI_LINK_SEATED;
+    link_free(l, link);
+    if (seated && l->phase == TUTTI_LEADER_DECIDED && l->verdict.status == TUTTI_OK) l->phase = TUTTI_LEADER_GATHERS;
+}
+
 /* ---- time ---- */
 
 static void strangers_expire(struct tutti_meeting_leader *l, uint64_t now)
@@ -382,7 +396,8 @@ static enum tutti_status told_check(struct tutti_meeting_leader *l, uint64_t now
         const struct tutti_meeting_link *k = &l->links[i];
         if (k->state != TUTTI_LINK_TOLD || k->until_ns == TUTTI_NEVER) continue;
         l->culprit = k->rank;
-        if (is_dead(l, l->seats[k->rank].host, k->pid, 0)) return tutti_meeting_fail_dead(k->rank, k->pid);
+        if (!k->astray && is_dead(l, l->seats[k->rank].host, k->pid, 0))
+            return tutti_meeting_fail_dead(k->rank, k->pid);
         if (now >= k->until_ns)
             return tutti_fail(
                 TUTTI_ERR_BOOTSTRAP,
@@ -398,8 +413,10 @@ static enum tutti_status told_check(struct tutti_meeting_leader *l, uint64_t now
 
 void tutti_leader_tick(struct tutti_meeting_leader *l, uint64_t now)
 {
-    if (l->phase == TUTTI_LEADER_TELLS && told_check(l, now) < 0) tutti_leader_fail(l, true);
-    if (l->phase != TUTTI_LEADER_GATHERS) return;
+    const bool looks = now - l->looked_ns >= LOOK_NS || now >= l->self.deadline_ns;
+    if (looks) l->looked_ns = now;
+    if (looks && l->phase == TUTTI_LEADER_TELLS && told_check(l, now) < 0) tutti_leader_fail(l, true);
+    if (!looks || l->phase != TUTTI_LEADER_GATHERS) return;
     if (now >= l->self.deadline_ns) {
         time_is_over(l, tutti_meeting_patience_ms(l->self.started_ns, l->self.deadline_ns));
         return;
@@ -418,18 +435,6 @@ int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *l)
     return -1;
 }
 
-static void table_send(struct tutti_meeting_leader *l, uint32_t link, const struct tutti_meeting_grant *grant)
-{
-    struct tutti_meeting_message part;
-    tutti_meeting_fill(&l->self, TUTTI_MEETING_TABLE, &part);
-    for (uint32_t at = 0; at < grant->n_table; at += (uint32_t)part.n_payload) {
-        const uint32_t rest = grant->n_table - at;
-        part.payload = grant->table + at;
-        part.n_payload = rest < TUTTI_MEETING_PAYLOAD ? rest : TUTTI_MEETING_PAYLOAD;
-        message_send(l, link, &part, false);
-    }
-}
-
 void tutti_leader_tell(struct tutti_meeting_leader *l, const struct tutti_meeting_grant *grant)
 {
     struct tutti_meeting_message verdict;
@@ -438,6 +443,7 @@ void tutti_leader_tell(struct tutti_meeting_leader *l, const struct tutti_meetin
         tutti_meeting_fill(&l->self, TUTTI_MEETING_VERDICT, &verdict);
         verdict.shared = grant->shared, verdict.world = grant->world;
         verdict.far = far, verdict.total = grant->n_table;
+        if (far) verdict.payload = grant->digest, verdict.n_payload = sizeof grant->digest;
     } else {
         failure_fill(l, &l->verdict, &verdict);
     }
@@ -452,8 +458,7 @@ void tutti_leader_tell(struct tutti_meeting_leader *l, const struct tutti_meetin
     for (uint32_t i = 0; i < l->max_links; i++) {
         if (l->links[i].state == TUTTI_LINK_FREE) continue;
         if (l->links[i].state != TUTTI_LINK_TOLD && (good || !l->told)) continue;
-        message_send(l, i, &verdict, good && !far);
-        if (far) table_send(l, i, grant);
+        message_send(l, i, &verdict, good);
     }
     if (good && l->n_untold == 0) l->phase = TUTTI_LEADER_OVER;
 }

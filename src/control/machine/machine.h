@@ -10,8 +10,8 @@
  *     HELLO  who I am, nonce   ->
  *                              <- CHALLENGE  who I am, nonce; signed
  *     PROOF  signed            ->
- *                              <- VERDICT    status and sentence; when OK with the memory, or
- *                              <- TABLE ...  who is where, when they are on several hosts, in parts
+ *                              <- VERDICT    status and sentence; when OK with the memory, or, when they are on
+ *                                            several hosts, with the table of who is where, and its digest
  *     ACK    has it, or not    ->
  *
  * A member whose deadline passes sends ASK and gets a verdict that names the missing. Without a secret nothing is
@@ -21,7 +21,8 @@
  * members.
  *
  * Members of other hosts are members like any: HELLO says which host, PROOF carries what a member says of itself (its
- * card, which only the edge reads), and the edge makes a table of all cards, which goes to all. An edge that can not
+ * card, which only the edge reads), and the edge makes a table of all cards, which goes to all. It may go through
+ * others (control/unix/relay.c): what a member takes has the digest that its leader signed. An edge that can not
  * connect other hosts says so (reaches_hosts), and then they are refused with a sentence.
  *
  * Thread: one at a time. Ownership: bytes belong to the caller. To begin with: leader.c. */
@@ -76,6 +77,7 @@ struct tutti_newcomer { /* what HELLO says */
 };
 struct tutti_meeting_link {
     enum tutti_link_state state;
+    bool astray;       /* whoever passed on its messages went, and not it */
     int32_t pid, rank; /* rank: -1 before it has a seat */
     char from[48];     /* the address of a peer of another host, for sentences; "": it is of this one */
     uint64_t until_ns; /* to be seated by then; told and gone: when its process is asked about */
@@ -99,6 +101,7 @@ struct tutti_meeting_leader {
     struct tutti_meeting_link *links; /* max_links */
     uint32_t max_links, n_seated, n_lost, n_untold;
     struct tutti_error verdict; /* status OK: all have come */
+    uint64_t looked_ns;         /* when all links were looked at last */
     bool told;                  /* the others hear a failure; else they elect again */
     int32_t culprit;            /* who made it fail after the verdict */
     char refusal[200];          /* the last one, for the sentence of a timeout */
@@ -115,17 +118,19 @@ void tutti_leader_from(struct tutti_meeting_leader *leader, uint32_t link, const
 void tutti_leader_received(struct tutti_meeting_leader *leader, uint32_t link, const uint8_t *bytes, size_t n,
                            uint64_t now);
 void tutti_leader_closed(struct tutti_meeting_leader *leader, uint32_t link, uint64_t now);
+/* Who passed on its messages is gone: it lives, for all that is known, and comes again. */
+void tutti_leader_astray(struct tutti_meeting_leader *leader, uint32_t link, uint64_t now);
 void tutti_leader_tick(struct tutti_meeting_leader *leader, uint64_t now);
 /* The thread's record ends the meeting: the others hear it, or elect again. */
 void tutti_leader_fail(struct tutti_meeting_leader *leader, bool told);
 /* A rank that is another process than the leader's, -1: there is none. */
 int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *leader);
-/* What all hear: the memory of this host goes along, or a table (borrowed), whose first rows say what they must. */
+/* What all hear: the memory of this host goes along, or a table. */
 struct tutti_meeting_grant {
-    bool shared;    /* the memory is for several processes */
-    uint64_t world; /* equal on all members, random */
-    const uint8_t *table;
-    uint32_t n_table; /* 0: no table, all are of this host */
+    bool shared;                      /* the memory is for several processes */
+    uint64_t world;                   /* equal on all members, random */
+    uint32_t n_table;                 /* its bytes; 0: no table, all are of this host */
+    uint8_t digest[TUTTI_HMAC_BYTES]; /* of the table */
 };
 /* After DECIDED: everybody hears the verdict. */
 void tutti_leader_tell(struct tutti_meeting_leader *leader, const struct tutti_meeting_grant *grant);
@@ -135,7 +140,6 @@ enum tutti_member_phase {
     TUTTI_MEMBER_GREETS,  /* until the leader's CHALLENGE */
     TUTTI_MEMBER_WAITS,   /* for the verdict */
     TUTTI_MEMBER_ASKED,   /* its time is over, it asked who is missing */
-    TUTTI_MEMBER_READS,   /* the verdict is good, the table comes in parts */
     TUTTI_MEMBER_GRANTED, /* the memory or the table came: the edge takes it and calls mapped */
     TUTTI_MEMBER_OVER,    /* error.status: OK, AGAIN (the leader is gone: elect again), or why not */
 };
@@ -149,19 +153,23 @@ struct tutti_meeting_member {
     struct tutti_meeting_loss leader; /* who leads, once that is known: pid 0 before */
     bool shared;
     uint64_t world;
-    uint8_t *table; /* n_table bytes; owned until `fini`. NULL: there is none */
-    uint32_t n_table, n_read;
+    uint32_t n_table; /* bytes of the table that comes along, 0: the segment */
+    uint8_t digest[TUTTI_HMAC_BYTES];
 };
 void tutti_member_begin(struct tutti_meeting_member *member, const struct tutti_meeting_self *self,
                         const struct tutti_meeting_out *out);
-void tutti_member_fini(struct tutti_meeting_member *member);
 void tutti_member_received(struct tutti_meeting_member *member, const uint8_t *bytes, size_t n);
 void tutti_member_closed(struct tutti_meeting_member *member);
 void tutti_member_tick(struct tutti_meeting_member *member, uint64_t now);
 /* After GRANTED; status < 0: the thread's record says why not. */
 void tutti_member_mapped(struct tutti_meeting_member *member, enum tutti_status status);
+/* Whether these bytes, from whomever, are the table of the verdict. PROTOCOL. */
+enum tutti_status tutti_member_table_check(const struct tutti_meeting_member *member, const uint8_t *bytes, size_t n);
 
 /* ---- what both say (say.c) ---- */
+/* Of a table: nobody without the secret can make another that has it. */
+enum tutti_status tutti_meeting_digest(const struct tutti_meeting_self *self, uint64_t world, const uint8_t *bytes,
+                                       size_t n, uint8_t out[TUTTI_HMAC_BYTES]);
 void tutti_meeting_fill(const struct tutti_meeting_self *self, enum tutti_meeting_type type,
                         struct tutti_meeting_message *out);
 /* Decodes and checks that it is of this build, and signed as it must be. CONFIG, PROTOCOL, AUTH. */

@@ -76,32 +76,23 @@ static enum tutti_status verdict_take(struct tutti_meeting_member *m, const stru
         error.peer = verdict->peer;
         return tutti_fail_record(&error);
     }
-    m->phase = verdict->far ? TUTTI_MEMBER_READS : TUTTI_MEMBER_GRANTED;
+    if (verdict->far &&
+        (verdict->total == 0 || verdict->total > TUTTI_MEETING_TABLE_MAX || verdict->n_payload != sizeof m->digest))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a table of hosts of %u bytes can not be", verdict->total);
+    m->phase = TUTTI_MEMBER_GRANTED;
     m->shared = verdict->shared, m->world = verdict->world;
     if (!verdict->far) return TUTTI_OK;
-    if (verdict->total == 0 || verdict->total > TUTTI_MEETING_TABLE_MAX)
-        return tutti_fail(TUTTI_ERR_PROTOCOL, "a table of hosts of %u bytes can not be", verdict->total);
-    m->table = tutti_alloc(verdict->total);
-    if (!m->table) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the table of hosts");
     m->n_table = verdict->total;
+    memcpy(m->digest, verdict->payload, sizeof m->digest);
     return TUTTI_OK;
 }
 
-static enum tutti_status table_take(struct tutti_meeting_member *m, const struct tutti_meeting_message *part)
+enum tutti_status tutti_member_table_check(const struct tutti_meeting_member *m, const uint8_t *bytes, size_t n)
 {
-    if (part->type != TUTTI_MEETING_TABLE || part->n_payload == 0 || part->n_payload > m->n_table - m->n_read)
-        return tutti_fail(TUTTI_ERR_PROTOCOL, "a message of type %u where a part of the table of hosts was due",
-                          (unsigned)part->type);
-    memcpy(m->table + m->n_read, part->payload, part->n_payload);
-    m->n_read += (uint32_t)part->n_payload;
-    if (m->n_read == m->n_table) m->phase = TUTTI_MEMBER_GRANTED;
-    return TUTTI_OK;
-}
-
-void tutti_member_fini(struct tutti_meeting_member *m)
-{
-    tutti_free(m->table);
-    m->table = NULL;
+    uint8_t digest[TUTTI_HMAC_BYTES];
+    TUTTI_TRY(tutti_meeting_digest(&m->self, m->world, bytes, n, digest));
+    if (n == m->n_table && tutti_hmac_equal(digest, m->digest)) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_PROTOCOL, "%zu bytes that are not the table of the rank that leads the meeting", n);
 }
 
 void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes, size_t n)
@@ -115,8 +106,6 @@ void tutti_member_received(struct tutti_meeting_member *m, const uint8_t *bytes,
                        (int)message.rank, (int)message.pid, (int)m->self.rank);
     if (status == TUTTI_OK && m->phase == TUTTI_MEMBER_GREETS && message.type != TUTTI_MEETING_VERDICT)
         status = challenge_take(m, &message);
-    else if (status == TUTTI_OK && m->phase == TUTTI_MEMBER_READS)
-        status = table_take(m, &message);
     else if (status == TUTTI_OK)
         status = verdict_take(m, &message);
     if (status < 0) over(m, status);

@@ -21,6 +21,18 @@ void tutti_meeting_fill(const struct tutti_meeting_self *self, enum tutti_meetin
     snprintf(out->release, sizeof out->release, "%s", self->version);
 }
 
+enum tutti_status tutti_meeting_digest(const struct tutti_meeting_self *self, uint64_t world, const uint8_t *bytes,
+                                       size_t n, uint8_t out[TUTTI_HMAC_BYTES])
+{
+    char key[256];
+    memset(out, 0, TUTTI_HMAC_BYTES);
+    tutti_le_store(out, 8, tutti_hash64(bytes, n, world));
+    if (!self->secret) return TUTTI_OK;
+    /* A key of its own: nothing that is signed elsewhere can stand for a table. */
+    const int length = snprintf(key, sizeof key, "table %016llx %.200s", (unsigned long long)world, self->secret);
+    return tutti_hmac(key, (size_t)length, bytes, n, out);
+}
+
 enum tutti_status tutti_meeting_read(const struct tutti_meeting_self *self, struct tutti_session *session,
                                      const uint8_t *bytes, size_t n, struct tutti_meeting_message *out)
 {

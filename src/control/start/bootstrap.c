@@ -272,7 +272,7 @@ static enum tutti_status world_meet(const struct tutti_bootstrap *b, struct tutt
     enum tutti_status status = meet(b, request, &met);
     if (status == TUTTI_OK && met.table) {
         status = world_far(b, request, &met, out);
-        tutti_free(met.table);
+        tutti_handout_unmap(met.table, met.n_table);
         return status;
     }
     if (status == TUTTI_OK) status = world_near(b, request, &met, out);

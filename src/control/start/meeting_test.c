@@ -7,6 +7,7 @@
 #include "served.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 
 /* ---- strangers ---- */
 
@@ -113,7 +114,7 @@ static void test_other_build(void **state)
                                                 .started_ns = tutti_now_ns(),
                                                 .deadline_ns = tutti_deadline_ns(5 * TUTTI_NS_PER_S)};
     assert_int_equal(tutti_meeting_connect(place, &fd), TUTTI_OK);
-    assert_int_equal(tutti_meeting_join(fd, false, &other, &result), TUTTI_ERR_CONFIG);
+    assert_int_equal(tutti_meeting_join(fd, -1, &other, &result), TUTTI_ERR_CONFIG);
     assert_non_null(strstr(tutti_last_error()->text, "another build of tutti"));
     reap(pid);
     expect_error(0, TUTTI_ERR_CONFIG, "runs another build of tutti: 9.9.9 there");
@@ -215,14 +216,15 @@ static void test_store_other_host(void **state)
     (void)state;
     served_open(&server, NULL);
     assert_int_equal(tutti_store_open(server.address, NULL, tutti_deadline_ns(TUTTI_NS_PER_S), &store), TUTTI_OK);
-    static const char text[] = "0123456789abcdef tutti-0-1 node17";
-    snprintf(key, sizeof key, "tutti/%s/0/claim", unique);
+    static const char text[] = "node17 ";
+    snprintf(key, sizeof key, "tutti/%s/0/hosts", unique);
     assert_int_equal(store.ops->add(store.self, key, 1, &value), TUTTI_OK);
-    snprintf(key, sizeof key, "tutti/%s/0/place", unique);
+    snprintf(key, sizeof key, "tutti/%s/0/gate/0", unique);
     assert_int_equal(store.ops->set(store.self, key, text, sizeof text), TUTTI_OK);
     plan(2);
     act_run_by(&acts[1], server.address);
     expect_error(1, TUTTI_ERR_UNSUPPORTED, "node17");
+    snprintf(key, sizeof key, "tutti/%s/0/%016" PRIx64 ".0/place", unique, tutti_host_id(NULL));
     assert_int_equal(store.ops->set(store.self, key, "gibberish", 9), TUTTI_OK);
     act_run_by(&acts[1], server.address);
     expect_error(1, TUTTI_ERR_PROTOCOL, "gibberish");

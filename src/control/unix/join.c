@@ -50,21 +50,21 @@ enum tutti_status tutti_meeting_time(const struct tutti_meeting_request *request
 static void socket_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, bool memory)
 {
     (void)link, (void)memory;
-    tutti_line_send(arg, bytes, n, NULL); /* a leader that is gone is told by recv */
+    tutti_meeting_send(*(const int *)arg, bytes, n, NULL); /* a leader that is gone is told by recv */
 }
 
 /* Waits a little for the leader, and gives the machine what came. Descriptors stay for the verdict. */
-static enum tutti_status step(struct tutti_meeting_line *line, struct tutti_meeting_member *member, int fds[2])
+static enum tutti_status step(int fd, struct tutti_meeting_member *member, int fds[2])
 {
     uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1];
-    struct pollfd event = {.fd = line->fd, .events = POLLIN};
+    struct pollfd event = {.fd = fd, .events = POLLIN};
     uint64_t now = tutti_now_ns(), rest = now < member->until_ns ? member->until_ns - now : 0;
     int came[2] = {-1, -1};
     size_t n;
     if (rest > TUTTI_MEETING_SLICE_NS) rest = TUTTI_MEETING_SLICE_NS;
     int k = poll(&event, 1, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS));
     if (k < 0 && errno != EINTR) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "poll failed at the meeting place");
-    enum tutti_status status = k > 0 ? tutti_line_recv(line, bytes, &n, came) : TUTTI_PENDING;
+    enum tutti_status status = k > 0 ? tutti_meeting_recv(fd, bytes, &n, came) : TUTTI_PENDING;
     if (status == TUTTI_OK && came[0] >= 0) {
         if (fds[0] >= 0) close(fds[0]), close(fds[1]);
         fds[0] = came[0], fds[1] = came[1];
@@ -77,26 +77,25 @@ static enum tutti_status step(struct tutti_meeting_line *line, struct tutti_meet
     return TUTTI_OK;
 }
 
-/* Takes the table, or maps what came with the verdict, and tells the leader how it went. Takes over the descriptors. */
-static void grant_take(struct tutti_meeting_member *member, int fds[2], struct tutti_meeting_result *result)
+/* Maps what came with the verdict: the segment, or twice the table. */
+static enum tutti_status grant_map(const struct tutti_meeting_member *member, int fds[2],
+                                   struct tutti_meeting_result *result)
 {
-    result->shared = member->shared, result->nonce = member->world;
-    result->table = member->table, result->n_table = member->n_table;
-    member->table = NULL;
-    if (result->table) {
-        tutti_member_mapped(member, TUTTI_OK);
-        return;
+    if (fds[0] < 0) return tutti_fail(TUTTI_ERR_PROTOCOL, "a verdict without its memory");
+    if (member->n_table == 0) {
+        TUTTI_TRY(tutti_segment_attach(fds[0], fds[1], &result->segment));
+        fds[0] = fds[1] = -1;
+        return TUTTI_OK;
     }
-    enum tutti_status status = fds[0] < 0 ? tutti_fail(TUTTI_ERR_PROTOCOL, "a verdict without the segment's memory")
-                                          : tutti_segment_attach(fds[0], fds[1], &result->segment);
-    if (status == TUTTI_OK) fds[0] = fds[1] = -1;
-    tutti_member_mapped(member, status);
+    TUTTI_TRY(tutti_handout_map(fds[0], member->n_table, &result->table));
+    result->n_table = member->n_table;
+    return tutti_member_table_check(member, result->table, result->n_table);
 }
 
-static enum tutti_status member_run(struct tutti_meeting_line *line, const struct tutti_meeting_request *request,
+static enum tutti_status member_run(int fd, const struct tutti_meeting_request *request,
                                     struct tutti_meeting_member *member, struct tutti_meeting_result *out)
 {
-    const struct tutti_meeting_out edge = {.arg = line, .send = socket_send, .random = tutti_meeting_random};
+    const struct tutti_meeting_out edge = {.arg = &fd, .send = socket_send, .random = tutti_meeting_random};
     uint8_t card[TUTTI_CARD_RECORD_BYTES];
     const struct tutti_meeting_self self = tutti_meeting_self(request, card);
     struct tutti_meeting_result result = {.segment = NULL};
@@ -107,28 +106,42 @@ static enum tutti_status member_run(struct tutti_meeting_line *line, const struc
         status =
             tutti_meeting_cancelled(request)
                 ? tutti_fail(TUTTI_ERR_CANCELLED, "rank %d withdrew while the ranks were meeting", (int)request->rank)
-                : step(line, member, fds);
+                : step(fd, member, fds);
     }
-    if (status == TUTTI_OK && member->phase == TUTTI_MEMBER_GRANTED) grant_take(member, fds, &result);
+    if (status == TUTTI_OK && member->phase == TUTTI_MEMBER_GRANTED) {
+        result.shared = member->shared, result.nonce = member->world;
+        tutti_member_mapped(member, grant_map(member, fds, &result)); /* and tells the leader how it went */
+    }
     if (fds[0] >= 0) close(fds[0]), close(fds[1]);
+    if (status == TUTTI_OK && member->error.status == TUTTI_OK) {
+        *out = result;
+        return TUTTI_OK;
+    }
+    tutti_handout_unmap(result.table, result.n_table);
     if (status < 0) return status;
-    if (member->error.status < 0) return tutti_fail_record(&member->error);
-    if (member->error.status == TUTTI_OK) *out = result;
-    return member->error.status;
+    return member->error.status < 0 ? tutti_fail_record(&member->error) : member->error.status;
 }
 
-enum tutti_status tutti_meeting_join(int fd, bool far, const struct tutti_meeting_request *request,
+/* Whose process went: the relay's, as the kernel knows it, or the leader's, as it said itself. */
+static void loss_keep(const struct tutti_meeting_member *member, int32_t relay, int32_t pid,
+                      const struct tutti_meeting_request *request)
+{
+    const int32_t rank = relay >= 0 ? relay : member->leader.rank;
+    if (relay < 0) pid = member->leader.pid;
+    if (pid <= 0) return;
+    tutti_log(TUTTI_LOG_INFO, "rank %d, which %s the meeting, is gone: electing another", (int)rank,
+              relay >= 0 ? "passed on" : "led");
+    if (request->lost) *request->lost = tutti_meeting_loss_now(rank, pid);
+}
+
+enum tutti_status tutti_meeting_join(int fd, int32_t relay, const struct tutti_meeting_request *request,
                                      struct tutti_meeting_result *out)
 {
     struct tutti_meeting_member member = {.phase = TUTTI_MEMBER_GREETS};
-    struct tutti_meeting_line line;
-    enum tutti_status status = tutti_line_open(&line, fd, far);
-    if (status == TUTTI_OK) status = member_run(&line, request, &member, out);
-    tutti_member_fini(&member);
-    tutti_line_close(&line);
-    if (status == TUTTI_AGAIN && member.leader.pid > 0) {
-        tutti_log(TUTTI_LOG_INFO, "rank %d, which led the meeting, is gone: electing another", (int)member.leader.rank);
-        if (request->lost) *request->lost = tutti_meeting_loss_now(member.leader.rank, member.leader.pid);
-    }
+    int32_t pid = 0;
+    enum tutti_status status = tutti_meeting_peer(fd, &pid);
+    if (status == TUTTI_OK) status = member_run(fd, request, &member, out);
+    close(fd);
+    if (status == TUTTI_AGAIN) loss_keep(&member, relay, pid, request);
     return status;
 }

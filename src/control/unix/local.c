@@ -226,5 +226,6 @@ void tutti_meeting_leave(struct tutti_meeting *meeting)
 void tutti_meeting_destroy(struct tutti_meeting *meeting)
 {
     tutti_meeting_leave(meeting);
+    if (meeting->listener) tutti_listener_close(meeting->listener);
     meeting_free(meeting);
 }

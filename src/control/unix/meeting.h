@@ -4,13 +4,13 @@
 
 /* How ranks meet: the edge of the machines in control/machine. Whoever binds the meeting's abstract Unix socket leads;
  * the others connect to it. Ranks that are threads of the leader's process hand in a ticket instead, and the leader's
- * thread runs their member machines for them: a thousand of them need no descriptors. Ranks of other hosts come by TCP,
- * to the addresses that the leader publishes in the store.
+ * thread runs their member machines for them: a thousand of them need no descriptors. With a store each host has such a
+ * place. Whoever binds that of the first host leads; the others pass on what is said there (door.h).
  *
  * When all have come and all are of one host, the leader makes the segment and passes it on. When they are of several,
  * all get the table of hosts, and then the ranks of each host meet once more, for their segment (control/start). It
  * uses the machines, topo, control/net and the segment of transport/host. To begin with: meet.c (who leads, where),
- * then lead.c and join.c. */
+ * then lead.c, relay.c and join.c. */
 
 #include "base/config.h"
 #include "control/machine/facts.h"
@@ -43,7 +43,7 @@ struct tutti_meeting_request {
 };
 struct tutti_meeting_result {
     struct tutti_segment *segment; /* owned by the caller; NULL: the ranks are of several hosts */
-    uint8_t *table;                /* then: the table of hosts (machine/table.h); owned by the caller */
+    const uint8_t *table;          /* then: the table of hosts (machine/table.h); for tutti_handout_unmap */
     uint32_t n_table;
     uint64_t nonce; /* equal on all members */
     bool shared;    /* memfd: members are in several processes, or transport is shm */
@@ -83,22 +83,13 @@ enum tutti_status tutti_meeting_random(void *arg, void *out, size_t n);
 uint64_t tutti_meeting_started(void *arg, int32_t pid);
 bool tutti_meeting_alive(void *arg, int32_t pid, uint64_t start);
 
-/* ---- lines (line.c): a connection to the leader, or to a member ---- */
-struct tutti_meeting_line {
-    int fd;      /* -1: none */
-    uint8_t *in; /* TCP: what came of a frame; NULL: a Unix socket */
-    uint32_t n_in;
-};
-/* Takes over fd, also when it fails. */
-enum tutti_status tutti_line_open(struct tutti_meeting_line *line, int fd, bool far);
-void tutti_line_close(struct tutti_meeting_line *line);
-/* As tutti_meeting_send and tutti_meeting_recv. By TCP no descriptors travel. */
-enum tutti_status tutti_line_send(const struct tutti_meeting_line *line, const uint8_t *bytes, size_t n,
-                                  const int fds[2]);
-enum tutti_status tutti_line_recv(struct tutti_meeting_line *line, uint8_t bytes[TUTTI_MEETING_FRAME_MAX + 1],
-                                  size_t *n, int fds[2]);
+/* ---- the table of hosts, once for all processes of a host (handout.c) ---- */
+enum tutti_status tutti_handout_make(const uint8_t *bytes, uint32_t n, int *fd);
+/* PROTOCOL: it is no such memory. Takes nothing over. */
+enum tutti_status tutti_handout_map(int fd, uint32_t n, const uint8_t **bytes);
+void tutti_handout_unmap(const uint8_t *bytes, uint32_t n); /* NULL is ignored */
 
-/* ---- the leader's place on the network, as text: port and addresses (far.c) ---- */
+/* ---- a place on the network, as text: port and addresses (far.c) ---- */
 #define TUTTI_FAR_TEXT 512
 void tutti_far_text(const struct tutti_listener *listener, char out[TUTTI_FAR_TEXT]);
 /* Connects to the first address that answers. AGAIN: all of them refuse, so the leader is gone; PENDING: some do not
@@ -121,6 +112,7 @@ struct tutti_meeting {
     const struct tutti_meeting_request *request; /* the leader's */
     char place[TUTTI_MEETING_PLACE];
     int listen_fd, wake_fd;
+    struct tutti_listener *listener; /* where relays come to; NULL: none may; owned */
     int32_t pid;
     /* under the lock: */
     struct tutti_ticket *tickets; /* handed in, not taken yet */
@@ -146,8 +138,12 @@ bool tutti_ticket_withdrawn(struct tutti_ticket *ticket);
  * anybody hears the outcome: from then on newcomers belong to the next meeting. */
 enum tutti_status tutti_meeting_lead(struct tutti_meeting *meeting, void (*before_verdict)(void *arg), void *arg,
                                      struct tutti_meeting_result *out);
-/* join.c: by a member with a connected socket (far: of TCP), which is closed. AGAIN: the leader is gone. */
-enum tutti_status tutti_meeting_join(int fd, bool far, const struct tutti_meeting_request *request,
+/* relay.c: runs the relay of a host until the leader is done, and destroys the meeting. fd: a connected TCP socket of
+ * who is above it, which is taken over. AGAIN: the leader is gone, or the way to it. */
+enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_meeting_result *out);
+/* join.c: by a member with a connected Unix socket, which is closed. AGAIN: the leader is gone, or the relay. relay:
+ * the rank that passes on what is said, -1: it is the leader. */
+enum tutti_status tutti_meeting_join(int fd, int32_t relay, const struct tutti_meeting_request *request,
                                      struct tutti_meeting_result *out);
 
 /* ---- meet.c ---- */
