@@ -42,7 +42,7 @@ struct tutti_net_peer {
 
     bool wanted; /* a dial waits for its answer */
     uint64_t deadline_ns, retry_ns;
-    uint32_t n_tries;
+    uint32_t n_tries, n_refused;
     struct tutti_net_conn *conn; /* the try under way, NULL between tries */
     struct tutti_loop_timer timer;
     const char *why; /* the last try failed */

@@ -14,6 +14,8 @@
 
 #define FIRST_RETRY_NS (10 * TUTTI_NS_PER_MS) /* doubles each time */
 #define LAST_RETRY_NS (640 * TUTTI_NS_PER_MS)
+#define REFUSED_NS (50 * TUTTI_NS_PER_MS) /* then it is asked again whether really nobody listens */
+#define REFUSED_MOST 2                    /* and believed: a death is told within 0.5 s */
 #define TICK_NS (200 * TUTTI_NS_PER_MS) /* looks at whether the peer was told dead */
 
 /* ---- the table ---- */
@@ -162,6 +164,11 @@ static void try_failed(struct tutti_net_peer *peer, const char *why, int os_errn
     try_end(peer);
     if (!peer->wanted) return;
     peer->why = why, peer->why_errno = os_errno;
+    if (os_errno == ECONNREFUSED && ++peer->n_refused < REFUSED_MOST) {
+        peer->retry_ns = tutti_now_ns() + REFUSED_NS;
+        peer_wait(peer);
+        return;
+    }
     if (os_errno == ECONNREFUSED) {
         peer_fail(peer, TUTTI_ERR_PEER_DEAD, "nobody listens there: its process has ended, or a firewall refuses");
         return;
@@ -308,7 +315,7 @@ static void dials_call(struct tutti_loop_post *post)
     if (peer->wanted) return;
     peer->wanted = true;
     peer->timer.due = peer_due;
-    peer->n_tries = 0, peer->retry_ns = 0, peer->why = NULL, peer->why_errno = 0;
+    peer->n_tries = peer->n_refused = 0, peer->retry_ns = 0, peer->why = NULL, peer->why_errno = 0;
     peer->deadline_ns = tutti_deadline_ns(net->config.dial_ns);
     peer_step(peer);
 }

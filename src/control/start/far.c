@@ -186,6 +186,9 @@ const struct tutti_hosts *tutti_far_hosts(const struct tutti_far *far)
 
 void tutti_far_begin_close(struct tutti_far *far)
 {
+    /* Who was told dead and comes back shall find a death here, not a goodbye. */
+    for (uint32_t i = 0; i < far->hosts.n_members; i++)
+        if (is_dead(far, i)) far->tcp->ops->cut(far->tcp, i);
     tutti_tree_detach(far->tree);
     tutti_net_close(far->net);
 }
