@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LOG_MOST 100 /* refusals a second */
+
 void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns)
 {
     if (ns < s->next_look_ns) s->next_look_ns = ns;
@@ -20,6 +22,7 @@ void tutti_store_server_look_by(struct tutti_store_server *s, uint64_t ns)
 void tutti_store_client_close(struct tutti_store_server *s, struct tutti_store_client *c)
 {
     tutti_store_waiter_remove(&s->table, &c->waiter);
+    if (c->state != TUTTI_CLIENT_TRUSTED) s->n_strangers--;
     if (c->previous)
         c->previous->next = c->next;
     else
@@ -105,15 +108,30 @@ void tutti_store_client_flush(struct tutti_store_client *c)
     c->n_out = c->sent = 0;
 }
 
+/* A flood must not fill the disk. */
+static bool may_log(struct tutti_store_server *s)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now >= s->logged_ns + TUTTI_NS_PER_S) {
+        if (s->n_unlogged > 0) tutti_log(TUTTI_LOG_WARN, "the store's server refused %u more", s->n_unlogged);
+        s->logged_ns = now, s->n_logged = s->n_unlogged = 0;
+    }
+    if (s->n_logged < LOG_MOST) return s->n_logged++, true;
+    s->n_unlogged++;
+    return false;
+}
+
 void tutti_store_client_refuse(struct tutti_store_server *s, struct tutti_store_client *c)
 {
     char host[64] = "?", port[16] = "?";
     struct sockaddr_storage address;
     socklen_t n = sizeof address;
-    if (getpeername(c->fd, (struct sockaddr *)&address, &n) == 0)
+    const bool logs = may_log(s);
+    if (logs && getpeername(c->fd, (struct sockaddr *)&address, &n) == 0)
         getnameinfo((struct sockaddr *)&address, n, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV);
-    tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
+    if (logs)
+        tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
     tutti_store_client_error(s, c);
     c->doomed = true;
 }

@@ -133,7 +133,10 @@ static enum tutti_status frame_serve(struct tutti_store_server *s, struct tutti_
 {
     if (c->state == TUTTI_CLIENT_FRESH) return serve_hello(s, c, f);
     TUTTI_TRY(tutti_store_frame_verify(&c->session, c->in, f));
-    if (c->state != TUTTI_CLIENT_TRUSTED) c->state = TUTTI_CLIENT_TRUSTED, c->until_ns = TUTTI_NEVER;
+    if (c->state != TUTTI_CLIENT_TRUSTED) {
+        c->state = TUTTI_CLIENT_TRUSTED, c->until_ns = TUTTI_NEVER;
+        s->n_strangers--;
+    }
     if (!request_table[f->type].serve || request_table[f->type].keyed != (f->key_bytes > 0))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of type %u is no request", f->type);
     enum tutti_status status = request_table[f->type].serve(s, c, f);

@@ -20,16 +20,30 @@
 #define OPENING_NS (10 * TUTTI_NS_PER_S)      /* that a connection may take to prove itself */
 #define ACCEPT_PAUSE_NS (TUTTI_NS_PER_S / 10) /* when there are no descriptors left */
 #define OPENING_BYTES 512
+#define STRANGERS 2048 /* connections that have proved nothing; then the oldest of them makes room */
 #define EVENTS 64
 #define BACKLOG 4096
 
 /* ---- clients ---- */
+
+/* Whether one was told to go: it goes at the end of this round. */
+static bool stranger_refuse(struct tutti_store_server *s)
+{
+    struct tutti_store_client *oldest = NULL;
+    for (struct tutti_store_client *c = s->clients; c; c = c->next)
+        if (c->state != TUTTI_CLIENT_TRUSTED && !c->doomed) oldest = c;
+    if (!oldest) return false;
+    tutti_fail(TUTTI_ERR_PROTOCOL, "too many connections wait to prove themselves");
+    tutti_store_client_refuse(s, oldest);
+    return true;
+}
 
 static void client_accept(struct tutti_store_server *s)
 {
     int on = 1, fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;
+        if (stranger_refuse(s)) return;
         tutti_log(TUTTI_LOG_WARN, "the store's server has no descriptors left; raise `ulimit -n`");
         epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
         s->accepting = false;
@@ -56,6 +70,7 @@ static void client_accept(struct tutti_store_server *s)
     if (c->next) c->next->previous = c;
     s->clients = c;
     tutti_store_server_look_by(s, c->until_ns);
+    if (++s->n_strangers > STRANGERS) stranger_refuse(s);
 }
 
 /* ---- events ---- */

@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 static int raw_connect(const struct fixture *f)
 {
@@ -136,6 +138,37 @@ static void test_replay(void **state)
     fixture_close(&f);
 }
 
+/* Connections that stay silent take all descriptors that the server has: a client gets through. */
+static int flood(const struct fixture *f)
+{
+    struct tutti_store store;
+    int64_t value = 0;
+    for (int i = 0; i < 300; i++) raw_connect(f);
+    if (tutti_store_open(f->address, f->secret, tutti_deadline_ns(20 * SECOND), &store) < 0) return 1;
+    return store.ops->add(store.self, "n", 1, &value) == TUTTI_OK && value == 1 ? 0 : 2;
+}
+
+static void test_flood(void **state)
+{
+    struct fixture f;
+    struct rlimit limit;
+    int status;
+    (void)state;
+    tutti_log_configure("error", "/dev/stderr"); /* refusals are the rule here */
+    fixture_open(&f, false, tutti_hmac_available() ? "sesame" : NULL);
+    const pid_t child = fork(); /* its descriptors are its own */
+    assert_true(child >= 0);
+    if (child == 0) _exit(flood(&f));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit few = {.rlim_cur = 100, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, 0);
+    fixture_close(&f);
+    tutti_log_configure("warn", "/dev/stderr");
+}
+
 /* The server goes while clients wait: a sentence, at once. */
 static void *closer(void *arg)
 {
@@ -166,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_flood),
         cmocka_unit_test(test_server_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@ programs hosts_job and hosts_switch. Times are from an event to the sentence tha
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -13,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts  # noqa: E402
 
 FOLDER = "."
+STRANGER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stranger.py")
 
 
 def slack():
@@ -334,6 +336,88 @@ class Trust(Case):
 
     def test_wrong_secret(self):
         self.refused({}, "secret", on_last={"TUTTI_SECRET": "guess"})
+
+    def test_encrypt_needs_a_secret(self):
+        self.refused({"TUTTI_SECRET": "", "TUTTI_TRUST_NETWORK": "1", "TUTTI_ENCRYPT": "1"}, "encrypt needs")
+
+    def stranger(self, net, host, *words):
+        """stranger.py on this host; returns the file that it writes to."""
+        path = os.path.join(net.folder, f"stranger-{words[0]}-{time.monotonic_ns()}")
+        net.start(host, [sys.executable, STRANGER, *words, *([path] if words == ("listen",) else [])],
+                  output=path if words != ("listen",) else None)
+        return path
+
+    def written(self, path, word, seconds=60):
+        """Waits for a word in what a stranger writes; returns all of it."""
+        end, text = time.monotonic() + seconds, ""
+        while word not in text:
+            self.assertLess(time.monotonic(), end, f"no '{word}' in {seconds} s")
+            time.sleep(0.05)
+            if os.path.exists(path):
+                with open(path, encoding="ascii") as file:
+                    text = file.read()
+        return text
+
+    def readable(self, env):
+        """What a listener reads of a job."""
+        net = self.net(2, plain=True)
+        path = self.stranger(net, 0, "listen")
+        self.written(path, "listens")
+        self.ends_well(net, self.job(net, 1, "loop=2", env=env))
+        time.sleep(0.5)
+        return self.written(path, "frame")
+
+    def test_who_listens_reads_no_control(self):
+        text = self.readable({})
+        self.assertNotIn("ping", text)
+        self.assertIn("tls", text)
+        self.assertIn("goodbye", text)
+
+    def test_who_listens_reads_nothing(self):
+        text = self.readable({"TUTTI_ENCRYPT": "1"})
+        self.assertNotIn("ping", text)
+        self.assertNotIn("goodbye", text)
+
+    def test_who_listens_to_a_trusted_network_reads_all(self):
+        text = self.readable({"TUTTI_SECRET": "", "TUTTI_TRUST_NETWORK": "1"})
+        self.assertIn("ping", text)
+        self.assertNotIn("tls", text)
+
+    def ports(self, net, host):
+        done = subprocess.run(["ip", "netns", "exec", net.names[host], "ss", "-Hltn"], capture_output=True, text=True,
+                              timeout=20, check=True)
+        return [line.split()[3].rsplit(":", 1)[1] for line in done.stdout.splitlines()]
+
+    def test_stranger_at_a_job(self):
+        """Floods, garbage, what was heard, and what was heard and changed: the job goes on, the log says who it was."""
+        net = self.net(3, plain=True)
+        heard = [self.stranger(net, host, "listen") for host in range(2)]
+        for path in heard:
+            self.written(path, "listens")
+        ranks = net.ranks([1, 1], [os.path.join(FOLDER, "hosts_job"), "all", "loop=12"], hosts=[0, 1],
+                          env={"TUTTI_LOG": "warn"})
+        self.until(ranks, "looping", 60)
+        said = [self.stranger(net, 2, "attack", heard[host], net.address(host), *self.ports(net, host))
+                for host in range(2)]
+        said = [self.written(path, "refused", 100) for path in said]
+        self.assertIn("tried", "".join(said))
+        self.assertNotIn("admitted", "".join(said))
+        self.ends_well(net, ranks)
+        self.assertIn("refused a connection from 10.77.0.3", self.said(ranks))
+
+    def test_stranger_at_a_meeting(self):
+        """While a rank is late: it gets through all the same."""
+        net = self.net(3, plain=True)
+        program = [os.path.join(FOLDER, "hosts_job"), "all", "loop=1"]
+        ranks = net.ranks([1, 1], program, hosts=[0, 1], without=(1,), env={"TUTTI_LOG": "warn"})
+        end = time.monotonic() + 20
+        while not (ports := self.ports(net, 0)) and time.monotonic() < end:
+            time.sleep(0.1)
+        self.written(self.stranger(net, 2, "attack", "/dev/null", net.address(0), *ports), "refused", 100)
+        late = hosts.Rank(1, 1, None, ranks[0].output.replace("-0.txt", "-1.txt"))
+        ranks.append(self.again(net, late, program, {"TUTTI_SECRET": "sesame"}))
+        self.ends_well(net, ranks)
+        self.assertIn("refused 10.77.0.3 at the meeting of the ranks", self.said(ranks))
 
     def test_trusted_network(self):
         net = self.net(2, plain=True)
