@@ -154,6 +154,7 @@ uint32_t tutti_cpus_allowed(void); /* by mask and quota, for the calling thread;
 /* ---- processes (process.c) ---- */
 struct tutti_process {
     bool running; /* neither a zombie nor gone */
+    char state;   /* the kernel's letter: R, S, D, T (stopped), t, Z, X */
     int32_t parent;
     uint64_t start; /* clock ticks after boot: tells it from a later process of the same number */
 };

@@ -30,6 +30,7 @@ bool tutti_process_read(int32_t pid, struct tutti_process *out)
     at += 2;
     const char state = *at;
     long threads = 0;
+    out->state = state;
     out->parent = (int32_t)strtol(at + 1, NULL, 10);
     for (int field = 3; field < 22; field++) {
         at = strchr(at, ' ');

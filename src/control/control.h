@@ -26,22 +26,38 @@
 
 #include <stdatomic.h>
 
-/* What a rank is doing on a communicator: for the sentences of mismatches and hangs. */
+/* What a rank is doing on a communicator: for the sentences of mismatches and hangs. Times are of the reader's clock.
+ */
 struct tutti_board {
     uint64_t comm;
     uint64_t seq;       /* last call started */
     uint64_t completed; /* this call and all before it are complete */
+    uint64_t counted;   /* last call over that went past the engine; control keeps it beside the board */
     uint64_t signature;
     uint64_t count;
+    uint64_t called_ns;     /* when the last call started */
+    uint64_t since_ns;      /* since when it is at this step and waits for this peer, or has been complete */
+    uint64_t letter_ns;     /* when the oldest send or recv started that waits for long */
     uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
     int32_t peer;           /* rank it waits for, -1 */
     int32_t root;
-    uint8_t kind, dtype, op, state; /* enum tutti_board_state */
+    int32_t letter_peer, letter_tag; /* of that send or recv; peer -1: any */
+    uint32_t epoch, rank, size;      /* of the communicator */
+    int32_t pid;                     /* of its process; in answers to TUTTI_BOARD_NTH alone, as is `process` */
+    uint8_t kind, dtype, op, state;  /* enum tutti_board_state */
+    uint8_t letter;                  /* enum tutti_board_letter */
+    uint8_t process;                 /* the kernel's letter for the process: R, S, D, T (stopped), t; 0: not known */
+    uint8_t unused[2];
 };
 enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
+enum tutti_board_letter { TUTTI_BOARD_NO_LETTER, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV };
 #define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
 #define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
 #define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)
+/* For who knows no communicator (`tutti doctor`): slot NTH + k asks for the k-th board of a member that is in use, with
+ * its process; an EMPTY one: there are no more. A host answers for its members that are stopped. */
+#define TUTTI_BOARD_NTH 128
+#define TUTTI_BOARD_ASKED (TUTTI_BOARD_NTH + TUTTI_BOARD_SLOTS) /* slots from here on can not be */
 
 /* A failure that one member tells to all. */
 struct tutti_failure {
@@ -60,6 +76,12 @@ enum tutti_life {
 static inline bool tutti_life_gone(enum tutti_life life)
 {
     return life == TUTTI_LIFE_LEFT || life == TUTTI_LIFE_DEAD;
+}
+
+/* The word of `counter`: a slot may be another communicator's by now, so it names the communicator, too. */
+static inline uint64_t tutti_board_count(uint64_t comm, uint64_t n)
+{
+    return (tutti_mix64(comm) << 48) | (n & ((UINT64_C(1) << 48) - 1));
 }
 
 struct tutti_control;
@@ -88,6 +110,12 @@ struct tutti_control_ops {
     void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
     /* Optional: the name of the peer's host, for sentences. Where all members are on one host there is no entry. */
     void (*host)(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity);
+    /* Optional: where this member keeps the number of its calls on the communicator of this slot for others to read, as
+     * tutti_board_count makes it; the caller alone writes it. NULL: no such slot. */
+    _Atomic uint64_t *(*counter)(struct tutti_control *c, uint32_t slot);
+    /* Optional: answers what others than members ask by the memory of this host (host/asks.h), with what `world` knows;
+     * called again and again by the control that this one is a part of. */
+    void (*serve)(struct tutti_control *c, struct tutti_control *world);
 };
 
 /* First member of every control. */

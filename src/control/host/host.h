@@ -6,7 +6,7 @@
  * is answered at once. It uses the segment of transport/host and keeps its own part of it, whose layout is below; what
  * a member writes there is read with suspicion by the others. To begin with: host_board.c.
  *
- *     lives[n] | boards[n][TUTTI_BOARD_ALL] | failures[n] | claims */
+ *     lives[n] | boards[n][TUTTI_BOARD_ALL] | failures[n] | asks[n] | claims */
 
 #include "control/control.h"
 #include "transport/host/layout.h"
@@ -17,6 +17,9 @@ struct tutti_host_life {
     _Atomic int32_t pid;
     _Atomic uint64_t start; /* of the process, in clock ticks after boot: tells a reused pid */
     _Atomic uint64_t pid_namespace;
+    _Atomic uint64_t world; /* asks.h: struct tutti_who */
+    _Atomic uint32_t member, n_members;
+    _Atomic uint64_t host[6];
 };
 
 /* Two copies. The writer fills the copy that `sequence` does not point to, then moves `sequence` on. So a writer that
@@ -24,6 +27,7 @@ struct tutti_host_life {
 #define TUTTI_BOARD_WORDS (sizeof(struct tutti_board) / 8)
 struct tutti_board_row {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t sequence; /* boards published so far */
+    _Atomic uint64_t counted;
     _Atomic uint64_t words[2][TUTTI_BOARD_WORDS];
 };
 _Static_assert(sizeof(struct tutti_board) % 8 == 0, "boards are copied word by word");
@@ -72,6 +76,7 @@ struct tutti_host_control {
     struct tutti_host_life *lives;      /* n */
     struct tutti_board_row *boards;     /* n times TUTTI_BOARD_ALL */
     struct tutti_failure_row *failures; /* n */
+    struct tutti_asks *asks;            /* n; asks.h */
     struct tutti_claims *claims;
     struct tutti_host_known *known; /* n */
     int32_t pid;
@@ -90,14 +95,20 @@ uint64_t tutti_host_control_bytes(uint32_t n);
 /* Opens member `me`; takes over the handle on success. ARGUMENT: it was opened before. PROTOCOL: the segment was made
  * by another build. */
 enum tutti_status tutti_host_control_open(struct tutti_segment *segment, uint32_t me, struct tutti_control **out);
+/* For who is no member: lives and boards can be read, and asks made (asks.h); `publish`, `raise` and `failure` do
+ * nothing. Takes over the handle on success. PROTOCOL. */
+enum tutti_status tutti_host_control_observe(struct tutti_segment *segment, struct tutti_host_control **out);
 
 /* host_life.c */
 enum tutti_life tutti_host_life(struct tutti_control *c, uint32_t peer);
 enum tutti_status tutti_host_life_init(struct tutti_host_control *host);
 void tutti_host_life_fini(struct tutti_host_control *host);
+void tutti_host_life_look(struct tutti_host_control *host);   /* by an observer */
+void tutti_host_life_forget(struct tutti_host_control *host); /* its end */
 /* host_board.c */
 void tutti_host_publish(struct tutti_control *c, uint32_t slot, const struct tutti_board *board);
 enum tutti_status tutti_host_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out);
+_Atomic uint64_t *tutti_host_counter(struct tutti_control *c, uint32_t slot);
 void tutti_host_raise(struct tutti_control *c, const struct tutti_failure *failure);
 enum tutti_status tutti_host_failure(struct tutti_control *c, struct tutti_failure *out);
 

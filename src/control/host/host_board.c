@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#define COUNT_MASK ((UINT64_C(1) << 48) - 1)
 enum { PEEK_TRIES = 1000 };
 
 static void words_write(_Atomic uint64_t *to, const void *from, size_t n_words)
@@ -57,11 +58,13 @@ void tutti_host_publish(struct tutti_control *c, uint32_t slot, const struct tut
     publishing_unlock(host);
 }
 
-enum tutti_status tutti_host_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
+_Atomic uint64_t *tutti_host_counter(struct tutti_control *c, uint32_t slot)
 {
-    struct tutti_host_control *host = tutti_host_control_of(c);
-    if (peer >= c->n || slot >= TUTTI_BOARD_ALL) return TUTTI_ERR_UNSUPPORTED;
-    struct tutti_board_row *row = board_row(host, peer, slot);
+    return slot < TUTTI_BOARD_ALL ? &board_row(tutti_host_control_of(c), c->me, slot)->counted : NULL;
+}
+
+static enum tutti_status board_read(struct tutti_board_row *row, struct tutti_board *out)
+{
     for (int i = 0; i < PEEK_TRIES; i++) {
         uint64_t sequence = atomic_load_explicit(&row->sequence, memory_order_acquire);
         if (sequence == 0) {
@@ -72,10 +75,41 @@ enum tutti_status tutti_host_peek(struct tutti_control *c, uint32_t peer, uint32
         words_read(&board, row->words[sequence & 1], TUTTI_BOARD_WORDS);
         if (atomic_load_explicit(&row->sequence, memory_order_relaxed) == sequence) {
             *out = board;
+            const uint64_t word = atomic_load_explicit(&row->counted, memory_order_relaxed), n = word & COUNT_MASK;
+            if (n > 0 && word == tutti_board_count(board.comm, n)) out->counted = n;
             return TUTTI_OK;
         }
     }
     return TUTTI_PENDING; /* it is being written on and on */
+}
+
+/* The k-th board in use, and what the kernel says of the process. */
+static enum tutti_status nth_read(struct tutti_host_control *host, uint32_t peer, uint32_t k, struct tutti_board *out)
+{
+    const int32_t pid = atomic_load_explicit(&host->lives[peer].pid, memory_order_relaxed);
+    struct tutti_board board, found = {.state = TUTTI_BOARD_EMPTY};
+    struct tutti_process process = {.state = 0};
+    for (uint32_t slot = 0; slot < TUTTI_BOARD_SLOTS; slot++) {
+        TUTTI_TRY(board_read(board_row(host, peer, slot), &board));
+        if (board.state != TUTTI_BOARD_IN_USE || k-- > 0) continue;
+        found = board;
+        break;
+    }
+    found.pid = pid;
+    if (atomic_load_explicit(&host->lives[peer].pid_namespace, memory_order_relaxed) == host->pid_namespace && pid > 0)
+        tutti_process_read(pid, &process);
+    found.process = (uint8_t)process.state;
+    *out = found;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_host_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
+{
+    struct tutti_host_control *host = tutti_host_control_of(c);
+    if (peer < c->n && slot < TUTTI_BOARD_ALL) return board_read(board_row(host, peer, slot), out);
+    if (peer < c->n && slot >= TUTTI_BOARD_NTH && slot < TUTTI_BOARD_ASKED)
+        return nth_read(host, peer, slot - TUTTI_BOARD_NTH, out);
+    return TUTTI_ERR_UNSUPPORTED;
 }
 
 /* Several members may raise a failure of one communicator at once, and all must take the same one. A failure is written

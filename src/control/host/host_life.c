@@ -23,12 +23,17 @@ static uint64_t own_pid_namespace(void)
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+void tutti_host_life_look(struct tutti_host_control *host)
+{
+    host->pid = (int32_t)getpid();
+    host->pid_namespace = own_pid_namespace();
+}
+
 enum tutti_status tutti_host_life_init(struct tutti_host_control *host)
 {
     struct tutti_host_life *member = &host->lives[host->base.me];
     struct tutti_process process = {.start = 0}; /* 0: no /proc, nobody compares */
-    host->pid = (int32_t)getpid();
-    host->pid_namespace = own_pid_namespace();
+    tutti_host_life_look(host);
     tutti_process_read(host->pid, &process);
     if (atomic_load_explicit(&member->state, memory_order_acquire) != TUTTI_MEMBER_ABSENT)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u is open already, or has left", host->base.me);
@@ -43,6 +48,11 @@ void tutti_host_life_fini(struct tutti_host_control *host)
 {
     struct tutti_host_life *member = &host->lives[host->base.me];
     atomic_store_explicit(&member->state, TUTTI_MEMBER_LEFT, memory_order_release);
+    tutti_host_life_forget(host);
+}
+
+void tutti_host_life_forget(struct tutti_host_control *host)
+{
     for (uint32_t i = 0; i < host->base.n && host->n_pidfds > 0; i++)
         if (host->known[i].pidfd_plus_one > 0) close(host->known[i].pidfd_plus_one - 1);
 }

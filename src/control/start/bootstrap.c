@@ -5,7 +5,7 @@
 
 #include "control/start/bootstrap.h"
 
-#include "control/host/host.h"
+#include "control/host/asks.h"
 #include "control/machine/table.h"
 #include "control/start/far.h"
 #include "control/unix/meeting.h"
@@ -52,8 +52,9 @@ static enum tutti_status hosts_check(const struct tutti_bootstrap *b)
         launch.launcher, (int)launch.local_size, (int)launch.n_ranks);
 }
 
-/* Of a world or a host with one rank alone. */
-static enum tutti_status segment_alone(const struct tutti_meeting_request *request, struct tutti_meeting_result *out)
+/* Of a world or a host with one rank alone. shared: others than ranks may want to look at it. */
+static enum tutti_status segment_alone(const struct tutti_meeting_request *request, bool shared,
+                                       struct tutti_meeting_result *out)
 {
     const struct tutti_segment_config config = {.n = 1,
                                                 .staging_bytes = request->staging_bytes,
@@ -62,13 +63,14 @@ static enum tutti_status segment_alone(const struct tutti_meeting_request *reque
     const char *name;
     TUTTI_TRY(tutti_transport_choose(request->transport, false, 1, &name, &out->shared));
     TUTTI_TRY(tutti_random_bytes(&out->nonce, sizeof out->nonce));
+    out->shared = out->shared || shared;
     return tutti_segment_create(&config, out->shared, &out->segment);
 }
 
 static enum tutti_status meet(const struct tutti_bootstrap *b, const struct tutti_meeting_request *request,
                               struct tutti_meeting_result *out)
 {
-    if (b->n_ranks == 1) return segment_alone(request, out);
+    if (b->n_ranks == 1) return segment_alone(request, false, out);
     return b->store ? tutti_meet_by_store(b->store, b->name, request, out) : tutti_meet(b->job, b->name, request, out);
 }
 
@@ -157,6 +159,14 @@ static void world_fill(const struct tutti_bootstrap *b, uint64_t nonce, const st
     tutti_host_name(b->config->text[TUTTI_OPT_host], out->host, sizeof out->host);
 }
 
+/* For who looks at the memory of this host from outside. */
+static void show_who(const struct tutti_bootstrap *b, uint64_t world, struct tutti_control *near)
+{
+    struct tutti_who who = {.world = world, .member = (uint32_t)b->rank, .n = (uint32_t)b->n_ranks};
+    tutti_host_name(b->config->text[TUTTI_OPT_host], who.host, sizeof who.host);
+    tutti_who_write(near, &who);
+}
+
 static enum tutti_status world_near(const struct tutti_bootstrap *b, const struct tutti_meeting_request *request,
                                     const struct tutti_meeting_result *met, struct tutti_world *out)
 {
@@ -164,6 +174,7 @@ static enum tutti_status world_near(const struct tutti_bootstrap *b, const struc
     TUTTI_TRY(near_open(request, met, b->config, &near));
     *out = (struct tutti_world){.transport = near.transport, .control = near.control, .places = near.places};
     world_fill(b, met->nonce, &near.facts, out);
+    show_who(b, met->nonce, near.control);
     return TUTTI_OK;
 }
 
@@ -180,7 +191,7 @@ static enum tutti_status near_meet(const struct tutti_meeting_request *request, 
     within.listener = NULL, within.lost = &lost;
     snprintf(job, sizeof job, "%016" PRIx64, tutti_mix64(world));
     snprintf(name, sizeof name, "%016" PRIx64, request->host);
-    TUTTI_TRY(within.n_ranks == 1 ? segment_alone(&within, &met) : tutti_meet(job, name, &within, &met));
+    TUTTI_TRY(within.n_ranks == 1 ? segment_alone(&within, true, &met) : tutti_meet(job, name, &within, &met));
     return near_open(&within, &met, NULL, out);
 }
 
@@ -209,6 +220,7 @@ static enum tutti_status world_far(const struct tutti_bootstrap *b, const struct
     TUTTI_TRY_GOTO(status, tutti_table_read(met->table, met->n_table, (uint32_t)b->n_ranks, &facts, &config.hosts),
                    err_listener);
     TUTTI_TRY_GOTO(status, near_meet(request, &config.hosts, met->nonce, &config.near), err_hosts);
+    show_who(b, met->nonce, config.near.control);
     world.places = places_spread(&config.hosts, (uint32_t)b->rank, config.near.places);
     if (!world.places) {
         tutti_near_close(&config.near);

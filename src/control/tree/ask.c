@@ -11,7 +11,7 @@ static void answer(struct tutti_tree_machine *t, const struct tutti_tree_questio
 {
     struct tutti_tree_message message = {.type = TUTTI_TREE_ANSWER, .question = *question};
     message.question.hops = 0;
-    message.known = t->out.board(t->out.arg, question->slot, &message.board);
+    message.known = t->out.board(t->out.arg, question->target, question->slot, &message.board);
     tutti_tree_route(t, &message);
 }
 
@@ -20,8 +20,8 @@ void tutti_tree_route(struct tutti_tree_machine *t, struct tutti_tree_message *m
     struct tutti_tree_question *q = &message->question;
     const bool asks = message->type == TUTTI_TREE_ASK;
     const uint32_t end = asks ? q->target : q->origin;
-    if (end == t->me && asks) {
-        answer(t, q);
+    if (asks && t->hosts->members[end].host == t->hosts->members[t->me].host) {
+        answer(t, q); /* for others of this host, too: they may be stopped */
         return;
     }
     if (end == t->me) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { HEAD = 4, GONE_BYTES = 5, FAILURE_BYTES = 40, QUESTION_BYTES = 16, BOARD_BYTES = sizeof(struct tutti_board) };
-_Static_assert(sizeof(struct tutti_board) == 64, "it travels as bytes: little-endian machines only");
+_Static_assert(sizeof(struct tutti_board) == 120, "it travels as bytes: little-endian machines only");
 
 /* ---- encoding ---- */
 
@@ -80,7 +80,7 @@ static bool question_decode(const uint8_t *at, size_t n, uint32_t n_members, str
     if (n < QUESTION_BYTES) return false;
     *out = (struct tutti_tree_question){(uint32_t)tutti_le_load(at, 4), (uint32_t)tutti_le_load(at + 4, 4),
                                         (uint32_t)tutti_le_load(at + 8, 4), (uint32_t)tutti_le_load(at + 12, 4)};
-    return out->origin < n_members && out->target < n_members && out->slot < TUTTI_BOARD_ALL;
+    return out->origin < n_members && out->target < n_members && out->slot < TUTTI_BOARD_ASKED;
 }
 
 static bool gone_decode(const uint8_t *at, size_t n, uint32_t n_members, struct tutti_tree_message *out)

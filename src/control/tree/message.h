@@ -9,13 +9,13 @@
  *   GONE           count u16, for each: member u32, life u8
  *   RAISE, TELL    comm u64, seq u64, epoch u32, culprit u32, step u32, status i32, peer i32, errno i32, text
  *   ASK            origin u32, target u32, slot u32, hops u32
- *   ANSWER         the same, the board (known u8, 64 bytes)
+ *   ANSWER         the same, the board (known u8, 120 bytes; its times are ages)
  *
  * Pure, over bytes that come from a proved peer, and are checked all the same. */
 
 #include "control/control.h"
 
-#define TUTTI_TREE_VERSION 1
+#define TUTTI_TREE_VERSION 2
 #define TUTTI_TREE_GONE_MOST 128 /* of one frame */
 #define TUTTI_TREE_FRAME_MAX (4 + 2 + 5 * TUTTI_TREE_GONE_MOST + TUTTI_ERROR_TEXT)
 

@@ -65,10 +65,21 @@ static void machine_failure(void *arg, const struct tutti_failure *failure)
     pthread_mutex_unlock(&tree->lock);
 }
 
-static bool machine_board(void *arg, uint32_t slot, struct tutti_board *out)
+/* Clocks of hosts differ: times travel as ages. The same function turns them into ages and back. */
+static void times_turn(struct tutti_board *board)
+{
+    const uint64_t now = tutti_now_ns();
+    if (board->called_ns) board->called_ns = now - board->called_ns;
+    if (board->since_ns) board->since_ns = now - board->since_ns;
+    if (board->letter_ns) board->letter_ns = now - board->letter_ns;
+}
+
+static bool machine_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
     struct tree *tree = arg;
-    return tree->inner->ops->peek(tree->inner, tree->inner->me, slot, out) == TUTTI_OK;
+    if (tree->inner->ops->peek(tree->inner, tree->hosts->members[member].local, slot, out) != TUTTI_OK) return false;
+    times_turn(out);
+    return true;
 }
 
 /* With the lock: the row of this board; else, if `take`, the row nearby that was looked at least lately. */
@@ -91,7 +102,10 @@ static void machine_answer(void *arg, const struct tutti_tree_question *question
     struct tree *tree = arg;
     pthread_mutex_lock(&tree->lock);
     struct tree_board *b = board_of(tree, question->target, question->slot, false);
-    if (board && b) b->board = *board, b->here = true;
+    if (board && b) {
+        b->board = *board, b->here = true;
+        times_turn(&b->board);
+    }
     pthread_mutex_unlock(&tree->lock);
 }
 
@@ -133,6 +147,7 @@ static void tick(struct tutti_loop_timer *timer)
 {
     struct tree *tree = (struct tree *)(void *)((char *)timer - offsetof(struct tree, timer));
     neighbours_look(tree);
+    if (tree->inner->ops->serve) tree->inner->ops->serve(tree->inner, &tree->base);
     tutti_tree_tick(&tree->machine, tutti_now_ns());
     tutti_loop_at(tutti_net_loop(tree->net), timer, tutti_deadline_ns(TICK_NS));
 }
@@ -223,6 +238,12 @@ static void tree_publish(struct tutti_control *c, uint32_t slot, const struct tu
     tree->inner->ops->publish(tree->inner, slot, board);
 }
 
+static _Atomic uint64_t *tree_counter(struct tutti_control *c, uint32_t slot)
+{
+    struct tree *tree = tree_of(c);
+    return tree->inner->ops->counter ? tree->inner->ops->counter(tree->inner, slot) : NULL;
+}
+
 /* With the lock. */
 static void work_post(struct tree *tree)
 {
@@ -243,7 +264,7 @@ static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint3
 {
     struct tree *tree = tree_of(c);
     if (is_here(tree, peer)) return tree->inner->ops->peek(tree->inner, tree->hosts->members[peer].local, slot, out);
-    if (slot >= TUTTI_BOARD_ALL) return TUTTI_ERR_UNSUPPORTED;
+    if (slot >= TUTTI_BOARD_ASKED) return TUTTI_ERR_UNSUPPORTED;
     const bool gone = tutti_life_gone(tree_life(c, peer));
     pthread_mutex_lock(&tree->lock);
     struct tree_board *b = board_of(tree, peer, slot, true);
@@ -326,7 +347,8 @@ static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .raise = tree_raise,
                                                   .failure = tree_failure,
                                                   .listen = tree_listen,
-                                                  .host = tree_host};
+                                                  .host = tree_host,
+                                                  .counter = tree_counter};
 
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)
 {

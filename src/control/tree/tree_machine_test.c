@@ -141,9 +141,12 @@ static void node_failure(void *arg, const struct tutti_failure *failure)
     node->failures[node->n_failures++] = *failure;
 }
 
-static bool node_board(void *arg, uint32_t slot, struct tutti_board *out)
+/* Of any member of its own host: those may be stopped. */
+static bool node_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
-    *out = (struct tutti_board){.seq = number_of(arg), .comm = slot};
+    const struct tutti_member_row *members = ((const struct node *)arg)->machine.hosts->members;
+    assert_int_equal(members[member].host, members[number_of(arg)].host);
+    *out = (struct tutti_board){.seq = member, .comm = slot};
     return true;
 }
 

@@ -24,6 +24,7 @@ void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, cons
         team->board.completed = completed_up_to(team);
         team->board.step = team->board.n_steps = 0;
         team->board.peer = -1;
+        team->board.since_ns = tutti_owner_now(team->engine->owner);
         tutti_team_publish(team);
     }
     tutti_team_complete(&flight->work, error);
@@ -59,6 +60,7 @@ void tutti_flight_begin(struct tutti_team *team, struct tutti_flight *flight)
     *team->pending_end = flight;
     team->pending_end = &flight->next;
     tutti_board_fill(&team->board, flight);
+    team->board.called_ns = team->board.since_ns = flight->work.start_ns;
     team->board.completed = completed_up_to(team); /* those past the engine, too */
     tutti_team_publish(team);
     if (tutti_held_check(team, flight)) activate(team);

@@ -12,6 +12,11 @@ void tutti_letter_end(struct tutti_team *team, struct tutti_letter **at, const s
     bool send = letter->work.type == TUTTI_WORK_SEND;
 
     *at = letter->next;
+    if (team->board.letter && letter->work.start_ns == team->board.letter_ns) {
+        team->board.letter = TUTTI_BOARD_NO_LETTER;
+        team->board.letter_ns = 0;
+        tutti_team_publish(team);
+    }
     if (!letter->next) *(send ? &team->sends_end : &team->recvs_end) = at;
     tutti_team_complete(&letter->work, error);
 }

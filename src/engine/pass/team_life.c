@@ -91,6 +91,9 @@ static enum tutti_status team_enter(struct tutti_team *team, const struct tutti_
         struct tutti_team **bucket = tutti_team_bucket(team->port, team->id, team->epoch);
         team->hash_next = *bucket;
         *bucket = team;
+        _Atomic uint64_t *counter = tutti_team_counter(team);
+        if (counter) team->shown = counter;
+        atomic_store_explicit(team->shown, team->shown_tag, memory_order_relaxed);
         tutti_team_publish(team);
         strays_deliver(team);
         if (engine->failing) tutti_owner_pass(engine->owner);
@@ -117,7 +120,15 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->pending_end = &team->pending;
     team->sends_end = &team->sends, team->recvs_end = &team->recvs;
     team->followed_end = &team->followed;
-    team->board = (struct tutti_board){.comm = team->id, .peer = -1, .root = -1, .state = TUTTI_BOARD_IN_USE};
+    team->board = (struct tutti_board){.comm = team->id,
+                                       .peer = -1,
+                                       .root = -1,
+                                       .epoch = team->epoch,
+                                       .rank = team->slot,
+                                       .size = team->size,
+                                       .letter_peer = -1,
+                                       .state = TUTTI_BOARD_IN_USE};
+    team->shown = &team->unseen, team->shown_tag = tutti_board_count(team->id, 0);
     TUTTI_TRY_GOTO(status, tables_create(team, config), err_team);
     TUTTI_TRY_GOTO(status, map_create(team), err_team);
     TUTTI_TRY_GOTO(status, team_enter(team, config), err_team);

@@ -18,6 +18,7 @@
 #define ASK_NS (250 * TUTTI_NS_PER_MS) /* so long a sentence waits for boards that were asked for */
 #define ASK_AGAIN_NS (10 * TUTTI_NS_PER_MS)
 #define PENDING_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* then a board that was asked for is looked at again */
+#define LETTER_SHOWN_NS (100 * TUTTI_NS_PER_MS)  /* younger letters are not worth a board */
 #define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS)    /* the second look comes soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
@@ -188,7 +189,7 @@ static void watch_letters(struct tutti_team *team, uint64_t now)
 /* ---- what others called ---- */
 
 /* Publishes where the oldest call is. */
-static void watch_board(struct tutti_team *team)
+static void watch_board(struct tutti_team *team, uint64_t now)
 {
     const struct tutti_slice *slice = team->n_active > 0 ? team->order[0] : NULL;
     struct tutti_board *board = &team->board;
@@ -196,7 +197,21 @@ static void watch_board(struct tutti_team *team)
     if (!slice || slice->flight->work.seq != board->seq || tutti_slice_over(slice)) return;
     int32_t peer = tutti_slice_awaits(slice);
     if (board->step == slice->base && board->peer == peer) return;
-    board->step = slice->base, board->peer = peer;
+    board->step = slice->base, board->peer = peer, board->since_ns = now;
+    tutti_team_publish(team);
+}
+
+/* Shows the oldest send or recv that waits for long. */
+static void watch_letter_board(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_letter *oldest = team->recvs;
+
+    if (!oldest || (team->sends && team->sends->work.start_ns < oldest->work.start_ns)) oldest = team->sends;
+    if (!oldest || now - oldest->work.start_ns < LETTER_SHOWN_NS || oldest->work.start_ns == team->board.letter_ns)
+        return;
+    team->board.letter = oldest->work.type == TUTTI_WORK_SEND ? TUTTI_BOARD_SEND : TUTTI_BOARD_RECV;
+    team->board.letter_peer = oldest->peer < 0 ? -1 : oldest->peer, team->board.letter_tag = oldest->tag;
+    team->board.letter_ns = oldest->work.start_ns;
     tutti_team_publish(team);
 }
 
@@ -280,7 +295,8 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
     for (struct tutti_team *team = engine->busy, *next; team; team = next) {
         next = team->next;
         if (team->halted && !team->failed) watch_verdict(team, now_ns);
-        if (!team->halted) watch_board(team);
+        if (!team->halted) watch_board(team, now_ns);
+        if (!team->halted) watch_letter_board(team, now_ns);
         for (uint32_t i = 0; i < team->n_active && !team->halted; i++) {
             const struct tutti_slice *slice = team->order[i];
             if (slice->flight->runner)

@@ -9,6 +9,12 @@ static uint32_t board_slot(const struct tutti_team *team)
     return (uint32_t)(team->id % TUTTI_BOARD_SLOTS);
 }
 
+_Atomic uint64_t *tutti_team_counter(struct tutti_team *team)
+{
+    struct tutti_control *control = team->port->control;
+    return control->ops->counter ? control->ops->counter(control, board_slot(team)) : NULL;
+}
+
 void tutti_team_publish(struct tutti_team *team)
 {
     struct tutti_control *control = team->port->control;

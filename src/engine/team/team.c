@@ -101,7 +101,9 @@ uint64_t tutti_team_next(const struct tutti_team *team)
 
 void tutti_team_count(struct tutti_team *team)
 {
-    atomic_store_explicit(&team->seq, tutti_team_next(team), memory_order_relaxed);
+    const uint64_t next = tutti_team_next(team);
+    atomic_store_explicit(&team->seq, next, memory_order_relaxed);
+    atomic_store_explicit(team->shown, team->shown_tag | next, memory_order_relaxed);
 }
 
 bool tutti_team_quiet(const struct tutti_team *team)

@@ -31,10 +31,12 @@ struct tutti_team {
     uint32_t *members, *slots; /* slot -> member, and back (n of the world) */
     uint64_t timeout_ns;
     _Atomic uint64_t seq; /* last number given (who starts a call: engine->lock, or the turn of the caller) */
-    _Atomic bool failed;  /* then error is final */
-    bool halted;          /* failed, or about to: nothing goes on; `error` is set when control has said whose failure
-                           * counts */
-    uint64_t verdict_ns;  /* until then */
+    _Atomic uint64_t *shown, unseen; /* the same, where others read it; that place where there is none */
+    uint64_t shown_tag;
+    _Atomic bool failed; /* then error is final */
+    bool halted;         /* failed, or about to: nothing goes on; `error` is set when control has said whose failure
+                          * counts */
+    uint64_t verdict_ns; /* until then */
     struct tutti_error error;
 
     uint64_t started; /* last collective that came to the owner */
@@ -91,6 +93,7 @@ void tutti_team_list(struct tutti_team *team, uint32_t slot); /* the channel hol
 
 /* ---- board.c ---- */
 void tutti_team_publish(struct tutti_team *team);
+_Atomic uint64_t *tutti_team_counter(struct tutti_team *team); /* see control.h; NULL: there is none */
 /* OK: what the peer published of this team, and did past the engine; the signature is 0 where it is not known. AGAIN:
  * it did not publish anything, or something else took its place. PENDING, UNSUPPORTED: not known, see control.h. */
 enum tutti_status tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out);

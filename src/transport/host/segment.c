@@ -230,6 +230,17 @@ enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti
     return segment_map(&header, control_fd, heap_fd, out);
 }
 
+enum tutti_status tutti_segment_look(int control_fd, struct tutti_segment **out)
+{
+    const uint64_t control_bytes = sealed_bytes(control_fd, "control");
+    struct tutti_segment_header header;
+    if (control_bytes == 0) return TUTTI_ERR_PROTOCOL;
+    if (pread(control_fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the control descriptor is too short for a header");
+    TUTTI_TRY(header_check(&header, control_bytes, header.n * header.heap_bytes));
+    return segment_map(&header, control_fd, -1, out);
+}
+
 enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out)
 {
     atomic_fetch_add_explicit(&segment->handles, 1, memory_order_relaxed);

@@ -25,6 +25,8 @@ uint32_t tutti_segment_ring_bytes(uint32_t n, size_t staging_bytes);
 void tutti_segment_fds(const struct tutti_segment *segment, int *control_fd, int *heap_fd);
 /* From passed descriptors (owned by the segment on success): magic, version, layout and size are checked. PROTOCOL. */
 enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti_segment **out);
+/* By who is no member: without the heap, and rings that nobody touches. Owns control_fd on success. PROTOCOL. */
+enum tutti_status tutti_segment_look(int control_fd, struct tutti_segment **out);
 /* Another handle on it in this process (self, and tests with shm inside one process). */
 enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out);
 void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */
