@@ -47,7 +47,8 @@ struct tutti_board {
     uint8_t kind, dtype, op, state;  /* enum tutti_board_state */
     uint8_t letter;                  /* enum tutti_board_letter */
     uint8_t process;                 /* the kernel's letter for the process: R, S, D, T (stopped), t; 0: not known */
-    uint8_t unused[2];
+    uint8_t failed;                  /* the communicator has failed: nothing goes on */
+    uint8_t unused;
 };
 enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
 enum tutti_board_letter { TUTTI_BOARD_NO_LETTER, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV };

@@ -4,6 +4,9 @@
  *     all          every collective over some types and counts, in and out of place; messages; split; dup
  *     loop=SECONDS all_reduces of changing sizes for so long, as rank 0 measures it
  *     fail         the same until one fails; then the survivors shrink, and go on
+ *     miss=R       for a long time, whatever fails; rank R stops calling
+ *     differ=R     the same; rank R waits for another root than all others
+ *     slow=R       the same; rank R computes before each call
  *     recv         the same, but that all wait for a message that the last rank never sends
  *
  * All results are compared with tests/reference.c. Each line of the output begins with a word for hosts_test.py:
@@ -420,6 +423,28 @@ static void fail(struct job *job, enum tutti_status (*wait)(struct job *job))
     tutti_comm_destroy(rest);
 }
 
+/* What tutti doctor is to find out: rank `guilty` calls nothing more, calls something else, or is late. */
+static void ill(struct job *job, uint32_t guilty, char how)
+{
+    static int32_t values[64];
+    const double until = now() + MOST_S;
+    enum tutti_status status = TUTTI_OK;
+    for (uint64_t calls = 0; status >= 0 && now() < until; calls++) {
+        const bool mine = job->rank == guilty && calls >= 5;
+        if (calls == 5) printf("looping %.6f\n", now());
+        if (mine && how == 'm') sleep(MOST_S);
+        if (mine && how == 's')
+            for (const double end = now() + 0.1; now() < end;) continue;
+        if (mine && how == 'd')
+            status = tutti_broadcast(values, 64, TUTTI_INT32, (int32_t)((guilty + 1) % job->n), job->comm, NULL, NULL);
+        else if (how == 'd')
+            status = tutti_broadcast(values, 64, TUTTI_INT32, (int32_t)guilty, job->comm, NULL, NULL);
+        else
+            status = tutti_all_reduce(values, values, 64, TUTTI_INT32, TUTTI_MAX, job->comm, NULL, NULL);
+    }
+    while (now() < until) sleep(1); /* though the communicator has failed */
+}
+
 int main(int argc, char **argv)
 {
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
@@ -445,6 +470,10 @@ int main(int argc, char **argv)
             loop_checked(&job, strtod(argv[i] + 5, NULL));
         } else if (strcmp(argv[i], "fail") == 0) {
             fail(&job, loop_on);
+        } else if (strncmp(argv[i], "miss=", 5) == 0 || strncmp(argv[i], "slow=", 5) == 0) {
+            ill(&job, (uint32_t)atoi(argv[i] + 5), argv[i][0]);
+        } else if (strncmp(argv[i], "differ=", 7) == 0) {
+            ill(&job, (uint32_t)atoi(argv[i] + 7), 'd');
         } else if (strcmp(argv[i], "recv") == 0) {
             fail(&job, recv_in_vain);
         } else {

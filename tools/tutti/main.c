@@ -14,6 +14,7 @@ int main(int argc, char **argv)
         {"run", NULL, "start N copies of a program on this host as the ranks of one job", tutti_cmd_run},
         {"bench", NULL, "measure collectives, and check their results", tutti_cmd_bench},
         {"info", NULL, "version, features, topology, options and what is missing", tutti_cmd_info},
+        {"doctor", NULL, "say why a running job hangs or is slow, and which rank is to blame", tutti_cmd_doctor},
         {"tune", NULL, "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
         {"sched", NULL, "list, draw and prove the algorithms", tutti_cmd_sched},
     };

@@ -81,6 +81,7 @@ void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t ro
     struct tutti_ask_row *at = &asks->rows[row % TUTTI_ASKS_MOST];
     atomic_store_explicit(&at->member, peer, memory_order_relaxed);
     atomic_store_explicit(&at->slot, slot, memory_order_relaxed);
+    atomic_store_explicit(&at->host[0], 0, memory_order_relaxed); /* of the question before */
     atomic_fetch_add_explicit(&at->wanted, 1, memory_order_release);
     atomic_fetch_add_explicit(&asks->asked, 1, memory_order_release);
 }
@@ -98,6 +99,19 @@ bool tutti_asks_get(struct tutti_host_control *host, uint32_t local, uint32_t ro
     words_get(out->host, at->host, TUTTI_WHO_HOST / 8);
     out->host[sizeof out->host - 1] = '\0';
     return true;
+}
+
+void tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, char *where,
+                     enum tutti_life *life)
+{
+    const struct tutti_ask_row *at = &host->asks[local].rows[row % TUTTI_ASKS_MOST];
+    const uint32_t said = atomic_load_explicit(&at->life, memory_order_acquire);
+    char name[TUTTI_WHO_HOST];
+    words_get(name, at->host, TUTTI_WHO_HOST / 8);
+    name[sizeof name - 1] = '\0';
+    if (name[0] == '\0' || said > TUTTI_LIFE_UNKNOWN) return;
+    memcpy(where, name, sizeof name);
+    *life = (enum tutti_life)said;
 }
 
 /* ---- the member ---- */

@@ -59,6 +59,9 @@ bool tutti_asks_served(const struct tutti_host_control *host, uint32_t local,
 bool tutti_asks_take(struct tutti_host_control *host, uint32_t local); /* false: another process asks */
 void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t row, uint32_t peer, uint32_t slot);
 bool tutti_asks_get(struct tutti_host_control *host, uint32_t local, uint32_t row, struct tutti_ask_answer *out);
+/* What is known of a question that was not answered: whether its member lives, and where. Else both stay. */
+void tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, char *where,
+                     enum tutti_life *life);
 void tutti_asks_give(struct tutti_host_control *host, uint32_t local);
 
 void tutti_asks_serve(struct tutti_control *c, struct tutti_control *world); /* by the member: see control.h */

@@ -135,6 +135,8 @@ void tutti_flights_fail(struct tutti_team *team, const struct tutti_error *error
         before = flight;
     }
     team->n_active = team->n_runners = 0;
+    team->board.failed = true;
+    tutti_team_publish(team);
     while (pending) {
         struct tutti_flight *flight = pending;
         pending = flight->next;
