@@ -89,7 +89,7 @@ class Hosts(Case):
         ranks = self.job(net, 2, "loop=60", env={"TUTTI_HOST_TIMEOUT": "60s"})
         os.kill(ranks[2].process.pid, signal.SIGSTOP)
         time.sleep(1)
-        self.tells(self.doctor(net), "unheard", r"^what rank 2 on host h1 .*is doing is not known: it does not answer", 2)
+        self.tells(self.doctor(net), "unheard", r"^what rank 2 on host h1.* is not known: it does not answer", 2)
         self.tells(self.doctor(net, host=1), "stopped", r"^rank 2 on host h1 is stopped", 2)
 
     def test_dead(self):
@@ -127,7 +127,7 @@ class Hosts(Case):
         net.signal(0, signal.SIGKILL)
         net.signal(1, signal.SIGKILL)
         for dumps in (files, files[:1], files[1:]):
-            self.tells(self.doctor(None, *dumps), "missing call", r"^rank 3 on host h1 has not called all_reduce #6 ", 3)
+            self.tells(self.doctor(None, *dumps), "missing call", r"^rank 3 on host h1 has not called", 3)
 
 
 class OneHost(Case):
@@ -163,8 +163,8 @@ class OneHost(Case):
         self.tells(self.doctor(self.one, "--watch", "4s"), "slow rank", r"^rank 1 is slow", 1)
 
     def test_nobody(self):
-        done = subprocess.run(["ip", "netns", "exec", self.one.names[0], TUTTI, "doctor"], capture_output=True, text=True,
-                              timeout=60)
+        done = subprocess.run(["ip", "netns", "exec", self.one.names[0], TUTTI, "doctor"],
+                              capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no ranks of this user", done.stderr)
 
