@@ -39,10 +39,10 @@ static void check_failure(void *arg, const struct tutti_failure *failure)
     FUZZ_CHECK(failure->error.status < 0 && memchr(failure->error.text, 0, sizeof failure->error.text));
 }
 
-static bool check_board(void *arg, uint32_t slot, struct tutti_board *out)
+static bool check_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
     (void)arg;
-    FUZZ_CHECK(slot < TUTTI_BOARD_ALL);
+    FUZZ_CHECK(slot < TUTTI_BOARD_ASKED && member / 2 == ME / 2); /* of its own host */
     *out = (struct tutti_board){.seq = slot};
     return true;
 }
@@ -50,7 +50,7 @@ static bool check_board(void *arg, uint32_t slot, struct tutti_board *out)
 static void check_answer(void *arg, const struct tutti_tree_question *question, const struct tutti_board *board)
 {
     (void)arg, (void)board;
-    FUZZ_CHECK(question->origin == ME && question->target < MEMBERS && question->slot < TUTTI_BOARD_ALL);
+    FUZZ_CHECK(question->origin == ME && question->target < MEMBERS && question->slot < TUTTI_BOARD_ASKED);
 }
 
 static void machine_begin(void)
