@@ -21,7 +21,7 @@ _tutti() {
             bool complex64 complex128 all"
     elif [[ $previous == --ops ]]; then
         words="sum prod min max avg premul_sum band bor bxor all"
-    elif [[ $previous == --plot || $previous == --svg || $previous == --output || $previous == -- ]] || [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
+    elif [[ $previous == --plot || $previous == --svg || $previous == --dump || $previous == --output || $previous == -- ]] || [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
         COMPREPLY=($(compgen -f -- "$current"))
         return
     elif [[ $current == -* ]]; then
@@ -30,6 +30,9 @@ _tutti() {
         fi
     elif [[ $verb == bench ]]; then
         words=$operations
+    elif [[ $verb == doctor ]]; then
+        COMPREPLY=($(compgen -f -- "$current"))
+        return
     fi
     COMPREPLY=($(compgen -W "$words" -- "$current"))
     [[ ${#COMPREPLY[@]} -gt 0 || $verb != run ]] || COMPREPLY=($(compgen -c -- "$current"))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts  # noqa: E402
@@ -167,6 +168,41 @@ class OneHost(Case):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no ranks of this user", done.stderr)
+
+
+class Cluster(Case):
+    """tutti info --cluster, under tutti run on three hosts of which one has a slow link."""
+
+    def test_links(self):
+        net = self.net(3, plain=False)
+        net.link(delay_us=2000)
+        net.link(0, 2, delay_us=20000)
+        svg, names = os.path.join(net.folder, "links.svg"), net.names
+        command = [TUTTI, "run", "--remote-shell", "ip netns exec", "--hosts",
+                   f"{names[0]}:2,{names[1]}:1,{names[2]}:1", TUTTI, "info", "--cluster", "--json", "--svg", svg]
+        done = subprocess.run(["ip", "netns", "exec", names[0], *command], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cluster = json.loads(done.stdout)
+        self.assertEqual(cluster["hosts"], 3)
+        self.assertEqual(len({rank["host"] for rank in cluster["ranks"]}), 3)
+        self.assertEqual([rank["address"] for rank in cluster["ranks"]],
+                         ["10.77.0.1", "10.77.0.1", "10.77.0.2", "10.77.0.3"])
+        print(f"{self.id()}: us {cluster['latency_us']}, GB/s {cluster['gb_s_1MiB']}", file=sys.stderr)
+        for a in range(4):
+            self.assertIsNone(cluster["latency_us"][a][a])
+            for b in range(4):
+                if a == b:
+                    continue
+                latency = cluster["latency_us"][a][b]
+                least = 0 if {a, b} == {0, 1} else 2000 if 2 in (a, b) else 10000  # there and back, halved
+                self.assertGreater(latency, least)
+                self.assertGreater(cluster["gb_s_1MiB"][a][b], 0)
+        slow = cluster["latency_us"][0][3]
+        self.assertGreater(slow, 2 * cluster["latency_us"][0][2])
+        root = xml.etree.ElementTree.parse(svg).getroot()
+        titles = [e.text for e in root.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(len(titles), 2 * 4 * 3)
+        self.assertTrue(any(t.startswith(f"rank 0 on host {cluster['ranks'][0]['host']} to rank 3") for t in titles))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@
  * where that came from. */
 
 #include "info.h"
+#include "info_cluster.h"
 #include "tools/tutti/cmd.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void all_write(const struct info *info, bool json, bool config_only)
 {
@@ -18,14 +21,43 @@ static void all_write(const struct info *info, bool json, bool config_only)
         info_page_write(stdout, info);
 }
 
+static bool svg_save(const char *name, const struct cluster *cluster)
+{
+    FILE *out = fopen(name, "we");
+    if (out) cluster_svg_write(out, cluster);
+    const bool ok = out && fclose(out) == 0;
+    if (!ok) fprintf(stderr, "tutti info: %s: %s\n", name, strerror(errno));
+    return ok;
+}
+
+/* Hosts, ranks and links of the job; the exit status. */
+static int cluster_tell(bool json, const char *svg)
+{
+    struct cluster cluster;
+    bool speaks = false, ok = cluster_gather(&cluster, &speaks);
+    if (ok && speaks) {
+        if (json)
+            cluster_json_write(stdout, &cluster);
+        else
+            cluster_page_write(stdout, &cluster);
+        if (svg) ok = svg_save(svg, &cluster);
+    }
+    cluster_fini(&cluster);
+    return ok ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
+}
+
 int tutti_cmd_info(int argc, char **argv)
 {
-    bool config_only = false, options = false, json = false, job = false, met = true, speaks = true;
+    bool config_only = false, options = false, json = false, job = false, cluster = false, met = true, speaks = true;
+    const char *svg = NULL;
     const struct tutti_arg args[] = {
         {"config", 0, TUTTI_ARG_FLAG, &config_only, NULL, "only the options, with what each is for"},
         {"options", 0, TUTTI_ARG_FLAG, &options, NULL, "the list of options as docs/options.md has it"},
         {"job", 0, TUTTI_ARG_FLAG, &job, NULL,
          "also of the job that this is started in: all its ranks meet, rank 0 speaks"},
+        {"cluster", 0, TUTTI_ARG_FLAG, &cluster, NULL,
+         "of the job that this is started in: hosts, ranks, devices, and its links, measured"},
+        {"svg", 0, TUTTI_ARG_TEXT, &svg, "FILE", "with --cluster: also draw the links as a heat map"},
         {"json", 0, TUTTI_ARG_FLAG, &json, NULL, "one JSON object instead of the page"},
     };
     const struct tutti_args spec = {
@@ -46,6 +78,8 @@ int tutti_cmd_info(int argc, char **argv)
         info_options_document(stdout);
         return TUTTI_EXIT_OK;
     }
+    if (svg && !cluster) return tutti_args_fail(&spec, "--svg goes with --cluster");
+    if (cluster) return cluster_tell(json, svg);
     struct tutti_config config;
     struct info *info = tutti_alloc(sizeof *info);
     if (!info) {
