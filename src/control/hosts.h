@@ -4,7 +4,7 @@
 
 /* Where the members of a world are, when they are on several hosts: equal on all members, constant once they have met.
  * A host is what shares memory: a machine, or a container that shares nothing with others. Bytes: 96 a host, 12 a
- * member. */
+ * member, once for all processes of a host. */
 
 #include "base/base.h"
 
@@ -31,6 +31,8 @@ struct tutti_hosts {
     uint32_t n_hosts, n_members;
     struct tutti_host_row *hosts;     /* in the order of their leaders */
     struct tutti_member_row *members; /* n_members */
+    const uint8_t *mapped; /* the memory that both lie in, and nobody can change; NULL: each is its own allocation */
+    size_t n_mapped;
 };
 
 #define TUTTI_HOST_TEXT (TUTTI_HOST_NAME + 50) /* with an address */
@@ -39,5 +41,9 @@ char *tutti_hosts_name(const struct tutti_hosts *hosts, uint32_t host, char *out
 /* "rank 3 on host a" for sentences; without a table (NULL) "rank 3". Returns out. */
 char *tutti_hosts_say(const struct tutti_hosts *hosts, uint32_t member, char *out, size_t capacity);
 void tutti_hosts_fini(struct tutti_hosts *hosts);
+/* Both arrays one after the other, for memory that the processes of a host share. MEMORY. */
+enum tutti_status tutti_hosts_pack(const struct tutti_hosts *hosts, uint8_t **out, uint32_t *bytes);
+/* Takes over such memory, a mapping of its own, in place of the arrays if it holds the same; else unmaps it. */
+void tutti_hosts_share(struct tutti_hosts *hosts, const uint8_t *bytes, size_t n);
 
 #endif

@@ -57,7 +57,7 @@ static void machine_begin(void)
 {
     static struct tutti_host_row rows[HOSTS];
     static struct tutti_member_row members[MEMBERS];
-    static const struct tutti_hosts hosts = {HOSTS, MEMBERS, rows, members};
+    static const struct tutti_hosts hosts = {.n_hosts = HOSTS, .n_members = MEMBERS, .hosts = rows, .members = members};
     for (uint32_t h = 0; h < HOSTS; h++) rows[h] = (struct tutti_host_row){.leader = 2 * h, .n = 2};
     for (uint32_t i = 0; i < MEMBERS; i++) members[i] = (struct tutti_member_row){.host = i / 2, .local = i % 2};
     for (uint32_t i = 0; i < MEMBERS; i++) lives[i] = TUTTI_LIFE_ALIVE;

@@ -75,7 +75,8 @@ static inline void world_init(struct world *world, uint32_t n, const char *addre
     const struct tutti_listener_config config = {.interface = address};
     memset(world, 0, sizeof *world);
     world->n = n, world->number = 0x1234567890abcdef, world->dial_ns = WORLD_PATIENCE_NS;
-    world->hosts = (struct tutti_hosts){n, n, world->host_rows, world->member_rows};
+    world->hosts =
+        (struct tutti_hosts){.n_hosts = n, .n_members = n, .hosts = world->host_rows, .members = world->member_rows};
     for (uint32_t i = 0; i < n; i++) {
         struct world_member *m = &world->members[i];
         m->world = world, m->me = i;

@@ -217,8 +217,12 @@ static enum tutti_status world_far(const struct tutti_bootstrap *b, const struct
     struct tutti_world_facts facts;
     struct tutti_world world = {.transport = NULL};
     enum tutti_status status;
-    TUTTI_TRY_GOTO(status, tutti_table_read(met->table, met->n_table, (uint32_t)b->n_ranks, &facts, &config.hosts),
-                   err_listener);
+    status = tutti_table_read(met->table, met->n_table, (uint32_t)b->n_ranks, &facts, &config.hosts);
+    if (status < 0) {
+        tutti_handout_unmap(met->rows, met->n_rows);
+        goto err_listener;
+    }
+    tutti_hosts_share(&config.hosts, met->rows, met->n_rows);
     TUTTI_TRY_GOTO(status, near_meet(request, &config.hosts, met->nonce, &config.near), err_hosts);
     show_who(b, met->nonce, config.near.control);
     world.places = places_spread(&config.hosts, (uint32_t)b->rank, config.near.places);

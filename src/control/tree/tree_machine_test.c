@@ -171,7 +171,8 @@ static void sim_begin(uint64_t seed)
         row->leader = sim.n, row->n = 1 + (uint32_t)rnd(MEMBERS / HOSTS);
         for (uint32_t i = 0; i < row->n; i++) sim.members[sim.n++] = (struct tutti_member_row){.host = h, .local = i};
     }
-    sim.hosts = (struct tutti_hosts){sim.n_hosts, sim.n, sim.rows, sim.members};
+    sim.hosts =
+        (struct tutti_hosts){.n_hosts = sim.n_hosts, .n_members = sim.n, .hosts = sim.rows, .members = sim.members};
     for (uint32_t i = 0; i < sim.n; i++) {
         struct node *node = &nodes[i];
         node->machine = (struct tutti_tree_machine){

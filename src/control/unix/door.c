@@ -3,6 +3,7 @@
 /* The ends of a meeting's links: Unix sockets, tickets of this process, and relays. */
 
 #include "control/unix/door.h"
+#include "control/machine/table.h"
 #include "transport/host/segment.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ static bool is_full(const struct door *door)
 void door_say(struct door *door, uint32_t link, const uint8_t *bytes, size_t n, bool grant)
 {
     struct end *end = &door->ends[link];
-    int fds[2] = {door->table_fd, door->table_fd};
+    int fds[2] = {door->table_fd, door->rows_fd};
     if (end->ticket) {
         tutti_member_received(&end->ticket->member, bytes, n);
     } else if (end->gate) {
@@ -54,15 +55,41 @@ bool door_ended(const struct door *door, uint32_t link)
     return !(n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
 }
 
-enum tutti_status door_table_set(struct door *door, int fd, uint32_t n)
+/* The rows are for convenience: who gets them compares them with the table. */
+static enum tutti_status rows_make(struct door *door)
 {
-    const enum tutti_status status = tutti_handout_map(fd, n, &door->result.table);
+    const struct tutti_meeting_result *result = &door->result;
+    const uint32_t n = (uint32_t)door->meeting->request->n_ranks;
+    struct tutti_world_facts facts;
+    struct tutti_hosts hosts;
+    uint8_t *packed;
+    uint32_t bytes;
+    TUTTI_TRY(tutti_table_read(result->table, result->n_table, n, &facts, &hosts));
+    enum tutti_status status = tutti_hosts_pack(&hosts, &packed, &bytes);
+    tutti_hosts_fini(&hosts);
+    if (status < 0) return status;
+    status = tutti_handout_make(packed, bytes, &door->rows_fd);
+    tutti_free(packed);
+    return status;
+}
+
+enum tutti_status door_table_set(struct door *door, int fd)
+{
+    const enum tutti_status status = tutti_handout_map(fd, &door->result.table, &door->result.n_table);
     if (status < 0) {
         close(fd);
         return status;
     }
-    door->table_fd = fd, door->result.n_table = n;
-    return TUTTI_OK;
+    door->table_fd = fd;
+    return rows_make(door);
+}
+
+enum tutti_status door_table_map(const struct door *door, const struct tutti_meeting_member *member,
+                                 struct tutti_meeting_result *out)
+{
+    TUTTI_TRY(tutti_handout_map(door->table_fd, &out->table, &out->n_table));
+    TUTTI_TRY(tutti_handout_map(door->rows_fd, &out->rows, &out->n_rows));
+    return tutti_member_table_check(member, out->table, out->n_table);
 }
 
 /* ---- tickets ---- */
@@ -95,9 +122,7 @@ static enum tutti_status share(const struct door *door, const struct tutti_meeti
 {
     *out = (struct tutti_meeting_result){.nonce = member->world, .shared = member->shared};
     if (member->n_table == 0) return tutti_segment_share(door->result.segment, &out->segment);
-    TUTTI_TRY(tutti_handout_map(door->table_fd, member->n_table, &out->table));
-    out->n_table = member->n_table;
-    return tutti_member_table_check(member, out->table, out->n_table);
+    return door_table_map(door, member, out);
 }
 
 /* What the ticket's machine has come to. */
@@ -116,6 +141,7 @@ static void ticket_settle(struct door *door, struct end *end)
     if (end->ticket) door_end_free(end);
     if (tutti_ticket_done(ticket, over ? &ticket->member.error : &door->verdict, &result) || !granted) return;
     tutti_handout_unmap(result.table, result.n_table);
+    tutti_handout_unmap(result.rows, result.n_rows);
     if (!result.segment) return;
     tutti_error_set(&withdrew, TUTTI_ERR_CANCELLED, "it withdrew while the ranks were meeting");
     tutti_card_fail(result.segment, rank, &withdrew);
@@ -180,7 +206,8 @@ static void gates_expire(struct door *door)
 {
     const uint64_t now = tutti_now_ns();
     for (uint32_t i = door->n_gates; i-- > 0;)
-        if (!door->gates[i]->proved && now >= door->gates[i]->until_ns) gate_lost(door, door->gates[i]);
+        if (!door->gates[i]->proved && now >= door->gates[i]->until_ns)
+            gate_refuse(door, door->gates[i], "it did not say who it is within 10 s");
 }
 
 /* Ends from WAITS on, then gates; returns where these begin. */
@@ -235,7 +262,8 @@ void door_step(struct door *door, uint64_t rest_ns, struct pollfd *extra)
 enum tutti_status door_open(struct door *door, struct tutti_meeting *meeting, const struct door_ops *ops, void *arg)
 {
     const uint32_t n = (uint32_t)meeting->request->n_ranks + DOOR_STRANGERS;
-    *door = (struct door){.meeting = meeting, .ops = ops, .arg = arg, .open = true, .n_ends = n, .table_fd = -1};
+    *door = (struct door){
+        .meeting = meeting, .ops = ops, .arg = arg, .open = true, .n_ends = n, .table_fd = -1, .rows_fd = -1};
     door->ends = tutti_alloc_array(n, sizeof *door->ends);
     door->vacant = tutti_alloc_array(n, sizeof *door->vacant);
     door->here = tutti_alloc_array(n, sizeof *door->here);
@@ -261,6 +289,7 @@ void door_close(struct door *door)
         tutti_free(door->gates[i]);
     }
     if (door->table_fd >= 0) close(door->table_fd);
+    if (door->rows_fd >= 0) close(door->rows_fd);
     tutti_free(door->polled);
     tutti_free(door->polls);
     tutti_free(door->here);

@@ -81,9 +81,11 @@ struct door {
     struct pollfd *polls;
     uint32_t *polled;                   /* the ends of polls */
     struct tutti_meeting_result result; /* what goes along: the segment, or */
-    int table_fd;                       /* the table, -1: none */
+    int table_fd, rows_fd;              /* the table, as it came and as rows, -1: none */
     struct tutti_error verdict;         /* for tickets that are withdrawn */
     struct tutti_net_address address;   /* of this host, as relays see it; family 0: none came */
+    uint64_t logged_ns;                 /* when the log was told last of a gate that was refused */
+    uint32_t n_unlogged;
 };
 
 /* ---- end.c ---- */
@@ -103,8 +105,9 @@ enum tutti_status gate_table_send(struct gate *gate, const uint8_t *bytes, uint3
 
 /* ---- gates.c: those that come to a door ---- */
 void gate_accept(struct door *door);
-void gate_serve(struct door *door, struct gate *gate); /* what came on it */
-void gate_lost(struct door *door, struct gate *gate);  /* all behind it go */
+void gate_serve(struct door *door, struct gate *gate);                   /* what came on it */
+void gate_lost(struct door *door, struct gate *gate);                    /* all behind it go */
+void gate_refuse(struct door *door, struct gate *gate, const char *why); /* ... and the log is told, once a second */
 
 /* ---- door.c ---- */
 enum tutti_status door_open(struct door *door, struct tutti_meeting *meeting, const struct door_ops *ops, void *arg);
@@ -117,6 +120,9 @@ void door_say(struct door *door, uint32_t link, const uint8_t *bytes, size_t n, 
 void door_drop(struct door *door, uint32_t link);        /* the link ends; `closed` is not called */
 bool door_ended(const struct door *door, uint32_t link); /* whether the peer has closed it, though that was not told */
 /* From now on the table goes along; takes over the descriptor. */
-enum tutti_status door_table_set(struct door *door, int fd, uint32_t n);
+enum tutti_status door_table_set(struct door *door, int fd);
+/* Maps both for a rank of this process, and checks the table. */
+enum tutti_status door_table_map(const struct door *door, const struct tutti_meeting_member *member,
+                                 struct tutti_meeting_result *out);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "control/unix/door.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ void gate_accept(struct door *door)
     if (n_strangers >= DOOR_STRANGERS || door->n_gates == DOOR_GATES) {
         for (uint32_t i = 0; i < door->n_gates; i++) /* the oldest one goes */
             if (!door->gates[i]->proved) {
-                gate_lost(door, door->gates[i]);
+                gate_refuse(door, door->gates[i], "others wait, and it has not said who it is");
                 break;
             }
     }
@@ -51,6 +52,21 @@ void gate_lost(struct door *door, struct gate *gate)
         }
     gate_close(gate);
     tutti_free(gate);
+}
+
+void gate_refuse(struct door *door, struct gate *gate, const char *why)
+{
+    const uint64_t now = tutti_now_ns();
+    char address[64], more[48] = "";
+    if (door->logged_ns != 0 && now < door->logged_ns + TUTTI_NS_PER_S) {
+        door->n_unlogged++;
+    } else {
+        if (door->n_unlogged > 0) snprintf(more, sizeof more, " (and %u others before it)", door->n_unlogged);
+        tutti_log(TUTTI_LOG_WARN, "refused %s at the meeting of the ranks: %s%s",
+                  tutti_net_address_text(&gate->far, address, sizeof address), why, more);
+        door->logged_ns = now, door->n_unlogged = 0;
+    }
+    gate_lost(door, gate);
 }
 
 /* Of a relay that is not proved only its own rank is let in, under number 0. */
@@ -99,9 +115,11 @@ void gate_serve(struct door *door, struct gate *gate)
         const enum tutti_status status = gate_recv(gate, &frame);
         if (status == TUTTI_PENDING) return;
         if (status == TUTTI_OK && frame_take(door, gate, &frame)) continue;
-        if (status == TUTTI_OK)
-            tutti_log(TUTTI_LOG_WARN, "refused a peer on the network at the meeting of the ranks: it sent nonsense");
-        gate_lost(door, gate);
+        if (status == TUTTI_OK || !gate->proved)
+            gate_refuse(door, gate,
+                        status == TUTTI_OK ? "it sent what can not be" : "it went, or sent what can not be");
+        else
+            gate_lost(door, gate);
         return;
     }
 }

@@ -37,15 +37,15 @@ enum tutti_status tutti_handout_make(const uint8_t *bytes, uint32_t n, int *out)
     return TUTTI_ERR_SYSTEM;
 }
 
-enum tutti_status tutti_handout_map(int fd, uint32_t n, const uint8_t **out)
+enum tutti_status tutti_handout_map(int fd, const uint8_t **out, uint32_t *n)
 {
     struct stat st;
     const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || st.st_size != (off_t)n || n == 0)
-        return tutti_fail(TUTTI_ERR_PROTOCOL, "what came with the verdict is no table of %u bytes", n);
-    void *bytes = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || st.st_size <= 0 || st.st_size > UINT32_MAX)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "what came with the verdict is no table of hosts");
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED) return tutti_fail_errno(TUTTI_ERR_MEMORY, "the table of hosts can not be mapped");
-    *out = bytes;
+    *out = bytes, *n = (uint32_t)st.st_size;
     return TUTTI_OK;
 }
 

@@ -77,7 +77,7 @@ static enum tutti_status step(int fd, struct tutti_meeting_member *member, int f
     return TUTTI_OK;
 }
 
-/* Maps what came with the verdict: the segment, or twice the table. */
+/* Maps what came with the verdict: the segment, or the table and its rows. */
 static enum tutti_status grant_map(const struct tutti_meeting_member *member, int fds[2],
                                    struct tutti_meeting_result *result)
 {
@@ -87,8 +87,8 @@ static enum tutti_status grant_map(const struct tutti_meeting_member *member, in
         fds[0] = fds[1] = -1;
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_handout_map(fds[0], member->n_table, &result->table));
-    result->n_table = member->n_table;
+    TUTTI_TRY(tutti_handout_map(fds[0], &result->table, &result->n_table));
+    TUTTI_TRY(tutti_handout_map(fds[1], &result->rows, &result->n_rows));
     return tutti_member_table_check(member, result->table, result->n_table);
 }
 
@@ -118,6 +118,7 @@ static enum tutti_status member_run(int fd, const struct tutti_meeting_request *
         return TUTTI_OK;
     }
     tutti_handout_unmap(result.table, result.n_table);
+    tutti_handout_unmap(result.rows, result.n_rows);
     if (status < 0) return status;
     return member->error.status < 0 ? tutti_fail_record(&member->error) : member->error.status;
 }

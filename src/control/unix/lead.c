@@ -140,7 +140,7 @@ static enum tutti_status table_make(struct lead *lead)
     tutti_free(addresses);
     if (status >= 0) status = tutti_handout_make(table, n_table, &fd);
     tutti_free(table);
-    return status < 0 ? status : door_table_set(&lead->door, fd, n_table);
+    return status < 0 ? status : door_table_set(&lead->door, fd);
 }
 
 static bool is_far(const struct lead *lead)
@@ -217,7 +217,7 @@ static enum tutti_status lead_run(struct lead *lead, void (*before_verdict)(void
     run(lead, TUTTI_LEADER_TELLS);
     if (machine->verdict.status == TUTTI_OK) {
         *out = *result;
-        return TUTTI_OK;
+        return !result->table ? TUTTI_OK : tutti_handout_map(lead->door.rows_fd, &out->rows, &out->n_rows);
     }
     tutti_handout_unmap(result->table, result->n_table);
     if (result->segment) {

@@ -45,6 +45,8 @@ struct tutti_meeting_result {
     struct tutti_segment *segment; /* owned by the caller; NULL: the ranks are of several hosts */
     const uint8_t *table;          /* then: the table of hosts (machine/table.h); for tutti_handout_unmap */
     uint32_t n_table;
+    const uint8_t *rows; /* the same for tutti_hosts_share, which takes it over; NULL: none came */
+    uint32_t n_rows;
     uint64_t nonce; /* equal on all members */
     bool shared;    /* memfd: members are in several processes, or transport is shm */
 };
@@ -86,7 +88,7 @@ bool tutti_meeting_alive(void *arg, int32_t pid, uint64_t start);
 /* ---- the table of hosts, once for all processes of a host (handout.c) ---- */
 enum tutti_status tutti_handout_make(const uint8_t *bytes, uint32_t n, int *fd);
 /* PROTOCOL: it is no such memory. Takes nothing over. */
-enum tutti_status tutti_handout_map(int fd, uint32_t n, const uint8_t **bytes);
+enum tutti_status tutti_handout_map(int fd, const uint8_t **bytes, uint32_t *n);
 void tutti_handout_unmap(const uint8_t *bytes, uint32_t n); /* NULL is ignored */
 
 /* ---- a place on the network, as text: port and addresses (far.c) ---- */

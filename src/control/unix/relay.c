@@ -92,7 +92,7 @@ static bool table_take(struct relay *relay, const struct gate_frame *frame)
     if (relay->n_read < relay->n_table) return true;
     int fd;
     enum tutti_status status = tutti_handout_make(relay->table, relay->n_table, &fd);
-    if (status >= 0) status = door_table_set(&relay->door, fd, relay->n_table);
+    if (status >= 0) status = door_table_set(&relay->door, fd);
     if (status < 0) relay->status = status;
     tutti_free(relay->table);
     relay->table = NULL;
@@ -111,12 +111,9 @@ static void own_take(struct relay *relay, const struct gate_frame *frame)
     if (member->phase != TUTTI_MEMBER_GRANTED) return;
     struct tutti_meeting_result *result = &relay->result;
     result->nonce = member->world, result->shared = member->shared;
-    enum tutti_status status = member->n_table > 0
-                                   ? tutti_handout_map(relay->door.table_fd, member->n_table, &result->table)
-                                   : tutti_fail(TUTTI_ERR_PROTOCOL, "a verdict from another host without a table");
-    if (status >= 0) result->n_table = member->n_table;
-    if (status >= 0) status = tutti_member_table_check(member, result->table, result->n_table);
-    tutti_member_mapped(member, status);
+    tutti_member_mapped(member, member->n_table > 0
+                                    ? door_table_map(&relay->door, member, result)
+                                    : tutti_fail(TUTTI_ERR_PROTOCOL, "a verdict from another host without a table"));
 }
 
 static bool down_take(struct relay *relay, const struct gate_frame *frame)
@@ -212,6 +209,12 @@ static enum tutti_status relay_open(struct relay *relay, int fd)
     return TUTTI_OK;
 }
 
+static void result_unmap(const struct tutti_meeting_result *result)
+{
+    tutti_handout_unmap(result->table, result->n_table);
+    tutti_handout_unmap(result->rows, result->n_rows);
+}
+
 enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_meeting_result *out)
 {
     struct relay *relay = tutti_alloc(sizeof *relay);
@@ -222,7 +225,7 @@ enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, str
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the relay of a host");
     }
     relay->meeting = meeting;
-    relay->door.table_fd = -1;
+    relay->door.table_fd = relay->door.rows_fd = -1;
     enum tutti_status status = relay_open(relay, fd);
     if (status >= 0) {
         run(relay);
@@ -235,7 +238,7 @@ enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, str
     if (status == TUTTI_OK)
         *out = relay->result;
     else
-        tutti_handout_unmap(relay->result.table, relay->result.n_table);
+        result_unmap(&relay->result);
     door_close(&relay->door);
     tutti_handout_unmap(relay->door.result.table, relay->door.result.n_table);
     gate_close(&relay->above);
