@@ -86,20 +86,27 @@ static void rank_free(struct rank *rank)
     }
 }
 
+static int ranks_a_host(void)
+{
+    const char *a_host = getenv("RANKS_A_HOST");
+    return a_host ? atoi(a_host) : 0;
+}
+
+bool ranks_on_hosts(void)
+{
+    return ranks_a_host() > 0;
+}
+
 static enum tutti_status rank_context(const struct ranks_config *config, int32_t rank, struct tutti_context **out)
 {
     enum { OWN = 3 };
-    const char *a_host = getenv("RANKS_A_HOST");
-    const int ranks_a_host = a_host ? atoi(a_host) : 0;
+    const int a_host = ranks_a_host();
     char host[32] = "";
-    if (ranks_a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / ranks_a_host);
+    if (a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / a_host);
     struct tutti_option options[MAX_OPTIONS + OWN] = {
-        {"transport", ranks_a_host == 1  ? "tcp"
-                      : ranks_a_host > 1 ? "auto"
-                      : config->forked   ? "shm"
-                                         : "self"},
+        {"transport", a_host == 1 ? "tcp" : a_host > 1 ? "auto" : config->forked ? "shm" : "self"},
         {"host", host},
-        {"trust_network", ranks_a_host ? "1" : "0"}};
+        {"trust_network", a_host ? "1" : "0"}};
     size_t n = config->n_options < MAX_OPTIONS ? config->n_options : MAX_OPTIONS;
     if (n) memcpy(options + OWN, config->options, n * sizeof(options[0]));
     return tutti_context_create(options, n + OWN, out);

@@ -43,6 +43,8 @@ struct ranks_config {
 unsigned ranks_run(const struct ranks_config *config, rank_function function);
 /* False with ThreadSanitizer, which knows no threads after fork: then ranks can not be killed. */
 bool ranks_can_fork(void);
+/* Whether they are on several hosts, as RANKS_A_HOST says: then the engine carries out all calls. */
+bool ranks_on_hosts(void);
 /* The common cases: n threads, n processes. */
 unsigned ranks_threads(uint32_t n, rank_function function, void *arg);
 unsigned ranks_forked(uint32_t n, rank_function function, void *arg);

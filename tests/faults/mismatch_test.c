@@ -145,7 +145,7 @@ static void aborts(void **state)
 static void nothing_to_send(struct rank *rank)
 {
     int32_t data[10] = {0};
-    bool engine = rank->arg != NULL;
+    bool engine = rank->arg != NULL || ranks_on_hosts();
     tutti_comm_set_timeout(rank->comm, 4 * UINT64_C(1000000000));
     enum tutti_status status = TUTTI_OK;
     if (rank->index == 1) {
@@ -154,10 +154,11 @@ static void nothing_to_send(struct rank *rank)
     }
     for (int i = 0; i < 2 && status == TUTTI_OK; i++)
         status = tutti_all_reduce(data, data, 10, TUTTI_INT32, TUTTI_SUM, rank->comm, NULL, NULL);
-    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH);
     const char *text = tutti_last_error()->text;
+    if (status != TUTTI_ERR_MISMATCH) rank_fail(rank, __FILE__, __LINE__, "%s: %s", tutti_status_name(status), text);
     RANK_CHECK(rank, strstr(text, "all_reduce #1"));
-    RANK_CHECK(rank, strstr(text, "(int32, 0 elements, sum)") || (engine && strstr(text, "rank 1 has completed it")));
+    RANK_CHECK(rank, strstr(text, "(int32, 0 elements, sum)") || (engine && strstr(text, "rank 1 has completed it")) ||
+                         (engine && strstr(text, "a call before without data"))); /* in memory that hosts' ranks share */
 }
 
 static void counts_of_nothing(void **state)
@@ -200,7 +201,9 @@ static void stopped(void **state)
 {
     (void)state;
     if (!ranks_can_fork()) skip(); /* ranks are threads here: the signal would stop the test */
-    struct ranks_config config = {.n = 3, .forked = true, .deadline_s = 5, .may_die = 2};
+    /* Hosts leave once they know that all heard of the failure, or after 5 s. */
+    const uint32_t deadline_s = ranks_on_hosts() ? 15 : 5;
+    struct ranks_config config = {.n = 3, .forked = true, .deadline_s = deadline_s, .may_die = 2};
     assert_int_equal(ranks_run(&config, stop), 1); /* the stopped one alone */
 }
 
