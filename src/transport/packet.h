@@ -8,12 +8,12 @@
 
 #include "base/base.h"
 
-#define TUTTI_WIRE_VERSION 2
+#define TUTTI_WIRE_VERSION 3
 
 enum tutti_packet_type {
     TUTTI_PACKET_DATA = 1, /* a part of a message of a schedule; payload, or an offer (flags) */
     TUTTI_PACKET_GRANT,    /* the receiver is ready for the message of this identity */
-    TUTTI_PACKET_CREDIT,   /* eager credits given back (credits) */
+    TUTTI_PACKET_CREDIT,   /* eager credits given back (credits; fifo and count as point-to-point) */
     TUTTI_PACKET_READ,     /* an offered message has been read: the sender may go on */
     TUTTI_PACKET_P2P,      /* point-to-point: envelope, with payload when small */
     TUTTI_PACKET_P2P_GRANT,
@@ -36,7 +36,8 @@ struct tutti_packet {
     uint32_t slice; /* of the operation. Point-to-point: the user's tag */
     uint64_t seq;   /* number of the operation in its communicator. Point-to-point: of the message in its pair */
     uint64_t call;  /* the operation: kind, dtype, op and root (tutti_call_word). Point-to-point: 0 */
-    uint32_t fifo;  /* number of the message between this pair in this slice */
+    uint32_t fifo;  /* number of the message between this pair in this slice. Point-to-point: envelopes of the receiver
+                     * with payload that are gone, so far; of all: count */
     /* the message */
     uint32_t bytes;     /* payload of this packet */
     uint64_t signature; /* of the operation: kind, dtype, op, root, count, algorithm: equal, or the ranks disagree */
@@ -44,6 +45,11 @@ struct tutti_packet {
     uint64_t offset;    /* of this payload in the message. Offers: where the message is in the sender's memory */
     uint64_t count;     /* of the operation: what a mismatch is told with */
 };
+/* Whether fifo and count are credits for envelopes. */
+static inline bool tutti_packet_pays(const struct tutti_packet *packet)
+{
+    return packet->type == TUTTI_PACKET_CREDIT || packet->type >= TUTTI_PACKET_P2P;
+}
 
 #define TUTTI_PACKET_WIRE_BYTES 80
 /* Little endian, field after field in the order of the struct. Any thread; never blocks. */

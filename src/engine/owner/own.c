@@ -8,8 +8,9 @@
 
 #include <sched.h>
 
-/* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, then lets others run. */
-#define SPIN_ALONE_NS UINT64_C(2000)
+/* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, a part of the time for
+ * which it spins at all, then lets others run. */
+#define SPIN_ALONE 8
 /* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
 #define YIELDS 8
 #define LOOKS 8 /* between two passes of who spins */
@@ -69,7 +70,7 @@ void tutti_owner_own(struct tutti_owner *owner, bool (*ready)(const void *), con
         if (now >= until_ns) return;
         if (idle_ns == 0) idle_ns = now;
         bool spins = now - idle_ns < (owner->ops->is_calling(owner->arg) ? SPIN_CALLING * spin : spin),
-             alone = spins && now - idle_ns < SPIN_ALONE_NS;
+             alone = spins && now - idle_ns < spin / SPIN_ALONE;
         if (spins && (alone || yields)) lingered = linger(owner, alone);
         if (alone || lingered) continue;
         if (yields && (spins || (spin == 0 && n_yields < YIELDS))) {

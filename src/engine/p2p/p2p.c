@@ -108,12 +108,14 @@ void tutti_letters_back(struct tutti_team *team, const struct tutti_loan *loan, 
 
 /* ---- credits and failures ---- */
 
-void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_packet *packet)
+void tutti_letters_credit(struct tutti_team *team, struct tutti_channel *channel, const struct tutti_packet *packet)
 {
-    uint32_t paid = packet->fifo - channel->p2p_paid_returned;
+    const uint32_t paid = packet->fifo - channel->p2p_paid_returned;
+    const bool more = packet->count > channel->p2p_returned && packet->count <= channel->p2p_sent;
 
-    if (packet->seq > channel->p2p_returned && packet->seq <= channel->p2p_sent) channel->p2p_returned = packet->seq;
+    if (more) channel->p2p_returned = packet->count;
     if (paid <= channel->p2p_paid - channel->p2p_paid_returned) channel->p2p_paid_returned = packet->fifo;
+    if (more && team->sends) team->letters_dirty = true;
 }
 
 bool tutti_letters_owe(const struct tutti_team *team, const struct tutti_channel *channel)

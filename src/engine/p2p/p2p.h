@@ -53,7 +53,7 @@ void tutti_letters_deliver(struct tutti_team *team, uint32_t source, const struc
                            const void *payload);
 /* As tutti_flights_back, of letters. */
 void tutti_letters_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
-void tutti_letters_credit(struct tutti_channel *channel, const struct tutti_packet *packet);
+void tutti_letters_credit(struct tutti_team *team, struct tutti_channel *channel, const struct tutti_packet *packet);
 void tutti_letters_fail(struct tutti_team *team, const struct tutti_error *error);
 /* Whether credits for envelopes are due. */
 bool tutti_letters_owe(const struct tutti_team *team, const struct tutti_channel *channel);

@@ -291,13 +291,39 @@ static void test_stream(void **state)
     rig_run(&rig);
 }
 
+/* ---- to and fro: an answer takes the credits along, so there is a packet a message ---- */
+static void answered(struct rig_rank *rank)
+{
+    enum { N = 100 };
+    struct tutti_engine_stats before, after;
+    uint32_t x = 0;
+
+    tutti_engine_stats(rank->engine, &before);
+    for (uint32_t i = 0; i < N; i++) {
+        if (rank->me == 0) send_now(rank, &i, 4, 1, 0);
+        recv_now(rank, &x, 4, 1 - (int32_t)rank->me, 0);
+        if (rank->me == 1) send_now(rank, &x, 4, 0, 0);
+        RIG_CHECK(rank, x == i, "%u instead of %u", x, i);
+    }
+    tutti_engine_stats(rank->engine, &after);
+    RIG_CHECK(rank, after.packets_sent - before.packets_sent == N, "%" PRIu64 " packets",
+              after.packets_sent - before.packets_sent);
+}
+
+static void test_answered(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = answered};
+    rig_run(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),  cmocka_unit_test(test_offered),   cmocka_unit_test(test_disordered),
         cmocka_unit_test(test_late),   cmocka_unit_test(test_tcp),       cmocka_unit_test(test_reversed),
         cmocka_unit_test(test_posted), cmocka_unit_test(test_truncated), cmocka_unit_test(test_probe),
-        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream), cmocka_unit_test(test_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,7 @@
 
 static void credit(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
-    (void)payload;
-    tutti_letters_credit(&team->channels[peer], packet);
+    (void)peer, (void)packet, (void)payload;
     team->retry = true;
 }
 
@@ -37,6 +36,7 @@ static void credits_take(struct tutti_team *team, uint32_t peer, const struct tu
         channel->returned = packet->credits;
         team->retry = true;
     }
+    if (tutti_packet_pays(packet)) tutti_letters_credit(team, channel, packet);
 }
 
 void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)

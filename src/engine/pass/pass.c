@@ -118,8 +118,7 @@ static void flush(struct tutti_team *team)
         uint8_t owed = (uint8_t)(channel->consumed - channel->told);
         bool letters = tutti_letters_owe(team, channel);
         if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || letters) {
-            struct tutti_packet packet = {
-                .type = TUTTI_PACKET_CREDIT, .fifo = channel->p2p_paid_freed, .seq = channel->p2p_freed};
+            struct tutti_packet packet = {.type = TUTTI_PACKET_CREDIT};
             enum tutti_status status = tutti_team_send(team, peer, &packet, NULL, 0);
             if (status == TUTTI_AGAIN) {
                 team->owing = true;

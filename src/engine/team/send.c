@@ -16,9 +16,12 @@ static enum tutti_status send_as(struct tutti_team *team, uint32_t peer, struct 
     packet->comm = team->id;
     packet->epoch = team->epoch;
     packet->credits = channel->consumed;
+    const bool pays = tutti_packet_pays(packet);
+    if (pays) packet->fifo = channel->p2p_paid_freed, packet->count = channel->p2p_freed;
     enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans, token);
     if (status == TUTTI_OK || status == TUTTI_PENDING) {
         channel->told = channel->consumed;
+        if (pays) channel->p2p_paid_told = channel->p2p_paid_freed, channel->p2p_told = channel->p2p_freed;
         team->engine->stats.packets_sent++;
         team->engine->stats.bytes_sent += packet->bytes;
     } else if (status == TUTTI_AGAIN) {
