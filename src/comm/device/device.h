@@ -85,6 +85,7 @@ struct tutti_device_event {
     struct tutti_device_event *next;
     struct tutti_comm *comm;
     void *event;
+    uint32_t staged; /* so many calls through the host come before it */
 };
 struct tutti_device_event *tutti_device_event_take(struct tutti_comm *comm); /* NULL: the record says why */
 void tutti_device_event_give(void *event);
@@ -114,6 +115,9 @@ enum tutti_status tutti_staging_settle(const struct tutti_comm *comm);
 void tutti_staging_stop(struct tutti_staging *staging, bool owned);
 /* The event behind the last call that was enqueued; NULL: there was none. */
 void *tutti_staging_last_event(const struct tutti_staging *staging);
+/* How many were enqueued, modulo 2^32; whether as many are over, since they end in order. Any thread. */
+uint32_t tutti_staging_enqueued(const struct tutti_staging *staging);
+bool tutti_staging_is_over(const struct tutti_staging *staging, uint32_t n);
 /* Whether all that was enqueued is over on its streams. Any thread. */
 bool tutti_staging_idle(const struct tutti_staging *staging);
 

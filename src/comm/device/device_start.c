@@ -10,11 +10,22 @@
 
 /* ---- works ---- */
 
+/* Calls through the host that come before it need the engine's owner, which asks here: the driver keeps who asks waiting
+ * while somebody gives back memory, until the device is idle. */
+static bool is_behind_host(struct tutti_comm_device *device, const struct tutti_device_event *event)
+{
+    pthread_mutex_lock(&device->lock);
+    bool behind = !tutti_staging_is_over(device->staging, event->staged);
+    pthread_mutex_unlock(&device->lock);
+    return behind;
+}
+
 /* What is over after a failure is not done: the team is about to know. */
 static enum tutti_status event_look(void *arg)
 {
     const struct tutti_device_event *event = arg;
     struct tutti_comm_device *device = event->comm->device;
+    if (is_behind_host(device, event)) return TUTTI_PENDING;
     enum tutti_status status = device->device->ops->event_query(device->device, event->event);
     if (status != TUTTI_OK) return status;
     pthread_mutex_lock(&device->lock);
@@ -38,6 +49,7 @@ static const struct tutti_followed_ops event_ops = {event_look, event_stop, tutt
 static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_request *request,
                                 struct tutti_device_event *event, uint64_t seq, struct tutti_work **work)
 {
+    event->staged = tutti_staging_enqueued(comm->device->staging);
     TUTTI_TRY(comm->device->device->ops->event_record(comm->device->device, event->event, request->options.stream));
     return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.label, work);
 }

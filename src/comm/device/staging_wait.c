@@ -34,6 +34,16 @@ void *tutti_staging_last_event(const struct tutti_staging *staging)
     return staging && atomic_load(&staging->enqueued) > 0 ? staging->end_event : NULL;
 }
 
+uint32_t tutti_staging_enqueued(const struct tutti_staging *staging)
+{
+    return staging ? atomic_load(&staging->enqueued) : 0;
+}
+
+bool tutti_staging_is_over(const struct tutti_staging *staging, uint32_t n)
+{
+    return !staging || (int32_t)(n - atomic_load(&staging->n_over)) <= 0;
+}
+
 bool tutti_staging_idle(const struct tutti_staging *staging)
 {
     return !staging || atomic_load(&staging->n_over) == atomic_load(&staging->enqueued);

@@ -136,7 +136,7 @@ static void groups(struct rank *rank)
 
 static void run_world(uint32_t n, struct plan plan, bool forked, const char *method)
 {
-    const struct tutti_option options[] = {{"gpu", gpu_ranks_by_nccl() ? "nccl" : "cuda"}, {"cuda", method}};
+    const struct tutti_option options[] = {{"gpu", gpu_ranks_way(n)}, {"cuda", method}};
     struct ranks_config config = {.n = n,
                                   .forked = forked,
                                   .options = options,
@@ -153,6 +153,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
     plan.seed = test_seed() * 1000;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         if (forked && gpu_ranks_take_turns(worlds[w])) continue; /* what shares a device is left to threads */
+        if ((plan.replays || plan.depends) && gpu_ranks_across(worlds[w])) continue; /* they run together there */
         if (test_is_sampled() && (w + plan.groups + plan.most_calls + test_seed()) % 3) continue;
         if (worlds[w] <= gpu_ranks_at_most(worlds[w])) run_world(worlds[w], plan, forked, method);
     }
@@ -165,11 +166,13 @@ static void first_calls_of_many(void)
     if (gpu_ranks_by_nccl()) return;
     const uint32_t n = gpu_ranks_stand_in() ? 2 : 200;
     for (uint32_t i = 0; i < n; i++)
-        run_world(
-            8,
-            (struct plan){
-                .seed = test_seed() * 1000 + i, .groups = 1, .most_calls = 30, .most_bytes = 400, .depends = true},
-            false, i % 2 ? "batch" : "");
+        run_world(8,
+                  (struct plan){.seed = test_seed() * 1000 + i,
+                                .groups = 1,
+                                .most_calls = 30,
+                                .most_bytes = 400,
+                                .depends = !gpu_ranks_across(8)},
+                  false, i % 2 ? "batch" : "");
 }
 
 static uint32_t many(void)
@@ -308,8 +311,8 @@ static void count_exchanges(struct rank *rank)
 static void alike_calls_are_one(void **state)
 {
     (void)state;
-    if (gpu_ranks_by_nccl()) skip(); /* which fuses none */
-    for (uint32_t n = 2; n <= 3; n++) {
+    if (gpu_ranks_by_nccl() || gpu_ranks_across(2)) skip(); /* nothing is fused */
+    for (uint32_t n = 2; n <= 3 && !gpu_ranks_across(n); n++) {
         struct ranks_config config = {.n = n, .forked = true};
         assert_int_equal(ranks_run(&config, count_exchanges), 0);
     }
@@ -332,7 +335,8 @@ static void own_works(struct rank *rank)
     for (uint32_t i = 0; i < CALLS * 4; i++) mine[i] = i << (8 * rank->index);
     for (int32_t r = 0; r < rank->n; r++) all |= 1u << (8 * r);
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, mine, sizeof mine));
-    const uint32_t before = gpu_ranks_by_nccl() ? 0 : exchanges(&g);
+    const bool fuses = !gpu_ranks_by_nccl() && !gpu_ranks_across((uint32_t)rank->n);
+    const uint32_t before = fuses ? exchanges(&g) : 0;
     RANK_CHECK_OK(rank, tutti_group_start());
     for (uint32_t i = 0; i < CALLS; i++)
         RANK_CHECK_OK(rank, tutti_all_reduce(words + 4 * i, words + 4 * i, 4, TUTTI_UINT32, TUTTI_SUM, rank->comm,
@@ -345,7 +349,7 @@ static void own_works(struct rank *rank)
     }
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, got, words, sizeof got));
     for (uint32_t i = 0; i < CALLS * 4; i++) RANK_CHECK(rank, got[i] == i * all);
-    RANK_CHECK(rank, gpu_ranks_by_nccl() || exchanges(&g) == before + 1);
+    RANK_CHECK(rank, !fuses || exchanges(&g) == before + 1);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_gpu_free(g.gpu, words);
     close_rank(&g);

@@ -183,29 +183,35 @@ static void desk_close(struct desk *d)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
 }
 
+static void replay(struct desk *d)
+{
+    struct gpu_rank *g = &d->g;
+    struct rank *rank = g->rank;
+    void *graph = NULL;
+    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+    make_all(d);
+    if (rank->failure[0]) return;
+    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+    for (uint32_t round = 1; round < 4 && !rank->failure[0]; round++) {
+        desk_put(d, round);
+        if (round == 2)
+            make_all(d);
+        else
+            GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
+        if (!rank->failure[0]) desk_check(d, round);
+    }
+    tutti_gpu_graph_destroy(g->gpu, graph);
+}
+
 static void exchange(struct gpu_rank *g, const struct post *post)
 {
     struct rank *rank = g->rank;
     struct desk d;
-    void *graph = NULL;
     RANK_CHECK(rank, desk_open(g, post, &d));
     desk_put(&d, 0);
     make_all(&d);
     if (!rank->failure[0]) desk_check(&d, 0);
-    if (rank->failure[0]) return;
-    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
-    make_all(&d);
-    if (rank->failure[0]) return;
-    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
-    for (uint32_t round = 1; round < 4 && !rank->failure[0]; round++) {
-        desk_put(&d, round);
-        if (round == 2)
-            make_all(&d);
-        else
-            GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-        if (!rank->failure[0]) desk_check(&d, round);
-    }
-    tutti_gpu_graph_destroy(g->gpu, graph);
+    if (!rank->failure[0] && !gpu_ranks_across((uint32_t)rank->n)) replay(&d);
     desk_close(&d);
 }
 
@@ -229,7 +235,7 @@ static void letters(struct rank *rank)
 
 static unsigned run(const char *option, const char *value, uint32_t n, const struct post *posts, uint32_t n_posts)
 {
-    const struct tutti_option options[] = {{"gpu", gpu_ranks_by_nccl() ? "nccl" : "cuda"}, {option, value}};
+    const struct tutti_option options[] = {{"gpu", gpu_ranks_way(n)}, {option, value}};
     struct mail mail = {posts, n_posts};
     const struct ranks_config config = {
         .n = n, .forked = true, .options = options, .n_options = 2, .deadline_s = gpu_ranks_deadline_s(), .arg = &mail};

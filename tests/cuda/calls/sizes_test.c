@@ -151,13 +151,14 @@ static void run(struct rank *rank)
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
     size_t most = gpu_ranks_stand_in() ? MOST_STAND_IN : MOST, bytes = (most + PAD) * sizeof(float);
     void *plain[2] = {NULL, NULL}, *mapped[2] = {NULL, NULL};
+    const bool windows = !gpu_ranks_across((uint32_t)rank->n);
     if (!gpu_rank_open(rank, &s.g)) return;
     s.options.stream = s.g.stream;
     s.host = rank_alloc(rank, bytes);
     for (int i = 0; i < 2; i++) {
         RANK_CHECK_OK(rank, tutti_gpu_alloc(s.g.gpu, bytes, &plain[i]));
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &mapped[i]));
-        RANK_CHECK_OK(rank, tutti_window_create(rank->comm, mapped[i], bytes, &s.windows[i]));
+        if (windows) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, mapped[i], bytes, &s.windows[i]));
     }
     try_all(&s, plain[0], plain[1], most);
     if (!rank->failure[0]) try_all(&s, mapped[0], mapped[1], most);

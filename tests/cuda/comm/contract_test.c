@@ -29,9 +29,8 @@ struct suite {
     const struct contract_case *cases;
     size_t n;
     uint32_t first, step;  /* of the cases of each world: every step-th, from the first on */
-    const char *gpu;       /* the option */
     size_t most;           /* elements of a block; the stand-in is slow */
-    _Atomic size_t *ran;   /* on devices, by rank 0; of threads alone */
+    _Atomic size_t *ran;   /* by rank 0; of threads alone */
     const char *method;    /* that is forced: */
     _Atomic size_t *by_it; /* calls after which it is among those that were chosen; NULL: none is */
     bool windows;          /* outputs are in them */
@@ -55,11 +54,13 @@ static void count_method(const struct suite *suite, const struct rank *rank)
     }
 }
 
-/* Devices did it all; NCCL, which lacks types and operations, most of it. */
-static void check_ways(const struct suite *suite, struct rank *rank, size_t count)
+/* Devices did it all; NCCL, which lacks types and operations, most of it; across hosts none of it. */
+static void check_ways(struct rank *rank, size_t count)
 {
     const struct tutti_comm_device *device = rank->comm->device;
-    if (strcmp(suite->gpu, "cuda") == 0)
+    if (gpu_ranks_across((uint32_t)rank->n))
+        RANK_CHECK(rank, count == 0 || atomic_load(&device->staging->enqueued) > 0);
+    else if (!gpu_ranks_by_nccl())
         RANK_CHECK(rank, atomic_load(&device->staging->enqueued) == 0);
     else
         RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->watched.n_enqueued) > count / 3);
@@ -72,7 +73,7 @@ static void run_suite(struct rank *rank)
     struct gpu_rank g;
     size_t count = 0;
     if (!gpu_rank_open(rank, &g)) return;
-    RANK_CHECK(rank, rank->comm->device && rank->comm->device->n > 0);
+    RANK_CHECK(rank, rank->comm->device && (rank->comm->device->n > 0) == !gpu_ranks_across((uint32_t)rank->n));
     contract_memory_init(&memory, g.gpu, g.stream);
     if (suite->windows) RANK_CHECK_OK(rank, contract_memory_windows(&memory, rank->comm, WINDOW));
     for (size_t i = 0; i < suite->n && !rank->failure[0]; i++) {
@@ -86,7 +87,7 @@ static void run_suite(struct rank *rank)
         count_method(suite, rank);
     }
     if (rank->failure[0]) return;
-    check_ways(suite, rank, count);
+    check_ways(rank, count);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     contract_memory_fini(&memory, rank->comm);
     tutti_comm_destroy(rank->comm);
@@ -96,8 +97,8 @@ static void run_suite(struct rank *rank)
 
 static void run_worlds(struct suite *suite, bool forked, const char *method)
 {
-    const struct tutti_option options[] = {{"gpu", suite->gpu}, {"cuda", method}};
     for (uint32_t w = 0; w < n_worlds(); w++) {
+        const struct tutti_option options[] = {{"gpu", gpu_ranks_way(worlds[w])}, {"cuda", method}};
         if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
         if (test_is_sampled() && method[0] && (w + suite->first) % 2) continue;
         struct ranks_config config = {.n = worlds[w],
@@ -109,8 +110,8 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
                                       .arg = suite};
         unsigned failed = ranks_run(&config, run_suite);
         if (failed)
-            print_message("%u %s, gpu %s, method \"%s\"\n", worlds[w], forked ? "processes" : "threads", suite->gpu,
-                          method);
+            print_message("%u %s, gpu %s, method \"%s\"\n", worlds[w], forked ? "processes" : "threads",
+                          gpu_ranks_way(worlds[w]), method);
         assert_int_equal(failed, 0);
     }
 }
@@ -118,11 +119,6 @@ static void run_worlds(struct suite *suite, bool forked, const char *method)
 static size_t most(void)
 {
     return gpu_ranks_stand_in() ? 4099 : SIZE_MAX;
-}
-
-static const char *way(void)
-{
-    return gpu_ranks_by_nccl() ? "nccl" : "cuda";
 }
 
 /* Cases of worlds that there are devices for. */
@@ -148,8 +144,7 @@ static void chosen(bool forked)
     struct contract_case *cases = contract_pairs(test_seed() + 31 + forked, &n);
     assert_non_null(cases);
     _Atomic size_t ran = 0;
-    struct suite suite = {
-        .cases = cases, .n = n, .step = sampled(), .gpu = way(), .most = most(), .ran = forked ? NULL : &ran};
+    struct suite suite = {.cases = cases, .n = n, .step = sampled(), .most = most(), .ran = forked ? NULL : &ran};
     run_worlds(&suite, forked, "");
     if (!forked) assert_true(ran > within_reach(cases, n) / 2 / sampled());
     free(cases);
@@ -185,12 +180,13 @@ static void some_by(struct suite *suite, uint32_t round)
 static void every_method(void **state)
 {
     (void)state;
+    if (gpu_ranks_across(worlds[n_worlds() - 1])) skip(); /* of one host all */
     static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "sentinels", "tiles",
                                           "tiles2", "relay",    "direct",    "engines"};
     for (uint32_t m = 0; m < TUTTI_ARRAY_LEN(methods); m++) {
         _Atomic size_t by_it = 0;
         const bool windows = m >= 7;
-        struct suite suite = {.gpu = "cuda", .most = most(), .method = methods[m], .windows = windows, .by_it = &by_it};
+        struct suite suite = {.most = most(), .method = methods[m], .windows = windows, .by_it = &by_it};
         for (uint32_t round = 0; by_it == 0 && round < 3 * PARTS; round++) some_by(&suite, m + round);
         if (by_it == 0) fail_msg("no call went by %s", methods[m]);
     }

@@ -76,6 +76,19 @@ bool gpu_ranks_by_nccl(void)
     return gpu && strcmp(gpu, "nccl") == 0;
 }
 
+bool gpu_ranks_across(uint32_t n)
+{
+    const char *variable = getenv("RANKS_A_HOST");
+    const uint32_t a_host = variable ? (uint32_t)atoi(variable) : 0;
+    return a_host > 0 && n > a_host;
+}
+
+const char *gpu_ranks_way(uint32_t n)
+{
+    if (gpu_ranks_across(n)) return "auto";
+    return gpu_ranks_by_nccl() ? "nccl" : "cuda";
+}
+
 uint32_t gpu_ranks_at_most(uint32_t n)
 {
     const uint32_t n_devices = gpu_ranks_by_nccl() && nccl_look() != NCCL_SHARES ? gpu_ranks_devices() : n;
