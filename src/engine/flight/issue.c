@@ -275,21 +275,20 @@ static bool advance(struct tutti_slice *slice)
     return true;
 }
 
-/* One pass over the window. False when the team broke. */
-static bool sweep(struct tutti_team *team, struct tutti_slice *slice, bool *moved)
+/* Those steps of `open` that receive, or the others. False when the team broke. */
+static bool sweep_part(struct tutti_team *team, struct tutti_slice *slice, uint64_t open, bool receiving, bool *moved)
 {
     const struct tutti_schedule *schedule = slice->flight->bind.schedule;
     struct blocked sends = {.n = 0}, recvs = {.n = 0};
-    uint32_t left = schedule->n_steps - slice->base;
-    uint64_t window = left >= TUTTI_WINDOW ? ~UINT64_C(0) : ~(~UINT64_C(0) >> left);
 
-    for (uint64_t open = ~(slice->done | slice->busy) & window; open;) {
+    while (open) {
         uint32_t k = (uint32_t)__builtin_clzll(open), index = slice->base + k;
         const struct tutti_step *step = &schedule->steps[index];
         bool sending = step->op == TUTTI_STEP_SEND;
         enum outcome outcome = WAITING;
 
         open &= ~tutti_slice_bit(k);
+        if (tutti_step_receives(step) != receiving) continue;
         if (tutti_step_ready(slice, k)) outcome = begin(team, slice, step, index, &sends, &recvs);
         if (outcome == BROKEN) return false;
         if (outcome == COMPLETE) tutti_slice_complete(slice, index);
@@ -303,6 +302,17 @@ static bool sweep(struct tutti_team *team, struct tutti_slice *slice, bool *move
             block(&recvs, step->peer);
     }
     return true;
+}
+
+/* One pass over the window. Receives come first: what they ask a peer for would wait behind the bytes that are sent to
+ * it, and on a slow link the two directions would take turns. False when the team broke. */
+static bool sweep(struct tutti_team *team, struct tutti_slice *slice, bool *moved)
+{
+    uint32_t left = slice->flight->bind.schedule->n_steps - slice->base;
+    uint64_t window = left >= TUTTI_WINDOW ? ~UINT64_C(0) : ~(~UINT64_C(0) >> left);
+
+    return sweep_part(team, slice, ~(slice->done | slice->busy) & window, true, moved) &&
+           sweep_part(team, slice, ~(slice->done | slice->busy) & window, false, moved);
 }
 
 bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice)
