@@ -232,6 +232,7 @@ static int all_run(char *self, int n_hosts, int a_host, const char *group, const
         return puts(tutti_last_error()->text), 1;
     snprintf(address, sizeof address, "tcp://127.0.0.1:%u", tutti_store_server_port(store));
     setenv("TUTTI_STORE", address, 1);
+    if (!victim) setenv("TUTTI_HOST_TIMEOUT", "60s", 0); /* so many processes on few cores wait for a turn for seconds */
     const uint64_t began_ns = now_ns();
     int started = 0;
     if (victim) setenv("VICTIM", victim, 1);

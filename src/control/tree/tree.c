@@ -128,7 +128,16 @@ static void work_take(struct tutti_loop_post *post)
         tutti_tree_ask(&tree->machine, questions[i].target, questions[i].slot, tutti_now_ns());
 }
 
-/* Members of this host are watched by its own control. */
+static void neighbour_look(struct tree *tree, uint32_t member)
+{
+    const uint32_t local = tree->hosts->members[member].local;
+    const enum tutti_life life = tree->inner->ops->life(tree->inner, local);
+    if (life == TUTTI_LIFE_LEFT && tree->left_ticks[local]++ < LEFT_TICKS) return;
+    if (tutti_life_gone(life)) tutti_tree_local_gone(&tree->machine, member, life, tutti_now_ns());
+}
+
+/* Members of this host are watched by its own control. Who speaks for it looks at all and tells them; the others look
+ * at that one: of a host with many members all would look at all, ten times a second. */
 static void neighbours_look(struct tree *tree)
 {
     const struct tutti_host_row *row = &tree->hosts->hosts[tree->host];
@@ -136,10 +145,8 @@ static void neighbours_look(struct tree *tree)
         if (!is_here(tree, i)) continue;
         seen++;
         if (i == tree->base.me || tutti_tree_is_gone(&tree->machine, i)) continue;
-        const uint32_t local = tree->hosts->members[i].local;
-        const enum tutti_life life = tree->inner->ops->life(tree->inner, local);
-        if (life == TUTTI_LIFE_LEFT && tree->left_ticks[local]++ < LEFT_TICKS) continue;
-        if (tutti_life_gone(life)) tutti_tree_local_gone(&tree->machine, i, life, tutti_now_ns());
+        neighbour_look(tree, i);
+        if (i < tree->base.me && !tutti_tree_is_gone(&tree->machine, i)) return;
     }
 }
 
