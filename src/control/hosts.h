@@ -3,7 +3,7 @@
 #define TUTTI_CONTROL_HOSTS_H
 
 /* Where the members of a world are, when they are on several hosts: equal on all members, constant once they have met.
- * A host is what shares memory: a machine, or a container that shares nothing with others. Bytes: 96 a host, 12 a
+ * A host is what shares memory: a machine, or a container that shares nothing with others. Bytes: 88 a host, 12 a
  * member, once for all processes of a host. */
 
 #include "base/base.h"
