@@ -455,6 +455,46 @@ static void hosts_meet(void **state)
     }
 }
 
+static void guest_astray(uint32_t i)
+{
+    struct guest *g = &sim.guests[i];
+    tutti_leader_astray(&sim.leader, i, sim.now);
+    g->unlinked = true;
+    g->member.phase = TUTTI_MEMBER_OVER, g->member.error.status = TUTTI_AGAIN;
+}
+
+static struct guest *far_guest_add(int32_t rank, const char *secret, uint64_t comes_ns)
+{
+    struct guest *guest = guest_add(RANK, rank, secret, 30 * TUTTI_NS_PER_S);
+    guest->self.host = HOST + (uint64_t)rank / 3;
+    guest->comes_ns = comes_ns;
+    return guest;
+}
+
+/* The ranks 3 to 5 are on one host, and come by 3. When that one dies it is told dead, and never those that came by it.
+ * When whoever it came by goes, all three come again, however long that takes. */
+static void relays_go(void **state)
+{
+    (void)state;
+    for (uint64_t seed = test_seed(), end = seed + 300; seed < end; seed++) {
+        const char *secret = secret_of(seed);
+        const bool dies = seed / 2 % 2;
+        sim_begin(seed, 8, secret, 30 * TUTTI_NS_PER_S);
+        sim.leader.self.reaches_hosts = true;
+        for (int32_t rank = 1; rank < 8; rank++) far_guest_add(rank, secret, rank < 7 ? rnd(50) * MS : 3000 * MS);
+        while (sim.leader.n_seated < 7 && sim.now < TUTTI_NS_PER_S) sim_step();
+        assert_int_equal(sim.leader.n_seated, 7);
+        if (dies) guest_die(2);
+        for (uint32_t i = dies ? 3 : 2; i < 5; i++) guest_astray(i);
+        assert_int_equal(sim.leader.n_lost, 0);
+        for (int32_t rank = dies ? 4 : 3; rank < 6; rank++) far_guest_add(rank, secret, sim.now + rnd(1500) * MS);
+        sim_run(5 * TUTTI_NS_PER_S);
+        assert_int_equal(sim.leader.verdict.status, dies ? TUTTI_ERR_PEER_DEAD : TUTTI_OK);
+        if (dies) assert_int_equal(sim.leader.verdict.peer, 3);
+        sim_check("relays", seed);
+    }
+}
+
 /* ---- frames ---- */
 
 static struct tutti_meeting_message message_of(uint64_t seed)
@@ -529,9 +569,13 @@ static void signatures_bind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_meet),         cmocka_unit_test(some_die),
-        cmocka_unit_test(hosts_meet),       cmocka_unit_test(contradictions_are_told),
-        cmocka_unit_test(frames_come_back), cmocka_unit_test(whose_time_is_over_asks),
+        cmocka_unit_test(all_meet),
+        cmocka_unit_test(some_die),
+        cmocka_unit_test(hosts_meet),
+        cmocka_unit_test(relays_go),
+        cmocka_unit_test(contradictions_are_told),
+        cmocka_unit_test(frames_come_back),
+        cmocka_unit_test(whose_time_is_over_asks),
         cmocka_unit_test(signatures_bind),
     };
     tutti_log_threshold = TUTTI_LOG_ERROR; /* the refusals are on purpose */
