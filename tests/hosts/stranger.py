@@ -40,9 +40,9 @@ def listen(path):
                 out.write(f"frame {port} {said[:SIGNED].hex()}\n")
             elif said[:3] == b"\x17\x03\x03":
                 out.write("tls\n")
-            elif said == b"\x04\x00\x01\x01":
+            elif len(said) == 4 and said[:2] == b"\x04\x00" and said[3] == 1:  # of any version
                 out.write("ping\n")
-            elif len(said) == PACKET and said[:2] == b"\x02\xff":
+            elif len(said) == PACKET and said[1] == 0xff:
                 out.write("goodbye\n")
 
 
