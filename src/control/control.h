@@ -111,6 +111,8 @@ struct tutti_control_ops {
     void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
     /* Optional: the name of the peer's host, for sentences. Where all members are on one host there is no entry. */
     void (*host)(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity);
+    /* Optional: where the peer listens, its address and port ("10.0.0.2 4711"); "": not known. */
+    void (*address)(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity);
     /* Optional: where this member keeps the number of its calls on the communicator of this slot for others to read, as
      * tutti_board_count makes it; the caller alone writes it. NULL: no such slot. */
     _Atomic uint64_t *(*counter)(struct tutti_control *c, uint32_t slot);

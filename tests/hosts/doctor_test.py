@@ -90,8 +90,15 @@ class Hosts(Case):
         ranks = self.job(net, 2, "loop=60", env={"TUTTI_HOST_TIMEOUT": "60s"})
         os.kill(ranks[2].process.pid, signal.SIGSTOP)
         time.sleep(1)
-        self.tells(self.doctor(net), "unheard", r"^what rank 2 on host h1.* is not known: it does not answer", 2)
+        self.tells(self.doctor(net), "stopped", r"^rank 2 on host h1 is stopped, or does not get to run", 2)
         self.tells(self.doctor(net, host=1), "stopped", r"^rank 2 on host h1 is stopped", 2)
+
+    def test_host_that_is_cut_off(self):
+        net = self.net(2)
+        self.job(net, 2, "loop=60", env={"TUTTI_HOST_TIMEOUT": "60s"})
+        net.down(1)
+        time.sleep(1)
+        self.tells(self.doctor(net), "unheard", r"^rank 2 on host h1 .*and no connection to its host can be made", 2)
 
     def test_dead(self):
         net = self.net(3)

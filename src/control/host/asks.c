@@ -86,32 +86,32 @@ void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t ro
     atomic_fetch_add_explicit(&asks->asked, 1, memory_order_release);
 }
 
+static void row_read(const struct tutti_ask_row *at, struct tutti_ask_answer *out)
+{
+    const uint32_t life = atomic_load_explicit(&at->life, memory_order_acquire);
+    memset(out, 0, sizeof *out);
+    out->life = life > TUTTI_LIFE_UNKNOWN ? TUTTI_LIFE_UNKNOWN : (enum tutti_life)life;
+    out->status = TUTTI_PENDING;
+    words_get(out->host, at->host, TUTTI_WHO_HOST / 8);
+    words_get(out->address, at->address, TUTTI_WHO_ADDRESS / 8);
+    out->host[sizeof out->host - 1] = out->address[sizeof out->address - 1] = '\0';
+}
+
 bool tutti_asks_get(struct tutti_host_control *host, uint32_t local, uint32_t row, struct tutti_ask_answer *out)
 {
     struct tutti_ask_row *at = &host->asks[local].rows[row % TUTTI_ASKS_MOST];
     const uint32_t wanted = atomic_load_explicit(&at->wanted, memory_order_relaxed);
     if (atomic_load_explicit(&at->answered, memory_order_acquire) != wanted) return false;
-    const uint32_t life = atomic_load_explicit(&at->life, memory_order_relaxed);
-    const uint32_t known = atomic_load_explicit(&at->known, memory_order_relaxed);
-    *out = (struct tutti_ask_answer){.life = life > TUTTI_LIFE_UNKNOWN ? TUTTI_LIFE_UNKNOWN : (enum tutti_life)life,
-                                     .status = known == 1 ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED};
+    row_read(at, out);
+    out->status = atomic_load_explicit(&at->known, memory_order_relaxed) == 1 ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED;
     words_get(&out->board, at->board, TUTTI_BOARD_WORDS);
-    words_get(out->host, at->host, TUTTI_WHO_HOST / 8);
-    out->host[sizeof out->host - 1] = '\0';
     return true;
 }
 
-void tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, char *where,
-                     enum tutti_life *life)
+bool tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, struct tutti_ask_answer *out)
 {
-    const struct tutti_ask_row *at = &host->asks[local].rows[row % TUTTI_ASKS_MOST];
-    const uint32_t said = atomic_load_explicit(&at->life, memory_order_acquire);
-    char name[TUTTI_WHO_HOST];
-    words_get(name, at->host, TUTTI_WHO_HOST / 8);
-    name[sizeof name - 1] = '\0';
-    if (name[0] == '\0' || said > TUTTI_LIFE_UNKNOWN) return;
-    memcpy(where, name, sizeof name);
-    *life = (enum tutti_life)said;
+    row_read(&host->asks[local].rows[row % TUTTI_ASKS_MOST], out);
+    return out->host[0] != '\0';
 }
 
 /* ---- the member ---- */
@@ -125,12 +125,14 @@ static bool row_serve(struct tutti_ask_row *at, struct tutti_control *world)
     struct tutti_board board = {.state = TUTTI_BOARD_EMPTY};
     enum tutti_status status = TUTTI_ERR_UNSUPPORTED;
     enum tutti_life life = TUTTI_LIFE_UNKNOWN;
-    char host[TUTTI_WHO_HOST + 64] = "";
+    char host[TUTTI_WHO_HOST + 64] = "", address[TUTTI_WHO_ADDRESS] = "";
     if (member < world->n) {
         status = world->ops->peek(world, member, atomic_load_explicit(&at->slot, memory_order_relaxed), &board);
         life = world->ops->life(world, member);
         if (world->ops->host) world->ops->host(world, member, host, sizeof host);
+        if (world->ops->address) world->ops->address(world, member, address, sizeof address);
     }
+    words_put(at->address, address, TUTTI_WHO_ADDRESS / 8);
     words_put(at->host, host, TUTTI_WHO_HOST / 8);
     atomic_store_explicit(&at->life, life, memory_order_relaxed);
     if (status == TUTTI_PENDING) return false;

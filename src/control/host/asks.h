@@ -21,13 +21,14 @@
 
 #define TUTTI_ASKS_MOST 256
 #define TUTTI_WHO_HOST 48
+#define TUTTI_WHO_ADDRESS 64 /* with a port */
 
 struct tutti_ask_row {
     _Atomic uint32_t wanted, answered; /* equal: nothing is asked */
     _Atomic uint32_t member, slot;
     _Atomic uint32_t life, known; /* known: whether the board is */
     _Atomic uint64_t board[TUTTI_BOARD_WORDS];
-    _Atomic uint64_t host[TUTTI_WHO_HOST / 8];
+    _Atomic uint64_t host[TUTTI_WHO_HOST / 8], address[TUTTI_WHO_ADDRESS / 8];
 };
 struct tutti_asks {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t served_ns; /* when its member last looked; 0: never */
@@ -52,16 +53,15 @@ struct tutti_ask_answer {
     enum tutti_life life;
     enum tutti_status status; /* of the board: OK, PENDING, UNSUPPORTED */
     struct tutti_board board;
-    char host[TUTTI_WHO_HOST];
+    char host[TUTTI_WHO_HOST], address[TUTTI_WHO_ADDRESS];
 };
 bool tutti_asks_served(const struct tutti_host_control *host, uint32_t local,
                        uint64_t now);                                  /* whether it would answer */
 bool tutti_asks_take(struct tutti_host_control *host, uint32_t local); /* false: another process asks */
 void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t row, uint32_t peer, uint32_t slot);
 bool tutti_asks_get(struct tutti_host_control *host, uint32_t local, uint32_t row, struct tutti_ask_answer *out);
-/* What is known of a question that was not answered: whether its member lives, and where. Else both stay. */
-void tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, char *where,
-                     enum tutti_life *life);
+/* What is known of a question that was not answered: all but the board. False: not even that. */
+bool tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint32_t row, struct tutti_ask_answer *out);
 void tutti_asks_give(struct tutti_host_control *host, uint32_t local);
 
 void tutti_asks_serve(struct tutti_control *c, struct tutti_control *world); /* by the member: see control.h */

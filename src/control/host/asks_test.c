@@ -83,6 +83,7 @@ static void test_asks(void **state)
     tutti_asks_put(host, 0, 3, 1, 6);
     tutti_asks_put(host, 0, 4, 99, 6);
     assert_false(tutti_asks_get(host, 0, 3, &answer));
+    assert_false(tutti_asks_peek(host, 0, 3, &answer));
     c->ops->serve(c, c);
     assert_true(tutti_asks_served(host, 0, tutti_now_ns()));
     assert_true(tutti_asks_get(host, 0, 3, &answer));

@@ -4,6 +4,7 @@
 #include "control/tree/edge.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -346,6 +347,15 @@ static void tree_host(const struct tutti_control *c, uint32_t peer, char *out, s
     tutti_hosts_name(hosts, hosts->members[peer].host, out, capacity);
 }
 
+static void tree_address(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity)
+{
+    const struct tutti_hosts *hosts = ((const struct tree *)(const void *)c)->hosts;
+    const struct tutti_member_row *member = &hosts->members[peer];
+    char text[TUTTI_HOST_TEXT];
+    tutti_net_address_text(&hosts->hosts[member->host].address, text, sizeof text);
+    snprintf(out, capacity, "%s %u", text, member->port);
+}
+
 static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .close = tree_close,
                                                   .life = tree_life,
@@ -355,6 +365,7 @@ static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .failure = tree_failure,
                                                   .listen = tree_listen,
                                                   .host = tree_host,
+                                                  .address = tree_address,
                                                   .counter = tree_counter};
 
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)

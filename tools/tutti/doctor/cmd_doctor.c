@@ -39,6 +39,7 @@ static bool job_look(const struct options *options, struct doctor_world *worlds,
     doctor_find(&found, options->all);
     *n_worlds = doctor_worlds(&found, worlds, WORLDS_MOST);
     for (uint32_t w = 0; w < *n_worlds && ok; w++) ok = doctor_look(&found, &worlds[w], options->watch_ns) == TUTTI_OK;
+    for (uint32_t w = 0; w < *n_worlds && ok; w++) doctor_reach(&worlds[w]);
     doctor_found_fini(&found);
     if (!ok) fprintf(stderr, "tutti doctor: %s\n", tutti_last_error()->text);
     if (ok && *n_worlds == 0)

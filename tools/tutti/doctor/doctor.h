@@ -4,9 +4,9 @@
 
 /* `tutti doctor` looks at a running job from beside it, and says who is to blame when it hangs. Begin with
  * cmd_doctor.c. doctor_find.c finds the worlds of this host in the memory of its processes, doctor_look.c looks at all
- * ranks of one, some times; doctor_diagnose.c makes a verdict of the looks, a pure function; doctor_say.c has its
- * words, doctor_show.c writes page and JSON, doctor_dump.c keeps looks in a file. It may use control (who lives,
- * boards) and engine/report (a call in words). */
+ * ranks of one, some times; doctor_reach.c tries hosts that do not answer; doctor_diagnose.c makes a verdict of the
+ * looks, a pure function; doctor_say.c has its words, doctor_show.c writes page and JSON, doctor_dump.c keeps looks in
+ * a file. It may use control (who lives, boards) and engine/report (a call in words). */
 
 #include "control/control.h"
 #include "control/host/asks.h"
@@ -17,11 +17,16 @@
 #define DOCTOR_LOOKS 64
 #define DOCTOR_HOST 112
 
+/* Whether a host takes connections whose rank does not answer: its kernel does, though the process is stopped. */
+enum doctor_reach { DOCTOR_NOT_TRIED, DOCTOR_CONNECTS, DOCTOR_REFUSES, DOCTOR_NO_WAY, DOCTOR_N_REACHES };
+
 /* One rank at one look. Times of boards are ages: how long ago it was. */
 struct doctor_rank {
     bool known; /* its boards and process; else only its life and host, if anything */
     enum tutti_life life;
-    char host[DOCTOR_HOST]; /* "": not known, or the only one */
+    enum doctor_reach reach;
+    char address[TUTTI_WHO_ADDRESS]; /* where it listens, "10.0.0.2 4711" */
+    char host[DOCTOR_HOST];          /* "": not known, or the only one */
     int32_t pid;
     char process; /* the kernel's letter; 0: not known */
     uint32_t n_boards;
@@ -53,6 +58,9 @@ void doctor_found_fini(struct doctor_found *found);
 uint32_t doctor_worlds(const struct doctor_found *found, struct doctor_world *out, uint32_t capacity);
 /* Adds looks for so long; at least one. */
 enum tutti_status doctor_look(const struct doctor_found *found, struct doctor_world *world, uint64_t watch_ns);
+
+/* Tries to connect to ranks that did not answer at the last look, one a host (doctor_reach.c). */
+void doctor_reach(struct doctor_world *world);
 
 /* ---- the verdict (doctor_diagnose.c): pure ---- */
 enum doctor_kind { /* worse ones later */

@@ -268,7 +268,8 @@ static bool is_stuck(const struct doctor_world *world, struct doctor_verdict *v)
     return false;
 }
 
-/* Ranks of which nothing is known, and nothing better explains it. */
+/* Ranks of which nothing is known, and nothing better explains it. The first of a host speaks for it: if the host takes
+ * connections, that one is stopped. */
 static bool is_unheard(const struct doctor_world *world, struct doctor_verdict *v)
 {
     const struct doctor_rank *ranks = last_look(world);
@@ -277,6 +278,7 @@ static bool is_unheard(const struct doctor_world *world, struct doctor_verdict *
         for (uint32_t k = 0; k < world->n_looks && unknown; k++) unknown = !world->looks[k][i].known;
         if (unknown && v->n_guilty++ == 0) blame(world, DOCTOR_UNHEARD, i, v);
     }
+    if (v->n_guilty > 0 && ranks[v->rank].reach == DOCTOR_CONNECTS) v->kind = DOCTOR_STOPPED, v->n_guilty = 1;
     return v->n_guilty > 0;
 }
 

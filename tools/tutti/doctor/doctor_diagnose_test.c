@@ -147,6 +147,19 @@ static void unheard(struct doctor_world *w)
         (*look)[i].known = false, (*look)[i].n_boards = 0, (*look)[i].life = TUTTI_LIFE_ALIVE;
 }
 
+/* The same, but the host takes connections: the process that speaks for it is stopped. */
+static void stopped_speaker(struct doctor_world *w)
+{
+    unheard(w);
+    for (uint32_t i = 2; i < 4; i++) w->looks[w->n_looks - 1][i].reach = DOCTOR_CONNECTS;
+}
+
+static void host_gone(struct doctor_world *w)
+{
+    unheard(w);
+    for (uint32_t i = 2; i < 4; i++) w->looks[w->n_looks - 1][i].reach = DOCTOR_NO_WAY;
+}
+
 static void letter(struct doctor_world *w)
 {
     EACH(w, look)
@@ -210,7 +223,13 @@ static const struct {
      "rank 3 on host b died: its process or its host is gone; 3 ranks have waited in all_reduce #17"},
     {stopped, DOCTOR_STOPPED, 1, 0, 0, "rank 1 on host a is stopped (SIGSTOP, a debugger): process 101"},
     {left, DOCTOR_LEFT, 3, 0, 0, "rank 3 on host b has left the communicator"},
-    {unheard, DOCTOR_UNHEARD, 2, 0, 0, "what rank 2 on host b (and 1 more ranks) is doing is not known"},
+    {unheard, DOCTOR_UNHEARD, 2, 0, 0,
+     "rank 2 on host b (and 1 more ranks) does not answer: the process that speaks for its host is stopped"},
+    {stopped_speaker, DOCTOR_STOPPED, 2, 0, 0,
+     "rank 2 on host b is stopped, or does not get to run: its host takes connections, but the process does not "
+     "answer"},
+    {host_gone, DOCTOR_UNHEARD, 2, 0, 0,
+     "rank 2 on host b (and 1 more ranks) does not answer, and no connection to its host can be made"},
     {letter, DOCTOR_LETTER, 2, 0, 0,
      "rank 2 on host b has not sent the message with tag 7 that rank 0 on host a waits for: recv from rank 2 (tag 7) "
      "on "
@@ -284,11 +303,14 @@ static void test_dumps_that_can_not_be(void **state)
         "hello\n",
         "tutti-looks 1 world=1 n=0 looks=1 one_host=0\n",
         "look at=1\n",
-        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nrank 0 known=1 life=0 pid=1 process=83 host=a\n",
-        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 4 known=1 life=0 pid=1 process=83 host=a\n",
-        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 0 known=1 life=9 pid=1 process=83 host=a\n",
+        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nrank 0 known=1 life=0 pid=1 process=83 reach=0 host=a\n",
+        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 4 known=1 life=0 pid=1 process=83 reach=0 "
+        "host=a\n",
+        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 0 known=1 life=9 pid=1 process=83 reach=0 "
+        "host=a\n",
         "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nboard comm=1\n",
-        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 0 known=1 life=0 pid=1 process=83 host=a\nboard "
+        "tutti-looks 1 world=1 n=4 looks=1 one_host=0\nlook at=0\nrank 0 known=1 life=0 pid=1 process=83 reach=0 "
+        "host=a\nboard "
         "comm=1 seq=2\n",
     };
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(texts); i++) {

@@ -3,7 +3,7 @@
  *
  *     tutti-looks 1 world=9f3c n=4 looks=2 one_host=0
  *     look at=0
- *     rank 0 known=1 life=0 pid=123 process=83 host=a
+ *     rank 0 known=1 life=0 pid=123 process=83 reach=0 host=a
  *     board comm=4f2a seq=17 ...
  *
  * A board belongs to the rank above it, a rank to the look above it. */
@@ -53,8 +53,8 @@ bool doctor_dump_write(FILE *out, const struct doctor_world *world)
         fprintf(out, "look at=%" PRIu64 "\n", world->at_ns[k]);
         for (uint32_t i = 0; i < world->n; i++) {
             const struct doctor_rank *rank = &world->looks[k][i];
-            fprintf(out, "rank %u known=%d life=%d pid=%d process=%d host=%s\n", i, rank->known, (int)rank->life,
-                    (int)rank->pid, rank->process, rank->host);
+            fprintf(out, "rank %u known=%d life=%d pid=%d process=%d reach=%d host=%s\n", i, rank->known,
+                    (int)rank->life, (int)rank->pid, rank->process, (int)rank->reach, rank->host);
             for (uint32_t b = 0; b < rank->n_boards; b++) {
                 fputs("board", out);
                 for (size_t f = 0; f < TUTTI_ARRAY_LEN(fields); f++)
@@ -94,19 +94,23 @@ static bool board_parse(const char *line, struct tutti_board *out)
 
 static bool rank_parse(struct reading *r, const char *line)
 {
-    unsigned number, known, life;
+    unsigned number, known, life, reach;
     int pid, process, at = 0;
     if (!r->any_look ||
-        sscanf(line, "rank %u known=%u life=%u pid=%d process=%d host=%n", &number, &known, &life, &pid, &process,
-               &at) < 5 ||
-        at == 0 || number >= r->world->n || life > TUTTI_LIFE_UNKNOWN || process < 0 || process > 126)
+        sscanf(line, "rank %u known=%u life=%u pid=%d process=%d reach=%u host=%n", &number, &known, &life, &pid,
+               &process, &reach, &at) < 6 ||
+        at == 0 || number >= r->world->n || life > TUTTI_LIFE_UNKNOWN || process < 0 || process > 126 ||
+        reach >= DOCTOR_N_REACHES)
         return false;
     struct doctor_rank *rank = &r->world->looks[r->look][number];
     r->any_rank = true, r->rank = NULL;
     if (rank->known) return true;
     r->rank = rank;
-    *rank =
-        (struct doctor_rank){.known = known != 0, .life = (enum tutti_life)life, .pid = pid, .process = (char)process};
+    *rank = (struct doctor_rank){.known = known != 0,
+                                 .life = (enum tutti_life)life,
+                                 .pid = pid,
+                                 .process = (char)process,
+                                 .reach = (enum doctor_reach)reach};
     snprintf(rank->host, sizeof rank->host, "%.*s", (int)strcspn(line + at, "\n"), line + at);
     return true;
 }

@@ -92,12 +92,19 @@ static void batch_ask(struct tutti_host_control *host, uint32_t local, struct do
             answered[i] = true, left--;
             rank->life = answer.life;
             snprintf(rank->host, sizeof rank->host, "%s", answer.host);
+            snprintf(rank->address, sizeof rank->address, "%s", answer.address);
             more[i] = answer.status == TUTTI_OK && board_add(rank, &answer.board, tutti_now_ns());
         }
         if (left > 0) tutti_clock_sleep(NULL, POLL_NS);
     }
     for (uint32_t i = 0; i < *n; i++) {
-        if (!answered[i]) tutti_asks_peek(host, local, i, ranks[members[i]].host, &ranks[members[i]].life);
+        struct doctor_rank *rank = &ranks[members[i]];
+        struct tutti_ask_answer answer;
+        if (!answered[i] && tutti_asks_peek(host, local, i, &answer)) {
+            rank->life = answer.life;
+            snprintf(rank->host, sizeof rank->host, "%s", answer.host);
+            snprintf(rank->address, sizeof rank->address, "%s", answer.address);
+        }
         if (more[i]) members[kept++] = members[i];
     }
     *n = kept;

@@ -146,12 +146,15 @@ static void say_slow_link(const struct words *w)
 
 static void say_unheard(const struct words *w)
 {
-    ADD(w, "what ");
+    static const char *const why[DOCTOR_N_REACHES] = {
+        [DOCTOR_NOT_TRIED] =
+            ": the process that speaks for its host is stopped, or the host or the network to it is gone",
+        [DOCTOR_CONNECTS] = ", though its host takes connections",
+        [DOCTOR_REFUSES] = ", and nobody listens there any more: its process has ended",
+        [DOCTOR_NO_WAY] = ", and no connection to its host can be made: the host or the network to it is gone"};
     add_rank(w, w->v->rank);
     add_others(w, "ranks");
-    ADD(w,
-        " is doing is not known: it does not answer, so the process that speaks for its host is stopped, or the host "
-        "or the network to it is gone");
+    ADD(w, " does not answer%s", why[w->world->looks[w->world->n_looks - 1][w->v->rank].reach]);
     add_waiting(w);
 }
 
@@ -228,8 +231,11 @@ static void say_stopped(const struct words *w)
 {
     add_rank(w, w->v->rank);
     add_others(w, "ranks");
-    ADD(w, " is stopped (SIGSTOP, a debugger): process %d",
-        (int)w->world->looks[w->world->n_looks - 1][w->v->rank].pid);
+    const struct doctor_rank *at = &w->world->looks[w->world->n_looks - 1][w->v->rank];
+    if (at->known)
+        ADD(w, " is stopped (SIGSTOP, a debugger): process %d", (int)at->pid);
+    else
+        ADD(w, " is stopped, or does not get to run: its host takes connections, but the process does not answer");
     add_waiting(w);
 }
 
