@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -17,6 +18,16 @@ SKIP = 77  # what ctest takes for "skipped"
 
 class Unavailable(Exception):
     """Hosts can not be made here; the text says why."""
+
+
+def or_skip(main):
+    """Runs it; where there can be no hosts the program ends as skipped, and says why."""
+    try:
+        main()
+        print("ok")
+    except Unavailable as why:
+        print(f"skipped: {why}")
+        sys.exit(SKIP)
 
 
 def _ip(*words, check=True):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Slurm on one machine (munged, slurmctld, two slurmd): `tutti run` inside an allocation takes hosts and ranks from it,
-and srun as its remote shell.
+and srun as its remote shell; and a bare srun needs no store.
 
 launch_slurm.py TUTTI HELLO
 """
@@ -124,6 +124,10 @@ def main():
     try:
         slurm = Slurm()
         hello = [f"rank {r} of 4: the sum is 10" for r in range(4)]
+        # Both nodes are this machine: the first is one host to the ranks, the second two.
+        for what, program in (("one host", HELLO), ("two hosts", f"TUTTI_HOST=$SLURMD_NODENAME exec {HELLO}")):
+            check(f"a bare srun, {what}",
+                  slurm.run("srun", "-Q", "-N", "2", "--ntasks-per-node=2", "--mpi=pmi2", "sh", "-c", program), hello)
         check("tutti run in an allocation",
               slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=2", TUTTI, "run", HELLO), hello)
         check("ranks of nodes",
@@ -135,11 +139,6 @@ def main():
     finally:
         if slurm:
             slurm.close()
-    print("ok")
 
 
-try:
-    main()
-except hosts.Unavailable as why:
-    print(f"skipped: {why}")
-    sys.exit(hosts.SKIP)
+hosts.or_skip(main)

@@ -23,12 +23,21 @@ struct launcher {
     const char *local_rank, *local_size;
     const char *tasks_per_node, *node; /* local size as a list by node, "4(x2),3"; this node's index */
     const char *job[N_JOB_NAMES];      /* all that are set, together */
+    const char *mark;                  /* set as well, where `rank` alone does not tell this launcher from others */
 };
 
 /* Under torchrun MASTER_PORT is served by torchrun itself: its number only helps to name the job. The restart count is
  * part of the name so that a restarted gang does not meet what is left of the one before. */
 static const struct launcher launcher_table[] = {
-    {"tutti run", "TUTTI_RANK", {"TUTTI_WORLD_SIZE"}, "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", NULL, NULL, {NULL}},
+    {"tutti run",
+     "TUTTI_RANK",
+     {"TUTTI_WORLD_SIZE"},
+     "TUTTI_LOCAL_RANK",
+     "TUTTI_LOCAL_WORLD_SIZE",
+     NULL,
+     NULL,
+     {NULL},
+     NULL},
     {"torchrun",
      "RANK",
      {"WORLD_SIZE"},
@@ -36,7 +45,8 @@ static const struct launcher launcher_table[] = {
      "LOCAL_WORLD_SIZE",
      NULL,
      NULL,
-     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"}},
+     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
+     NULL},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      {"OMPI_COMM_WORLD_SIZE"},
@@ -44,8 +54,9 @@ static const struct launcher launcher_table[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      NULL,
      NULL,
-     {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}},
-    {"MPICH", "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL, {NULL}},
+     {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
+     NULL},
+    {"MPICH", "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL, {NULL}, "MPI_LOCALNRANKS"},
     {"Slurm",
      "SLURM_PROCID",
      {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -53,7 +64,9 @@ static const struct launcher launcher_table[] = {
      NULL,
      "SLURM_STEP_TASKS_PER_NODE",
      "SLURM_NODEID",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     NULL}, /* srun --mpi=pmi2 sets PMI_RANK, too */
+    {"PMI", "PMI_RANK", {"PMI_SIZE"}, NULL, NULL, NULL, NULL, {NULL}, NULL},
 };
 
 /* Set to nothing is not set. */
@@ -61,6 +74,11 @@ static const char *variable(const char *name)
 {
     const char *value = name ? getenv(name) : NULL;
     return value && value[0] ? value : NULL;
+}
+
+static bool is_its(const struct launcher *row)
+{
+    return variable(row->rank) && (!row->mark || variable(row->mark));
 }
 
 /* *out is left alone when the variable is not set. */
@@ -201,7 +219,7 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
     struct tutti_launch launch = {.rank = -1, .n_ranks = -1, .local_rank = -1, .local_size = -1, .launcher = "none"};
     const struct launcher *row = NULL;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(launcher_table) && !row; i++)
-        if (variable(launcher_table[i].rank)) row = &launcher_table[i];
+        if (is_its(&launcher_table[i])) row = &launcher_table[i];
     if (row) {
         launch.launcher = row->name;
         TUTTI_TRY(numbers_read(row, &launch));

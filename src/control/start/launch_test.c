@@ -94,7 +94,11 @@ static const struct {
     /* The nearest one is believed. */
     {"SLURM_PROCID=0 SLURM_NTASKS=2 RANK=5 WORLD_SIZE=8", "torchrun", 5, 8, -1, -1, NULL},
     {"TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 RANK=5 WORLD_SIZE=8", "tutti run", 1, 2, -1, -1, NULL},
-    {"PMI_RANK=1 PMI_SIZE=4 SLURM_PROCID=1 SLURM_NTASKS=4", "MPICH", 1, 4, -1, -1, NULL},
+    {"PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 SLURM_PROCID=0 SLURM_NTASKS=2", "MPICH", 1, 4, 0, 2,
+     NULL},
+    {"PMI_RANK=1 PMI_SIZE=4 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=0", "Slurm", 1,
+     4, -1, 2, NULL},
+    {"PMI_RANK=1 PMI_SIZE=2", "PMI", 1, 2, -1, -1, NULL},
 };
 
 static void test_launchers(void **state)
