@@ -26,8 +26,8 @@ PLACE = "/run/sshd"  # where Debian's sshd wants an empty folder
 
 def serve(net, sshd):
     for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(net.folder, name)], check=True,
-                       stdin=subprocess.DEVNULL, timeout=20)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(net.folder, name)],
+                       check=True, stdin=subprocess.DEVNULL, timeout=20)
     config = os.path.join(net.folder, "sshd_config")
     with open(config, "w", encoding="utf-8") as f:
         f.write(SERVER.format(folder=net.folder))
@@ -67,8 +67,8 @@ def main():
                 assert time.monotonic() < end, said(net)
                 time.sleep(0.2)
             done = run(net, "--hosts", f"{b}:2,{c}:2", HELLO)
-            lines = sorted(done.stdout.splitlines())
-            assert (done.returncode, lines) == (0, [f"rank {r} of 4: the sum is 10" for r in range(4)]), (done, said(net))
+            wanted = [f"rank {r} of 4: the sum is 10" for r in range(4)]
+            assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted), (done, said(net))
             done = run(net, "--hosts", f"{b}:1,{c}:1", "sh", "-c", "test $RANK = 1 && exit 7; exec sleep 30")
             assert done.returncode == 7, done
     finally:
