@@ -76,6 +76,18 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity);
 /* OK, or the failure that ended the team. */
 enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error);
 
+/* ---- a call whose input comes, and whose output goes, while it is under way (flight.c): slices begin, in their order,
+ * when their input is there ---- */
+struct tutti_gate {
+    _Atomic uint32_t n_open;               /* slices whose input is there: see tutti_gate_open */
+    void (*passed)(void *arg, uint32_t n); /* the first n slices are over, and their output is final. Owner only */
+    void *arg;
+};
+/* The input of the first n slices is there. Any thread; before the call, or in it. */
+void tutti_gate_open(struct tutti_team *team, struct tutti_gate *gate, uint32_t n);
+/* What slices are cut by: tutti_layout_init takes it. */
+size_t tutti_team_slice_bytes(const struct tutti_team *team);
+
 /* ---- binding (bind.c): a sealed schedule, and where its chunks are ---- */
 struct tutti_bind {
     const struct tutti_schedule *schedule; /* released to `cache` when the call ends */
@@ -94,6 +106,7 @@ struct tutti_bind {
     uint32_t divisor;
     tutti_scale_kernel scale; /* premul_sum: applied to the input into a private copy; else NULL */
     const void *factor;       /* one element, copied */
+    struct tutti_gate *gate;  /* NULL: all input is there. It stays until the call is over */
 };
 /* Where blocks live, by kind (what the user passes):
  *   all_reduce, reduce, scan, exscan: input and output are the one block (reduce: output at root).

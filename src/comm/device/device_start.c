@@ -10,8 +10,8 @@
 
 /* ---- works ---- */
 
-/* Calls through the host that come before it need the engine's owner, which asks here: the driver keeps who asks waiting
- * while somebody gives back memory, until the device is idle. */
+/* Calls through the host that come before it need the engine's owner, which asks here: the driver keeps who asks
+ * waiting while somebody gives back memory, until the device is idle. */
 static bool is_behind_host(struct tutti_comm_device *device, const struct tutti_device_event *event)
 {
     pthread_mutex_lock(&device->lock);

@@ -62,8 +62,8 @@ size_t tutti_pinned_bytes(const struct tutti_request *request)
 }
 
 /* Blocks that follow one another are one run. */
-static enum tutti_status side_each(const struct tutti_call_side *side, size_t begin, tutti_pinned_visit visit,
-                                   void *arg)
+static enum tutti_status side_whole(const struct tutti_call_side *side, size_t begin, tutti_pinned_visit visit,
+                                    void *arg)
 {
     char *device = (char *)(uintptr_t)side->base;
     size_t packed = 0, run_at = 0, run_from = 0, run = 0;
@@ -82,13 +82,42 @@ static enum tutti_status side_each(const struct tutti_call_side *side, size_t be
     return run > 0 ? visit(arg, device + run_at, begin + run_from, run) : TUTTI_OK;
 }
 
-enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
-                                    tutti_pinned_visit visit, void *arg)
+/* Blocks lie packed on both sides; of each chunk of each block the slices are one run. */
+static enum tutti_status side_part(const struct tutti_call_side *side, size_t begin,
+                                   const struct tutti_pinned_part *part, tutti_pinned_visit visit, void *arg)
 {
+    const struct tutti_layout *l = part->layout;
+    for (size_t b = 0; b < side->n_blocks; b++)
+        for (uint32_t chunk = 0; chunk < l->per_block; chunk++) {
+            size_t first, last;
+            tutti_layout_part(l, 0, chunk, part->first, &first);
+            size_t end = tutti_layout_part(l, 0, chunk, part->until - 1, &last) + last;
+            size_t at = b * side->block_bytes + first * l->element;
+            if (end == first) continue;
+            TUTTI_TRY(visit(arg, (char *)(uintptr_t)side->base + at, begin + at, (end - first) * l->element));
+        }
+    return TUTTI_OK;
+}
+
+struct visitor {
+    const struct tutti_pinned_part *part;
+    tutti_pinned_visit visit;
+    void *arg;
+};
+
+static enum tutti_status side_each(const struct tutti_call_side *side, size_t begin, const struct visitor *v)
+{
+    return v->part ? side_part(side, begin, v->part, v->visit, v->arg) : side_whole(side, begin, v->visit, v->arg);
+}
+
+enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
+                                    const struct tutti_pinned_part *part, tutti_pinned_visit visit, void *arg)
+{
+    const struct visitor visitor = {part, visit, arg};
     struct sides sides = sides_of(request);
     bool in = way == TUTTI_PINNED_IN;
-    if (in) TUTTI_TRY(side_each(&sides.send, 0, visit, arg));
-    if (in ? sides.recv_in : sides.recv_out) TUTTI_TRY(side_each(&sides.recv, recv_begin(&sides), visit, arg));
+    if (in) TUTTI_TRY(side_each(&sides.send, 0, &visitor));
+    if (in ? sides.recv_in : sides.recv_out) TUTTI_TRY(side_each(&sides.recv, recv_begin(&sides), &visitor));
     return TUTTI_OK;
 }
 

@@ -7,6 +7,7 @@
  * user's buffers is not touched. Pure functions over requests that were checked. */
 
 #include "comm/request/request.h"
+#include "engine/bind/bind.h"
 
 enum tutti_pinned_way {
     TUTTI_PINNED_IN, /* from the device, before the call */
@@ -17,9 +18,14 @@ enum tutti_pinned_way {
 size_t tutti_pinned_bytes(const struct tutti_request *request);
 /* One run of bytes: `device` is the user's, `at` is from the copy's begin. */
 typedef enum tutti_status (*tutti_pinned_visit)(void *arg, char *device, size_t at, size_t bytes);
-/* All runs that travel that way; stops at an error. Before tutti_pinned_put. */
+/* A part of a call of equal blocks that is carried out by itself: some of the slices that it is cut into. */
+struct tutti_pinned_part {
+    const struct tutti_layout *layout;
+    uint32_t first, until; /* slices */
+};
+/* All runs that travel that way, of the part (NULL: of the call); stops at an error. Before tutti_pinned_put. */
 enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
-                                    tutti_pinned_visit visit, void *arg);
+                                    const struct tutti_pinned_part *part, tutti_pinned_visit visit, void *arg);
 /* From now on the request's buffers are those of the copy. */
 void tutti_pinned_put(struct tutti_request *request, char *pinned);
 

@@ -88,6 +88,23 @@ static void compare_back(const struct drawn *side, const char *pinned)
     assert_memory_equal(side->memory, want, BYTES);
 }
 
+/* At once, or in parts: slices that are cut as the engine cuts them. */
+static uint32_t n_parts;
+
+static enum tutti_status each(const struct tutti_request *request, enum tutti_pinned_way way, struct travel *travel)
+{
+    const struct tutti_layout layout = {.count = request->count,
+                                        .element = tutti_dtype_bytes(request->dtype),
+                                        .per_block = 1 + n_parts % 3,
+                                        .n_slices = 3 * n_parts};
+    if (n_parts == 0) return tutti_pinned_each(request, way, NULL, carry, travel);
+    for (uint32_t p = 0; p < n_parts; p++) {
+        const struct tutti_pinned_part part = {&layout, 2 * p + (p > 0 ? n_parts : 0), 2 * p + 2 + n_parts};
+        TUTTI_TRY(tutti_pinned_each(request, way, &part, carry, travel));
+    }
+    return TUTTI_OK;
+}
+
 /* Takes the request to a pinned copy and back. reads, writes: the sides that are read before, and written after it. */
 static void travel(const struct tutti_request *request, const struct drawn *sent, bool reads_recv,
                    const struct drawn *got, bool writes_recv)
@@ -99,7 +116,7 @@ static void travel(const struct tutti_request *request, const struct drawn *sent
     assert_true(bytes <= sizeof pinned);
     memset(pinned, 0, sizeof pinned);
     there = (struct travel){.pinned = pinned, .in = true}, back = (struct travel){.pinned = pinned};
-    assert_int_equal(tutti_pinned_each(request, TUTTI_PINNED_IN, carry, &there), TUTTI_OK);
+    assert_int_equal(each(request, TUTTI_PINNED_IN, &there), TUTTI_OK);
     tutti_pinned_put(&staged, pinned);
     assert_null(staged.displs);
     assert_null(staged.in_displs);
@@ -108,7 +125,7 @@ static void travel(const struct tutti_request *request, const struct drawn *sent
     if (staged.recv && writes_recv)
         for (size_t i = (size_t)((char *)staged.recv - pinned); i < bytes; i++)
             pinned[i] = (char)tutti_random64(&state);
-    assert_int_equal(tutti_pinned_each(request, TUTTI_PINNED_OUT, carry, &back), TUTTI_OK);
+    assert_int_equal(each(request, TUTTI_PINNED_OUT, &back), TUTTI_OK);
     if (sent) assert_memory_equal(sent->memory, sent->before, BYTES);
     if (got && writes_recv) compare_back(got, staged.recv ? staged.recv : pinned);
     if (got && !writes_recv) assert_memory_equal(got->memory, got->before, BYTES);
@@ -179,6 +196,16 @@ static void one_sided(void **unused)
     }
 }
 
+/* Every byte travels in one part. */
+static void parts(void **unused)
+{
+    for (n_parts = 1; n_parts < 8; n_parts++) {
+        equal_blocks(unused);
+        one_sided(unused);
+    }
+    n_parts = 0;
+}
+
 static void tables(void **unused)
 {
     (void)unused;
@@ -231,7 +258,7 @@ static void too_much(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_blocks), cmocka_unit_test(one_sided),
-                                       cmocka_unit_test(tables), cmocka_unit_test(messages),
-                                       cmocka_unit_test(too_much)};
+                                       cmocka_unit_test(parts),        cmocka_unit_test(tables),
+                                       cmocka_unit_test(messages),     cmocka_unit_test(too_much)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,9 @@ void tutti_staging_close(struct tutti_staging *staging)
         tutti_staging_fail(staging);
     }
     bool over = tutti_staging_wait(staging, is_idle, NULL, tutti_deadline_ns(CLOSE_NS));
+    pthread_mutex_lock(&staging->lock); /* pieces that arrive from now on open no gate */
     atomic_store(&staging->closing, true);
+    pthread_mutex_unlock(&staging->lock);
     tutti_staging_ring(staging);
     if (staging->runs) {
         pthread_join(staging->thread, NULL);

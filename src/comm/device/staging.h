@@ -5,12 +5,15 @@
 /* What the files of staging share. Calls that are staged together (a group, or one call) put on their stream, one after
  * another: copies to pinned memory, a host function that tells the thread of the communicator, a wait for the word
  * `go`, copies back, and a host function that says that it is over. In between the thread carries out the calls on the
- * pinned copies, in the order in which they were enqueued.
+ * pinned copies, in the order in which they were enqueued. A large call is cut into pieces (staging_pieces.c): a piece
+ * is copied in or out while others travel, and there is a word of the host and one of `go` for each.
  *
  * Each communicator has threads of its own, since calls may wait for peers, and must hold up no other communicator. A
  * stream waits for a word rather than in a host function: the driver runs the functions of all streams on few threads.
  *
  * Begin with staging_enqueue.c (the caller's side), then staging_run.c (the threads'). */
+
+#include "comm/device/pinned_copy.h"
 
 #include "comm/device/device.h"
 
@@ -21,15 +24,27 @@ struct tutti_pinned {
     size_t bytes;
 };
 
+/* Some slices of a call. */
+#define TUTTI_PIECES 32
+struct tutti_piece {
+    struct tutti_staged *staged;
+    uint32_t until; /* the slice behind its last one; it begins where the one before ends */
+};
+
 /* Calls that are staged together. */
 struct tutti_staged {
     struct tutti_staged *next; /* in the queue */
     struct tutti_staging *staging;
-    uint32_t number;             /* from 1, modulo 2^32: its stream goes on when `go` has come to it */
+    uint32_t number;             /* from 1, modulo 2^32 */
+    uint32_t go;                 /* `go` before it; with each piece that is over it comes one further */
     struct tutti_pinned *pinned; /* NULL: no byte is copied */
     _Atomic bool arrived;        /* the stream has come to it: the copies are there */
     struct tutti_work **works;   /* n, for the thread */
     size_t n;
+    uint32_t n_pieces, n_passed; /* n_pieces 1: it is not cut; n_passed: the engine's owner's */
+    struct tutti_layout layout;  /* of a call that is cut, */
+    struct tutti_gate gate;      /* and its slices */
+    struct tutti_piece pieces[TUTTI_PIECES];
     struct tutti_request requests[]; /* on the pinned copies, prepared */
 };
 
@@ -39,6 +54,7 @@ struct tutti_staging {
     _Atomic(struct tutti_comm *) own; /* see tutti_staging_enqueue; NULL: the calls are comm's, or there was none yet */
 
     pthread_mutex_t order; /* of who enqueues; held while the driver waits for streams: the thread never takes it */
+    uint32_t n_pieces;     /* that were enqueued: where `go` comes to. Under order */
     bool runs;             /* the threads, and what follows */
     pthread_t thread, asker;
     _Atomic uint32_t question; /* to the asker */
@@ -60,6 +76,15 @@ struct tutti_staging {
 /* ---- staging.c ---- */
 /* Takes threads and events at the first call. `order` is held. */
 enum tutti_status tutti_staging_ensure(struct tutti_staging *staging);
+
+/* ---- staging_pieces.c ---- */
+/* Of calls on pinned copies, prepared, for who enqueues them. */
+void tutti_staging_cut(struct tutti_staged *staged);
+/* What is copied in and out as the p-th piece; NULL: all. */
+const struct tutti_pinned_part *tutti_staging_part(const struct tutti_staged *staged, uint32_t p,
+                                                   struct tutti_pinned_part *out);
+/* The function that a stream calls behind the p-th piece that came, and its argument. */
+void tutti_staging_arrived(void *piece);
 
 /* ---- staging_wait.c ---- */
 /* What the thread that asks the driver is told. */

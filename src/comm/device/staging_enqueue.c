@@ -2,21 +2,12 @@
 /* Staged calls: the caller's side. It puts copies and calls of the host on the stream and returns; the thread
  * (staging_run.c) does the rest. What may be under way at once is bounded, since it takes pinned memory: who enqueues
  * more waits for the oldest. */
-#include "comm/device/pinned_copy.h"
 #include "comm/device/staging.h"
 
 #define STAGED_MOST 64
 #define BYTES_MOST ((size_t)1 << 30) /* of pinned memory in use, unless one call needs more */
 
-/* ---- what streams call: no lock is held for long, and the driver is not called ---- */
-
-static void on_arrival(void *arg)
-{
-    struct tutti_staged *staged = arg;
-    struct tutti_staging *staging = staged->staging;
-    atomic_store(&staged->arrived, true);
-    tutti_staging_ring(staging);
-}
+/* ---- what streams call (tutti_staging_arrived, too): no lock is held for long, and the driver is not called ---- */
 
 static void on_end(void *arg)
 {
@@ -50,6 +41,7 @@ static enum tutti_status fill(struct tutti_staged *staged, const struct tutti_re
         TUTTI_TRY(tutti_route_host(request, &request->route));
         TUTTI_TRY(tutti_request_prepare(request));
     }
+    tutti_staging_cut(staged);
     return TUTTI_OK;
 }
 
@@ -108,25 +100,33 @@ static enum tutti_status copy(void *arg, char *device, size_t at, size_t bytes)
                                 c->stream);
 }
 
-static enum tutti_status copy_all(const struct tutti_staged *staged, const struct tutti_request *requests,
-                                  enum tutti_pinned_way way)
+/* The p-th piece of all. */
+static enum tutti_status copy_piece(const struct tutti_staged *staged, const struct tutti_request *requests,
+                                    enum tutti_pinned_way way, uint32_t p)
 {
+    struct tutti_pinned_part part;
     struct copies copies = {.device = staged->staging->device, .stream = requests[0].options.stream, .way = way};
     if (!staged->pinned) return TUTTI_OK;
     copies.pinned = staged->pinned->at;
     for (size_t i = 0; i < staged->n; i++) {
-        TUTTI_TRY(tutti_pinned_each(&requests[i], way, copy, &copies));
+        TUTTI_TRY(tutti_pinned_each(&requests[i], way, tutti_staging_part(staged, p, &part), copy, &copies));
         copies.pinned += tutti_pinned_bytes(&requests[i]);
     }
     return TUTTI_OK;
 }
 
-/* What makes the stream tell the thread. After a failure a copy may be under way: its memory is left to it. */
+/* Copies in, and what makes the stream tell the thread. After a failure a copy may be under way: its memory is left to
+ * it. */
 static enum tutti_status announce(struct tutti_staged *staged, const struct tutti_request *requests)
 {
     struct tutti_device *dev = staged->staging->device;
-    enum tutti_status status = copy_all(staged, requests, TUTTI_PINNED_IN);
-    if (status >= 0) status = dev->ops->host_call(dev, requests[0].options.stream, on_arrival, staged);
+    enum tutti_status status = TUTTI_OK;
+    for (uint32_t p = 0; p < staged->n_pieces && status >= 0; p++) {
+        status = copy_piece(staged, requests, TUTTI_PINNED_IN, p);
+        staged->pieces[p].staged = staged;
+        if (status >= 0)
+            status = dev->ops->host_call(dev, requests[0].options.stream, tutti_staging_arrived, &staged->pieces[p]);
+    }
     if (status < 0) forget(staged);
     return status;
 }
@@ -162,11 +162,15 @@ static enum tutti_status put(struct tutti_staged *staged, const struct tutti_req
     void *stream = requests[0].options.stream;
     uint32_t number = staged->number = atomic_load(&staging->enqueued) + 1;
 
+    staged->go = staging->n_pieces, staging->n_pieces += staged->n_pieces;
     TUTTI_TRY(announce(staged, requests));
     atomic_store(&staging->enqueued, number);
     append(staging, staged);
-    TUTTI_TRY(dev->ops->stream_wait_word(dev, stream, (const uint32_t *)(void *)staging->go, number));
-    TUTTI_TRY(copy_all(staged, requests, TUTTI_PINNED_OUT));
+    const uint32_t *go = (const uint32_t *)(void *)staging->go;
+    for (uint32_t p = 0; p < staged->n_pieces; p++) {
+        TUTTI_TRY(dev->ops->stream_wait_word(dev, stream, go, staged->go + p + 1));
+        TUTTI_TRY(copy_piece(staged, requests, TUTTI_PINNED_OUT, p));
+    }
     TUTTI_TRY(dev->ops->event_record(dev, staging->end_event, stream));
     staging->last = stream;
     return dev->ops->host_call(dev, stream, on_end, staged);

@@ -104,7 +104,7 @@ static bool has_arrived(struct tutti_staging *staging, const void *staged)
 
 static void serve_one(struct tutti_staging *staging, struct tutti_staged *staged)
 {
-    uint32_t number = staged->number;
+    const uint32_t go = staged->go + staged->n_pieces;
 
     tutti_staging_wait(staging, has_arrived, staged, TUTTI_NEVER);
     if (tutti_staging_failed(staging))
@@ -114,7 +114,7 @@ static void serve_one(struct tutti_staging *staging, struct tutti_staged *staged
     note_start(staged); /* or they never start */
     for (size_t i = 0; i < staged->n; i++) tutti_request_disown(&staged->requests[i]);
     /* From here on they may be over, and gone. The results come before the word. */
-    atomic_store_explicit(staging->go, number, memory_order_release);
+    atomic_store_explicit(staging->go, go, memory_order_release);
 }
 
 void *tutti_staging_serve(void *arg)

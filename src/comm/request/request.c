@@ -76,6 +76,7 @@ void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *
     bind->displs = request->displs;
     bind->in_counts = request->in_counts;
     bind->in_displs = request->in_displs;
+    bind->gate = request->gate;
 }
 
 /* Of a shared table the counts, not the displacements, which may differ. */

@@ -51,9 +51,10 @@ struct tutti_request {
     struct tutti_call_options options;
     uint8_t factor[16]; /* premul_sum: read at the call */
     struct tutti_work **work;
-    bool collected; /* a group or a recording holds it: its number is not known yet */
-    bool staged;    /* its buffers are pinned copies of a device's: nobody looks for device memory again */
-    size_t place;   /* in its group */
+    bool collected;          /* a group or a recording holds it: its number is not known yet */
+    bool staged;             /* its buffers are pinned copies of a device's: nobody looks for device memory again, */
+    struct tutti_gate *gate; /* and what has come to them; NULL: all */
+    size_t place;            /* in its group */
     /* Filled by the checks. */
     struct tutti_user_op user;
     /* Filled when it gets its route. */
@@ -87,7 +88,8 @@ struct tutti_call_side {
     size_t bytes; /* from base to the end of the last block */
     size_t total; /* elements in all */
 };
-/* What this rank passes on one side. The checks fill in bytes and total, and find out whether block_bytes overflowed. */
+/* What this rank passes on one side. The checks fill in bytes and total, and find out whether block_bytes overflowed.
+ */
 struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
 
 /* ---- what a checked request is, for who carries it out (request.c) ---- */

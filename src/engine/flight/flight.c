@@ -30,6 +30,33 @@ void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, cons
     tutti_team_complete(&flight->work, error);
 }
 
+/* ---- calls whose input comes bit by bit ---- */
+
+static bool has_input(const struct tutti_flight *flight)
+{
+    return !flight->bind.gate || flight->next_slice < atomic_load(&flight->bind.gate->n_open);
+}
+
+void tutti_gate_open(struct tutti_team *team, struct tutti_gate *gate, uint32_t n)
+{
+    atomic_store(&gate->n_open, n);
+    tutti_owner_kick(team->engine->owner);
+}
+
+bool tutti_flights_may_begin(const struct tutti_team *team)
+{
+    const struct tutti_flight *flight = team->pending;
+    return flight && flight->bind.gate && team->n_active < TUTTI_ACTIVE && has_input(flight);
+}
+
+static void tell_passed(const struct tutti_team *team, const struct tutti_flight *flight)
+{
+    const struct tutti_slice *oldest = tutti_flight_oldest(team, flight);
+    flight->bind.gate->passed(flight->bind.gate->arg, oldest ? oldest->index : flight->next_slice);
+}
+
+/* ---- slices ---- */
+
 /* Keeps the oldest slices active. A barrier waits until those before it are over: whoever passes it knows that they are
  * over on all ranks. */
 static void activate(struct tutti_team *team)
@@ -38,6 +65,7 @@ static void activate(struct tutti_team *team)
         struct tutti_flight *flight = team->pending;
         uint32_t i = 0;
         if (flight->info.kind == TUTTI_BARRIER && team->n_active > 0) break;
+        if (!has_input(flight)) break;
         while (team->slices[i].flight) i++;
         team->slices[i] = (struct tutti_slice){.flight = flight, .index = flight->next_slice++, .dirty = true};
         team->order[team->n_active++] = &team->slices[i];
@@ -79,7 +107,9 @@ static void slice_end(struct tutti_team *team, uint32_t i)
     slice->flight = NULL;
     team->n_active--;
     memmove(&team->order[i], &team->order[i + 1], (team->n_active - i) * sizeof(team->order[0]));
-    if (++flight->n_finished == flight->layout.n_slices) tutti_flight_end(team, flight, NULL);
+    flight->n_finished++;
+    if (flight->bind.gate) tell_passed(team, flight);
+    if (flight->n_finished == flight->layout.n_slices) tutti_flight_end(team, flight, NULL);
     activate(team);
     if (i == 0) team->retry = true; /* the oldest slice has a credit of its own */
 }
@@ -101,6 +131,7 @@ bool tutti_flights_run(struct tutti_team *team, bool retry)
 {
     bool moved = false;
 
+    if (tutti_flights_may_begin(team)) activate(team);
     for (uint32_t i = 0; i < team->n_active;) {
         struct tutti_slice *slice = team->order[i];
         if (slice->flight->runner) {

@@ -23,6 +23,8 @@ void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, cons
 /* What the flights of a team can do now; whether anything happened. retry: stalled slices may go on. */
 bool tutti_flights_run(struct tutti_team *team, bool retry);
 bool tutti_team_run_runners(struct tutti_team *team); /* the same, of its runners alone */
+/* Whether input has come for slices that have not begun. */
+bool tutti_flights_may_begin(const struct tutti_team *team);
 void tutti_flights_fail(struct tutti_team *team, const struct tutti_error *error);
 
 /* ---- runner.c ---- */

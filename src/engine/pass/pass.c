@@ -257,6 +257,7 @@ static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *b
 {
     for (const struct tutti_team *team = engine->busy; team; team = team->next) {
         if (team->followed) tutti_sources_until(&bed->sources, team->look_ns);
+        if (tutti_flights_may_begin(team)) return false;
         if (team->n_runners > 0 && !runner_begin(team->order[tutti_runner_oldest(team)]->flight->runner, bed))
             return false;
         for (uint32_t l = 0; l < team->n_lanes; l++)

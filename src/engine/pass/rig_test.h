@@ -375,6 +375,7 @@ struct rig_call {
     const size_t *counts, *displs, *in_counts, *in_displs;
     tutti_op_function user;
     const void *factor;
+    struct tutti_gate *gate;
     uint64_t timeout_ns, salt;
     const char *label;
     const struct tutti_algorithm *algorithm; /* NULL: linear */
@@ -408,7 +409,8 @@ static inline enum tutti_status rig_start(struct rig_rank *rank, struct tutti_te
                               .in_counts = call->in_counts,
                               .in_displs = call->in_displs,
                               .dtype = call->dtype,
-                              .user = call->user};
+                              .user = call->user,
+                              .gate = call->gate};
     uint32_t divisor = call->kind == TUTTI_SCAN     ? rank->me + 1
                        : call->kind == TUTTI_EXSCAN ? (rank->me ? rank->me : 1)
                                                     : rank->n;

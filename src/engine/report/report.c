@@ -186,12 +186,14 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     const struct tutti_slice *slice = begun(team, flight);
     uint32_t step = slice && schedule ? slice->base : TUTTI_NO_STEP;
     int32_t peer = slice ? tutti_slice_awaits(slice) : -1;
+    bool awaits_input = flight->bind.gate && flight->next_slice > 0;
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
     tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
                  tutti_says_ms(flight->work.timeout_ns));
-    if (!slice) tutti_append(text, sizeof(text), " behind the calls before it");
+    if (!slice)
+        tutti_append(text, sizeof(text), " %s", awaits_input ? "while its input comes" : "behind the calls before it");
     if (step != TUTTI_NO_STEP) tutti_append(text, sizeof(text), " at step %u of %u", step + 1, schedule->n_steps);
     if (peer >= 0) {
         bool message = step != TUTTI_NO_STEP && schedule->steps[step].op != TUTTI_STEP_CALL;

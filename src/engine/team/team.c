@@ -117,6 +117,11 @@ bool tutti_team_failed(const struct tutti_team *team)
     return atomic_load_explicit(&team->failed, memory_order_acquire);
 }
 
+size_t tutti_team_slice_bytes(const struct tutti_team *team)
+{
+    return team->slice_bytes;
+}
+
 uint64_t tutti_team_timeout(const struct tutti_team *team)
 {
     return team->timeout_ns;

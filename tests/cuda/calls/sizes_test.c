@@ -7,6 +7,9 @@
 
 #include "cuda/support/gpu_ranks.h"
 
+#include "comm/device/staging.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 20000003, MOST_STAND_IN = 70001, PAD = 8 };
@@ -146,6 +149,16 @@ static void try_all(struct scene *s, float *in, float *out, size_t most)
     }
 }
 
+/* Told to, calls through the host are cut into pieces. */
+static void check_pieces(struct rank *rank)
+{
+    const struct tutti_staging *staging = rank->comm->device->staging;
+    const uint32_t n_calls = atomic_load(&staging->enqueued);
+    if (!getenv("TUTTI_GPU_PIECE") || !gpu_ranks_across((uint32_t)rank->n)) return;
+    if (n_calls == 0 || staging->n_pieces < 8 * n_calls)
+        rank_fail(rank, __FILE__, __LINE__, "%u pieces of %u calls", staging->n_pieces, n_calls);
+}
+
 static void run(struct rank *rank)
 {
     struct scene s = {.options = TUTTI_CALL_OPTIONS_INIT};
@@ -162,6 +175,7 @@ static void run(struct rank *rank)
     }
     try_all(&s, plain[0], plain[1], most);
     if (!rank->failure[0]) try_all(&s, mapped[0], mapped[1], most);
+    check_pieces(rank);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     for (int i = 0; i < 2; i++) tutti_window_destroy(s.windows[i]);
