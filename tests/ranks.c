@@ -99,14 +99,16 @@ bool ranks_on_hosts(void)
 
 static enum tutti_status rank_context(const struct ranks_config *config, int32_t rank, struct tutti_context **out)
 {
-    enum { OWN = 3 };
+    enum { OWN = 4 };
     const int a_host = ranks_a_host();
+    const char *network = getenv("RANKS_NETWORK") ? getenv("RANKS_NETWORK") : "tcp";
     char host[32] = "";
     if (a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / a_host);
     struct tutti_option options[MAX_OPTIONS + OWN] = {
-        {"transport", a_host == 1 ? "tcp" : a_host > 1 ? "auto" : config->forked ? "shm" : "self"},
+        {"transport", a_host == 1 ? network : a_host > 1 ? "auto" : config->forked ? "shm" : "self"},
         {"host", host},
-        {"trust_network", a_host ? "1" : "0"}};
+        {"trust_network", a_host ? "1" : "0"},
+        {"network", network}};
     size_t n = config->n_options < MAX_OPTIONS ? config->n_options : MAX_OPTIONS;
     if (n) memcpy(options + OWN, config->options, n * sizeof(options[0]));
     return tutti_context_create(options, n + OWN, out);

@@ -3,9 +3,9 @@
 #define TUTTI_TESTS_RANKS_H
 
 /* Runs one function on n ranks, as threads of this process or as forked processes, each with its own context and
- * communicator, under a deadline. With the variable RANKS_A_HOST every so many ranks are a host of their own, and others
- * are reached by TCP. A rank reports through RANK_CHECK (cmocka's assertions belong to the main thread);
- * the failures of all ranks are printed and counted. */
+ * communicator, under a deadline. With the variable RANKS_A_HOST every so many ranks are a host of their own, and
+ * others are reached by TCP, or by the network that RANKS_NETWORK names. A rank reports through RANK_CHECK (cmocka's
+ * assertions belong to the main thread); the failures of all ranks are printed and counted. */
 
 #include <stdbool.h>
 #include <stddef.h>

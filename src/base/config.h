@@ -34,6 +34,13 @@
       "data between hosts by TLS 1.3, as control is wherever there is a secret; needs one")                            \
     X(NETWORK, congestion, text, "auto", 0, 0, 0,                                                                      \
       "congestion control of TCP: auto (cubic where there is any), system, or a name")                                 \
+    X(NETWORK, network, text, "tcp", 0, 0, 1, "what carries packets between hosts: tcp, or ofi (libfabric)")           \
+    X(NETWORK, ofi_provider, text, "auto", 0, 0, 1,                                                                    \
+      "network ofi: provider as fi_info names it (tcp;ofi_rxm, efa, ...), or auto")                                    \
+    X(NETWORK, ofi_domain, text, "", 0, 0, 0,                                                                          \
+      "network ofi: domain of the provider (empty: its first); several, by commas, are rails")                         \
+    X(NETWORK, ofi_rendezvous, text, "auto", 0, 0, 1,                                                                  \
+      "network ofi: large payloads by write (RMA), by tagged, or auto")                                                \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
     X(CALLS, backends, text, "auto", 0, 0, 1,                                                                          \
       "auto, the name of a back end for host memory, or off: the engine does all")                                     \

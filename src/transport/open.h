@@ -24,7 +24,9 @@ TUTTI_HOST_TRANSPORTS(TUTTI_TRANSPORT_DECLARE)
 /* The networks: X(name, max_members, help). Each is one folder with a header that says what opens it (addresses, who
  * dials, ...: they differ), and one line here. "auto" takes the first between hosts; named, a network also carries what
  * members of one host send. */
-#define TUTTI_NETWORKS(X) X(tcp, UINT32_MAX, "processes of any hosts, over TCP")
+#define TUTTI_NETWORKS(X)                                                                                              \
+    X(tcp, UINT32_MAX, "processes of any hosts, over TCP")                                                             \
+    X(ofi, UINT32_MAX, "processes of any hosts, over a provider of libfabric")
 bool tutti_transport_is_network(const char *name);
 
 /* What carries packets within a host for `wanted` ("auto" or a name), for n members that are in several processes or

@@ -12,7 +12,7 @@
 #include "transport/late_test.h"
 #include "transport/mixed.h"
 #include "transport/open.h"
-#include "transport/tcp/pairs_test.h"
+#include "transport/pairs_test.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -38,7 +38,7 @@
 #define TEST_DEADLINE_NS (30 * TUTTI_NS_PER_S)
 
 struct backend {
-    const char *name, *transport, *decorators; /* transport: of one host, "late", "tcp", or "tcp6" */
+    const char *name, *transport, *decorators; /* transport: of one host, "late", "tcp", "tcp6", "ofi" */
     bool attach;                               /* each member maps the segment by itself, at its own address */
     uint64_t delay_ns;                         /* of the delay decorator */
     const char *second; /* a mixed over `transport` and this one: peers take turns. NULL: one alone */
@@ -79,6 +79,13 @@ static inline struct tutti_segment *test_handle(const struct world *world)
     return test_segment_handle(world, world->segment);
 }
 
+/* "tcp", "tcp6", "ofi", "ofi:PROVIDER"; "ofi=...": with writes, "ofi+...": and all memory registered, "ofi|...": two
+ * rails. */
+static inline bool test_is_network(const char *transport)
+{
+    return strncmp(transport, "tcp", 3) == 0 || strncmp(transport, "ofi", 3) == 0;
+}
+
 static inline void test_medium_make(struct medium *medium, const char *transport, uint32_t n, size_t staging)
 {
     const struct tutti_segment_config config = {
@@ -92,8 +99,12 @@ static inline void test_medium_make(struct medium *medium, const char *transport
     medium->transport = transport;
     if (strcmp(transport, "late") == 0) {
         medium->late = late_net_make(n, NULL, 0);
-    } else if (strncmp(transport, "tcp", 3) == 0) {
+    } else if (test_is_network(transport)) {
         medium->pairs = pairs_new(n, strcmp(transport, "tcp6") == 0 ? AF_INET6 : AF_INET);
+        if (transport[0] == 'o') medium->pairs->provider = transport[3] ? transport + 4 : "auto";
+        medium->pairs->registers = strncmp(transport, "ofi+", 4) == 0;
+        medium->pairs->writes = strncmp(transport, "ofi=", 4) == 0 || medium->pairs->registers;
+        if (strncmp(transport, "ofi|", 4) == 0) medium->pairs->domain = "lo,lo";
     } else {
         assert_int_equal(tutti_transport_choose(transport, false, n, &name, &spans), TUTTI_OK);
         assert_int_equal(tutti_segment_create(&config, spans, &medium->segment), TUTTI_OK);
@@ -131,6 +142,28 @@ static inline struct tutti_transport *test_mixed_open(struct world *world, struc
     return mixed;
 }
 
+/* Providers of libfabric move bytes only while both ends are polled: waiting for one member looks after all. */
+static struct world test_looked_after;
+static inline void test_look_after(const struct tutti_transport *but)
+{
+    for (uint32_t i = 0; i < test_looked_after.n; i++) {
+        struct tutti_transport *t = test_looked_after.members[i];
+        if (t && t != but && t->ops->holds) t->ops->holds(t, 0);
+    }
+}
+
+/* Whether all that was sent is written; a network may hear of it a little later. */
+static inline bool test_is_written(struct tutti_transport *t)
+{
+    const uint64_t end = tutti_deadline_ns(test_looked_after.n > 0 ? TEST_DEADLINE_NS : 0);
+    if (!t->ops->owes) return true;
+    while (t->ops->owes(t)) {
+        if (tutti_now_ns() > end) return false;
+        test_look_after(t);
+    }
+    return true;
+}
+
 /* Opens member i. */
 static inline void test_member_open(struct world *world, uint32_t i)
 {
@@ -161,11 +194,13 @@ static inline struct world test_world_make(const struct backend *backend, uint32
     world.members = calloc(n, sizeof(struct tutti_transport *));
     assert_non_null(world.members);
     for (uint32_t i = 0; i < n && !empty; i++) test_member_open(&world, i);
+    if (strncmp(backend->transport, "ofi", 3) == 0) test_looked_after = world;
     return world;
 }
 
 static inline void test_world_free(struct world *world)
 {
+    test_looked_after.n = 0;
     for (uint32_t i = 0; i < world->n; i++) test_member_close(world, i);
     test_medium_free(&world->first);
     test_medium_free(&world->second);
@@ -263,6 +298,7 @@ static inline enum tutti_status test_wait_from(struct tutti_transport *t, struct
         if (from) assert_int_equal(test_poll(from, out), TUTTI_AGAIN);
         enum tutti_status status = test_poll(t, out);
         if (status != TUTTI_AGAIN || tutti_now_ns() > deadline) return status;
+        test_look_after(t);
         sched_yield();
     }
 }

@@ -9,6 +9,7 @@
 #include "control/machine/table.h"
 #include "control/start/far.h"
 #include "control/unix/meeting.h"
+#include "transport/open.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 /* All by the network, those of one host too: for tests and measurements. */
 static bool by_network(const struct tutti_config *config)
 {
-    return strcmp(config->text[TUTTI_OPT_transport], "tcp") == 0;
+    return tutti_transport_is_network(config->text[TUTTI_OPT_transport]);
 }
 
 /* What carries packets within this host. */

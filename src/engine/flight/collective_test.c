@@ -244,6 +244,17 @@ static void test_kinds_tcp(void **state)
 }
 
 /* More packets than there are loans, of calls and letters at once. */
+static void test_kinds_ofi(void **state)
+{
+    static const char *const providers[] = {"tcp;ofi_rxm", "net"};
+    (void)state;
+    if (tutti_ofi_lacks()) skip();
+    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(providers); i++) {
+        struct rig rig = {.n = 3 + i, .eager_bytes = i ? 2048 : 1 << 16, .ofi = providers[i], .main = every_kind};
+        rig_run(&rig);
+    }
+}
+
 static void many_at_once(struct rig_rank *rank)
 {
     enum { CALLS = 5, COUNT = 75000, LETTERS = 4, BYTES = COUNT * 4, MOST = 5 };
@@ -327,6 +338,11 @@ static void test_large_tcp(void **state)
     rig_run(&rig);
     rig = (struct rig){.n = 4, .slice_bytes = 1 << 19, .tcp = true, .main = many_at_once};
     rig_run(&rig);
+    if (tutti_ofi_lacks()) return;
+    rig = (struct rig){.n = 3, .slice_bytes = 1 << 22, .ofi = "auto", .main = large};
+    rig_run(&rig);
+    rig = (struct rig){.n = 4, .slice_bytes = 1 << 19, .ofi = "auto", .main = many_at_once};
+    rig_run(&rig);
 }
 
 /* Rank 0 aborts while a packet is with the wire. Whose work has ended owns its buffers again: the wire does not fill
@@ -404,7 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds_copied), cmocka_unit_test(test_kinds_sliced), cmocka_unit_test(test_kinds_offered),
         cmocka_unit_test(test_kinds_late),   cmocka_unit_test(test_many_late),    cmocka_unit_test(test_aborted_late),
-        cmocka_unit_test(test_kinds_tcp),    cmocka_unit_test(test_large_tcp),
+        cmocka_unit_test(test_kinds_tcp),    cmocka_unit_test(test_kinds_ofi),    cmocka_unit_test(test_large_tcp),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #include "transport/host/segment.h"
 #include "transport/late_test.h"
 #include "transport/open.h"
-#include "transport/tcp/pairs_test.h"
+#include "transport/pairs_test.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -51,7 +51,8 @@ struct rig {
     uint64_t late_ns; /* that control takes; 0: RIG_LATE_NS */
     uint64_t wire_ns; /* the wire completes late, and a packet takes so long; 0: over `self` */
     struct late_net *net;
-    bool tcp; /* over tcp */
+    bool tcp;        /* over tcp */
+    const char *ofi; /* over this provider of libfabric */
     struct pairs *pairs;
     const char *decorators, *fault;
     size_t slice_bytes, eager_bytes, zero_copy_bytes, staging_bytes;
@@ -179,7 +180,8 @@ static inline void rig_run(struct rig *rig)
     rig->hub = rig_control == RIG_AT_ONCE
                    ? NULL
                    : late_hub_make(rig->n, rig->late_ns ? rig->late_ns : RIG_LATE_NS, rig_control == RIG_LATE);
-    rig->pairs = rig->tcp ? pairs_new(rig->n, AF_INET) : NULL;
+    rig->pairs = rig->tcp || rig->ofi ? pairs_new(rig->n, AF_INET) : NULL;
+    if (rig->pairs) rig->pairs->provider = rig->ofi;
     rig->net = rig->wire_ns ? late_net_make(rig->n, rig_time ? &rig_time->clock : NULL, rig->wire_ns) : NULL;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);

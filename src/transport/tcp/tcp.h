@@ -16,16 +16,11 @@
  * Spinning is poll: it reads the sockets that spoke last, and asks epoll for the others. Sleeping is one descriptor of
  * epoll. There is no thread here. Begin with peer.h. */
 
+#include "transport/dialer.h"
 #include "transport/transport.h"
 
 /* Most of one packet: smaller slices wake more often, larger ones leave the cache. */
 #define TUTTI_TCP_PAYLOAD ((size_t)1 << 20)
-
-struct tutti_dialer {
-    /* Wants a socket to `peer`: one call of tutti_tcp_connected or tutti_tcp_failed follows, from any thread, now or
-     * later. Called by the owner of the transport; does not block. Not called again for a peer. */
-    void (*dial)(struct tutti_dialer *dialer, uint32_t peer);
-};
 
 struct tutti_tcp_config {
     uint32_t n, me;              /* members of the world, this member */

@@ -8,6 +8,7 @@
 #include "control/start/bootstrap.h"
 #include "device/cpu/reduce.h"
 #include "model/machine.h"
+#include "transport/ofi/ofi.h"
 #include "transport/open.h"
 
 #include <limits.h>
@@ -85,12 +86,17 @@ static void features_gather(struct info *info)
 #define TRANSPORT_TEXT(name, spans, max_members, help) ", " #name " (" help ")"
 #define DECORATOR_TEXT(name, help) ", " #name " (" help ")"
 #define NETWORK_TEXT(name, max_members, help) ", " #name " (" help ")"
+    char providers[512];
     static const char transports[] = TUTTI_HOST_TRANSPORTS(TRANSPORT_TEXT) TUTTI_NETWORKS(NETWORK_TEXT);
     static const char decorators[] = TUTTI_DECORATORS(DECORATOR_TEXT);
 #undef TRANSPORT_TEXT
 #undef NETWORK_TEXT
 #undef DECORATOR_TEXT
     info_text(info, features, "transports", NULL, "%s", &transports[2]); /* without the first comma */
+    info_text(info, features, "libfabric", NULL, "%s",
+              tutti_ofi_lacks()                                       ? "none"
+              : tutti_ofi_providers(providers, sizeof(providers)) > 0 ? providers
+                                                                      : "no provider that could carry ofi");
     backends_gather(info);
     info_text(info, features, "decorators", NULL, "%s", &decorators[2]);
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");

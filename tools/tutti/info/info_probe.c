@@ -5,10 +5,12 @@
 #include "info.h"
 
 #include "topo/topo.h"
+#include "transport/ofi/ofi.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -77,6 +79,17 @@ static bool has_hwloc(void)
     return tutti_topo_hwloc() != NULL;
 }
 
+static bool has_libfabric_header(void)
+{
+    const char *lacks = tutti_ofi_lacks();
+    return !lacks || strcmp(lacks, "header") != 0;
+}
+
+static bool has_libfabric(void)
+{
+    return tutti_ofi_lacks() == NULL || !has_libfabric_header();
+}
+
 static bool has_cmocka(void)
 {
 #ifdef TUTTI_HAVE_CMOCKA
@@ -103,6 +116,10 @@ void info_probes_gather(struct info *info)
          "apt-get install libssl-dev, then build again"},
         {has_hwloc, "hwloc", "what CPUs share is read from /sys, which tells less of some hosts",
          "apt-get install libhwloc-dev, then build again"},
+        {has_libfabric_header, "libfabric-dev", "transport ofi (InfiniBand, EFA, Slingshot, ...) is not in this build",
+         "apt-get install libfabric-dev, then build again"},
+        {has_libfabric, "libfabric", "transport ofi (InfiniBand, EFA, Slingshot, ...) does not work",
+         "apt-get install libfabric1, or the cluster's own"},
         {has_cmocka, "cmocka", "the tests run on a small stand-in", "apt-get install libcmocka-dev, then build again"},
         {has_clang, "clang", "./dev check can not build with clang and can not fuzz", "apt-get install clang"},
         {has_qemu, "aarch64", "./dev check can not try the NEON kernels",

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_TRANSPORT_TCP_PAIRS_TEST_H
-#define TUTTI_TRANSPORT_TCP_PAIRS_TEST_H
+#ifndef TUTTI_TRANSPORT_PAIRS_TEST_H
+#define TUTTI_TRANSPORT_PAIRS_TEST_H
 
-/* A dialer for tests: members of one process that are wanted by one another get the two ends of a connection over the
- * loopback, at once. A member that is not open yet finds its end when it opens. */
+/* A dialer for tests of networks: members of one process that are wanted by one another get the two ends of a
+ * connection over the loopback, at once. A member that is not open yet finds its end when it opens. */
 
+#include "transport/ofi/ofi.h"
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
@@ -25,6 +26,10 @@ struct pairs {
     uint32_t n;
     int family; /* AF_INET, AF_INET6 */
     bool mute;  /* nobody is connected when it is wanted */
+    const char *provider; /* of transport ofi; NULL: transport tcp */
+    const char *domain;   /* ... over these rails */
+    bool registers;       /* ... registers all memory */
+    bool writes;          /* ... writes large payloads */
     pthread_mutex_t lock;
     struct pairs_end *ends;
     struct tutti_transport **open;
@@ -56,7 +61,7 @@ static inline void pairs_hand_over(struct pairs *pairs, uint32_t me, uint32_t pe
     int *fd = &pairs->fds[me * pairs->n + peer];
     if (*fd <= 0) return;
     if (pairs->open[me])
-        tutti_tcp_connected(pairs->open[me], peer, *fd - 1);
+        (pairs->provider ? tutti_ofi_connected : tutti_tcp_connected)(pairs->open[me], peer, *fd - 1);
     else if (pairs->left[me])
         close(*fd - 1);
     else
@@ -101,7 +106,15 @@ static inline enum tutti_status pairs_open(struct pairs *pairs, uint32_t me, str
         pairs->ends[me] = (struct pairs_end){.dialer = {.dial = pairs_dial}, .pairs = pairs, .me = me};
         config.dialer = &pairs->ends[me].dialer;
     }
-    TUTTI_TRY(tutti_tcp_open(&config, out));
+    const struct tutti_ofi_config ofi = {.n = pairs->n,
+                                         .me = me,
+                                         .dialer = config.dialer,
+                                         .provider = pairs->provider,
+                                         .domain = pairs->domain ? pairs->domain : "",
+                                         .address = "",
+                                         .writes = pairs->writes,
+                                         .registers = pairs->registers};
+    TUTTI_TRY(pairs->provider ? tutti_ofi_open(&ofi, out) : tutti_tcp_open(&config, out));
     pthread_mutex_lock(&pairs->lock);
     pairs->open[me] = *out;
     for (uint32_t peer = 0; peer < pairs->n; peer++) pairs_hand_over(pairs, me, peer);

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The calls of the contract, but those of turn.c. */
+
+#include "transport/ofi/state.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define CANCEL_NS (10 * TUTTI_NS_PER_MS) /* for the provider to give memory back that was taken back */
+#define FLUSH_NS TUTTI_NS_PER_S          /* that close gives peers to take what was sent: who computes does not poll */
+
+/* ---- send ---- */
+
+static enum tutti_status gone(uint32_t peer, enum tutti_status status)
+{
+    if (status == TUTTI_ERR_PEER_LEFT) return tutti_fail(status, TUTTI_SAYS_CLOSED ": member %u has left", peer);
+    if (status == TUTTI_ERR_PROTOCOL) return tutti_fail(status, "member %u broke the protocol before", peer);
+    if (status != TUTTI_ERR_PEER_DEAD) return tutti_fail(status, "member %u can not be reached", peer);
+    return tutti_fail(status, TUTTI_SAYS_CLOSED ": the socket of member %u ended", peer);
+}
+
+static enum tutti_status check_send(const struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
+                                    const struct tutti_span *spans, uint32_t n_spans)
+{
+    size_t bytes = 0;
+    if (peer >= t->n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, t->n);
+    for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
+    if (bytes != packet->bytes || bytes > t->max_payload || n_spans > TUTTI_SPANS_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "a packet of %u bytes (at most %zu) with %zu bytes of payload in %u spans", packet->bytes,
+                          t->max_payload, bytes, n_spans);
+    return TUTTI_OK;
+}
+
+/* Nothing was sent to it yet, and it did not come. What is sent waits in its queue until it is met. */
+static enum tutti_status reach(struct tutti_ofi *ofi, uint32_t member)
+{
+    struct tutti_ofi_member *m = &ofi->members[member];
+    struct tutti_ofi_peer *peer;
+    if (m->status < 0) return gone(member, m->status);
+    if (!m->peer) TUTTI_TRY(tutti_ofi_peer_make(ofi, member, &peer));
+    if (member == ofi->base.me || m->dialed) return TUTTI_OK;
+    m->dialed = true;
+    ofi->dialer->dial(ofi->dialer, member);
+    if (atomic_load(&ofi->news)) tutti_ofi_news(ofi);
+    return TUTTI_OK;
+}
+
+static enum tutti_status try_send(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer, const struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
+{
+    if (!tutti_ofi_has_room(ofi, peer)) return TUTTI_AGAIN;
+    if (packet->bytes > ofi->base.copied) return tutti_ofi_large_add(ofi, peer, packet, spans, n_spans, token);
+    tutti_ofi_frame_add(ofi, peer, packet, spans, n_spans, false);
+    return TUTTI_OK;
+}
+
+static enum tutti_status ofi_send(struct tutti_transport *t, uint32_t member, const struct tutti_packet *packet,
+                                  const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
+    struct tutti_ofi_member *m = &ofi->members[member];
+    if (atomic_load_explicit(&m->cut, memory_order_relaxed))
+        return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
+    if (!m->peer || (m->peer->fd < 0 && !m->dialed && !m->peer->ended)) TUTTI_TRY(reach(ofi, member));
+    struct tutti_ofi_peer *peer = m->peer;
+    if (peer->ended) return gone(member, peer->status);
+    enum tutti_status status = peer->ending ? TUTTI_AGAIN : try_send(ofi, peer, packet, spans, n_spans, token);
+    if (status != TUTTI_AGAIN) return status;
+    tutti_ofi_progress(ofi); /* credits may be here */
+    if (!peer->ending && !peer->ended) status = try_send(ofi, peer, packet, spans, n_spans, token);
+    if (status == TUTTI_AGAIN) peer->wants_room = true;
+    return status;
+}
+
+/* ---- events that were given out ---- */
+
+static void ofi_release(struct tutti_transport *t)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    if (!ofi->given) return;
+    if (ofi->given_rx)
+        tutti_ofi_frame_used(ofi, ofi->given, ofi->given_rx);
+    else
+        tutti_ofi_large_over(ofi, ofi->given_large);
+    ofi->given = NULL;
+}
+
+static void ofi_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    struct tutti_ofi_peer *peer = ofi->given;
+    if (!peer || !ofi->given_large) return;
+    ofi->given = NULL;
+    tutti_ofi_frame_used(ofi, peer, ofi->given_rx);
+    tutti_ofi_large_place(ofi, peer, ofi->given_large, targets, n, token);
+}
+
+/* ---- cancel ---- */
+
+static void wait_for(struct tutti_ofi *ofi, const struct tutti_ofi_large *large, uint32_t number)
+{
+    const uint64_t until_ns = tutti_deadline_ns(CANCEL_NS);
+    while (large->stage == TUTTI_OFI_FLIES && large->number == number && ofi->open && tutti_now_ns() < until_ns)
+        tutti_ofi_progress(ofi);
+}
+
+/* The provider has it, or the peer was told of it: it is soon over, since both look after it. Memory of a receiver that
+ * does not come back is revoked, which may cost the connection to that peer; where nobody can revoke, the endpoint
+ * ends. What a sender lent is only read, for a peer that is out: that harms nobody. */
+static void cancel_flying(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
+{
+    struct tutti_ofi_peer *peer = large->op.peer;
+    const uint32_t number = large->number;
+    const bool in = large->op.kind == TUTTI_OFI_LARGE_IN;
+    large->again = in && !ofi->writes; /* what was not matched yet is received elsewhere */
+    if (large->again) fi_cancel(&ofi->rails[large->rail].ep->fid, &large->op);
+    wait_for(ofi, large, number);
+    large->again = false;
+    if (large->stage != TUTTI_OFI_FLIES || large->number != number || !large->silent || large->copy) return;
+    tutti_log(TUTTI_LOG_INFO, "transport ofi: member %u is cut: a payload with it does not end", peer->member);
+    if (in && !tutti_ofi_large_revoke(ofi, large))
+        tutti_ofi_break(ofi, "its provider does not give memory back that was taken back");
+    else
+        tutti_ofi_peer_end(ofi, peer, TUTTI_ERR_PEER_DEAD);
+}
+
+static void cancel(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
+{
+    large->silent = true; /* of one that has ended nothing is told; nothing is scattered from the slab */
+    if (large->stage == TUTTI_OFI_ENDED || large->slab) return;
+    if (large->stage == TUTTI_OFI_FLIES)
+        cancel_flying(ofi, large);
+    else if (!tutti_ofi_large_own(large))
+        tutti_ofi_peer_end(ofi, large->op.peer, TUTTI_ERR_PEER_DEAD);
+}
+
+static void ofi_cancel(struct tutti_transport *t, uint64_t token)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    for (struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next) {
+        for (uint32_t i = 0; i < 2 * TUTTI_OFI_LARGE; i++) {
+            struct tutti_ofi_large *large = i < TUTTI_OFI_LARGE ? &peer->out[i] : &peer->in[i - TUTTI_OFI_LARGE];
+            if (large->stage == TUTTI_OFI_FREE || large->silent || large->token != token) continue;
+            cancel(ofi, large);
+            return;
+        }
+    }
+}
+
+/* ---- what other threads tell ---- */
+
+static void ring(struct tutti_ofi *ofi)
+{
+    const uint64_t one = 1;
+    if (atomic_load(&ofi->sleeping) && write(ofi->event, &one, sizeof(one)) < 0)
+        tutti_log(TUTTI_LOG_WARN, "transport ofi: member %u can not be woken", ofi->base.me);
+}
+
+static void ofi_wake(struct tutti_transport *t)
+{
+    atomic_store(&tutti_ofi_of(t)->woken, true);
+    ring(tutti_ofi_of(t));
+}
+
+/* The lock is held on entry, and given back. */
+static void tell(struct tutti_ofi *ofi, uint32_t member)
+{
+    struct tutti_ofi_member *m = &ofi->members[member];
+    if (!m->told) {
+        m->told = true;
+        m->next_told = ofi->first_told, ofi->first_told = member;
+    }
+    atomic_store(&ofi->news, true);
+    pthread_mutex_unlock(&ofi->lock);
+    ring(ofi);
+}
+
+void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    struct tutti_ofi_member *m = peer < t->n ? &ofi->members[peer] : NULL;
+    pthread_mutex_lock(&ofi->lock);
+    if (!m || m->told_fd) {
+        pthread_mutex_unlock(&ofi->lock);
+        close(fd);
+        return;
+    }
+    m->told_fd = fd + 1;
+    tell(ofi, peer);
+}
+
+void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    if (peer >= t->n) return;
+    pthread_mutex_lock(&ofi->lock);
+    ofi->members[peer].told_status = status;
+    tell(ofi, peer);
+}
+
+static void ofi_cut(struct tutti_transport *t, uint32_t peer)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    if (peer >= t->n) return;
+    atomic_store(&ofi->members[peer].cut, true);
+    pthread_mutex_lock(&ofi->lock);
+    tell(ofi, peer);
+}
+
+/* ---- close ---- */
+
+static bool is_flushed(const struct tutti_ofi *ofi)
+{
+    for (const struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next)
+        if (peer != ofi->self && peer->fd >= 0 && !peer->ended && (peer->submitted != peer->filled || peer->failed))
+            return false;
+    return ofi->n_flying == 0;
+}
+
+/* Whether somebody still has to take what was sent. */
+static bool is_awaited(const struct tutti_ofi *ofi)
+{
+    for (const struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next)
+        if (peer != ofi->self && peer->met && peer->fd >= 0 && !peer->ended && !peer->farewell) return true;
+    return false;
+}
+
+static void drain(struct tutti_ofi *ofi, bool (*goes_on)(const struct tutti_ofi *ofi), bool on)
+{
+    const uint64_t until_ns = tutti_deadline_ns(FLUSH_NS);
+    while (ofi->open && goes_on(ofi) == on && tutti_now_ns() < until_ns) {
+        tutti_ofi_sockets(ofi);
+        tutti_ofi_progress(ofi);
+        sched_yield(); /* to those that it waits for */
+    }
+}
+
+static void ofi_close(struct tutti_transport *t)
+{
+    struct tutti_ofi *ofi = tutti_ofi_of(t);
+    tutti_ofi_news(ofi);
+    drain(ofi, is_flushed, false);
+    for (struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next) tutti_ofi_goodbye(peer);
+    drain(ofi, is_awaited, true);
+    tutti_ofi_break(ofi, NULL);
+    for (struct tutti_ofi_peer *peer = ofi->peers, *next; peer; peer = next) {
+        next = peer->next;
+        tutti_ofi_peer_free(peer);
+    }
+    for (uint32_t i = 0; i < ofi->n_rails; i++) tutti_ofi_rail_close(&ofi->rails[i]);
+    tutti_unmap(ofi->members, t->n * sizeof(*ofi->members));
+    close(ofi->event);
+    close(ofi->epoll);
+    pthread_mutex_destroy(&ofi->lock);
+    tutti_free(ofi);
+}
+
+/* ---- open ---- */
+
+static const struct tutti_transport_ops ofi_ops = {
+    .size = sizeof(ofi_ops),
+    .close = ofi_close,
+    .send = ofi_send,
+    .poll = tutti_ofi_poll,
+    .release = ofi_release,
+    .place = ofi_place,
+    .cancel = ofi_cancel,
+    .sleep_begin = tutti_ofi_sleep_begin,
+    .sleep_end = tutti_ofi_sleep_end,
+    .wake = ofi_wake,
+    .cut = ofi_cut,
+    .holds = tutti_ofi_holds,
+    .owes = tutti_ofi_owes,
+};
+
+static enum tutti_status open_epoll(struct tutti_ofi *ofi)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    ofi->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (ofi->epoll < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport ofi: no epoll");
+    ofi->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ofi->event >= 0 && epoll_ctl(ofi->epoll, EPOLL_CTL_ADD, ofi->event, &event) == 0) return TUTTI_OK;
+    tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport ofi: no eventfd");
+    if (ofi->event >= 0) close(ofi->event);
+    close(ofi->epoll);
+    return TUTTI_ERR_SYSTEM;
+}
+
+static void rails_close(struct tutti_ofi *ofi)
+{
+    for (uint32_t i = 0; i < ofi->n_rails; i++) tutti_ofi_rail_close(&ofi->rails[i]);
+}
+
+static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_ofi_config *config)
+{
+    struct fi_info *infos[TUTTI_OFI_RAILS];
+    enum tutti_status status = TUTTI_OK;
+    TUTTI_TRY(tutti_ofi_choose(config, infos, &ofi->n_rails));
+    for (uint32_t i = 0; i < ofi->n_rails; i++) ofi->rails[i].info = infos[i], ofi->rails[i].next_key = ofi->next_tag;
+    for (uint32_t i = 0; i < ofi->n_rails && status == TUTTI_OK; i++)
+        status = tutti_ofi_rail_open(&ofi->rails[i], ofi->epoll, config->registers);
+    if (status < 0) {
+        rails_close(ofi);
+        return status;
+    }
+    const struct tutti_ofi_rail *rail = &ofi->rails[0];
+    const bool can = (rail->info->caps & FI_RMA) && rail->info->domain_attr->cq_data_size >= 4;
+    ofi->writes = can && (config->writes < 0 ? rail->enforced : config->writes > 0);
+    ofi->ticket_wide = rail->info->domain_attr->cq_data_size >= 8;
+    ofi->base.copied = rail->local ? TUTTI_OFI_COPIED_LOCAL : TUTTI_OFI_COPIED;
+    ofi->frame_bytes = TUTTI_OFI_HEAD + ofi->base.copied;
+    ofi->open = true;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_ofi_open(const struct tutti_ofi_config *config, struct tutti_transport **out)
+{
+    if (config->me >= config->n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u does not exist: the world has %u", config->me, config->n);
+    struct tutti_ofi *ofi = tutti_alloc(sizeof(*ofi));
+    if (!ofi) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a transport");
+    enum tutti_status status;
+    ofi->base = (struct tutti_transport){
+        .ops = &ofi_ops, .name = "ofi", .n = config->n, .me = config->me, .max_payload = TUTTI_OFI_PAYLOAD};
+    ofi->dialer = config->dialer;
+    ofi->first_told = ofi->nonsense = TUTTI_OFI_NOBODY;
+    ofi->members = tutti_map_lazy(config->n * sizeof(*ofi->members));
+    if (!ofi->members) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);
+        goto err_free;
+    }
+    TUTTI_TRY_GOTO(status, tutti_random_bytes(&ofi->next_tag, sizeof(ofi->next_tag)), err_unmap);
+    TUTTI_TRY_GOTO(status, open_epoll(ofi), err_unmap);
+    TUTTI_TRY_GOTO(status, rails_open(ofi, config), err_epoll);
+    pthread_mutex_init(&ofi->lock, NULL);
+    *out = &ofi->base;
+    return TUTTI_OK;
+
+err_epoll:
+    close(ofi->event);
+    close(ofi->epoll);
+err_unmap:
+    tutti_unmap(ofi->members, config->n * sizeof(*ofi->members));
+err_free:
+    tutti_free(ofi);
+    return status;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which provider, and which domains of it: by capability, or by option. Asked for are reliable endpoints without
+ * connections (FI_EP_RDM) and tagged messages; writes to peers' memory (FI_RMA) where
+ * the provider has them. `tutti info` also asks for memory of devices (FI_HMEM), which no packet is in yet. */
+
+#include "transport/ofi/state.h"
+
+#include <string.h>
+
+#define MR_MODE (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
+/* A queue for so many operations: some providers allocate for each one. More wait their turn. */
+#define QUEUE_SIZE 256
+
+/* What "auto" takes only where there is nothing else: within a host, datagrams made reliable, and the old emulation. */
+static bool is_last_choice(const struct fi_info *info)
+{
+    const char *name = info->fabric_attr->prov_name;
+    return strstr(name, "shm") || strstr(name, "ofi_rxd") || strcmp(name, "sockets") == 0;
+}
+
+static uint32_t version(const struct tutti_ofi_library *lib)
+{
+    const uint32_t ours = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), theirs = lib->version();
+    return ours < theirs ? ours : theirs;
+}
+
+/* The list for these capabilities. NULL: there is none. */
+static struct fi_info *ask(const char *provider, const char *domain, const char *address, uint64_t caps)
+{
+    const struct tutti_ofi_library *lib = tutti_ofi_library();
+    struct fi_info *hints = lib ? lib->dupinfo(NULL) : NULL, *list = NULL;
+    if (!hints) return NULL;
+    hints->caps = caps;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = MR_MODE | (caps & FI_HMEM ? (int)FI_MR_HMEM : 0);
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->av_type = FI_AV_UNSPEC;
+    hints->tx_attr->size = hints->rx_attr->size = QUEUE_SIZE;
+    if (strcmp(provider, "auto") != 0) hints->fabric_attr->prov_name = strdup(provider); /* freeinfo frees both */
+    if (domain[0]) hints->domain_attr->name = strdup(domain);
+    int rc = -FI_ENODATA; /* where others reach this host, if the provider has such addresses */
+    if (address[0]) rc = lib->getinfo(version(lib), address, NULL, FI_SOURCE, hints, &list);
+    if (rc < 0) rc = lib->getinfo(version(lib), NULL, NULL, 0, hints, &list);
+    lib->freeinfo(hints);
+    return rc < 0 ? NULL : list;
+}
+
+/* Whether a list, up to `end`, has the provider and domain of this info. */
+static bool has(const struct fi_info *list, const struct fi_info *end, const struct fi_info *info)
+{
+    for (; list && list != end; list = list->next)
+        if (strcmp(list->fabric_attr->prov_name, info->fabric_attr->prov_name) == 0 &&
+            strcmp(list->domain_attr->name, info->domain_attr->name) == 0)
+            return true;
+    return false;
+}
+
+size_t tutti_ofi_providers(char *out, size_t bytes)
+{
+    const struct tutti_ofi_library *lib = tutti_ofi_library();
+    struct fi_info *list = ask("auto", "", "", FI_TAGGED);
+    struct fi_info *rma = ask("auto", "", "", FI_TAGGED | FI_RMA);
+    struct fi_info *devices = ask("auto", "", "", FI_TAGGED | FI_HMEM);
+    size_t n = 0;
+    out[0] = '\0';
+    for (const struct fi_info *i = list; i; i = i->next) {
+        if (has(list, i, i)) continue;
+        tutti_append(out, bytes, "%s%s on %s%s%s", n++ ? ", " : "", i->fabric_attr->prov_name, i->domain_attr->name,
+                     has(rma, NULL, i) ? "" : " without RMA", has(devices, NULL, i) ? " with device memory" : "");
+    }
+    if (lib) lib->freeinfo(list), lib->freeinfo(rma), lib->freeinfo(devices);
+    return n;
+}
+
+static enum tutti_status no_provider(const struct tutti_ofi_config *config, const char *domain)
+{
+    char names[256];
+    tutti_ofi_providers(names, sizeof(names));
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                      "transport ofi: no provider '%s' with tagged messages, reliable and without connections%s%s%s; "
+                      "there are: %s",
+                      config->provider, config->writes > 0 ? ", with RMA" : "", domain[0] ? ", on domain " : "", domain,
+                      names[0] ? names : "none");
+}
+
+/* What was asked for least is given up first. */
+static enum tutti_status choose_one(const struct tutti_ofi_config *config, const char *domain, struct fi_info **out)
+{
+    const struct tutti_ofi_library *lib = tutti_ofi_library();
+    const uint64_t least = FI_TAGGED | (config->writes > 0 ? FI_RMA : 0);
+    const uint64_t wishes[] = {FI_TAGGED | FI_RMA, least};
+    struct fi_info *list = NULL;
+    if (!lib) return TUTTI_ERR_UNSUPPORTED;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list; i++)
+        list = ask(config->provider, domain, domain[0] ? "" : config->address, wishes[i]);
+    if (!list) return no_provider(config, domain);
+    const struct fi_info *best = list;
+    while (best && is_last_choice(best)) best = best->next;
+    *out = lib->dupinfo(best ? best : list);
+    lib->freeinfo(list);
+    return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "transport ofi: no memory for what it chose");
+}
+
+enum tutti_status tutti_ofi_choose(const struct tutti_ofi_config *config, struct fi_info *infos[TUTTI_OFI_RAILS],
+                                   uint32_t *n)
+{
+    char domains[256], *next = domains;
+    enum tutti_status status = TUTTI_OK;
+    if (strlen(config->domain) >= sizeof(domains))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "option ofi_domain: '%s' is too long", config->domain);
+    strcpy(domains, config->domain);
+    *n = 0;
+    do {
+        const char *domain = strsep(&next, ",");
+        if (*n == TUTTI_OFI_RAILS)
+            status = tutti_fail(TUTTI_ERR_ARGUMENT, "option ofi_domain: '%s' are more than %u rails", config->domain,
+                                TUTTI_OFI_RAILS);
+        else
+            status = choose_one(config, domain, &infos[*n]);
+        if (status == TUTTI_OK) ++*n;
+    } while (next && status == TUTTI_OK);
+    for (; status < 0 && *n > 0; --*n) tutti_ofi_library()->freeinfo(infos[*n - 1]);
+    return status;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An endpoint on one domain; memory that must be registered; completions.
+ *
+ * Nothing of the caller's memory stays registered: where it must be, it is registered for one payload and given back
+ * with it. Only what this transport allocated itself is registered for long. So no registration outlives its memory,
+ * and no cache must hear of what others free. */
+
+#include "transport/ofi/state.h"
+
+#include <sys/epoll.h>
+
+#define QUEUE_SIZE 4096
+#define TRUE_MEMORY (FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY) /* a card reaches registered memory alone */
+
+#define CALL(what, call)                                                                                               \
+    do {                                                                                                               \
+        const int rc_ = (int)(call);                                                                                   \
+        if (rc_ < 0)                                                                                                   \
+            return tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: %s of provider %s: %s", what,                          \
+                              rail->info->fabric_attr->prov_name, tutti_ofi_says(rc_));                                \
+    } while (0)
+
+static enum tutti_status open_queue(struct tutti_ofi_rail *rail, int epoll)
+{
+    struct fi_cq_attr attr = {.size = QUEUE_SIZE, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = rail};
+    rail->fd = -1;
+    if (fi_cq_open(rail->domain, &attr, &rail->cq, NULL) < 0) {
+        attr.wait_obj = FI_WAIT_NONE;
+        CALL("fi_cq_open", fi_cq_open(rail->domain, &attr, &rail->cq, NULL));
+        return TUTTI_OK;
+    }
+    if (fi_control(&rail->cq->fid, FI_GETWAIT, &rail->fd) < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, rail->fd, &event) < 0)
+        rail->fd = -1;
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_all(struct tutti_ofi_rail *rail, int epoll)
+{
+    struct fi_av_attr av = {.type = FI_AV_TABLE};
+    CALL("fi_fabric", tutti_ofi_library()->fabric(rail->info->fabric_attr, &rail->fabric, NULL));
+    CALL("fi_domain", fi_domain(rail->fabric, rail->info, &rail->domain, NULL));
+    TUTTI_TRY(open_queue(rail, epoll));
+    if (rail->info->domain_attr->av_type != FI_AV_UNSPEC) av.type = rail->info->domain_attr->av_type;
+    CALL("fi_av_open", fi_av_open(rail->domain, &av, &rail->av, NULL));
+    CALL("fi_endpoint", fi_endpoint(rail->domain, rail->info, &rail->ep, NULL));
+    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->av->fid, 0));
+    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV));
+    CALL("fi_enable", fi_enable(rail->ep));
+    rail->name_bytes = sizeof(rail->name);
+    CALL("fi_getname", fi_getname(&rail->ep->fid, rail->name, &rail->name_bytes));
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_ofi_rail_open(struct tutti_ofi_rail *rail, int epoll, bool registers)
+{
+    rail->local = registers || (rail->info->domain_attr->mr_mode & FI_MR_LOCAL);
+    rail->enforced = rail->info->domain_attr->mr_mode & TRUE_MEMORY;
+    TUTTI_TRY(open_all(rail, epoll));
+    tutti_log(TUTTI_LOG_DEBUG, "transport ofi: provider %s, domain %s%s%s", rail->info->fabric_attr->prov_name,
+              rail->info->domain_attr->name, rail->local ? ", memory is registered" : "",
+              rail->fd < 0 ? ", no descriptor to sleep on" : "");
+    return TUTTI_OK;
+}
+
+void tutti_ofi_rail_close(struct tutti_ofi_rail *rail)
+{
+    if (rail->ep) fi_close(&rail->ep->fid);
+    if (rail->cq) fi_close(&rail->cq->fid);
+    if (rail->av) fi_close(&rail->av->fid);
+    if (rail->domain) fi_close(&rail->domain->fid);
+    if (rail->fabric) fi_close(&rail->fabric->fid);
+    if (rail->info) tutti_ofi_library()->freeinfo(rail->info);
+    *rail = (struct tutti_ofi_rail){.fd = -1};
+}
+
+bool tutti_ofi_rail_may_sleep(struct tutti_ofi_rail *rail)
+{
+    struct fid *queue = &rail->cq->fid;
+    return rail->fd < 0 || fi_trywait(rail->fabric, &queue, 1) == 0;
+}
+
+/* ---- memory ---- */
+
+static enum tutti_status reg(struct tutti_ofi_rail *rail, void *base, size_t bytes, uint64_t access,
+                             struct tutti_ofi_memory *out)
+{
+    const size_t key_bytes = rail->info->domain_attr->mr_key_size;
+    const uint64_t key = key_bytes < 8 ? rail->next_key & ((UINT64_C(1) << 8 * key_bytes) - 1) : rail->next_key;
+    struct fid_mr *mr = NULL;
+    rail->next_key++;
+    int rc = fi_mr_reg(rail->domain, base, bytes, access, 0, key, 0, &mr, NULL);
+    if (rc == 0 && (rail->info->domain_attr->mr_mode & FI_MR_ENDPOINT)) {
+        rc = fi_mr_bind(mr, &rail->ep->fid, 0);
+        if (rc == 0) rc = fi_mr_enable(mr);
+        if (rc < 0) fi_close(&mr->fid);
+    }
+    if (rc == -FI_EAGAIN) return TUTTI_AGAIN;
+    if (rc < 0)
+        return tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: %zu bytes can not be registered: %s", bytes,
+                          tutti_ofi_says(rc));
+    *out = (struct tutti_ofi_memory){mr, fi_mr_desc(mr)};
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_ofi_register(struct tutti_ofi_rail *rail, void *base, size_t bytes,
+                                     struct tutti_ofi_memory *out)
+{
+    *out = (struct tutti_ofi_memory){NULL, NULL};
+    if (!rail->local || bytes == 0) return TUTTI_OK;
+    return reg(rail, base, bytes, FI_SEND | FI_RECV | (rail->info->caps & FI_RMA ? FI_WRITE : 0), out);
+}
+
+enum tutti_status tutti_ofi_expose(struct tutti_ofi_rail *rail, void *base, size_t bytes, struct tutti_ofi_memory *out,
+                                   uint64_t *address, uint64_t *key)
+{
+    *out = (struct tutti_ofi_memory){NULL, NULL};
+    enum tutti_status status = reg(rail, base, bytes, FI_REMOTE_WRITE, out);
+    if (status != TUTTI_OK) return status;
+    *address = rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)base : 0;
+    *key = fi_mr_key(out->mr);
+    return TUTTI_OK;
+}
+
+void tutti_ofi_unregister(struct tutti_ofi_memory *memory)
+{
+    if (memory->mr) fi_close(&memory->mr->fid);
+    *memory = (struct tutti_ofi_memory){NULL, NULL};
+}
+
+/* ---- completions ---- */
+
+static bool failed(struct tutti_ofi_rail *rail, struct tutti_ofi_completion *out)
+{
+    struct fi_cq_err_entry error = {.op_context = NULL};
+    if (fi_cq_readerr(rail->cq, &error, 0) <= 0) return false;
+    *out = (struct tutti_ofi_completion){.op = error.op_context, .error = error.err ? error.err : FI_EIO};
+    return true;
+}
+
+bool tutti_ofi_rail_read(struct tutti_ofi_rail *rail, struct tutti_ofi_completion *out)
+{
+    if (rail->next_entry == rail->n_entries) {
+        const ssize_t n = fi_cq_read(rail->cq, rail->entries, TUTTI_OFI_BATCH);
+        if (n == -FI_EAVAIL) return failed(rail, out);
+        if (n <= 0) return false;
+        rail->n_entries = (uint32_t)n, rail->next_entry = 0;
+    }
+    const struct fi_cq_tagged_entry *entry = &rail->entries[rail->next_entry++];
+    const bool written = entry->flags & FI_REMOTE_CQ_DATA; /* nobody else sends such data */
+    *out = (struct tutti_ofi_completion){
+        .op = written ? NULL : entry->op_context, .ticket = written ? entry->data : 0, .bytes = entry->len};
+    return true;
+}
