@@ -83,7 +83,7 @@ class Hosts(Case):
         os.kill(ranks[3].process.pid, signal.SIGSTOP)  # not the one that speaks for its host
         time.sleep(1)
         self.tells(self.doctor(net), "stopped",
-                   r"^rank 3 on host h1 is stopped .*: process [0-9]+; 3 ranks have waited in all_reduce #", 3)
+                   r"^rank 3 on host h1 is stopped .*: process [0-9]+; [1-3] ranks? ha.* waited in all_reduce #", 3)
 
     def test_stopped_speaker(self):
         net = self.net(2)

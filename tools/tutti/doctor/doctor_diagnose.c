@@ -12,7 +12,7 @@
 
 #define LATE_NS (20 * TUTTI_NS_PER_MS) /* in calls that go on: shorter waits are nobody's fault */
 #define LOOKS_LEAST 4
-#define BLAME_PERCENT 60
+#define BLAME_PERCENT 50
 #define HOPS_MOST 64
 
 const struct tutti_board *doctor_board(const struct doctor_rank *ranks, uint32_t rank, uint64_t comm)
@@ -78,6 +78,7 @@ static void call_fill(const struct doctor_rank *ranks, uint32_t n, const struct 
     for (uint32_t i = 0; i < n; i++) {
         const struct tutti_board *b = doctor_board(ranks, i, call->comm);
         if (!b || !is_waiting(b) || (doctor_is_in_call(call) && b->seq != call->seq)) continue;
+        if ((int32_t)i == v->rank && v->kind >= DOCTOR_STOPPED) continue; /* in the call, but it waits for nobody */
         v->n_waiting++;
         if (wait_age(b) > v->age_ns) v->age_ns = wait_age(b);
     }
