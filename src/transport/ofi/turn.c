@@ -51,13 +51,12 @@ static void completed(struct tutti_ofi *ofi, const struct tutti_ofi_completion *
 
 static void submit_waiting(struct tutti_ofi *ofi)
 {
-    struct tutti_ofi_rx *rx = ofi->unposted;
     struct tutti_ofi_peer *peer = ofi->waiting;
-    ofi->unposted = NULL, ofi->waiting = NULL;
-    while (rx) {
-        struct tutti_ofi_rx *next = rx->next;
+    ofi->waiting = NULL;
+    for (struct tutti_ofi_rx *rx; (rx = ofi->unposted);) {
+        ofi->unposted = rx->next;
         tutti_ofi_post(ofi, rx);
-        rx = next;
+        if (ofi->unposted == rx) break; /* the provider has enough: as one is used, another one is posted */
     }
     while (peer) {
         struct tutti_ofi_peer *next = peer->next_waits;
@@ -160,7 +159,7 @@ static bool has_unsent(const struct tutti_ofi *ofi)
 
 static bool owes(const struct tutti_ofi *ofi)
 {
-    return ofi->open && (ofi->n_flying > 0 || ofi->waiting || ofi->unposted || has_unsent(ofi));
+    return ofi->open && (ofi->n_flying > 0 || ofi->waiting || has_unsent(ofi));
 }
 
 bool tutti_ofi_owes(struct tutti_transport *t)
@@ -186,7 +185,7 @@ bool tutti_ofi_sleep_begin(struct tutti_transport *t, struct tutti_sources *sour
     bool quiet = !news && !ofi->first_ready && !ofi->first_over && !ofi->room && ofi->nonsense == TUTTI_OFI_NOBODY;
     ofi->room = false;
     for (uint32_t i = 0; i < ofi->n_rails && ofi->open; i++) naps |= ofi->rails[i].fd < 0;
-    if (naps || ofi->waiting || ofi->unposted || ofi->n_ending > 0)
+    if (naps || ofi->waiting || ofi->n_ending > 0)
         tutti_sources_until(sources, tutti_deadline_ns(NAP_NS));
     for (uint32_t i = 0; i < ofi->n_rails && ofi->open && quiet; i++)
         quiet = tutti_ofi_rail_may_sleep(&ofi->rails[i]); /* else something came since */
