@@ -229,20 +229,19 @@ static void streams(struct rank *rank)
 
 /* ---- operations of users ---- */
 
-/* 2 x 2 matrices over the integers modulo 2^64: associative, and the order matters. */
-static void multiply(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype, void *arg)
+/* Functions x -> a x + b over the integers modulo 2^32, one an element: associative, and the order matters. */
+static void compose(const void *left, const void *right, void *out, size_t count, enum tutti_dtype dtype, void *arg)
 {
-    const uint64_t *a = left, *b = right;
+    const uint64_t *f = left, *g = right;
     uint64_t *c = out;
     (void)dtype, (void)arg;
-    for (size_t i = 0; i + 4 <= count; i += 4) {
-        uint64_t product[4] = {a[i] * b[i] + a[i + 1] * b[i + 2], a[i] * b[i + 1] + a[i + 1] * b[i + 3],
-                               a[i + 2] * b[i] + a[i + 3] * b[i + 2], a[i + 2] * b[i + 1] + a[i + 3] * b[i + 3]};
-        memcpy(&c[i], product, sizeof product);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t a = (uint32_t)(f[i] >> 32), b = (uint32_t)f[i], p = (uint32_t)(g[i] >> 32), q = (uint32_t)g[i];
+        c[i] = (uint64_t)(a * p) << 32 | (uint32_t)(a * q + b);
     }
 }
 
-static void matrix(int32_t rank, uint64_t out[4])
+static void maps(int32_t rank, uint64_t out[4])
 {
     for (uint64_t i = 0; i < 4; i++) out[i] = (uint64_t)(rank + 2) * UINT64_C(0x9e3779b97f4a7c15) + i * i * i;
 }
@@ -252,27 +251,27 @@ static void users(struct rank *rank)
 {
     struct mixed m;
     enum tutti_op op;
-    uint64_t own[4], want[4], got[4], *product, *plain;
+    uint64_t own[4], want[4], got[4], *composed, *plain;
     if (!mixed_open(rank, &m)) return;
-    RANK_CHECK_OK(rank, tutti_op_create(rank->context, multiply, NULL, false, &op));
-    matrix(rank->index, own);
-    matrix(0, want);
+    RANK_CHECK_OK(rank, tutti_op_create(rank->context, compose, NULL, false, &op));
+    maps(rank->index, own);
+    maps(0, want);
     for (int32_t r = 1; r < rank->n; r++) {
-        matrix(r, got);
-        multiply(want, got, want, 4, TUTTI_UINT64, NULL);
+        maps(r, got);
+        compose(want, got, want, 4, TUTTI_UINT64, NULL);
     }
-    RANK_CHECK(rank, (product = mixed_put(&m, own, sizeof own)) && (plain = mixed_put(&m, own, sizeof own)));
-    RANK_CHECK_OK(rank, tutti_all_reduce(product, product, 4, TUTTI_UINT64, op, rank->comm, &m.on[0], NULL));
+    RANK_CHECK(rank, (composed = mixed_put(&m, own, sizeof own)) && (plain = mixed_put(&m, own, sizeof own)));
+    RANK_CHECK_OK(rank, tutti_all_reduce(composed, composed, 4, TUTTI_UINT64, op, rank->comm, &m.on[0], NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(plain, plain, 4, TUTTI_UINT64, TUTTI_BXOR, rank->comm, &m.on[1], NULL));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    RANK_CHECK(rank, mixed_get(&m, got, product, sizeof got) && memcmp(got, want, sizeof got) == 0);
+    RANK_CHECK(rank, mixed_get(&m, got, composed, sizeof got) && memcmp(got, want, sizeof got) == 0);
     memset(want, 0, sizeof want);
     for (int32_t r = 0; r < rank->n; r++) {
-        matrix(r, own);
+        maps(r, own);
         for (int i = 0; i < 4; i++) want[i] ^= own[i];
     }
     RANK_CHECK(rank, mixed_get(&m, got, plain, sizeof got) && memcmp(got, want, sizeof got) == 0);
-    mixed_free(&m, product);
+    mixed_free(&m, composed);
     mixed_free(&m, plain);
     mixed_close(&m);
     RANK_CHECK_OK(rank, tutti_op_destroy(rank->context, op));
