@@ -405,6 +405,21 @@ class Trust(Case):
         self.ends_well(net, ranks)
         self.assertIn("refused a connection from 10.77.0.3", self.said(ranks))
 
+    def test_the_secret_stays_secret(self):
+        """In no log, in no file that is left, on no command line."""
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 1, "loop=3", env={"TUTTI_LOG": "debug"})
+        self.until(ranks, "looping", 60)
+        for host in range(2):
+            for pid in net.pids(host):
+                with open(f"/proc/{pid}/cmdline", "rb") as line:
+                    self.assertNotIn(b"sesame", line.read())
+        self.ends_well(net, ranks)
+        for folder, _, names in os.walk(net.folder):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    self.assertNotIn(b"sesame", file.read(), name)
+
     def test_stranger_at_a_meeting(self):
         """While a rank is late: it gets through all the same."""
         net = self.net(3, plain=True)

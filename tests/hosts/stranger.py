@@ -4,7 +4,7 @@
 listen  Reads what goes over this host's interface until it is ended, and writes a line for each thing that it knows:
         "frame PORT BYTES" a frame of a proof (net.h), "tls" a record of TLS, "ping" a readable message of control,
         "goodbye" a readable packet of data.
-attack  Sends to the ports whatever may get in, from garbage to what was recorded; says "admitted ..." if something
+attack  Sends to the ports whatever may get in, from garbage to what was recorded; says "admitted by ..." if something
         does, else "refused".
 """
 
@@ -152,7 +152,7 @@ def attack(path, address, ports):
         if HELLO in frames.get(port, {}):
             admitted += [name for name, said in tries(frames[port], address, port) if is_in(said)]
             print(f"tried what was heard at port {port}", flush=True)
-    print("admitted: " + ", ".join(admitted) if admitted else "refused", flush=True)
+    print("not refused: admitted by " + ", ".join(admitted) if admitted else "refused", flush=True)
     time.sleep(20)  # whoever is silent stays as long as he may; the test ends this
     return len(kept)
 
