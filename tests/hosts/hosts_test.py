@@ -312,11 +312,10 @@ class Trust(Case):
     def refused(self, env, words, on_last=None):
         net = self.net(2, plain=True)
         program = [os.path.join(FOLDER, "hosts_job"), "all"]
-        ranks = net.ranks(1, program, env={"JOB_TIMEOUT": "6", **env})
-        if on_last is not None:
-            ranks[1].process.kill()
-            ranks[1].process.wait()
-            ranks[1] = self.again(net, ranks[1], program, {"JOB_TIMEOUT": "6", **env, **on_last})
+        without = () if on_last is None else (1,)
+        ranks = net.ranks(1, program, env={"JOB_TIMEOUT": "6", **env}, without=without)
+        if without:
+            ranks.append(self.late(net, ranks[0], program, {"JOB_TIMEOUT": "6", **env, **on_last}))
         net.wait(ranks, 30)
         text = self.said(ranks)
         self.assertNotIn("ready", text)
@@ -324,12 +323,14 @@ class Trust(Case):
         for rank in ranks:
             self.assertEqual(rank.process.poll(), 1, text)
 
-    def again(self, net, rank, program, env):
-        job = os.path.basename(rank.output).rsplit("-", 1)[0]
+    def late(self, net, first, program, env):
+        """Rank 1 of 2, of the job of rank 0."""
+        job = os.path.basename(first.output).rsplit("-", 1)[0]
+        output = first.output.replace("-0.txt", "-1.txt")
         variables = {"TUTTI_RANK": "1", "TUTTI_WORLD_SIZE": "2", "TUTTI_LOCAL_RANK": "0", "TUTTI_LOCAL_WORLD_SIZE": "1",
                      "TUTTI_STORE": f"file://{os.path.join(net.folder, job)}", "TUTTI_JOB": job, "TUTTI_HOST": "h1",
                      **env}
-        return hosts.Rank(1, 1, net.start(1, program, variables, rank.output), rank.output)
+        return hosts.Rank(1, 1, net.start(1, program, variables, output), output)
 
     def test_no_secret(self):
         self.refused({"TUTTI_SECRET": ""}, "TUTTI_TRUST_NETWORK")
@@ -429,8 +430,7 @@ class Trust(Case):
         while not (ports := self.ports(net, 0)) and time.monotonic() < end:
             time.sleep(0.1)
         self.written(self.stranger(net, 2, "attack", "/dev/null", net.address(0), *ports), "refused", 100)
-        late = hosts.Rank(1, 1, None, ranks[0].output.replace("-0.txt", "-1.txt"))
-        ranks.append(self.again(net, late, program, {"TUTTI_SECRET": "sesame"}))
+        ranks.append(self.late(net, ranks[0], program, {"TUTTI_SECRET": "sesame"}))
         self.ends_well(net, ranks)
         self.assertIn("refused 10.77.0.3 at the meeting of the ranks", self.said(ranks))
 
