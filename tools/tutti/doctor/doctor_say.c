@@ -67,6 +67,7 @@ static void add_waiting(const struct words *w)
         ADD(w, "; no rank waits for another");
         return;
     }
+    if (w->v->n_waiting == 0) return; /* they wait in a later call */
     ADD(w, w->v->n_waiting == 1 ? "; 1 rank has waited in " : "; %u ranks have waited in ", w->v->n_waiting);
     add_call(w);
     ADD(w, " for ");

@@ -59,7 +59,7 @@ static void backends_gather(struct info *info)
 #define BACKEND(name) &tutti_backend_##name,
     static const struct tutti_backend_ops *const all[] = {TUTTI_BACKENDS(BACKEND)};
 #undef BACKEND
-    char text[200] = "";
+    char text[512] = "";
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(all); i++)
         tutti_append(text, sizeof text, "%s%s (%s)", i ? ", " : "", all[i]->name, all[i]->help);
     info_text(info, features, "back_ends", "option backends", "%s", text);
