@@ -35,6 +35,16 @@ struct tutti_hosts {
     size_t n_mapped;
 };
 
+/* The next member of the same host, in their order; UINT32_MAX: it was the last one. The first is the host's leader. */
+static inline uint32_t tutti_hosts_after(const struct tutti_hosts *hosts, uint32_t member)
+{
+    const uint32_t host = hosts->members[member].host;
+    if (hosts->members[member].local + 1 >= hosts->hosts[host].n) return UINT32_MAX;
+    while (++member < hosts->n_members)
+        if (hosts->members[member].host == host) return member;
+    return UINT32_MAX;
+}
+
 #define TUTTI_HOST_TEXT (TUTTI_HOST_NAME + 50) /* with an address */
 /* "a" for sentences; "a (10.0.0.2)" where several hosts have that name. Returns out. */
 char *tutti_hosts_name(const struct tutti_hosts *hosts, uint32_t host, char *out, size_t capacity);

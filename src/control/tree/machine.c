@@ -100,8 +100,8 @@ static void host_gone(struct tutti_tree_machine *t, uint32_t host)
 {
     struct tutti_tree_gone gone[TUTTI_TREE_GONE_MOST];
     uint32_t n = 0;
-    for (uint32_t i = t->hosts->hosts[host].leader; i < t->n; i++) {
-        if (t->hosts->members[i].host != host || tutti_tree_is_gone(t, i)) continue;
+    for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i)) {
+        if (tutti_tree_is_gone(t, i)) continue;
         gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_DEAD};
         if (n < TUTTI_TREE_GONE_MOST) continue;
         gone_take(t, gone, n, NOBODY);

@@ -7,16 +7,11 @@
 #define NOBODY UINT32_MAX
 #define STEPS_MOST 64 /* from any member to the root */
 
-/* Members of a host are found from its first one on; they are few, or neighbours. */
 uint32_t tutti_tree_speaker(const struct tutti_tree_machine *t, uint32_t host)
 {
-    const struct tutti_host_row *row = &t->hosts->hosts[host];
-    for (uint32_t i = row->leader, seen = 0; i < t->n && seen < row->n; i++) {
-        if (t->hosts->members[i].host != host) continue;
-        seen++;
-        if (!tutti_tree_is_gone(t, i)) return i;
-    }
-    return NOBODY;
+    uint32_t i = t->hosts->hosts[host].leader;
+    while (i != NOBODY && tutti_tree_is_gone(t, i)) i = tutti_hosts_after(t->hosts, i);
+    return i;
 }
 
 /* The number of a host among those that live. */
@@ -63,16 +58,12 @@ bool tutti_tree_is_whole(const struct tutti_tree_machine *t)
 {
     uint32_t children[TUTTI_TREE_FANOUT];
     const uint32_t host = t->hosts->members[t->me].host, n = tutti_tree_children(t, children);
-    const struct tutti_host_row *row = &t->hosts->hosts[host];
     if (t->parent != NOBODY && !t->links[t->parent].open) return false;
     for (uint32_t i = 0; i < n; i++)
         if (!t->links[children[i]].open) return false;
     if (tutti_tree_speaker(t, host) != t->me) return true;
-    for (uint32_t i = row->leader, seen = 0; i < t->n && seen < row->n; i++) {
-        if (t->hosts->members[i].host != host) continue;
-        seen++;
+    for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i))
         if (i != t->me && !tutti_tree_is_gone(t, i) && !t->links[i].open) return false;
-    }
     return true;
 }
 

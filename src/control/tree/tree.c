@@ -141,10 +141,7 @@ static void neighbour_look(struct tree *tree, uint32_t member)
  * at that one: of a host with many members all would look at all, ten times a second. */
 static void neighbours_look(struct tree *tree)
 {
-    const struct tutti_host_row *row = &tree->hosts->hosts[tree->host];
-    for (uint32_t i = row->leader, seen = 0; i < tree->base.n && seen < row->n; i++) {
-        if (!is_here(tree, i)) continue;
-        seen++;
+    for (uint32_t i = tree->hosts->hosts[tree->host].leader; i != UINT32_MAX; i = tutti_hosts_after(tree->hosts, i)) {
         if (i == tree->base.me || tutti_tree_is_gone(&tree->machine, i)) continue;
         neighbour_look(tree, i);
         if (i < tree->base.me && !tutti_tree_is_gone(&tree->machine, i)) return;
