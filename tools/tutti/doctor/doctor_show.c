@@ -4,6 +4,7 @@
 #include "doctor.h"
 
 #include "sched/kind.h"
+#include "tools/tutti/json.h"
 
 #define RANKS_SHOWN 64 /* on the page; JSON has all */
 
@@ -63,27 +64,12 @@ void doctor_page_write(FILE *out, const struct doctor_world *world, const struct
 
 /* ---- JSON ---- */
 
-static void text_write(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20 || c > 0x7e)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
-
 static void board_json(FILE *out, const struct tutti_board *b)
 {
     static const char *const letters[] = {"none", "send", "recv"};
     fprintf(out, "{\"communicator\":\"%llx\",\"rank\":%u,\"size\":%u,\"call\":", (unsigned long long)b->comm, b->rank,
             b->size);
-    text_write(out, kind_name(b));
+    tutti_json_string(out, kind_name(b));
     fprintf(out, ",\"number\":%llu,\"in_call\":%s,\"failed\":%s,\"signature\":\"%llx\",\"count\":%llu",
             (unsigned long long)doctor_called(b), doctor_is_in_call(b) ? "true" : "false", b->failed ? "true" : "false",
             (unsigned long long)b->signature, (unsigned long long)b->count);
@@ -98,10 +84,10 @@ static void rank_json(FILE *out, const struct doctor_rank *rank, uint32_t number
 {
     const char process[2] = {rank->process, '\0'};
     fprintf(out, "{\"rank\":%u,\"host\":", number);
-    text_write(out, rank->host);
+    tutti_json_string(out, rank->host);
     fprintf(out, ",\"life\":\"%s\",\"known\":%s,\"pid\":%d,\"process\":", lives[rank->life],
             rank->known ? "true" : "false", (int)rank->pid);
-    text_write(out, process);
+    tutti_json_string(out, process);
     fputs(",\"communicators\":[", out);
     for (uint32_t b = 0; b < rank->n_boards; b++) {
         if (b) fputc(',', out);
@@ -114,11 +100,11 @@ void doctor_json_write(FILE *out, const struct doctor_world *world, const struct
 {
     const bool call = v->call.comm != 0;
     fprintf(out, "{\"verdict\":\"%s\",\"text\":", doctor_kind_name(v->kind));
-    text_write(out, v->text);
+    tutti_json_string(out, v->text);
     fprintf(out, ",\"rank\":%d,\"other\":%d,\"guilty\":%u,\"waiting\":%u,\"seconds\":%.3f", (int)v->rank, (int)v->other,
             v->n_guilty, v->n_waiting, (double)v->age_ns / 1e9);
     fprintf(out, ",\"communicator\":\"%llx\",\"call\":", (unsigned long long)v->call.comm);
-    text_write(out, call ? kind_name(&v->call) : "");
+    tutti_json_string(out, call ? kind_name(&v->call) : "");
     fprintf(out, ",\"number\":%llu,\"looks\":%u,\"ranks\":[", call ? (unsigned long long)doctor_called(&v->call) : 0,
             world->n_looks);
     for (uint32_t i = 0; i < world->n; i++) {

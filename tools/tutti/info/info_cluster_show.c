@@ -3,6 +3,7 @@
  * logarithms; lines part the hosts, and each cell has a title that browsers show under the pointer. */
 
 #include "info_cluster.h"
+#include "tools/tutti/json.h"
 
 #include <math.h>
 
@@ -89,21 +90,6 @@ void cluster_page_write(FILE *out, const struct cluster *c)
 
 /* ---- JSON ---- */
 
-static void text_json(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text; text++) {
-        const unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\')
-            fprintf(out, "\\%c", byte);
-        else if (byte < 0x20 || byte > 0x7e)
-            fprintf(out, "\\u%04x", byte);
-        else
-            fputc(byte, out);
-    }
-    fputc('"', out);
-}
-
 static void matrix_json(FILE *out, const struct cluster *c, const char *name,
                         double (*value)(const struct cluster_link *))
 {
@@ -129,11 +115,11 @@ void cluster_json_write(FILE *out, const struct cluster *c)
     for (uint32_t i = 0; i < c->n; i++) {
         const struct cluster_rank *rank = &c->ranks[i];
         fprintf(out, "%s{\"rank\":%u,\"host\":", i ? "," : "", i);
-        text_json(out, rank->host);
+        tutti_json_string(out, rank->host);
         fputs(",\"address\":", out);
-        text_json(out, rank->address);
+        tutti_json_string(out, rank->address);
         fputs(",\"device\":", out);
-        text_json(out, rank->device);
+        tutti_json_string(out, rank->device);
         fprintf(out, ",\"pid\":%d,\"cpus\":%d}", (int)rank->pid, (int)rank->cpus);
     }
     fputs("],\"measured\":[", out);

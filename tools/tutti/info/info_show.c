@@ -3,6 +3,7 @@
 /* The facts of `tutti info` as a page for a person and as JSON. */
 
 #include "info.h"
+#include "tools/tutti/json.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -170,24 +171,10 @@ void info_page_write(FILE *out, const struct info *info)
 }
 
 /* ---- JSON ---- */
-static void json_string(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20 || *c >= 0x7f) /* what is no ASCII may be no UTF-8 either */
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
-    }
-    fputc('"', out);
-}
-
 static void json_member(FILE *out, const char *before, const char *name, const char *text)
 {
     fprintf(out, "%s\"%s\":", before, name);
-    json_string(out, text);
+    tutti_json_string(out, text);
 }
 
 static void json_facts(FILE *out, const struct info *info)
