@@ -17,17 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import shlex
-import signal
 import sys
 import time
-from datetime import date
+from functools import partial
 from pathlib import Path
 
-from peers import pages, results
+from peers import pages
 from peers.arguments import count, counts, names, size, sizes
+from peers.measuring import head_of, run
 from peers.programs import PEERS, ROOT, Kit, make_programs
 from peers.worlds import Plan, Session, World
 
@@ -86,46 +84,6 @@ def worlds_of(chosen: argparse.Namespace) -> list[World]:
     return worlds
 
 
-def machine(n_cpus: int) -> dict:
-    facts = {"cpu": platform.machine(), "vendor": "", "n_cpus": n_cpus}
-    keys = {"model name": "cpu", "vendor_id": "vendor"}
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() in keys:
-                    facts[keys[key.strip()]] = value.strip()
-                if not line.strip():
-                    break
-    except OSError:
-        pass
-    return facts
-
-
-def command_of(arguments: list[str]) -> str:
-    """Without what only names places on this machine."""
-    places = ("--build", "--tutti", "--openmpi", "--oneccl", "--python", "--out", "--docs")
-    kept: list[str] = []
-    for i, word in enumerate(arguments):
-        if word.split("=")[0] in places or (i and arguments[i - 1] in places):
-            continue
-        kept.append(word)
-    return shlex.join(["bench/cpu_peers.py", *kept])
-
-
-def head_of(chosen: argparse.Namespace, programs: dict, missing: dict) -> dict:
-    return {
-        "machine": machine(len(chosen.cpus)),
-        "date": date.today().isoformat(),
-        "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
-        "command": command_of(sys.argv[1:]),
-        "peers": {name: program.version for name, program in programs.items()},
-        "missing": missing,
-        "operations": chosen.ops,
-        "fresh": chosen.fresh,
-    }
-
-
 def measure(chosen: argparse.Namespace) -> None:
     kit = Kit(chosen.build, chosen.tutti, chosen.openmpi, chosen.oneccl, chosen.python, chosen.install)
     chosen.build.mkdir(parents=True, exist_ok=True)
@@ -143,7 +101,7 @@ def measure(chosen: argparse.Namespace) -> None:
         def write(row: dict) -> None:
             out.write(json.dumps(row) + "\n")
 
-        write({"run": head_of(chosen, programs, missing)})
+        write({"run": head_of("bench/cpu_peers.py", chosen, programs, missing, chosen.fresh)})
         for i, world in enumerate(worlds):
             seconds = (until - time.monotonic()) / (len(worlds) - i)
             with Session(world, plan, programs, chosen.build / "log", write) as session:
@@ -152,20 +110,5 @@ def measure(chosen: argparse.Namespace) -> None:
         print("\r\033[K", end="", file=sys.stderr)
 
 
-def main() -> int:
-    chosen = options()
-    if not chosen.report:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
-        try:
-            measure(chosen)
-        except KeyboardInterrupt:
-            print("\ninterrupted; what was measured follows", file=sys.stderr)
-    found = results.load(chosen.report or [chosen.out])
-    print(pages.section(found, pictures=False), end="")
-    if chosen.write:
-        pages.write_docs(found, chosen.docs)
-    return 1 if any(row["peer"] == results.SUBJECT for row in found.wrong) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(options(), measure, partial(pages.section, pictures=False), pages.write_docs))

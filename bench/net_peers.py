@@ -18,19 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import shlex
-import signal
 import sys
 import time
 from contextlib import nullcontext
-from datetime import date
 from pathlib import Path
 
-from cpu_peers import machine
-from peers import net_report, results
+from peers import net_report
 from peers.arguments import count, counts, names, seconds, size, sizes
+from peers.measuring import head_of, run
 from peers.net_programs import MAKERS, Net, TITLES, make_programs, make_reach
 from peers.net_worlds import NetPlan, NetWorld
 from peers.programs import ROOT, Kit
@@ -72,30 +68,6 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def command_of(arguments: list[str]) -> str:
-    """Without what only names places on this machine."""
-    places = ("--build", "--tutti", "--out", "--docs")
-    kept = [
-        word
-        for i, word in enumerate(arguments)
-        if word.split("=")[0] not in places and not (i and arguments[i - 1] in places)
-    ]
-    return shlex.join(["bench/net_peers.py", *kept])
-
-
-def head_of(chosen: argparse.Namespace, programs: dict, missing: dict) -> dict:
-    return {
-        "machine": machine(len(chosen.cpus)),
-        "date": date.today().isoformat(),
-        "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
-        "command": command_of(sys.argv[1:]),
-        "peers": {name: program.version for name, program in programs.items()},
-        "missing": missing,
-        "operations": chosen.ops,
-        "fresh": False,
-    }
-
-
 def measure_world(world: NetWorld, seconds_left: float, chosen: argparse.Namespace, write) -> None:
     kit = Kit(chosen.build, chosen.tutti, install=chosen.install)
     plan = NetPlan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), False, chosen.cpus)
@@ -103,7 +75,7 @@ def measure_world(world: NetWorld, seconds_left: float, chosen: argparse.Namespa
         with hosts.Hosts(world.n, plain=True) if world.where == "hosts" else nullcontext() as made:
             net = Net(made.names if made else [], make_reach(chosen.build))
             programs, missing = make_programs(chosen.peers, kit, net)
-            write({"run": head_of(chosen, programs, missing)})
+            write({"run": head_of("bench/net_peers.py", chosen, programs, missing)})
             for name, why in missing.items():
                 print(f"without {TITLES[name][0]}: {why}", file=sys.stderr)
             with Session(world, plan, programs, chosen.build / "log", write) as session:
@@ -124,20 +96,5 @@ def measure(chosen: argparse.Namespace) -> None:
         print("\r\033[K", end="", file=sys.stderr)
 
 
-def main() -> int:
-    chosen = options()
-    if not chosen.report:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the ranks are ended, too
-        try:
-            measure(chosen)
-        except KeyboardInterrupt:
-            print("\ninterrupted; what was measured follows", file=sys.stderr)
-    found = results.load(chosen.report or [chosen.out])
-    print(net_report.section(found), end="")
-    if chosen.write:
-        net_report.write_docs(found, chosen.docs)
-    return 1 if any(row["peer"] == results.SUBJECT for row in found.wrong) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(options(), measure, net_report.section, net_report.write_docs))

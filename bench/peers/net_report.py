@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .net_programs import TITLES
-from .pages import machine_name, table, time_text
+from .pages import machine_name, peers_lines, table, time_text
 from .report import size_text
 from .results import SUBJECT, Ratio, Results, mean_of, name_of, ranks_text, ratio_text, ratios
 
@@ -14,15 +14,6 @@ BEGIN, END = "<!-- net_peers: written by bench/net_peers.py -->", "<!-- net_peer
 EQUAL = 1 / 1.1  # as fast as the best peer, from here on
 SMALL = 64 << 10
 GOALS = {2: (1.25, 1.4), 4: (1.25, 1.2), 8: (1.25, 1.2)}  # by ranks: geometric means up to SMALL, and above
-
-
-def peers_lines(results: Results) -> list[str]:
-    told = dict(results.head["peers"])
-    told.update((name, f"not measured: {why}") for name, why in results.head["missing"].items())
-    for row in results.rows:
-        if not row["operation"]:  # its ranks did not start
-            told[row["peer"]] += f"; {ranks_text(row['world'])}: {row['reason']}"
-    return table(["peer", "", "version"], [[*TITLES[name], text] for name, text in told.items()], "---")
 
 
 def goal_lines(found: dict[str, list[Ratio]], results: Results) -> list[str]:
@@ -89,7 +80,7 @@ def section(results: Results) -> str:
         f"and {sum(results.dropped.values())} more dropped because the machine changed under them; state {state}, in "
         f"which a cache line takes {results.latency[state]:.0f} ns one way.",
         "",
-        *peers_lines(results),
+        *peers_lines(results, TITLES),
         *goal_lines(found, results),
         "How many times as fast as the best peer, whose letter follows (bold: slower by more than a tenth; -: not "
         "measured):",

@@ -14,6 +14,7 @@ from .report import row_text, size_text
 from .results import PRIVATE, SUBJECT, Results, mean_of, name_of, ranks_text, ratio_text, ratios
 
 BEGIN, END = "<!-- cpu_peers: written by bench/cpu_peers.py -->", "<!-- cpu_peers: end -->"
+TITLES = {name: (peer.title, peer.letter) for name, peer in PEERS.items()}
 MEMORY_TITLES = {
     "pages": "private buffers in 4 KiB pages",
     "huge": "private buffers in huge pages",
@@ -35,14 +36,13 @@ def table(head: list[str], rows: list[list[str]], align: str = "--:") -> list[st
 
 
 # ---- parts of a section ----
-def peers_lines(results: Results) -> list[str]:
+def peers_lines(results: Results, titles: dict[str, tuple[str, str]]) -> list[str]:
     told = dict(results.head["peers"])
     told.update((name, f"not measured: {why}") for name, why in results.head["missing"].items())
     for row in results.rows:
         if not row["operation"]:  # its ranks did not start
             told[row["peer"]] += f"; {ranks_text(row['world'])}: {row['reason']}"
-    rows = [[PEERS[name].title, PEERS[name].letter, text] for name, text in told.items()]
-    return table(["peer", "", "version"], rows, "---")
+    return table(["peer", "", "version"], [[*titles[name], text] for name, text in told.items()], "---")
 
 
 def goal_lines(results: Results, state: str) -> list[str]:
@@ -163,7 +163,7 @@ def section(results: Results, pictures: bool) -> str:
         + ", ".join(f"{ns:.0f} ns in state {name}" for name, ns in results.latency.items())
         + f". What follows is of state {state}.",
         "",
-        *peers_lines(results),
+        *peers_lines(results, TITLES),
         *goal_lines(results, state),
         "How many times as fast as the best peer, whose letter follows (bold: slower than it; -: not measured):",
         "",
