@@ -163,7 +163,7 @@ static void read_socket(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
         const ssize_t n = recv(peer->fd, peer->said + peer->n_said, whole - peer->n_said, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n <= 0) { /* nothing more is said, and epoll is not to tell so again */
-            epoll_ctl(ofi->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
+            epoll_ctl(ofi->news.epoll, EPOLL_CTL_DEL, peer->fd, NULL);
             peer->farewell = true; /* nobody waits there any more */
             tutti_ofi_peer_ends(ofi, peer, TUTTI_ERR_PEER_DEAD);
             return;
@@ -180,7 +180,7 @@ static void read_socket(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
 void tutti_ofi_sockets(struct tutti_ofi *ofi)
 {
     struct epoll_event events[EVENTS];
-    const int n = epoll_wait(ofi->epoll, events, EVENTS, 0);
+    const int n = epoll_wait(ofi->news.epoll, events, EVENTS, 0);
     ofi->n_polls = 0;
     for (int i = 0; i < n; i++) {
         struct tutti_ofi_peer *peer = events[i].data.ptr;
@@ -237,38 +237,31 @@ static void attach(struct tutti_ofi *ofi, uint32_t member, int fd)
 {
     struct tutti_ofi_peer *peer = ofi->members[member].peer;
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
-    if ((peer && (peer->fd >= 0 || peer->ended)) || atomic_load(&ofi->members[member].cut) || member == ofi->base.me ||
+    if ((peer && (peer->fd >= 0 || peer->ended)) || tutti_news_is_cut(&ofi->news, member) || member == ofi->base.me ||
         (!peer && tutti_ofi_peer_make(ofi, member, &peer) < 0)) {
         close(fd);
         return;
     }
     peer->fd = fd;
     event.data.ptr = peer;
-    if (epoll_ctl(ofi->epoll, EPOLL_CTL_ADD, fd, &event) < 0 || !say_hello(ofi, peer))
+    if (epoll_ctl(ofi->news.epoll, EPOLL_CTL_ADD, fd, &event) < 0 || !say_hello(ofi, peer))
         tutti_ofi_peer_end(ofi, peer, TUTTI_ERR_PEER_DEAD);
     else
         read_socket(ofi, peer);
 }
 
-static void take_news(struct tutti_ofi *ofi, uint32_t member)
+static void take_news(void *arg, uint32_t member, int fd, enum tutti_status status)
 {
+    struct tutti_ofi *ofi = arg;
     struct tutti_ofi_member *m = &ofi->members[member];
-    if (m->told_status < 0) m->status = m->told_status;
-    if (m->told_fd) attach(ofi, member, m->told_fd - 1);
-    m->told = false, m->told_fd = 0, m->told_status = TUTTI_OK;
+    if (status < 0) m->status = status;
+    if (fd >= 0) attach(ofi, member, fd);
     if (!m->peer || m->peer == ofi->self) return;
     if (m->status < 0 && m->peer->fd < 0) tutti_ofi_peer_end(ofi, m->peer, m->status);
-    if (atomic_load(&m->cut)) tutti_ofi_peer_ends(ofi, m->peer, TUTTI_ERR_PEER_DEAD);
+    if (tutti_news_is_cut(&ofi->news, member)) tutti_ofi_peer_ends(ofi, m->peer, TUTTI_ERR_PEER_DEAD);
 }
 
 void tutti_ofi_news(struct tutti_ofi *ofi)
 {
-    pthread_mutex_lock(&ofi->lock);
-    atomic_store(&ofi->news, false);
-    while (ofi->first_told != TUTTI_OFI_NOBODY) {
-        const uint32_t member = ofi->first_told;
-        ofi->first_told = ofi->members[member].next_told;
-        take_news(ofi, member);
-    }
-    pthread_mutex_unlock(&ofi->lock);
+    tutti_news_take(&ofi->news, take_news, ofi);
 }

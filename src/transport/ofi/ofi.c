@@ -5,8 +5,6 @@
 
 #include <sched.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define CANCEL_NS (10 * TUTTI_NS_PER_MS) /* for the provider to give memory back that was taken back */
@@ -45,7 +43,7 @@ static enum tutti_status reach(struct tutti_ofi *ofi, uint32_t member)
     if (member == ofi->base.me || m->dialed) return TUTTI_OK;
     m->dialed = true;
     ofi->dialer->dial(ofi->dialer, member);
-    if (atomic_load(&ofi->news)) tutti_ofi_news(ofi);
+    if (tutti_news_any(&ofi->news)) tutti_ofi_news(ofi);
     return TUTTI_OK;
 }
 
@@ -64,7 +62,7 @@ static enum tutti_status ofi_send(struct tutti_transport *t, uint32_t member, co
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
     struct tutti_ofi_member *m = &ofi->members[member];
-    if (atomic_load_explicit(&m->cut, memory_order_relaxed))
+    if (tutti_news_is_cut(&ofi->news, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     if (!m->peer || (m->peer->fd < 0 && !m->dialed && !m->peer->ended)) TUTTI_TRY(reach(ofi, member));
     struct tutti_ofi_peer *peer = m->peer;
@@ -154,62 +152,24 @@ static void ofi_cancel(struct tutti_transport *t, uint64_t token)
 
 /* ---- what other threads tell ---- */
 
-static void ring(struct tutti_ofi *ofi)
-{
-    const uint64_t one = 1;
-    if (atomic_load(&ofi->sleeping) && write(ofi->event, &one, sizeof(one)) < 0)
-        tutti_log(TUTTI_LOG_WARN, "transport ofi: member %u can not be woken", ofi->base.me);
-}
-
-static void ofi_wake(struct tutti_transport *t)
-{
-    atomic_store(&tutti_ofi_of(t)->woken, true);
-    ring(tutti_ofi_of(t));
-}
-
-/* The lock is held on entry, and given back. */
-static void tell(struct tutti_ofi *ofi, uint32_t member)
-{
-    struct tutti_ofi_member *m = &ofi->members[member];
-    if (!m->told) {
-        m->told = true;
-        m->next_told = ofi->first_told, ofi->first_told = member;
-    }
-    atomic_store(&ofi->news, true);
-    pthread_mutex_unlock(&ofi->lock);
-    ring(ofi);
-}
-
 void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd)
 {
-    struct tutti_ofi *ofi = tutti_ofi_of(t);
-    struct tutti_ofi_member *m = peer < t->n ? &ofi->members[peer] : NULL;
-    pthread_mutex_lock(&ofi->lock);
-    if (!m || m->told_fd) {
-        pthread_mutex_unlock(&ofi->lock);
-        close(fd);
-        return;
-    }
-    m->told_fd = fd + 1;
-    tell(ofi, peer);
+    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd);
 }
 
 void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
 {
-    struct tutti_ofi *ofi = tutti_ofi_of(t);
-    if (peer >= t->n) return;
-    pthread_mutex_lock(&ofi->lock);
-    ofi->members[peer].told_status = status;
-    tell(ofi, peer);
+    tutti_news_failed(&tutti_ofi_of(t)->news, peer, status);
 }
 
 static void ofi_cut(struct tutti_transport *t, uint32_t peer)
 {
-    struct tutti_ofi *ofi = tutti_ofi_of(t);
-    if (peer >= t->n) return;
-    atomic_store(&ofi->members[peer].cut, true);
-    pthread_mutex_lock(&ofi->lock);
-    tell(ofi, peer);
+    tutti_news_cut(&tutti_ofi_of(t)->news, peer);
+}
+
+static void ofi_wake(struct tutti_transport *t)
+{
+    tutti_news_wake(&tutti_ofi_of(t)->news);
 }
 
 /* ---- close ---- */
@@ -240,6 +200,11 @@ static void drain(struct tutti_ofi *ofi, bool (*goes_on)(const struct tutti_ofi 
     }
 }
 
+static void rails_close(struct tutti_ofi *ofi)
+{
+    for (uint32_t i = 0; i < ofi->n_rails; i++) tutti_ofi_rail_close(&ofi->rails[i]);
+}
+
 static void ofi_close(struct tutti_transport *t)
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
@@ -252,11 +217,9 @@ static void ofi_close(struct tutti_transport *t)
         next = peer->next;
         tutti_ofi_peer_free(peer);
     }
-    for (uint32_t i = 0; i < ofi->n_rails; i++) tutti_ofi_rail_close(&ofi->rails[i]);
+    rails_close(ofi);
     tutti_unmap(ofi->members, t->n * sizeof(*ofi->members));
-    close(ofi->event);
-    close(ofi->epoll);
-    pthread_mutex_destroy(&ofi->lock);
+    tutti_news_close(&ofi->news);
     tutti_free(ofi);
 }
 
@@ -278,24 +241,6 @@ static const struct tutti_transport_ops ofi_ops = {
     .owes = tutti_ofi_owes,
 };
 
-static enum tutti_status open_epoll(struct tutti_ofi *ofi)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
-    ofi->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (ofi->epoll < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport ofi: no epoll");
-    ofi->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ofi->event >= 0 && epoll_ctl(ofi->epoll, EPOLL_CTL_ADD, ofi->event, &event) == 0) return TUTTI_OK;
-    tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport ofi: no eventfd");
-    if (ofi->event >= 0) close(ofi->event);
-    close(ofi->epoll);
-    return TUTTI_ERR_SYSTEM;
-}
-
-static void rails_close(struct tutti_ofi *ofi)
-{
-    for (uint32_t i = 0; i < ofi->n_rails; i++) tutti_ofi_rail_close(&ofi->rails[i]);
-}
-
 static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_ofi_config *config)
 {
     struct fi_info *infos[TUTTI_OFI_RAILS];
@@ -303,7 +248,7 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     TUTTI_TRY(tutti_ofi_choose(config, infos, &ofi->n_rails));
     for (uint32_t i = 0; i < ofi->n_rails; i++) ofi->rails[i].info = infos[i], ofi->rails[i].next_key = ofi->next_tag;
     for (uint32_t i = 0; i < ofi->n_rails && status == TUTTI_OK; i++)
-        status = tutti_ofi_rail_open(&ofi->rails[i], ofi->epoll, config->registers);
+        status = tutti_ofi_rail_open(&ofi->rails[i], ofi->news.epoll, config->registers);
     if (status < 0) {
         rails_close(ofi);
         return status;
@@ -328,22 +273,20 @@ enum tutti_status tutti_ofi_open(const struct tutti_ofi_config *config, struct t
     ofi->base = (struct tutti_transport){
         .ops = &ofi_ops, .name = "ofi", .n = config->n, .me = config->me, .max_payload = TUTTI_OFI_PAYLOAD};
     ofi->dialer = config->dialer;
-    ofi->first_told = ofi->nonsense = TUTTI_OFI_NOBODY;
+    ofi->nonsense = TUTTI_OFI_NOBODY;
     ofi->members = tutti_map_lazy(config->n * sizeof(*ofi->members));
     if (!ofi->members) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);
         goto err_free;
     }
     TUTTI_TRY_GOTO(status, tutti_random_bytes(&ofi->next_tag, sizeof(ofi->next_tag)), err_unmap);
-    TUTTI_TRY_GOTO(status, open_epoll(ofi), err_unmap);
-    TUTTI_TRY_GOTO(status, rails_open(ofi, config), err_epoll);
-    pthread_mutex_init(&ofi->lock, NULL);
+    TUTTI_TRY_GOTO(status, tutti_news_open(&ofi->news, "ofi", config->n, config->me), err_unmap);
+    TUTTI_TRY_GOTO(status, rails_open(ofi, config), err_news);
     *out = &ofi->base;
     return TUTTI_OK;
 
-err_epoll:
-    close(ofi->event);
-    close(ofi->epoll);
+err_news:
+    tutti_news_close(&ofi->news);
 err_unmap:
     tutti_unmap(ofi->members, config->n * sizeof(*ofi->members));
 err_free:

@@ -21,9 +21,9 @@
  *
  * All is the owner's but what the lock guards, and the atomics. */
 
+#include "transport/news.h"
 #include "transport/ofi/ofi.h"
 
-#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -177,12 +177,6 @@ struct tutti_ofi_member {
     struct tutti_ofi_peer *peer; /* NULL: nothing was sent, nobody came */
     enum tutti_status status;    /* why it can not be reached */
     bool dialed;
-    _Atomic bool cut;
-    /* with the lock: what the dialer says */
-    bool told;
-    enum tutti_status told_status;
-    int told_fd; /* plus one */
-    uint32_t next_told;
 };
 
 struct tutti_ofi {
@@ -197,7 +191,7 @@ struct tutti_ofi {
     uint64_t next_tag;
     uint32_t next_rail;
     struct tutti_ofi_rx *unposted;
-    int epoll, event;
+    struct tutti_news news;
     struct tutti_ofi_member *members;
     struct tutti_ofi_peer *peers, *self;
     struct tutti_ofi_peer *first_ready, *last_ready; /* have something to give out */
@@ -213,9 +207,6 @@ struct tutti_ofi {
     uint32_t nonsense;      /* the member that is to be told of next; NOBODY */
     bool room;              /* there is some where a send found none */
     bool strangers, errors; /* one was told of */
-    pthread_mutex_t lock;
-    uint32_t first_told;
-    _Atomic bool news, woken, sleeping;
 };
 static inline struct tutti_ofi *tutti_ofi_of(struct tutti_transport *t)
 {

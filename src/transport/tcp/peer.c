@@ -61,7 +61,7 @@ static void tune(struct tutti_tcp *tcp, int fd)
 static enum tutti_status watch(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = peer};
-    if (epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return TUTTI_OK;
+    if (epoll_ctl(tcp->news.epoll, EPOLL_CTL_ADD, fd, &event) == 0) return TUTTI_OK;
     return tutti_fail_errno(TUTTI_ERR_SYSTEM, "epoll does not take the socket of member %u", peer->member);
 }
 
@@ -87,7 +87,7 @@ static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int f
 enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd)
 {
     struct tutti_tcp_member *m = &tcp->members[member];
-    const bool gone = m->peer || atomic_load(&m->cut);
+    const bool gone = m->peer || tutti_news_is_cut(&tcp->news, member);
     enum tutti_status status = TUTTI_OK;
     if (!gone) {
         if (fd == out_fd) tune(tcp, fd);
@@ -145,73 +145,14 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 /* ---- what other threads tell ---- */
 
-void tutti_tcp_ring(struct tutti_tcp *tcp)
+static void take_news(void *arg, uint32_t member, int fd, enum tutti_status status)
 {
-    const uint64_t one = 1;
-    if (atomic_load(&tcp->sleeping) && write(tcp->event, &one, sizeof(one)) < 0)
-        tutti_log(TUTTI_LOG_WARN, "transport tcp: member %u can not be woken", tcp->base.me);
-}
-
-void tutti_tcp_wake(struct tutti_transport *t)
-{
-    atomic_store(&tutti_tcp_of(t)->woken, true);
-    tutti_tcp_ring(tutti_tcp_of(t));
-}
-
-/* The lock is held on entry, and given back. */
-static void tell(struct tutti_tcp *tcp, uint32_t member)
-{
+    struct tutti_tcp *tcp = arg;
     struct tutti_tcp_member *m = &tcp->members[member];
-    if (!m->told) {
-        m->told = true;
-        m->next_told = tcp->first_told, tcp->first_told = member;
-    }
-    atomic_store(&tcp->news, true);
-    pthread_mutex_unlock(&tcp->lock);
-    tutti_tcp_ring(tcp);
-}
-
-void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd)
-{
-    struct tutti_tcp *tcp = tutti_tcp_of(t);
-    struct tutti_tcp_member *m = peer < t->n ? &tcp->members[peer] : NULL;
-    pthread_mutex_lock(&tcp->lock);
-    if (!m || m->told_fd) {
-        pthread_mutex_unlock(&tcp->lock);
-        close(fd);
-        return;
-    }
-    m->told_fd = fd + 1;
-    tell(tcp, peer);
-}
-
-void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
-{
-    struct tutti_tcp *tcp = tutti_tcp_of(t);
-    if (peer >= t->n) return;
-    pthread_mutex_lock(&tcp->lock);
-    tcp->members[peer].told_status = status;
-    tell(tcp, peer);
-}
-
-void tutti_tcp_cut(struct tutti_transport *t, uint32_t peer)
-{
-    struct tutti_tcp *tcp = tutti_tcp_of(t);
-    if (peer >= t->n) return;
-    atomic_store(&tcp->members[peer].cut, true);
-    pthread_mutex_lock(&tcp->lock);
-    tell(tcp, peer);
-}
-
-static void take_news(struct tutti_tcp *tcp, uint32_t member)
-{
-    struct tutti_tcp_member *m = &tcp->members[member];
-    if (m->told_status < 0) m->status = m->told_status;
-    if (m->told_fd && tutti_tcp_peer_open(tcp, member, m->told_fd - 1, m->told_fd - 1) < 0)
-        m->status = TUTTI_ERR_SYSTEM;
-    m->told = false, m->told_fd = 0, m->told_status = TUTTI_OK;
+    if (status < 0) m->status = status;
+    if (fd >= 0 && tutti_tcp_peer_open(tcp, member, fd, fd) < 0) m->status = TUTTI_ERR_SYSTEM;
     if (m->waited) m->waited = false, tcp->room = true;
-    if (m->peer && m->peer->fd >= 0 && atomic_load(&m->cut)) {
+    if (m->peer && m->peer->fd >= 0 && tutti_news_is_cut(&tcp->news, member)) {
         m->peer->failed = true;
         tutti_tcp_peer_ready(tcp, m->peer);
     }
@@ -219,12 +160,5 @@ static void take_news(struct tutti_tcp *tcp, uint32_t member)
 
 void tutti_tcp_news(struct tutti_tcp *tcp)
 {
-    pthread_mutex_lock(&tcp->lock);
-    atomic_store(&tcp->news, false);
-    while (tcp->first_told != TUTTI_TCP_NOBODY) {
-        const uint32_t member = tcp->first_told;
-        tcp->first_told = tcp->members[member].next_told;
-        take_news(tcp, member);
-    }
-    pthread_mutex_unlock(&tcp->lock);
+    tutti_news_take(&tcp->news, take_news, tcp);
 }

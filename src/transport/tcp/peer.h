@@ -9,9 +9,9 @@
  * out.c: what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end. turn.c: poll, and
  * sleep. tcp.c: send, open, close. All is the owner's but what the lock guards, and the atomics. */
 
+#include "transport/news.h"
 #include "transport/tcp/tcp.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #define TUTTI_TCP_COPIED ((size_t)64 << 10)
@@ -19,8 +19,7 @@
 #define TUTTI_TCP_WINDOW (TUTTI_TCP_COPIED + 4096)
 #define TUTTI_TCP_ARENA (4 * TUTTI_TCP_COPIED)
 #define TUTTI_TCP_PIECES 256u
-#define TUTTI_TCP_HOT 2u /* peers that are read while spinning, without asking epoll */
-#define TUTTI_TCP_NOBODY UINT32_MAX
+#define TUTTI_TCP_HOT 2u      /* peers that are read while spinning, without asking epoll */
 #define TUTTI_TCP_GOODBYE 255 /* type of a head without payload: the sender closes its end in order */
 
 struct tutti_tcp_peer;
@@ -88,12 +87,6 @@ struct tutti_tcp_member {
     struct tutti_tcp_peer *peer; /* NULL: no socket yet */
     bool dialed, waited;         /* waited: a send wants the socket */
     enum tutti_status status;    /* why it can not be reached */
-    _Atomic bool cut;
-    /* with the lock: what the dialer says */
-    bool told;
-    enum tutti_status told_status; /* OK: nothing */
-    int told_fd;                   /* plus one; 0: none */
-    uint32_t next_told;
 };
 
 struct tutti_tcp_list { /* first in, first out */
@@ -103,7 +96,7 @@ struct tutti_tcp {
     struct tutti_transport base; /* first */
     struct tutti_dialer *dialer;
     uint64_t vanish_ns;
-    int epoll, event; /* event: for wake */
+    struct tutti_news news;
     struct tutti_tcp_member *members;
     struct tutti_tcp_peer *peers;
     struct tutti_tcp_list ready;               /* may be read or written */
@@ -114,10 +107,6 @@ struct tutti_tcp {
     uint32_t n_owing;                          /* peers whose queue waits */
     uint32_t n_open;                           /* peers with a socket */
     bool room;                                 /* there is some where a send found none */
-    pthread_mutex_t lock;
-    uint32_t first_told;
-    _Atomic bool news;
-    _Atomic bool woken, sleeping;
 };
 static inline struct tutti_tcp *tutti_tcp_of(struct tutti_transport *t)
 {
@@ -158,9 +147,7 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status);
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
-void tutti_tcp_news(struct tutti_tcp *tcp); /* what other threads told */
-void tutti_tcp_cut(struct tutti_transport *t, uint32_t peer);
-void tutti_tcp_wake(struct tutti_transport *t);
+void tutti_tcp_news(struct tutti_tcp *tcp); /* takes what other threads told */
 
 /* ---- turn.c ---- */
 enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out);

@@ -8,8 +8,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -57,11 +55,11 @@ static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
 {
     struct tutti_tcp_member *m = &tcp->members[peer];
     if (peer == tcp->base.me) return open_self(tcp);
-    if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
+    if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
     if (!m->peer && m->status == TUTTI_OK && !m->dialed) {
         m->dialed = true;
         tcp->dialer->dial(tcp->dialer, peer);
-        if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
+        if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
     }
     if (m->peer) return TUTTI_OK;
     if (m->status < 0) return gone(peer, m->status, 0);
@@ -95,7 +93,7 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
     uint8_t head[HEAD + GATHERED];
     ssize_t n = 0;
     TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
-    if (atomic_load_explicit(&tcp->members[member].cut, memory_order_relaxed))
+    if (tutti_news_is_cut(&tcp->news, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     struct tutti_tcp_peer *peer = tcp->members[member].peer;
     if (!peer) {
@@ -209,10 +207,30 @@ static void tcp_close(struct tutti_transport *t)
         tutti_tcp_peer_free(tcp, peer);
     }
     tutti_unmap(tcp->members, t->n * sizeof(*tcp->members));
-    close(tcp->event);
-    close(tcp->epoll);
-    pthread_mutex_destroy(&tcp->lock);
+    tutti_news_close(&tcp->news);
     tutti_free(tcp);
+}
+
+/* ---- what other threads tell ---- */
+
+void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd)
+{
+    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd);
+}
+
+void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
+{
+    tutti_news_failed(&tutti_tcp_of(t)->news, peer, status);
+}
+
+static void tcp_cut(struct tutti_transport *t, uint32_t peer)
+{
+    tutti_news_cut(&tutti_tcp_of(t)->news, peer);
+}
+
+static void tcp_wake(struct tutti_transport *t)
+{
+    tutti_news_wake(&tutti_tcp_of(t)->news);
 }
 
 /* ---- open ---- */
@@ -227,24 +245,11 @@ static const struct tutti_transport_ops tcp_ops = {
     .cancel = tcp_cancel,
     .sleep_begin = tutti_tcp_sleep_begin,
     .sleep_end = tutti_tcp_sleep_end,
-    .wake = tutti_tcp_wake,
-    .cut = tutti_tcp_cut,
+    .wake = tcp_wake,
+    .cut = tcp_cut,
     .holds = tcp_holds,
     .owes = tcp_owes,
 };
-
-static enum tutti_status open_epoll(struct tutti_tcp *tcp)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
-    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (tcp->epoll < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport tcp: no epoll");
-    tcp->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (tcp->event >= 0 && epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->event, &event) == 0) return TUTTI_OK;
-    tutti_fail_errno(TUTTI_ERR_SYSTEM, "transport tcp: no eventfd");
-    if (tcp->event >= 0) close(tcp->event);
-    close(tcp->epoll);
-    return TUTTI_ERR_SYSTEM;
-}
 
 enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out)
 {
@@ -261,14 +266,12 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
                                          .copied = TUTTI_TCP_COPIED};
     tcp->dialer = config->dialer;
     tcp->vanish_ns = config->vanish_ns;
-    tcp->first_told = TUTTI_TCP_NOBODY;
     tcp->members = tutti_map_lazy(config->n * sizeof(*tcp->members));
     if (!tcp->members) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);
         goto err_free;
     }
-    TUTTI_TRY_GOTO(status, open_epoll(tcp), err_unmap);
-    pthread_mutex_init(&tcp->lock, NULL);
+    TUTTI_TRY_GOTO(status, tutti_news_open(&tcp->news, "tcp", config->n, config->me), err_unmap);
     *out = &tcp->base;
     return TUTTI_OK;
 

@@ -19,7 +19,7 @@
 static void ask_epoll(struct tutti_tcp *tcp)
 {
     struct epoll_event events[EVENTS];
-    const int n = epoll_wait(tcp->epoll, events, EVENTS, 0);
+    const int n = epoll_wait(tcp->news.epoll, events, EVENTS, 0);
     tcp->n_turns = 0;
     for (int i = 0; i < n; i++) {
         struct tutti_tcp_peer *peer = events[i].data.ptr;
@@ -90,7 +90,7 @@ enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *
 {
     struct tutti_tcp *tcp = tutti_tcp_of(t);
     if (tcp->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was released or answered");
-    if (atomic_load_explicit(&tcp->news, memory_order_relaxed)) tutti_tcp_news(tcp);
+    if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
     if (tcp->n_turns >= TURNS) ask_epoll(tcp);
     for (bool looked = false;; looked = true) {
         uint32_t n_turns = 0;
@@ -124,20 +124,20 @@ static void write_all(struct tutti_tcp *tcp)
 bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
 {
     struct tutti_tcp *tcp = tutti_tcp_of(t);
-    tutti_sources_add_fd(sources, tcp->epoll);
-    atomic_store(&tcp->sleeping, true);
-    if (atomic_load(&tcp->news)) tutti_tcp_news(tcp);
+    tutti_sources_add_fd(sources, tcp->news.epoll);
+    tutti_news_sleep(&tcp->news);
+    if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
     ask_epoll(tcp);
     write_all(tcp);
     bool quiet = !tcp->ready.first && !tcp->over.first && !tcp->room;
     tcp->room = false;
     /* What others tell from now on is an edge of the event. */
-    return !atomic_exchange(&tcp->woken, false) && !atomic_load(&tcp->news) && quiet;
+    return tutti_news_quiet(&tcp->news) && quiet;
 }
 
 void tutti_tcp_sleep_end(struct tutti_transport *t)
 {
     struct tutti_tcp *tcp = tutti_tcp_of(t);
-    atomic_store_explicit(&tcp->sleeping, false, memory_order_relaxed);
+    tutti_news_awake(&tcp->news);
     tcp->n_turns = TURNS; /* epoll knows what ended the sleep */
 }
