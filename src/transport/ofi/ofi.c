@@ -2,9 +2,9 @@
 /* The calls of the contract, but those of turn.c. */
 
 #include "transport/ofi/state.h"
+#include "transport/send.h"
 
 #include <sched.h>
-#include <string.h>
 #include <unistd.h>
 
 #define CANCEL_NS (10 * TUTTI_NS_PER_MS) /* for the provider to give memory back that was taken back */
@@ -12,33 +12,12 @@
 
 /* ---- send ---- */
 
-static enum tutti_status gone(uint32_t peer, enum tutti_status status)
-{
-    if (status == TUTTI_ERR_PEER_LEFT) return tutti_fail(status, TUTTI_SAYS_CLOSED ": member %u has left", peer);
-    if (status == TUTTI_ERR_PROTOCOL) return tutti_fail(status, "member %u broke the protocol before", peer);
-    if (status != TUTTI_ERR_PEER_DEAD) return tutti_fail(status, "member %u can not be reached", peer);
-    return tutti_fail(status, TUTTI_SAYS_CLOSED ": the socket of member %u ended", peer);
-}
-
-static enum tutti_status check_send(const struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                    const struct tutti_span *spans, uint32_t n_spans)
-{
-    size_t bytes = 0;
-    if (peer >= t->n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, t->n);
-    for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
-    if (bytes != packet->bytes || bytes > t->max_payload || n_spans > TUTTI_SPANS_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT,
-                          "a packet of %u bytes (at most %zu) with %zu bytes of payload in %u spans", packet->bytes,
-                          t->max_payload, bytes, n_spans);
-    return TUTTI_OK;
-}
-
 /* Nothing was sent to it yet, and it did not come. What is sent waits in its queue until it is met. */
 static enum tutti_status reach(struct tutti_ofi *ofi, uint32_t member)
 {
     struct tutti_ofi_member *m = &ofi->members[member];
     struct tutti_ofi_peer *peer;
-    if (m->status < 0) return gone(member, m->status);
+    if (m->status < 0) return tutti_send_gone(member, m->status, 0);
     if (!m->peer) TUTTI_TRY(tutti_ofi_peer_make(ofi, member, &peer));
     if (member == ofi->base.me || m->dialed) return TUTTI_OK;
     m->dialed = true;
@@ -60,13 +39,13 @@ static enum tutti_status ofi_send(struct tutti_transport *t, uint32_t member, co
                                   const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
-    TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
+    TUTTI_TRY(tutti_send_check(t, member, packet, spans, n_spans));
     struct tutti_ofi_member *m = &ofi->members[member];
     if (tutti_news_is_cut(&ofi->news, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     if (!m->peer || (m->peer->fd < 0 && !m->dialed && !m->peer->ended)) TUTTI_TRY(reach(ofi, member));
     struct tutti_ofi_peer *peer = m->peer;
-    if (peer->ended) return gone(member, peer->status);
+    if (peer->ended) return tutti_send_gone(member, peer->status, 0);
     enum tutti_status status = peer->ending ? TUTTI_AGAIN : try_send(ofi, peer, packet, spans, n_spans, token);
     if (status != TUTTI_AGAIN) return status;
     tutti_ofi_progress(ofi); /* credits may be here */

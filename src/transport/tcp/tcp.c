@@ -2,6 +2,7 @@
 /* Open, send, and close. A packet goes to the kernel at once, head and payload in one call; what the kernel does not
  * take waits in the queue of the peer. */
 
+#include "transport/send.h"
 #include "transport/tcp/peer.h"
 
 #include <errno.h>
@@ -18,28 +19,6 @@
 #define FLUSH_NS (100 * TUTTI_NS_PER_MS) /* that close gives a peer to take what was sent to it */
 
 /* ---- send ---- */
-
-static enum tutti_status gone(uint32_t peer, enum tutti_status status, int error)
-{
-    if (status == TUTTI_ERR_PEER_LEFT) return tutti_fail(status, TUTTI_SAYS_CLOSED ": member %u has left", peer);
-    if (status == TUTTI_ERR_PROTOCOL) return tutti_fail(status, "member %u broke the protocol before", peer);
-    if (status != TUTTI_ERR_PEER_DEAD) return tutti_fail(status, "member %u can not be reached", peer);
-    return tutti_fail(status, TUTTI_SAYS_CLOSED ": the socket of member %u ended%s%s", peer, error ? ": " : "",
-                      error ? strerror(error) : "");
-}
-
-static enum tutti_status check_send(const struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
-                                    const struct tutti_span *spans, uint32_t n_spans)
-{
-    size_t bytes = 0;
-    if (peer >= t->n) return tutti_fail(TUTTI_ERR_ARGUMENT, "a packet to member %u of %u", peer, t->n);
-    for (uint32_t i = 0; i < n_spans; i++) bytes += spans[i].bytes;
-    if (bytes != packet->bytes || bytes > t->max_payload || n_spans > TUTTI_SPANS_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT,
-                          "a packet of %u bytes (at most %zu) with %zu bytes of payload in %u spans", packet->bytes,
-                          t->max_payload, bytes, n_spans);
-    return TUTTI_OK;
-}
 
 /* A socket for oneself: both its ends are here. */
 static enum tutti_status open_self(struct tutti_tcp *tcp)
@@ -62,7 +41,7 @@ static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
         if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
     }
     if (m->peer) return TUTTI_OK;
-    if (m->status < 0) return gone(peer, m->status, 0);
+    if (m->status < 0) return tutti_send_gone(peer, m->status, 0);
     m->waited = true;
     return TUTTI_AGAIN;
 }
@@ -92,7 +71,7 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
     struct tutti_tcp *tcp = tutti_tcp_of(t);
     uint8_t head[HEAD + GATHERED];
     ssize_t n = 0;
-    TUTTI_TRY(check_send(t, member, packet, spans, n_spans));
+    TUTTI_TRY(tutti_send_check(t, member, packet, spans, n_spans));
     if (tutti_news_is_cut(&tcp->news, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     struct tutti_tcp_peer *peer = tcp->members[member].peer;
@@ -101,7 +80,7 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
         if (status != TUTTI_OK) return status;
         peer = tcp->members[member].peer;
     }
-    if (peer->fd < 0) return gone(member, peer->status, peer->error);
+    if (peer->fd < 0) return tutti_send_gone(member, peer->status, peer->error);
     if (peer->failed) return TUTTI_AGAIN; /* why is known when it is read to its end */
     if (tutti_tcp_out_waits(&peer->out) && !tutti_tcp_out_has_room(&peer->out, packet->bytes, n_spans)) {
         peer->wants_room = true;
