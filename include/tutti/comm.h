@@ -113,19 +113,6 @@ TUTTI_API enum tutti_status tutti_mem_register(struct tutti_comm *comm, void *po
                                                struct tutti_mem **out) TUTTI_MUST_USE;
 TUTTI_API void tutti_mem_deregister(struct tutti_mem *mem);
 
-/* A window: collective creation over memory from tutti_mem_alloc (of a device: any that other processes can map, see
- * docs/gpu.md). In a window of device memory the buffers of a call that lie in it on one rank lie in it on all, at the
- * same offset; afterwards each rank can read and write the others' parts directly (ranks of one host). Sizes may differ
- * by rank. Windows of device memory of one communicator do not overlap (ARGUMENT). Free the memory when all ranks have
- * destroyed the window, not before; a call on device memory that was freed under its window fails on all ranks. */
-struct tutti_window;
-TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
-                                                struct tutti_window **out) TUTTI_MUST_USE;
-/* Address in this process of rank's part, NULL if it is on another host; its size in *bytes (may be NULL). */
-TUTTI_API void *tutti_window_peer(struct tutti_window *window, int32_t rank, size_t *bytes);
-/* Not collective; the memory stays. Of device memory: between the same calls on all ranks. */
-TUTTI_API void tutti_window_destroy(struct tutti_window *window);
-
 /* The library's version: (major << 16) | (minor << 8) | patch, and as text. The soname is libtutti.so.MAJOR. */
 TUTTI_API uint32_t tutti_version(void);
 TUTTI_API const char *tutti_version_text(void);

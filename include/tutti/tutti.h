@@ -7,5 +7,6 @@
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/types.h>
+#include <tutti/window.h>
 
 #endif

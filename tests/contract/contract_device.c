@@ -65,7 +65,7 @@ enum tutti_status contract_memory_windows(struct contract_memory *memory, struct
         enum tutti_status status = tutti_mem_alloc(comm, bytes, &room->at);
         if (status < 0) return status;
         room->bytes = bytes, room->mapped = true;
-        status = tutti_window_create(comm, room->at, bytes, &room->window);
+        status = tutti_window_create(comm, room->at, bytes, NULL, &room->window);
         if (status < 0) return status;
     }
     return TUTTI_OK;

@@ -84,7 +84,7 @@ class Tutti:
         """Memory of the device in a window of all ranks."""
         address, window = c_void_p(), c_void_p()
         self.check(self.lib.tutti_mem_alloc(self.comm, c_size_t(n_bytes), byref(address)))
-        self.check(self.lib.tutti_window_create(self.comm, address, c_size_t(n_bytes), byref(window)))
+        self.check(self.lib.tutti_window_create(self.comm, address, c_size_t(n_bytes), None, byref(window)))
         self.windows.append(window)
         return int(address.value or 0)
 

@@ -153,7 +153,8 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, size
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window **out)
+enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
+                                      const struct tutti_window_config *config, struct tutti_window **out)
 {
     TUTTI_TRY(tutti_call_alone("window_create"));
     TUTTI_TRY(tutti_comm_enter(comm, "window_create"));

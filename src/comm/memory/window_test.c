@@ -17,7 +17,7 @@ static void windows(struct rank *rank)
     for (size_t i = 0; i < bytes; i++) RANK_CHECK(rank, ((unsigned char *)memory)[i] == 0);
     struct tutti_window *window = NULL;
     bool none = me == 1; /* one rank brings nothing */
-    RANK_CHECK_OK(rank, tutti_window_create(comm, none ? NULL : memory, none ? 0 : bytes, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(comm, none ? NULL : memory, none ? 0 : bytes, NULL, &window));
     memset(memory, me + 1, bytes);
     RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
     for (int32_t r = 0; r < n; r++) {
@@ -58,9 +58,9 @@ static void wrong_windows(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_mem_alloc(comm, 4096, &memory));
     bool wrong = rank->index == 1;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "of rank 1 are not inside memory",
-                     tutti_window_create(comm, wrong ? local : memory, 64, &window));
+                     tutti_window_create(comm, wrong ? local : memory, 64, NULL, &window));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "rank 0",
-                     tutti_window_create(comm, memory, rank->index ? 4096 : 100000, &window));
+                     tutti_window_create(comm, memory, rank->index ? 4096 : 100000, NULL, &window));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_alloc(comm, 0, &memory));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_alloc(comm, 16, NULL));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_free(comm, local));
@@ -70,7 +70,7 @@ static void wrong_windows(struct rank *rank)
     tutti_mem_deregister(mem);
     /* A window that outlives its communicator maps nothing any more. */
     RANK_CHECK_OK(rank, tutti_comm_dup(comm, &dup));
-    RANK_CHECK_OK(rank, tutti_window_create(dup, memory, 4096, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(dup, memory, 4096, NULL, &window));
     tutti_comm_destroy(dup);
     RANK_CHECK(rank, tutti_window_peer(window, 0, NULL) == NULL);
     tutti_window_destroy(window);

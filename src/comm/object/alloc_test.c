@@ -84,7 +84,7 @@ static void in_window(struct rank *rank)
     struct tutti_window *window = NULL;
     arm(rank, trial);
     enum tutti_status allocated = tutti_mem_alloc(rank->comm, 4096, &memory);
-    enum tutti_status status = tutti_window_create(rank->comm, memory, memory ? 4096 : 0, &window);
+    enum tutti_status status = tutti_window_create(rank->comm, memory, memory ? 4096 : 0, NULL, &window);
     disarm(rank, trial);
     judge(rank, trial, allocated < 0 ? allocated : status);
     tutti_window_destroy(window);

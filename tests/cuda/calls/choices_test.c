@@ -44,7 +44,7 @@ static void window_make(struct scene *s, char *base, size_t bytes)
     tutti_window_destroy(s->window);
     s->window = NULL;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    if (bytes > 0) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, bytes, &s->window));
+    if (bytes > 0) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, bytes, NULL, &s->window));
 }
 
 static void scene_close(struct scene *s)

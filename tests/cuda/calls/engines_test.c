@@ -153,10 +153,10 @@ static void one_window_a_place(struct scene *s, size_t n)
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, n * sizeof(float), &apart));
     void *mine = rank->index == 0 ? s->out : apart; /* of rank 0 alone there is a window */
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, rank->index == 0 ? "overlap another window" : "rank 0 failed",
-                     tutti_window_create(rank->comm, mine, SHARD * sizeof(float), &second));
+                     tutti_window_create(rank->comm, mine, SHARD * sizeof(float), NULL, &second));
     tutti_window_destroy(s->window);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->out, n * sizeof(float), &s->window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->out, n * sizeof(float), NULL, &s->window));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, apart));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* that waits for what runs */
 }
@@ -201,7 +201,7 @@ static void two(struct rank *rank)
     s.in = (float *)gpu_rank_words(&s.g, most * (size_t)rank->n);
     if (!s.got || !s.in) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, most * (size_t)rank->n * sizeof(float), (void **)&s.out));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), &s.window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), NULL, &s.window));
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         for (uint32_t round = 0; round < 2 && !rank->failure[0]; round++) reduce_scatters(&s, s.in, blocks[i], round);
     if (rank->failure[0]) return;
@@ -222,7 +222,7 @@ static void run(struct rank *rank)
     s.in = (float *)gpu_rank_words(&s.g, n);
     if (!s.got || !s.in) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, n * sizeof(float), (void **)&s.out));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, n * sizeof(float), &s.window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, n * sizeof(float), NULL, &s.window));
     /* What is named is what is done, or nothing. */
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
                      tutti_all_gather(s.out, s.in, 1, TUTTI_FLOAT32, rank->comm, &s.options, NULL));
@@ -256,7 +256,7 @@ static void leave_the_window(struct rank *rank)
     s.in = (float *)gpu_rank_words(&s.g, 2 * words);
     if (!s.in) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, room, (void **)&s.out));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, room, &s.window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, room, NULL, &s.window));
     float *out = place == OUTSIDE ? s.in + words : place == FURTHER ? s.out + 4 : s.out;
     enum tutti_status status = tutti_all_gather(s.in, out, SHARD, TUTTI_FLOAT32, rank->comm, &s.options, NULL);
     if (status == TUTTI_OK) (void)tutti_gpu_stream_sync(s.g.gpu, s.g.stream);

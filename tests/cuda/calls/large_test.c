@@ -130,7 +130,7 @@ static void open_memory(struct scene *s)
     RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &in));
     if (s->way->in_window) {
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, s->bytes, &out));
-        RANK_CHECK_OK(rank, tutti_window_create(rank->comm, out, s->bytes, &s->window));
+        RANK_CHECK_OK(rank, tutti_window_create(rank->comm, out, s->bytes, NULL, &s->window));
     } else {
         RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &out));
     }

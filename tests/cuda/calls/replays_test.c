@@ -131,7 +131,7 @@ static void replay_way(struct gpu_rank *g, const struct way *way)
     r.host_in = (float *)gpu_rank_host_words(g, r.n_in), r.host_out = (float *)gpu_rank_host_words(g, r.n_out);
     GPU_CHECK_OK(g, tutti_mem_alloc(g->rank->comm, bytes, &memory));
     r.out = memory, r.in = (float *)(void *)((char *)memory + out_bytes);
-    if (way->window) GPU_CHECK_OK(g, tutti_window_create(g->rank->comm, memory, bytes, &r.window));
+    if (way->window) GPU_CHECK_OK(g, tutti_window_create(g->rank->comm, memory, bytes, NULL, &r.window));
     GPU_CHECK_OK(g, tutti_barrier(g->rank->comm, NULL, NULL)); /* giving memory back waits for what runs */
     if (r.host_in && r.host_out) replay(&r);
     if (g->rank->failure[0]) return;

@@ -171,7 +171,7 @@ static void run(struct rank *rank)
     for (int i = 0; i < 2; i++) {
         RANK_CHECK_OK(rank, tutti_gpu_alloc(s.g.gpu, bytes, &plain[i]));
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &mapped[i]));
-        if (windows) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, mapped[i], bytes, &s.windows[i]));
+        if (windows) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, mapped[i], bytes, NULL, &s.windows[i]));
     }
     try_all(&s, plain[0], plain[1], most);
     if (!rank->failure[0]) try_all(&s, mapped[0], mapped[1], most);

@@ -84,7 +84,7 @@ static void windowed(struct scene *s, uint32_t round)
 {
     struct rank *rank = s->g.rank;
     struct tutti_window *window = NULL;
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->base + OFFSET, PIECES * s->piece - OFFSET, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s->base + OFFSET, PIECES * s->piece - OFFSET, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
     check_window(s, window);
     if (!rank->failure[0]) check_calls(s, round);
@@ -178,7 +178,7 @@ static void none_can_be_had(struct rank *rank)
     check_calls(&s, 1);
     if (rank->failure[0]) return;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "window_create",
-                     tutti_window_create(rank->comm, s.base, 4096, &window));
+                     tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
     segment_close(&segment);
     scene_close(&s);
@@ -196,7 +196,7 @@ static void windows_can_not_be_had(struct rank *rank)
     if (!segment_open(&segment, s.g.gpu, PIECES, true)) return;
     place(&s, segment.base, segment.piece);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, rank->index == 0 ? "permission to trace" : "",
-                     tutti_window_create(rank->comm, s.base, 4096, &window));
+                     tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
     check_calls(&s, 2);
     if (rank->failure[0]) return;
@@ -214,7 +214,7 @@ static void one_dies(struct rank *rank)
     int32_t victim = VICTIM;
     if (!scene_open(rank, &s)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, PIECES << 21, &memory));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, memory, PIECES << 21, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, memory, PIECES << 21, NULL, &window));
     place(&s, memory, 1 << 21);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) raise(SIGKILL);
@@ -254,7 +254,7 @@ static void any_order(struct rank *rank)
         if (rank->failure[0]) return;
         RANK_CHECK_OK(rank, tutti_mem_alloc(turn.comm, PIECES << 21, &memory));
         place(&s, memory, 1 << 21);
-        RANK_CHECK_OK(rank, tutti_window_create(turn.comm, memory, PIECES << 21, &window));
+        RANK_CHECK_OK(rank, tutti_window_create(turn.comm, memory, PIECES << 21, NULL, &window));
         check_calls(&s, (uint32_t)first);
         memcpy(rank->failure, turn.failure, sizeof turn.failure);
         for (int32_t r = 0; r < rank->n && !rank->failure[0]; r++) {

@@ -52,7 +52,7 @@ static void check_window(struct gpu_rank *g, uint32_t *words, uint32_t *host)
 {
     struct rank *rank = g->rank;
     struct tutti_window *window = NULL;
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, COUNT * 4, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, COUNT * 4, NULL, &window));
     for (int32_t r = 0; r < rank->n; r++) {
         RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, tutti_window_peer(window, r, NULL), COUNT * 4));
         for (uint32_t i = 0; i < COUNT; i++) RANK_CHECK(rank, host[i] == i * (uint32_t)(r + 1));
@@ -73,7 +73,7 @@ static void check_calls(struct gpu_rank *g, bool apart)
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, host, sizeof host));
     if (apart)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "do not reach one another",
-                         tutti_window_create(rank->comm, words, sizeof host, &window));
+                         tutti_window_create(rank->comm, words, sizeof host, NULL, &window));
     else
         check_window(g, words, host);
     if (rank->failure[0]) return;

@@ -77,7 +77,7 @@ static void share(struct mixed *m, bool own_memory, int32_t without)
     fill(data, bytes, me);
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(m->gpu, mine, data, bytes));
     bool none = me == without;
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? NULL : mine, none ? 0 : bytes, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? NULL : mine, none ? 0 : bytes, NULL, &window));
     for (int32_t r = 0; r < n; r++) {
         size_t size = 1;
         const unsigned char *at = tutti_window_peer(window, r, &size);
@@ -119,7 +119,7 @@ static void calls(struct rank *rank)
     struct tutti_window *window = NULL;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, all + own, (void **)&base));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, all + own, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, all + own, NULL, &window));
     for (size_t i = 0; i < COUNT; i++) got[i] = (float)(i % 1000) + 1000 * (float)rank->index;
     RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, base, got, own));
     RANK_CHECK_OK(rank, tutti_all_gather(base, base + COUNT, COUNT, TUTTI_FLOAT32, rank->comm, &m.on[0], NULL));
@@ -148,8 +148,8 @@ static void empty(struct rank *rank)
     const bool none = rank->n > 1 && rank->index == 1;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, (void **)&base));
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, (void **)&other));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, bytes, &window));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? base : other, none ? 0 : bytes, &second));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, bytes, NULL, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? base : other, none ? 0 : bytes, NULL, &second));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_window_destroy(second);
     m.on[0].algorithm = rank->n > 1 ? "cuda:direct" : NULL;
@@ -170,16 +170,16 @@ static void wrong(struct rank *rank)
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "one allocation",
-                     tutti_window_create(rank->comm, base, rank->index == 1 ? (size_t)1 << 40 : 4096, &window));
+                     tutti_window_create(rank->comm, base, rank->index == 1 ? (size_t)1 << 40 : 4096, NULL, &window));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "of rank 1 are not inside memory of tutti_mem_alloc",
-                     tutti_window_create(rank->comm, rank->index == 1 ? local : base, 64, &window));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, &window));
+                     tutti_window_create(rank->comm, rank->index == 1 ? local : base, 64, NULL, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     RANK_CHECK(rank, tutti_window_peer(window, 1, NULL) != NULL);
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, tutti_comm_device(rank->comm)));
     RANK_CHECK(rank, tutti_window_peer(window, 1, NULL) == NULL);
     RANK_CHECK(rank, strstr(tutti_last_error()->text, "another device") != NULL);
     tutti_window_destroy(window);
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     mixed_close(&m);
     RANK_CHECK(rank, tutti_window_peer(window, 0, NULL) == NULL);
     tutti_window_destroy(window);
@@ -197,7 +197,7 @@ static void pooled(struct rank *rank)
     RANK_CHECK(rank, mixed_sync(&m));
     if (m.world->forked || tutti_gpu_count() > 1)
         RANK_CHECK_STATUS(rank, TUTTI_ERR_UNSUPPORTED,
-                          tutti_window_create(rank->comm, rank->index == 1 ? pool : base, 4096, &window));
+                          tutti_window_create(rank->comm, rank->index == 1 ? pool : base, 4096, NULL, &window));
     RANK_CHECK_OK(rank, tutti_gpu_free_ordered(m.gpu, pool, m.streams[0]));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
     mixed_close(&m);
@@ -213,7 +213,7 @@ static void freed(struct rank *rank)
     int32_t same = 1, all = 0;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, BLOCK * (size_t)rank->n, &base));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, BLOCK * (size_t)rank->n, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, BLOCK * (size_t)rank->n, NULL, &window));
     if (rank->index == VICTIM) {
         RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
         for (int i = 0; i < TRIES && again != base; i++)
@@ -248,7 +248,7 @@ static void unreached(struct rank *rank)
     const char *why = m.world->host ? "do not reach one another" : "rank 0 brings device memory and rank 1 host memory";
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
     RANK_CHECK(rank, (tutti_gpu_of(base) >= 0) == (m.gpu != NULL));
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, why, tutti_window_create(rank->comm, base, 4096, &window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, why, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
     mixed_close(&m);
 }

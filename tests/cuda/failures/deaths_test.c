@@ -74,7 +74,7 @@ static enum tutti_status call_of(const struct plan *plan, struct gpu_rank *g, ui
 static void open_window(struct gpu_rank *g, const struct plan *plan, uint32_t *words, struct tutti_window **out)
 {
     struct rank *rank = g->rank;
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, WORDS * sizeof *words, out));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, WORDS * sizeof *words, NULL, out));
     RANK_CHECK_OK(rank, call_of(plan, g, words, WORDS));
     RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));

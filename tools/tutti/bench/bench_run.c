@@ -50,7 +50,7 @@ static enum tutti_status host_open(struct bench_run *run)
     TUTTI_TRY(tutti_device_cpu.open(0, &run->device));
     if (tutti_comm_size(run->comm) == 1) return TUTTI_OK;
     TUTTI_TRY(tutti_mem_alloc(run->comm, PAGE, &run->line));
-    enum tutti_status status = tutti_window_create(run->comm, run->line, PAGE, &run->window);
+    enum tutti_status status = tutti_window_create(run->comm, run->line, PAGE, NULL, &run->window);
     return status == TUTTI_ERR_UNSUPPORTED ? TUTTI_OK : status; /* across hosts: no line to probe */
 }
 
@@ -108,7 +108,7 @@ static enum tutti_status buffer_open(struct bench_run *run, struct bench_buffers
     TUTTI_TRY(memory_open(run, bytes, &b->base[i]));
     TUTTI_TRY(run->device->ops->set(run->device, b->base[i], BLANK, bytes));
     for (uint32_t s = 0; run->settings->cuda && run->settings->mapped && s < run->n_sides; s++) {
-        const enum tutti_status status = tutti_window_create(run->sides[s].comm, b->base[i], bytes, &b->windows[s][i]);
+        const enum tutti_status status = tutti_window_create(run->sides[s].comm, b->base[i], bytes, NULL, &b->windows[s][i]);
         if (status < 0 && !(s > 0 && status == TUTTI_ERR_UNSUPPORTED)) return status; /* a peer may have none */
     }
     return TUTTI_OK;

@@ -47,7 +47,7 @@ static enum tutti_status memory_open(struct tune *tune, float cache_kib)
     TUTTI_TRY(tutti_mem_alloc(tune->comm, TUNE_SHARED_BYTES, &own));
     tune->own = own;
     memset(own, 0, TUNE_SHARED_BYTES);
-    TUTTI_TRY(tutti_window_create(tune->comm, own, TUNE_SHARED_BYTES, &tune->window));
+    TUTTI_TRY(tutti_window_create(tune->comm, own, TUNE_SHARED_BYTES, NULL, &tune->window));
     for (uint32_t r = 0; r < tune->n; r++) {
         tune->peers[r] = tutti_window_peer(tune->window, (int32_t)r, NULL);
         if (!tune->peers[r]) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the memory of rank %u can not be mapped", r);

@@ -169,7 +169,7 @@ void device_memory_add_windows(const std::shared_ptr<Comm> &comm, const std::vec
     agree(*comm, found, n_foreign);
     for (const SegmentPtr &segment : found) {
         tutti_window *window = nullptr; /* without the lock: the others may be late */
-        check(tutti_window_create(comm->handle(), segment->memory, segment->bytes, &window));
+        check(tutti_window_create(comm->handle(), segment->memory, segment->bytes, nullptr, &window));
         std::lock_guard<std::mutex> guard(segments().mutex);
         segment->windows.push_back({comm, decltype(Window::handle)(window)});
     }

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_ENGINE_ONESIDED_ONESIDED_H
+#define TUTTI_ENGINE_ONESIDED_ONESIDED_H
+
+/* One-sided calls over the wire: put, get, signals and atomics on the part of a peer that this process can not map.
+ * The owner's engine serves them, while it makes progress for whatever reason: so an engine that has an exposed part
+ * keeps a helper that sleeps in the poller. The room uses team, report and work.
+ *
+ * Protocol. An access is one or more packets of TUTTI_PACKET_ONESIDED (TUTTI_ONE_*, below), numbered by the pair of
+ * ranks within a communicator, whatever the window. At most TUTTI_ONE_OPEN of a pair have no answer: that is the flow
+ * control, and the receiver recognises what comes twice by a map of so many bits. Payloads go straight into the part
+ * (place), so the receiver needs no memory for them. Packets that have an order (signals, atomics, flush) take effect
+ * when all packets before them have; until then the receiver keeps them, at most TUTTI_ONE_OPEN. Answers are
+ * cumulative where they can be, and ride on what goes the other way. What a peer sends is checked against the part
+ * before it is believed: an access that can not be is answered with a refusal, which is the caller's ARGUMENT; a
+ * malformed packet ends the communicator with PROTOCOL. */
+
+#include "engine/team/team.h"
+
+#define TUTTI_ONE_OPEN 64
+
+/* What this rank exposes: memory of the host that stays, and words for signals, until tutti_exposed_remove. */
+struct tutti_exposed {
+    void *base;
+    size_t bytes;
+    _Atomic uint64_t *signals;
+    uint32_t n_signals;
+    /* A signal has changed, or memory that somebody may wait for. The owner's thread; may be NULL. */
+    void (*changed)(void *arg);
+    /* Instead of plain copies, for parts in memory of devices: NULL, memcpy and atomics of the host. */
+    const struct tutti_exposed_ops *ops;
+    void *arg;
+};
+struct tutti_exposed_ops {
+    enum tutti_status (*write)(void *arg, uint64_t offset, const void *from, size_t bytes);
+    enum tutti_status (*read)(void *arg, uint64_t offset, void *to, size_t bytes);
+    /* swap: writes value if `expected` is there; else adds value. */
+    enum tutti_status (*change)(void *arg, uint64_t offset, bool swap, uint64_t expected, uint64_t value,
+                                uint64_t *before);
+    enum tutti_status (*signal)(void *arg, uint32_t index, bool add, uint64_t value);
+};
+
+/* `window`: its number in the communicator, the same on all members, never used twice. Any thread. MEMORY. */
+enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, const struct tutti_exposed *part);
+/* Later accesses are refused. Returns when the owner's engine touches the part no more. Any thread. */
+void tutti_exposed_remove(struct tutti_team *team, uint32_t window);
+
+enum tutti_one_kind {
+    TUTTI_ONE_PUT,     /* with has_signal: put_signal; with no bytes: signal */
+    TUTTI_ONE_GET,     /* */
+    TUTTI_ONE_ADD,     /* fetch_add: value */
+    TUTTI_ONE_SWAP,    /* compare_swap: expected, value */
+    TUTTI_ONE_FLUSH,   /* all windows of the pair; peer TUTTI_NO_SLOT: all peers that something was sent to */
+    TUTTI_ONE_REFUSED, /* only as an answer */
+};
+struct tutti_one_info {
+    enum tutti_one_kind kind;
+    uint32_t window;
+    uint32_t peer; /* slot */
+    uint64_t offset;
+    const void *source; /* PUT; borrowed until the work is complete */
+    void *dest;         /* GET */
+    size_t bytes;
+    bool has_signal, signal_add;
+    uint32_t signal;
+    uint64_t expected, value; /* value: of the signal, too */
+    uint64_t *before;         /* ADD, SWAP */
+    uint64_t timeout_ns;      /* 0: the team's */
+    const char *name;         /* static, for sentences: "put_signal" */
+    const char *label;
+};
+/* Starts it: complete as window.h says. Any thread; calls of one thread for one peer leave in their order. helper as
+ * for tutti_engine_start. */
+enum tutti_status tutti_engine_one(struct tutti_team *team, const struct tutti_one_info *info, bool helper,
+                                   struct tutti_work **work);
+/* Puts and gets for each peer that come later take effect after those before. */
+void tutti_engine_one_fence(struct tutti_team *team);
+
+/* ---- waits for a word of the own memory (wait.c): not a message, but watched like one ---- */
+struct tutti_one_wait {
+    const _Atomic uint64_t *word;
+    uint32_t compare;     /* enum tutti_compare */
+    uint64_t value;
+    int32_t from;         /* slot that is to change it, -1: any */
+    uint64_t timeout_ns;  /* 0: the team's */
+    const char *sentence; /* "signal 3", for "wait_signal: signal 3 is 0 and not >= 1"; copied by its caller's work */
+    /* Who changes the word in place rings: *bell moves, with a futex wake, after the change. NULL: nobody does. */
+    _Atomic uint32_t *bell;
+    const char *label;
+};
+/* The work is complete when the word compares so. A caller that waits for it spins on the word as on a collective. */
+enum tutti_status tutti_engine_wait_word(struct tutti_team *team, const struct tutti_one_wait *wait, bool helper,
+                                         struct tutti_work **work);
+
+#endif
