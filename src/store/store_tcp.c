@@ -18,6 +18,7 @@
 
 #define ANSWER_NS (30 * TUTTI_NS_PER_S) /* that a server may take to answer beyond the request's own timeout */
 #define RETRY_NS (50 * TUTTI_NS_PER_MS) /* between attempts to reach a server that is not there yet */
+#define TELL_NS (3 * TUTTI_NS_PER_S)    /* after which the log says that there is none */
 
 struct connection {
     int fd;
@@ -176,6 +177,7 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
     const uint64_t start_ns = tutti_now_ns();
     struct connection *c = tutti_alloc(sizeof *c);
     enum tutti_status status;
+    bool told = false;
     if (!c) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's connection");
     c->fd = -1;
     c->session.secret = store->secret;
@@ -184,6 +186,11 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
             status = tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT, store->host,
                                 store->port, tutti_says_ms(tutti_now_ns() - start_ns));
             break;
+        }
+        if (!told && tutti_now_ns() - start_ns >= TELL_NS) {
+            tutti_log(TUTTI_LOG_WARN, "no store answers at %s:%s for %llu ms; trying on", store->host, store->port,
+                      tutti_says_ms(tutti_now_ns() - start_ns));
+            told = true;
         }
         tutti_sleep_ns(RETRY_NS);
     }

@@ -320,6 +320,25 @@ static void test_late_server(void **state)
     close(held);
 }
 
+/* While nobody serves, the log says where it is looked for. */
+static void test_nobody_serves(void **state)
+{
+    struct tutti_store s;
+    char address[64], told[64], line[512] = "", path[] = "/tmp/tutti-store-log-XXXXXX";
+    (void)state;
+    uint16_t port;
+    const int held = port_hold(&port), log = mkstemp(path);
+    assert_true(log >= 0);
+    assert_int_equal(tutti_log_open(path), TUTTI_OK);
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%u", port);
+    snprintf(told, sizeof told, "no store answers at 127.0.0.1:%u", port);
+    assert_int_equal(tutti_store_open(address, NULL, in(3500), &s), TUTTI_ERR_TIMEOUT);
+    assert_true(read(log, line, sizeof line - 1) > 0);
+    if (!strstr(line, told)) fail_msg("the log says %s", line);
+    close(log), close(held);
+    unlink(path);
+}
+
 /* ---- secrets ---- */
 
 static void test_wrong_secret(void **state)
@@ -391,8 +410,8 @@ static void test_file_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract),     cmocka_unit_test(test_addresses),   cmocka_unit_test(test_late_server),
-        cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_file_damage),
+        cmocka_unit_test(test_contract),      cmocka_unit_test(test_addresses),    cmocka_unit_test(test_late_server),
+        cmocka_unit_test(test_nobody_serves), cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_file_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,14 @@ class Hosts(Case):
         self.assertEqual([r["host"] for r in verdict["ranks"]], ["h0", "h0", "h1", "h1"])
         self.assertTrue(all(r["known"] and r["pid"] > 0 and r["process"] for r in verdict["ranks"]))
 
+    def test_hosts_of_one_name(self):
+        net = self.net(2)
+        self.job(net, 1, "loop=60", env={"TUTTI_HOST": ""})
+        name = os.uname().nodename
+        for host in (0, 1):
+            verdict = self.doctor(net, host=host)
+            self.assertEqual([r["host"] for r in verdict["ranks"]], [f"{name} (10.77.0.1)", f"{name} (10.77.0.2)"])
+
     def test_missing_call(self):
         net = self.net(2)
         self.job(net, 2, "miss=3")

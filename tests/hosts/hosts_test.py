@@ -279,6 +279,11 @@ class Start(Case):
         ranks = self.job(net, 2, "all", env={"JOB_TIMEOUT": "4"}, without=[3])
         self.refused(net, ranks, "rank 3 did not arrive: timed out after (4000|39..) ms", 20)
 
+    def test_no_such_interface(self):
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 1, "all", env={"JOB_TIMEOUT": "4", "TUTTI_INTERFACE": "nosuch0"})
+        self.refused(net, ranks, r"rank . on host h.: interface=nosuch0: there is no such .*eth0 \(10.77.0.", 10)
+
     def test_killed_while_meeting(self):
         net = self.net(2, plain=True)
         ranks = self.job(net, 2, "all", env={"JOB_TIMEOUT": "10"}, without=[3])
@@ -319,9 +324,10 @@ class Trust(Case):
         net.wait(ranks, 30)
         text = self.said(ranks)
         self.assertNotIn("ready", text)
-        self.assertRegex(text, words)
         for rank in ranks:
             self.assertEqual(rank.process.poll(), 1, text)
+        for said in [rank.text() for rank in ranks] if on_last is None else [text]:
+            self.assertRegex(said, words, text)
 
     def late(self, net, first, program, env):
         """Rank 1 of 2, of the job of rank 0."""

@@ -74,6 +74,7 @@ def outcomes(net, b, c):
     assert f"tutti run on {b}: there is no program 'nosuchprogram'" in done.stderr, done.stderr
     done = run(net, "--hosts", f"{b}:1,nosuchhost:1", "sleep", "30")
     assert done.returncode != 0 and "host nosuchhost can not be reached" in done.stderr, done.stderr
+    assert "(ip netns exec nosuchhost)" in done.stderr, done.stderr
     assert "Cannot open network namespace" in done.stderr, done.stderr
     done = run(net, "--hosts", f"{b}:1,{c}:1", "--interface", "nosuch0", "true")
     assert done.returncode == 1 and "eth0" in done.stderr, done.stderr

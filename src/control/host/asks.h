@@ -20,7 +20,7 @@
 #include "control/host/host.h"
 
 #define TUTTI_ASKS_MOST 256
-#define TUTTI_WHO_HOST 48
+#define TUTTI_WHO_HOST 104   /* with an address, where several hosts have one name: TUTTI_HOST_TEXT */
 #define TUTTI_WHO_ADDRESS 64 /* with a port */
 
 struct tutti_ask_row {

@@ -19,7 +19,7 @@ struct tutti_host_life {
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t world; /* asks.h: struct tutti_who */
     _Atomic uint32_t member, n_members;
-    _Atomic uint64_t host[6];
+    _Atomic uint64_t host[13];
 };
 
 /* Two copies. The writer fills the copy that `sequence` does not point to, then moves `sequence` on. So a writer that

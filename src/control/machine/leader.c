@@ -118,8 +118,10 @@ static void time_is_over(struct tutti_meeting_leader *l, unsigned long long pati
             tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree: " TUTTI_SAYS_TIMED_OUT, n,
                        patience_ms);
         else
-            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT "%s%s", missing, patience_ms,
-                       l->refusal[0] ? "; refused: " : "", l->refusal);
+            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT "%s%s%s%s", missing, patience_ms,
+                       l->refusal[0] ? "; refused: " : "", l->refusal,
+                       l->self.alone_because ? "; ranks of other hosts can not come: " : "",
+                       l->self.alone_because ? l->self.alone_because : "");
     }
     tutti_leader_fail(l, true);
 }

@@ -35,12 +35,13 @@
 /* Who this rank is, and what it brings. */
 struct tutti_meeting_self {
     int32_t rank, n_ranks, pid;
-    const char *secret;   /* NULL: none */
-    const char *version;  /* of this build, for sentences */
-    uint64_t build, host; /* build must be equal */
-    bool reaches_hosts;   /* leader: members of other hosts can be connected */
-    const uint8_t *card;  /* what the others shall know; borrowed */
-    size_t n_card;        /* at most TUTTI_MEETING_CARD */
+    const char *secret;        /* NULL: none */
+    const char *version;       /* of this build, for sentences */
+    uint64_t build, host;      /* build must be equal */
+    bool reaches_hosts;        /* leader: members of other hosts can be connected */
+    const char *alone_because; /* ... if not, why, as the end of a sentence; NULL: it was not asked for */
+    const uint8_t *card;       /* what the others shall know; borrowed */
+    size_t n_card;             /* at most TUTTI_MEETING_CARD */
     uint64_t started_ns, deadline_ns;
     struct tutti_meeting_loss lost; /* the leader that went after this rank had come to it */
 };

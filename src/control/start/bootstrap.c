@@ -160,11 +160,15 @@ static void world_fill(const struct tutti_bootstrap *b, uint64_t nonce, const st
     tutti_host_name(b->config->text[TUTTI_OPT_host], out->host, sizeof out->host);
 }
 
-/* For who looks at the memory of this host from outside. */
-static void show_who(const struct tutti_bootstrap *b, uint64_t world, struct tutti_control *near)
+/* For who looks at the memory of this host from outside. hosts: NULL when there is one. */
+static void show_who(const struct tutti_bootstrap *b, uint64_t world, const struct tutti_hosts *hosts,
+                     struct tutti_control *near)
 {
     struct tutti_who who = {.world = world, .member = (uint32_t)b->rank, .n = (uint32_t)b->n_ranks};
-    tutti_host_name(b->config->text[TUTTI_OPT_host], who.host, sizeof who.host);
+    if (hosts)
+        tutti_hosts_name(hosts, hosts->members[b->rank].host, who.host, sizeof who.host);
+    else
+        tutti_host_name(b->config->text[TUTTI_OPT_host], who.host, sizeof who.host);
     tutti_who_write(near, &who);
 }
 
@@ -175,7 +179,7 @@ static enum tutti_status world_near(const struct tutti_bootstrap *b, const struc
     TUTTI_TRY(near_open(request, met, b->config, &near));
     *out = (struct tutti_world){.transport = near.transport, .control = near.control, .places = near.places};
     world_fill(b, met->nonce, &near.facts, out);
-    show_who(b, met->nonce, near.control);
+    show_who(b, met->nonce, NULL, near.control);
     return TUTTI_OK;
 }
 
@@ -225,7 +229,7 @@ static enum tutti_status world_far(const struct tutti_bootstrap *b, const struct
     }
     tutti_hosts_share(&config.hosts, met->rows, met->n_rows);
     TUTTI_TRY_GOTO(status, near_meet(request, &config.hosts, met->nonce, &config.near), err_hosts);
-    show_who(b, met->nonce, config.near.control);
+    show_who(b, met->nonce, &config.hosts, config.near.control);
     world.places = places_spread(&config.hosts, (uint32_t)b->rank, config.near.places);
     if (!world.places) {
         tutti_near_close(&config.near);
@@ -279,7 +283,12 @@ static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct t
         request->alone_because = "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or "
                                  "TUTTI_SECRET_FILE, or TUTTI_TRUST_NETWORK=1 where nobody else reaches the network";
     if (request->alone_because) return TUTTI_OK;
-    return tutti_listener_open(&listener, &request->listener);
+    const enum tutti_status status = tutti_listener_open(&listener, &request->listener);
+    if (status == TUTTI_OK) return status;
+    const struct tutti_error why = *tutti_last_error();
+    char host[64];
+    tutti_host_name(config->text[TUTTI_OPT_host], host, sizeof host);
+    return tutti_fail(status, "rank %d on host %s: %.400s", (int)b->rank, host, why.text);
 }
 
 static enum tutti_status world_meet(const struct tutti_bootstrap *b, struct tutti_meeting_request *request,

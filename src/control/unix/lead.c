@@ -186,6 +186,7 @@ static enum tutti_status lead_open(struct lead *lead, struct tutti_meeting *meet
 {
     struct tutti_meeting_self self = tutti_meeting_self(meeting->request, lead->card);
     self.reaches_hosts = meeting->request->listener != NULL;
+    self.alone_because = meeting->request->alone_because;
     const struct tutti_meeting_out out = {.arg = lead,
                                           .send = link_send,
                                           .drop = link_drop,

@@ -6,6 +6,7 @@
 #include "tools/tutti/json.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { CELL = 26, LEFT = 90, TOP = 84, GAP = 60 };
 
@@ -73,7 +74,8 @@ void cluster_page_write(FILE *out, const struct cluster *c)
         for (uint32_t i = 0; i < c->n && !any; i++)
             if (c->ranks[i].host_index == h) any = &c->ranks[i];
         if (!any) continue;
-        fprintf(out, "  host %s%s%s: ranks", any->host, any->address[0] ? " at " : "", any->address);
+        const bool told = strstr(any->host, any->address) != NULL; /* "vm (10.0.0.2)", or no address */
+        fprintf(out, "  host %s%s%s: ranks", any->host, told ? "" : " at ", told ? "" : any->address);
         for (uint32_t i = 0; i < c->n; i++) {
             const struct cluster_rank *rank = &c->ranks[i];
             if (rank->host_index != h) continue;

@@ -78,11 +78,20 @@ static const char *words_last(const struct host *host, char out[WORDS_TOLD + 16]
     return out;
 }
 
+/* The command as it was started, up to the host: "ssh -p 22 a". */
+static const char *shell_say(const struct run_options *o, const struct host *host, char *out, size_t capacity)
+{
+    out[0] = '\0';
+    for (size_t i = 0; o->shell[i]; i++) tutti_append(out, capacity, "%s ", o->shell[i]);
+    tutti_append(out, capacity, "%s", host->is->name);
+    return out;
+}
+
 /* Its ranks have ended, whatever became of them. `how` is the end of a sentence. */
 static void host_lost(struct supervisor *s, struct host *host, const char *how, int exit_status)
 {
     struct run_remote *remote = s->remote;
-    char words[WORDS_TOLD + 16];
+    char words[WORDS_TOLD + 16], shell[400];
     uint32_t n_ranks = 0;
     if (host->lost) return;
     host->lost = true;
@@ -100,8 +109,8 @@ static void host_lost(struct supervisor *s, struct host *host, const char *how, 
         const char *then = s->n_live == 0                              ? ""
                            : s->options->keep_going && remote->started ? "; the others go on"
                                                                        : "; ending the others";
-        run_say("host %s %s: the remote shell (%s %s) %s%s%s", host->is->name,
-                host->hello ? "is lost" : "can not be reached", s->options->shell[0], host->is->name, how,
+        run_say("host %s %s: the remote shell (%s) %s%s%s", host->is->name,
+                host->hello ? "is lost" : "can not be reached", shell_say(s->options, host, shell, sizeof shell), how,
                 words_last(host, words), then);
     }
     run_fail(s, exit_status ? exit_status : TUTTI_EXIT_WRONG);
