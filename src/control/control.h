@@ -51,7 +51,8 @@ struct tutti_board {
     uint8_t unused;
 };
 enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
-enum tutti_board_letter { TUTTI_BOARD_NO_LETTER, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV };
+/* WAIT: for a signal, its number is letter_tag. */
+enum tutti_board_letter { TUTTI_BOARD_NO_LETTER, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV, TUTTI_BOARD_WAIT };
 #define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
 #define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
 #define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)

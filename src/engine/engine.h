@@ -191,6 +191,9 @@ uint64_t tutti_team_next(const struct tutti_team *team);
  * out a collective itself, past the engine; it then counts it. */
 bool tutti_team_quiet(const struct tutti_team *team);
 void tutti_team_count(struct tutti_team *team);
+/* It has not failed, and no member has raised a failure that was not heard here yet; else tutti_team_state tells. Two
+ * loads, for who does not wait at all. */
+bool tutti_team_well(const struct tutti_team *team);
 /* Whether the team has failed: one load, for who waits past the engine. */
 bool tutti_team_failed(const struct tutti_team *team);
 /* What members do past the engine is not on their boards. This function completes the board that peek found of `peer`

@@ -378,7 +378,5 @@ void flat_sleep_end(struct tutti_runner *runner);
 void flat_leave(struct flat_instance *inst);
 /* The same of an operation that has failed after its post; returns when no living peer touches its buffers any more. */
 void flat_withdraw(struct flat_op *op);
-/* Registers this process for membarrier; whether sleepers can use it. */
-bool flat_barrier_available(void);
 
 #endif

@@ -3,6 +3,7 @@
  * is touched by its owner when it is made, so that no call takes page faults and pages lie near who writes them. */
 #include "backend/flat/flat.h"
 #include "backend/shared.h"
+#include "base/bell.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -165,7 +166,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     mine.bytes = inst->own_bytes;
     mine.address = inst->n > 1 ? (uint64_t)(uintptr_t)inst->memories[inst->me] : 0;
     mine.chunk = inst->chunk;
-    mine.fences = !flat_barrier_available();
+    mine.fences = !tutti_fence_all_available();
     memcpy(card, &mine, sizeof(mine));
     *out = &inst->base;
     return TUTTI_OK;

@@ -4,24 +4,9 @@
  * system call. Who goes to sleep makes sure that it is seen: it counts itself, then fences all processes (membarrier),
  * so that publishers need no fence; where that is not to be had, or where all sleep all the time, publishers fence. */
 #include "backend/flat/flat.h"
-
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "base/bell.h"
 
 #define CALM_NS (300 * TUTTI_NS_PER_MS) /* a rank that is stopped does not keep others for longer */
-
-static long membarrier(int command)
-{
-    return syscall(SYS_membarrier, command, 0, 0);
-}
-
-bool flat_barrier_available(void)
-{
-    long commands = membarrier(MEMBARRIER_CMD_QUERY);
-    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) &&
-           membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
-}
 
 /* ---- waiting ---- */
 
@@ -203,7 +188,7 @@ void flat_withdraw(struct flat_op *op)
     uint64_t deadline = tutti_deadline_ns(CALM_NS);
     atomic_store(&flat_post_of(op, inst->me)->word, 0);
     flat_leave(inst);
-    if (!inst->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    if (!inst->fences) tutti_fence_all();
     for (uint32_t r = 0; r < inst->n; r++)
         while (may_touch(op, r) && tutti_now_ns() < deadline) tutti_sleep_ns(CALM_NS / 10000);
 }
@@ -232,7 +217,7 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
     atomic_fetch_add(&area->sleepers, 1);
     op->asleep = true;
     op->slept_on = *expected;
-    if (!op->inst->fences) membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    if (!op->inst->fences) tutti_fence_all();
     return !reached(op->until_word, op->until, op->until_equal);
 }
 

@@ -53,7 +53,8 @@ void tutti_context_close(struct tutti_context *context);
 void tutti_context_release(struct tutti_context *context);
 
 /* ---- worlds (world.c): one bootstrap, shared by the communicators that come from one another ---- */
-struct tutti_block; /* memory given out by tutti_mem_alloc (block.c) */
+struct tutti_block;   /* memory given out by tutti_mem_alloc (block.c) */
+struct tutti_own_pad; /* pad.h */
 struct tutti_family {
     struct tutti_world world;
     struct tutti_engine *engine;
@@ -64,6 +65,7 @@ struct tutti_family {
     struct tutti_backend_host backends;
     pthread_mutex_t lock;
     struct tutti_block *blocks;
+    struct tutti_own_pad *pads; /* pad.h: given, and peers may be late */
 };
 enum tutti_status tutti_family_open(struct tutti_context *context, const struct tutti_bootstrap *bootstrap,
                                     struct tutti_family **out);
@@ -79,6 +81,7 @@ enum tutti_status tutti_block_give(struct tutti_family *family, const void *poin
 /* Whether the range lies in one block. */
 bool tutti_block_holds(struct tutti_family *family, const void *pointer, size_t bytes);
 void tutti_block_give_all(struct tutti_family *family);
+void tutti_pads_end(struct tutti_family *family); /* pad.c */
 
 /* ---- communicators (comm.c) ---- */
 enum tutti_comm_phase { TUTTI_COMM_CREATING, TUTTI_COMM_READY, TUTTI_COMM_FAILED, TUTTI_COMM_SHUT };

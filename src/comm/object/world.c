@@ -47,6 +47,7 @@ void tutti_family_drop(struct tutti_family *family)
     tutti_backend_sweep(&family->backends, true);
     tutti_device_sweep(&family->backends);
     tutti_block_give_all(family);
+    tutti_pads_end(family);
     tutti_engine_detach(family->engine, family->world.transport);
     tutti_world_close(&family->world);
     pthread_mutex_destroy(&family->lock);

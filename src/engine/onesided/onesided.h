@@ -15,7 +15,10 @@
  * before it is believed: an access that can not be is answered with a refusal, which is the caller's ARGUMENT; a
  * malformed packet ends the communicator with PROTOCOL. */
 
+#include "base/bell.h"
 #include "engine/team/team.h"
+
+#include <tutti/window.h>
 
 #define TUTTI_ONE_OPEN 64
 
@@ -78,18 +81,52 @@ void tutti_engine_one_fence(struct tutti_team *team);
 
 /* ---- waits for a word of the own memory (wait.c): not a message, but watched like one ---- */
 struct tutti_one_wait {
-    const _Atomic uint64_t *word;
-    uint32_t compare;     /* enum tutti_compare */
+    const _Atomic uint64_t *word; /* stays until `end` */
+    enum tutti_compare compare;
     uint64_t value;
-    int32_t from;         /* slot that is to change it, -1: any */
-    uint64_t timeout_ns;  /* 0: the team's */
-    const char *sentence; /* "signal 3", for "wait_signal: signal 3 is 0 and not >= 1"; copied by its caller's work */
-    /* Who changes the word in place rings: *bell moves, with a futex wake, after the change. NULL: nobody does. */
-    _Atomic uint32_t *bell;
+    int32_t from;            /* slot that is to change it, -1: any */
+    uint32_t signal;         /* its number, for sentences: "wait_signal for signal 3 (>= 1)" */
+    uint64_t timeout_ns;     /* 0: the team's */
+    struct tutti_bell *bell; /* who changes the word in place rings it. NULL: nobody does */
     const char *label;
+    void (*end)(void *arg); /* the word is looked at no more; may be NULL. The owner's thread */
+    void *arg;
 };
-/* The work is complete when the word compares so. A caller that waits for it spins on the word as on a collective. */
+/* The work is complete when the word compares so. A caller that waits for it spins on the word as on a collective.
+ * helper as for tutti_engine_start. On failure `end` is not called. */
 enum tutti_status tutti_engine_wait_word(struct tutti_team *team, const struct tutti_one_wait *wait, bool helper,
                                          struct tutti_work **work);
+static inline bool tutti_compare_holds(uint64_t now, enum tutti_compare compare, uint64_t value)
+{
+    enum { LESS = 1, EQUAL = 2, MORE = 4 };
+    static const uint8_t holds[] = {
+        [TUTTI_COMPARE_EQ] = EQUAL,        [TUTTI_COMPARE_NE] = LESS | MORE, [TUTTI_COMPARE_LT] = LESS,
+        [TUTTI_COMPARE_LE] = LESS | EQUAL, [TUTTI_COMPARE_GT] = MORE,        [TUTTI_COMPARE_GE] = MORE | EQUAL,
+    };
+    return holds[compare] & (now < value ? LESS : now == value ? EQUAL : MORE);
+}
+
+/* A peer died whose memory this rank used in place: ends the team. Returns its failure, recorded. Any thread. */
+enum tutti_status tutti_report_one_lost(struct tutti_team *team, uint32_t peer, const char *name);
+
+/* ---- the owner's: waits in progress ---- */
+struct tutti_word_wait {
+    struct tutti_work work; /* first */
+    struct tutti_word_wait *next;
+    struct tutti_one_wait what;
+};
+void tutti_waits_begin(struct tutti_team *team, struct tutti_word_wait *wait);
+/* Ends those whose word compares so; whether there were any. */
+bool tutti_waits_run(struct tutti_team *team);
+void tutti_waits_fail(struct tutti_team *team, const struct tutti_error *error);
+/* Whether the word of one of them compares so. */
+bool tutti_waits_any(const struct tutti_team *team);
+/* The owner is about to sleep. Whether the bell, if there is one, is in the bed; puts it there: whether a fence of all
+ * is to follow. */
+bool tutti_wait_listens(const struct tutti_word_wait *wait, const struct tutti_bed *bed);
+bool tutti_wait_listen(const struct tutti_word_wait *wait, struct tutti_bed *bed);
+void tutti_report_wait_timeout(struct tutti_team *team, const struct tutti_word_wait *wait);
+void tutti_report_wait_lost(struct tutti_team *team, const struct tutti_word_wait *wait, uint32_t peer,
+                            enum tutti_life life);
 
 #endif

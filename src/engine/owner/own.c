@@ -21,7 +21,7 @@ static void owner_sleep(struct tutti_owner *owner, uint64_t until_ns)
 {
     struct tutti_bed bed;
 
-    bed.n_transports = bed.n_runners = 0;
+    bed.n_transports = bed.n_runners = bed.n_bells = 0;
     tutti_sources_init(&bed.sources);
     tutti_sources_until(&bed.sources, until_ns);
     atomic_store(&owner->sleeping, 1);

@@ -7,6 +7,7 @@
  * engine and uses base alone. Begin with own.c (how the owner spins and where it sleeps), then owner.c (how the
  * ownership goes from thread to thread), prompt.c and helper.c (when the helper has it). */
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/poller.h"
 
@@ -22,7 +23,8 @@ struct tutti_bed {
     struct tutti_sources sources;
     struct tutti_transport *transports[TUTTI_BED_ARMED];
     struct tutti_runner *runners[TUTTI_BED_ARMED];
-    uint32_t n_transports, n_runners;
+    struct tutti_bell *bells[TUTTI_BED_ARMED];
+    uint32_t n_transports, n_runners, n_bells;
 };
 
 /* What the owner does. All but kick are called by the owner alone, with `arg` of the owner. */

@@ -5,6 +5,7 @@
 
 #include "engine/pass/pass.h"
 #include "engine/flight/flight.h"
+#include "engine/onesided/onesided.h"
 #include "engine/p2p/p2p.h"
 
 #define POLLS_A_PASS 64
@@ -22,6 +23,9 @@ static void absorb_one(struct tutti_team *team, struct tutti_work *work)
             tutti_flight_end(team, (struct tutti_flight *)work, &team->error);
         else
             tutti_flight_begin(team, (struct tutti_flight *)work);
+    } else if (work->type == TUTTI_WORK_WAIT) {
+        tutti_waits_begin(team, (struct tutti_word_wait *)work);
+        if (team->failed) tutti_waits_fail(team, &team->error);
     } else if (team->failed) {
         tutti_team_complete(work, &team->error);
     } else {
@@ -54,6 +58,7 @@ static void failures_end(struct tutti_engine *engine)
             tutti_flights_fail(team, &team->error);
             tutti_letters_fail(team, &team->error);
             tutti_follow_fail(team, &team->error);
+            tutti_waits_fail(team, &team->error);
         }
     }
 }
@@ -148,6 +153,7 @@ static bool team_run(struct tutti_team *team)
         if (team->halted) return true;
         moved |= tutti_letters_run(team, retry);
         if (team->followed) moved |= tutti_follow_run(team);
+        if (team->waits) moved |= tutti_waits_run(team);
     } while (team->retry && !team->halted);
     if (team->owing && !team->halted) flush(team);
     return moved;
@@ -199,7 +205,8 @@ static bool look(void *arg, bool *worth)
 
     for (struct tutti_team *team = engine->busy; team; team = team->next) {
         if (team->halted) continue;
-        if (team->n_runners > 0) *worth = true;
+        if (team->n_runners > 0 || team->waits) *worth = true;
+        if (team->waits && tutti_waits_run(team)) return true;
         if (team->n_runners > 0 && tutti_team_run_runners(team)) return true;
         if (team->halted || !tutti_team_is_calling(team)) continue;
         *worth = true;
@@ -266,19 +273,34 @@ static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *b
     return true;
 }
 
+/* Who changes a word rings its bell, once it has seen that somebody listens; what it did not see is seen here. */
+static bool waits_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+{
+    bool fence = false;
+
+    for (const struct tutti_team *team = engine->busy; team; team = team->next)
+        for (const struct tutti_word_wait *wait = team->waits; wait; wait = wait->next)
+            if (!tutti_wait_listens(wait, bed) && !is_full(bed, bed->n_bells)) fence |= tutti_wait_listen(wait, bed);
+    if (fence) tutti_fence_all();
+    for (const struct tutti_team *team = engine->busy; team; team = team->next)
+        if (tutti_waits_any(team)) return false;
+    return true;
+}
+
 static bool sleep_begin(void *arg, struct tutti_bed *bed)
 {
     struct tutti_engine *engine = arg;
 
     tutti_sources_until(&bed->sources, tutti_owner_deadline(engine->owner, engine->tick_ns));
     tutti_sources_until(&bed->sources, engine->next_watch_ns);
-    return ports_begin(engine, bed) && runners_begin(engine, bed) && !atomic_load(&engine->works->has_submitted) &&
-           !engine->failing;
+    return ports_begin(engine, bed) && runners_begin(engine, bed) && waits_begin(engine, bed) &&
+           !atomic_load(&engine->works->has_submitted) && !engine->failing;
 }
 
 static void sleep_end(void *arg, struct tutti_bed *bed)
 {
     (void)arg;
+    for (uint32_t i = 0; i < bed->n_bells; i++) tutti_bell_leave(bed->bells[i]);
     for (uint32_t i = 0; i < bed->n_runners; i++) bed->runners[i]->ops->sleep_end(bed->runners[i]);
     for (uint32_t i = 0; i < bed->n_transports; i++) bed->transports[i]->ops->sleep_end(bed->transports[i]);
 }

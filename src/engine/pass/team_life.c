@@ -120,6 +120,7 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->pending_end = &team->pending;
     team->sends_end = &team->sends, team->recvs_end = &team->recvs;
     team->followed_end = &team->followed;
+    team->waits_end = &team->waits;
     team->board = (struct tutti_board){.comm = team->id,
                                        .peer = -1,
                                        .root = -1,

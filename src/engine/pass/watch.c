@@ -4,6 +4,7 @@
  * something else. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight. */
 
 #include "engine/flight/flight.h"
+#include "engine/onesided/onesided.h"
 #include "engine/pass/pass.h"
 #include "engine/report/report.h"
 
@@ -81,6 +82,11 @@ static void watch_deadlines(struct tutti_team *team, uint64_t now)
             return;
         }
     }
+    for (const struct tutti_word_wait *wait = team->waits; wait; wait = wait->next) {
+        if (!is_over(team, &wait->work, now)) continue;
+        tutti_report_wait_timeout(team, wait);
+        return;
+    }
 }
 
 /* ---- peers ---- */
@@ -153,21 +159,19 @@ static void watch_slice(struct tutti_team *team, const struct tutti_slice *slice
     }
 }
 
-/* A receive from any rank waits for all: one that died may be the sender; it is in vain once all have left. */
-static void watch_any(struct tutti_team *team, const struct tutti_letter *letter, uint64_t now)
+/* A call that any rank may end waits for all: one that died may be the one; it is in vain once all have left. Returns
+ * the lost one, TUTTI_NO_SLOT: none. */
+static uint32_t any_lost(struct tutti_team *team, uint64_t now, enum tutti_life *life)
 {
-    enum tutti_life life;
-    uint32_t n_left = 0, last = 0;
+    uint32_t n_left = 0;
 
     for (uint32_t i = 0; i < team->size; i++) {
         team->channels[i].seen_tick = 0;
-        if (!is_gone(team, i, now, &life)) continue;
-        n_left++, last = i;
-        if (life == TUTTI_LIFE_DEAD || n_left + 1 == team->size) {
-            tutti_report_letter_lost(team, letter, last, life);
-            return;
-        }
+        if (!is_gone(team, i, now, life)) continue;
+        n_left++;
+        if (*life == TUTTI_LIFE_DEAD || n_left + 1 == team->size) return i;
     }
+    return TUTTI_NO_SLOT;
 }
 
 static void watch_letters(struct tutti_team *team, uint64_t now)
@@ -183,7 +187,25 @@ static void watch_letters(struct tutti_team *team, uint64_t now)
             return;
         }
     }
-    if (any) watch_any(team, any, now);
+    const uint32_t lost = any ? any_lost(team, now, &life) : TUTTI_NO_SLOT;
+    if (lost != TUTTI_NO_SLOT) tutti_report_letter_lost(team, any, lost, life);
+}
+
+/* What a peer changed before it was gone has been seen, or is seen now. */
+static void watch_waits(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_word_wait *any = NULL;
+    enum tutti_life life;
+
+    tutti_waits_run(team);
+    for (const struct tutti_word_wait *wait = team->waits; wait; wait = wait->next) {
+        if (wait->what.from < 0) any = any ? any : wait;
+        if (wait->what.from < 0 || !is_gone(team, (uint32_t)wait->what.from, now, &life)) continue;
+        tutti_report_wait_lost(team, wait, (uint32_t)wait->what.from, life);
+        return;
+    }
+    const uint32_t lost = any ? any_lost(team, now, &life) : TUTTI_NO_SLOT;
+    if (lost != TUTTI_NO_SLOT) tutti_report_wait_lost(team, any, lost, life);
 }
 
 /* ---- what others called ---- */
@@ -198,6 +220,18 @@ static void watch_board(struct tutti_team *team, uint64_t now)
     int32_t peer = tutti_slice_awaits(slice);
     if (board->step == slice->base && board->peer == peer) return;
     board->step = slice->base, board->peer = peer, board->since_ns = now;
+    tutti_team_publish(team);
+}
+
+/* Shows the oldest wait for a signal that lasts for long, where no send or recv does. */
+static void watch_wait_board(struct tutti_team *team, uint64_t now)
+{
+    const struct tutti_word_wait *oldest = team->waits;
+
+    if (!oldest || team->board.letter || now - oldest->work.start_ns < LETTER_SHOWN_NS) return;
+    team->board.letter = TUTTI_BOARD_WAIT;
+    team->board.letter_peer = oldest->what.from, team->board.letter_tag = (int32_t)oldest->what.signal;
+    team->board.letter_ns = oldest->work.start_ns;
     tutti_team_publish(team);
 }
 
@@ -297,6 +331,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
         if (team->halted && !team->failed) watch_verdict(team, now_ns);
         if (!team->halted) watch_board(team, now_ns);
         if (!team->halted) watch_letter_board(team, now_ns);
+        if (!team->halted) watch_wait_board(team, now_ns);
         for (uint32_t i = 0; i < team->n_active && !team->halted; i++) {
             const struct tutti_slice *slice = team->order[i];
             if (slice->flight->runner)
@@ -306,6 +341,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
         }
         for (uint32_t l = 0; l < team->n_lanes && !team->halted; l++) watch_calling(team, &team->lanes[l], now_ns);
         if (!team->halted) watch_letters(team, now_ns);
+        if (!team->halted && team->waits) watch_waits(team, now_ns);
         if (!team->halted) watch_calls(team, now_ns);
         if (!team->halted) watch_deadlines(team, now_ns);
     }

@@ -112,6 +112,11 @@ bool tutti_team_quiet(const struct tutti_team *team)
            !tutti_control_alarmed(team->port->control);
 }
 
+bool tutti_team_well(const struct tutti_team *team)
+{
+    return !atomic_load_explicit(&team->failed, memory_order_acquire) && !tutti_control_alarmed(team->port->control);
+}
+
 bool tutti_team_failed(const struct tutti_team *team)
 {
     return atomic_load_explicit(&team->failed, memory_order_acquire);

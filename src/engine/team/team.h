@@ -61,6 +61,7 @@ struct tutti_team {
     uint32_t envelope_free, envelope_used;
     uint32_t envelope_share; /* of each peer */
 
+    struct tutti_word_wait *waits, **waits_end;      /* for words, in order */
     struct tutti_followed *followed, **followed_end; /* not over, in order */
     uint64_t look_ns;                                /* when the oldest is looked at again */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Windows of device memory: each rank tells where its part lies in an allocation that others can map; the back ends of
  * devices map the others' parts, and know from then on that the same offset is there on all ranks. */
-#include "comm/memory/window.h"
+#include "comm/window/window.h"
 
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
 {

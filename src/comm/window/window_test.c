@@ -57,10 +57,19 @@ static void wrong_windows(struct rank *rank)
     struct tutti_mem *mem = NULL;
     RANK_CHECK_OK(rank, tutti_mem_alloc(comm, 4096, &memory));
     bool wrong = rank->index == 1;
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "of rank 1 are not inside memory",
-                     tutti_window_create(comm, wrong ? local : memory, 64, NULL, &window));
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "rank 0",
-                     tutti_window_create(comm, memory, rank->index ? 4096 : 100000, NULL, &window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, wrong ? "base is NULL but bytes is 64" : "rank 1 failed",
+                     tutti_window_create(comm, wrong ? NULL : memory, 64, NULL, &window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, wrong ? "rank 0 failed" : "reach past the end of their memory",
+                     tutti_window_create(comm, memory, wrong ? 4096 : 100000, NULL, &window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, wrong ? "out is NULL" : "rank 1 failed",
+                     tutti_window_create(comm, memory, 64, NULL, wrong ? NULL : &window));
+    struct tutti_window_config config = TUTTI_WINDOW_CONFIG_INIT;
+    config.n_signals = wrong ? 3 : 4;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "n_signals is 4 on rank 0 and 3 on rank 1",
+                     tutti_window_create(comm, memory, 64, &config, &window));
+    config.size = 1;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "config.size is 1",
+                     tutti_window_create(comm, memory, 64, &config, &window));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_alloc(comm, 0, &memory));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_alloc(comm, 16, NULL));
     RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, tutti_mem_free(comm, local));
