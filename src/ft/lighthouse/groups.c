@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups: in the order of their names, and in two queues by time. Every change of a group is made between taking away
+ * and adding what it counts. */
+#include "ft/lighthouse/state.h"
+
+#include <string.h>
+
+#define ADDED 1u
+#define TAKEN UINT32_MAX /* minus one */
+
+static bool is_ready(const struct group *group)
+{
+    return group->heard && group->replica;
+}
+
+static void count(struct tutti_lighthouse *l, const struct group *group, uint32_t by)
+{
+    if (group->heard) l->n_heard += by;
+    if (group->replica) l->n_asking += by;
+    if (is_ready(group)) l->n_ready += by;
+    if (is_ready(group) && group->replica->shrink_only) l->n_shrink += by;
+    if (group->member) l->n_members += by;
+    if (group->member && !is_ready(group)) l->n_missing += by;
+}
+
+/* ---- queues ---- */
+static void queue_add(struct tutti_lighthouse *l, struct group *group, int which)
+{
+    struct queue *queue = &l->queues[which];
+
+    group->links[which] = (struct link){queue->last, NULL};
+    *(queue->last ? &queue->last->links[which].after : &queue->first) = group;
+    queue->last = group;
+}
+
+static void queue_take(struct tutti_lighthouse *l, struct group *group, int which)
+{
+    struct queue *queue = &l->queues[which];
+    const struct link link = group->links[which];
+
+    *(link.before ? &link.before->links[which].after : &queue->first) = link.after;
+    *(link.after ? &link.after->links[which].before : &queue->last) = link.before;
+}
+
+/* ---- names ---- */
+/* Where the name is, or would be. */
+static uint32_t place_of(const struct tutti_lighthouse *l, const char *name, bool *found)
+{
+    uint32_t low = 0, high = l->n;
+
+    *found = false;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int order = strcmp(l->groups[middle]->name, name);
+        if (order == 0) {
+            *found = true;
+            return middle;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct group *lighthouse_find(const struct tutti_lighthouse *l, const char *name)
+{
+    bool found;
+    const uint32_t at = place_of(l, name, &found);
+
+    return found ? l->groups[at] : NULL;
+}
+
+static bool make_room(struct tutti_lighthouse *l)
+{
+    if (l->n < l->room) return true;
+    const uint32_t room = l->room ? 2 * l->room : 16;
+    struct group **groups = tutti_alloc_array(room, sizeof(struct group *));
+    if (!groups) return false;
+    if (l->n > 0) memcpy(groups, l->groups, l->n * sizeof(struct group *));
+    tutti_free(l->groups);
+    l->groups = groups;
+    l->room = room;
+    return true;
+}
+
+struct group *lighthouse_know(struct tutti_lighthouse *l, const char *name, uint64_t now)
+{
+    bool found;
+    const uint32_t at = place_of(l, name, &found);
+
+    if (found) return l->groups[at];
+    const size_t n = strlen(name) + 1;
+    struct group *group = make_room(l) ? tutti_alloc(sizeof(*group) + n) : NULL;
+    if (!group) return NULL;
+    *group = (struct group){.name = (char *)(group + 1), .beat_ns = now};
+    memcpy(group->name, name, n);
+    memmove(l->groups + at + 1, l->groups + at, (l->n - at) * sizeof(struct group *));
+    l->groups[at] = group;
+    l->n++;
+    queue_add(l, group, BY_BEAT);
+    return group;
+}
+
+/* ---- time ---- */
+/* The queue by beat is: not heard any more ..., oldest_heard, ... the last one heard. */
+static void beat_take(struct tutti_lighthouse *l, struct group *group)
+{
+    if (l->oldest_heard == group) l->oldest_heard = group->links[BY_BEAT].after;
+    queue_take(l, group, BY_BEAT);
+}
+
+void lighthouse_hear(struct tutti_lighthouse *l, struct group *group, uint64_t now)
+{
+    beat_take(l, group);
+    queue_add(l, group, BY_BEAT);
+    if (!l->oldest_heard) l->oldest_heard = group;
+    group->beat_ns = now;
+    if (group->heard) return;
+    count(l, group, TAKEN);
+    group->heard = true;
+    count(l, group, ADDED);
+}
+
+/* Its place is now before all that are heard. */
+void lighthouse_silence(struct tutti_lighthouse *l, struct group *group)
+{
+    if (!group->heard) return;
+    if (l->oldest_heard == group) {
+        l->oldest_heard = group->links[BY_BEAT].after;
+    } else {
+        queue_take(l, group, BY_BEAT);
+        struct group *const next = l->oldest_heard, *const before = next->links[BY_BEAT].before;
+        group->links[BY_BEAT] = (struct link){before, next};
+        next->links[BY_BEAT].before = group;
+        *(before ? &before->links[BY_BEAT].after : &l->queues[BY_BEAT].first) = group;
+    }
+    count(l, group, TAKEN);
+    group->heard = false;
+    count(l, group, ADDED);
+}
+
+static bool has_aged(const struct group *group, uint64_t now, uint64_t age_ns)
+{
+    return now - group->beat_ns >= age_ns;
+}
+
+static bool may_forget(const struct group *group)
+{
+    return !group->heard && !group->member && !group->replica;
+}
+
+uint64_t lighthouse_forget_due(const struct tutti_lighthouse *l)
+{
+    const struct group *group = l->queues[BY_BEAT].first;
+
+    while (group && !group->heard && !may_forget(group)) group = group->links[BY_BEAT].after;
+    return group && may_forget(group) ? group->beat_ns + l->options.forget_ns : UINT64_MAX;
+}
+
+void lighthouse_expire(struct tutti_lighthouse *l, uint64_t now)
+{
+    while (l->oldest_heard && has_aged(l->oldest_heard, now, l->options.heartbeat_timeout_ns))
+        lighthouse_silence(l, l->oldest_heard);
+    struct group *group = l->queues[BY_BEAT].first, *next;
+    for (; group && !group->heard && has_aged(group, now, l->options.forget_ns); group = next) {
+        next = group->links[BY_BEAT].after;
+        if (may_forget(group)) lighthouse_drop_group(l, group);
+    }
+}
+
+/* ---- asking ---- */
+struct tutti_replica *lighthouse_unjoin(struct tutti_lighthouse *l, struct group *group)
+{
+    struct tutti_replica *replica = group->replica;
+
+    if (!replica) return NULL;
+    count(l, group, TAKEN);
+    queue_take(l, group, BY_JOIN);
+    group->replica = NULL;
+    count(l, group, ADDED);
+    return replica;
+}
+
+void lighthouse_join(struct tutti_lighthouse *l, struct group *group, struct tutti_replica *replica, uint64_t now)
+{
+    count(l, group, TAKEN);
+    group->replica = replica;
+    group->joined_ns = now;
+    queue_add(l, group, BY_JOIN);
+    count(l, group, ADDED);
+}
+
+void lighthouse_be_member(struct tutti_lighthouse *l, struct group *group, bool member)
+{
+    count(l, group, TAKEN);
+    group->member = member;
+    count(l, group, ADDED);
+}
+
+void lighthouse_drop_group(struct tutti_lighthouse *l, struct group *group)
+{
+    bool found;
+    const uint32_t at = place_of(l, group->name, &found);
+
+    while (group->requests) lighthouse_request_end(l, group->requests);
+    tutti_free(lighthouse_unjoin(l, group));
+    count(l, group, TAKEN);
+    beat_take(l, group);
+    l->n--;
+    memmove(l->groups + at, l->groups + at + 1, (l->n - at) * sizeof(struct group *));
+    tutti_free(group);
+}

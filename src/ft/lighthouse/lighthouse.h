@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_LIGHTHOUSE_LIGHTHOUSE_H
+#define TUTTI_FT_LIGHTHOUSE_LIGHTHOUSE_H
+
+/* Who takes part in the next step: the rules of quorums of replica groups, as a machine without sockets, threads or
+ * clocks. Requests, heartbeats and the time go in; answers come out through struct tutti_lighthouse_out. The rules are
+ * torchft's (github.com/meta-pytorch/torchft, src/lighthouse.rs of 2026-04), so that its managers get the answers that
+ * they expect, but for four things that go wrong there: nobody is a member who does not wait any more; a quorum is
+ * never empty; groups that were not heard for long are forgotten; a quorum's number is never used twice, even after a
+ * restart (tutti_lighthouse_restore).
+ *
+ * A group is heard: its last heartbeat is younger than heartbeat_timeout. It asks: one of its requests is open. It is
+ * ready: both. A quorum of all ready groups, in the order of their names, is published
+ *   - at once, when all members of the last quorum are ready (only these, when a ready group asks to shrink only);
+ *   - else when at least min_replicas and more than half of those that are heard are ready, and either all that are
+ *     heard are ready or the oldest open request has waited for join_timeout.
+ * Its number rises when its members are others than the last time, or when one of them could not commit.
+ *
+ * Cost: a heartbeat O(log groups), a request O(log groups) and one copy of it, a published quorum O(groups); nothing is
+ * looked through while nothing changes.
+ *
+ * Thread: one at a time. Times are of one clock that never goes back. Ownership: arguments are copied; a quorum belongs
+ * to who has counted it. Begin with decide.c. */
+
+#include "base/base.h"
+
+struct tutti_lighthouse_options {
+    uint64_t min_replicas;
+    uint64_t join_timeout_ns;
+    uint64_t heartbeat_timeout_ns;
+    uint64_t tick_ns;   /* who was left out of a quorum is looked at again so much later */
+    uint64_t forget_ns; /* so long after its last heartbeat a group's name is forgotten; at least heartbeat_timeout */
+};
+
+/* What a group says of itself: torchft's QuorumMember. Strings end with 0 and are never NULL. */
+struct tutti_replica {
+    const char *replica_id, *address, *store_address, *data;
+    int64_t step, commit_failures;
+    uint64_t world_size;
+    bool shrink_only;
+};
+
+/* Published; never changes. */
+struct tutti_quorum {
+    uint32_t refs;
+    uint32_t n;
+    int64_t id;
+    int64_t created_ns;             /* wall clock, since 1970 */
+    struct tutti_replica **members; /* in the order of their names' bytes */
+    void *encoded;                  /* for the edge: what goes to clients, made once; freed with the quorum */
+};
+void tutti_quorum_give(struct tutti_quorum *quorum); /* NULL is allowed */
+/* NULL: it is not a member. */
+const struct tutti_replica *tutti_quorum_find(const struct tutti_quorum *quorum, const char *replica_id);
+
+struct tutti_lighthouse_out {
+    void *arg;
+    /* The request is over: its group is a member. Counted for the receiver, which gives it back. */
+    void (*answer)(void *arg, uint64_t request, struct tutti_quorum *quorum);
+    /* The next number is about to be used: what must be durable before anybody hears of it. False: it is not, so
+     * nothing is published now; the machine asks again at its next tick. NULL: nothing is to be done. */
+    bool (*commit)(void *arg, const struct tutti_quorum *quorum);
+};
+
+struct tutti_lighthouse;
+enum tutti_status tutti_lighthouse_create(const struct tutti_lighthouse_options *options,
+                                          const struct tutti_lighthouse_out *out, struct tutti_lighthouse **made);
+/* Open requests are dropped without an answer. */
+void tutti_lighthouse_destroy(struct tutti_lighthouse *l);
+/* Before the first event: the last quorum of an earlier run, by its number and its members' names, in order. They count
+ * as heard until heartbeat_timeout from now. */
+enum tutti_status tutti_lighthouse_restore(struct tutti_lighthouse *l, int64_t id, const char *const *names, uint32_t n,
+                                           uint64_t now);
+
+/* ---- events. Each may publish; wall: the wall clock, for `created_ns` ---- */
+struct tutti_lighthouse_time {
+    uint64_t now;
+    int64_t wall;
+};
+/* ARGUMENT: the name is empty. */
+enum tutti_status tutti_lighthouse_beat(struct tutti_lighthouse *l, const char *replica_id,
+                                        struct tutti_lighthouse_time t);
+/* A group asks, which is a heartbeat, too. `request` is the caller's number for it, unlike any open one. A group may
+ * have several: the last one says what it is. */
+enum tutti_status tutti_lighthouse_ask(struct tutti_lighthouse *l, const struct tutti_replica *replica,
+                                       uint64_t request, struct tutti_lighthouse_time t);
+/* Who asked waits no more: no answer comes. An unknown number is ignored. */
+void tutti_lighthouse_cancel(struct tutti_lighthouse *l, uint64_t request, struct tutti_lighthouse_time t);
+/* The group is known to be gone: as if it had not been heard for long. */
+void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, struct tutti_lighthouse_time t);
+/* Time has passed. */
+void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t);
+/* When tick must be called next, UINT64_MAX: not before another event. */
+uint64_t tutti_lighthouse_due(const struct tutti_lighthouse *l);
+
+/* ---- what people see ---- */
+const struct tutti_quorum *tutti_lighthouse_last(const struct tutti_lighthouse *l); /* NULL: there was none */
+struct tutti_lighthouse_counts {
+    uint32_t n_known, n_heard, n_asking, n_ready, n_missing; /* missing: of the last quorum, not ready */
+    bool shrink_only;
+};
+void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_lighthouse_counts *out);
+/* Why there is no quorum now, or which one there would be: a sentence that ends like torchft's,
+ * "[2/3 participants healthy][4 heartbeating][shrink_only=false]". Returns whether there is one. */
+bool tutti_lighthouse_reason(const struct tutti_lighthouse *l, uint64_t now, char *out, size_t capacity);
+/* Calls `each` for every known group, in order. */
+struct tutti_lighthouse_group {
+    const char *replica_id;
+    uint64_t heard_ns;        /* its last heartbeat */
+    bool heard, asks, member; /* member: of the last quorum */
+};
+void tutti_lighthouse_groups(const struct tutti_lighthouse *l,
+                             void (*each)(void *arg, const struct tutti_lighthouse_group *group), void *arg);
+
+#endif
