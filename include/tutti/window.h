@@ -25,9 +25,11 @@
  *
  * Order. What one rank calls for one peer on one window: signals, fetch_add, compare_swap and flush take effect after
  * everything that was called before them. Puts and gets have no order among themselves, but for a fence between them.
- * Nothing is promised between different peers or windows. A rank that has seen a signal sees in its part what was put
- * there before it. Plain accesses to a part while a peer accesses the same bytes are races; fetch_add and compare_swap
- * are atomic for all ranks, whatever way they take, also beside tutti_fetch_add of the owner on itself.
+ * Nothing is promised between different peers or windows. On devices "before" is before on the same stream, and streams
+ * are tied by their owner's events: there flush and fence have nothing left to do. A rank that has seen a signal sees
+ * in its part what was put there before it. Plain accesses to a part while a peer accesses the same bytes are races;
+ * fetch_add and compare_swap are atomic for all ranks, whatever way they take, also beside tutti_fetch_add of the owner
+ * on itself.
  *
  * Errors. ARGUMENT, naming the call, the rank and the argument: no such peer, out of the peer's part, not aligned; the
  * peer destroyed its window. Nothing was done then. A wait on a peer that dies, and a deadline that passes, end the

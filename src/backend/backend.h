@@ -17,8 +17,8 @@
  *
  * Order: all members start the calls of one instance in the same order. What is chosen inside may depend on the call's
  * agreed arguments, on what the cards said and on what members tell one another in the call, never on local facts.
- * Threads: one thread at a time calls an instance (it holds the communicator's turn); `failed`, `stop`, `overlay` and
- *   `last_event` may be called by any thread, at any time.
+ * Threads: one thread at a time calls an instance (it holds the communicator's turn); `failed`, `stop`, `overlay`,
+ *   `last_event`, `busy` and one-sided calls may be called by any thread, at any time.
  * Blocking: only `connect` and `close` may wait for other members, each with a deadline.
  * Ownership: the opener owns an instance until `close`; buffers of a call are borrowed until the call is over.
  * Errors: a status below zero leaves the thread's error record. Failures on a device, and peers that die, are seen
@@ -36,6 +36,7 @@
 #include "topo/topo.h"
 
 #include <pthread.h>
+#include <tutti/device.h>
 
 struct tutti_backend {
     const struct tutti_backend_ops *ops;
@@ -131,6 +132,39 @@ struct tutti_window_card {
     uint64_t address;       /* where the exporting process has it */
 };
 
+/* What a window is made of: the cards of all members, of their parts and of their words (signals, and what barriers of
+ * kernels need), `stride` bytes from one member's to the next; and this member's. */
+struct tutti_window_cards {
+    const struct tutti_window_card *parts, *words;
+    size_t stride;
+    void *own, *own_words;
+    size_t bytes, word_bytes;
+};
+/* Where they are as mapped here, of each slot. */
+struct tutti_window_places {
+    void **parts, **words;
+};
+
+/* A one-sided call, at addresses as mapped here: stores bytes (0: none) from source to dest, then changes the word. */
+enum tutti_word_change { TUTTI_WORD_SET, TUTTI_WORD_ADD, TUTTI_WORD_SWAP };
+struct tutti_backend_access {
+    void *dest;
+    const void *source;
+    size_t bytes;
+    uint64_t *word; /* NULL: none */
+    enum tutti_word_change change;
+    uint64_t value, expected; /* expected: of a swap */
+    uint64_t *before;         /* what was there: memory of the device or of the host; NULL: not wanted */
+};
+/* Until a word of this rank, its signal `index`, compares so (enum tutti_compare). */
+struct tutti_backend_await {
+    const uint64_t *word;
+    uint32_t index, compare;
+    uint64_t value;
+    int32_t from; /* the slot that is to change it, -1: any */
+    uint64_t timeout_ns;
+};
+
 /* One message of a batch of point-to-point calls. */
 struct tutti_backend_message {
     uint32_t peer;
@@ -204,10 +238,25 @@ struct tutti_backend_ops {
     /* Several collectives as one (a group): NULL, or as n times enqueue. */
     enum tutti_status (*batch)(struct tutti_backend *backend, const struct tutti_backend_call *calls, size_t n,
                                void *stream);
-    /* Collective windows; NULL: there is no use for them. peers: the window of each slot as mapped here. */
-    enum tutti_status (*window_add)(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
-                                    void *own, size_t bytes, void **peers);
+    /* Collective windows; NULL: there is no use for them. Zeroes the own words. */
+    enum tutti_status (*window_add)(struct tutti_backend *backend, const struct tutti_window_cards *cards,
+                                    const struct tutti_window_places *out);
     void (*window_remove)(struct tutti_backend *backend, void *own);
+    /* Device memory for the words of a window, which others may map: it is given back for the next window, and freed
+     * when no peer has it mapped any more. */
+    enum tutti_status (*words_take)(struct tutti_backend *backend, size_t bytes, void **out);
+    void (*words_give)(struct tutti_backend *backend, void *words);
+    /* One-sided calls on what window_add mapped; access NULL: it has none. Enqueued, also in captures, and ordered by
+     * their stream alone. Any thread, without the turn. On failure nothing was enqueued, or the team has failed. */
+    enum tutti_status (*access)(struct tutti_backend *backend, const struct tutti_backend_access *access, void *stream);
+    enum tutti_status (*await)(struct tutti_backend *backend, const struct tutti_backend_await *await, void *stream);
+    /* Waits until the stream has come here, and reads a word of this rank. ARGUMENT in a capture; TIMEOUT. */
+    enum tutti_status (*read_word)(struct tutti_backend *backend, uint64_t *word, void *stream, uint64_t deadline_ns,
+                                   uint64_t *out);
+    /* How waits of users' kernels hear of failures and tell theirs. They may be under way at any time from now on. */
+    void (*alarm)(struct tutti_backend *backend, struct tutti_device_alarm *out);
+    /* Whether something is enqueued besides what last_event covers. NULL: never. */
+    bool (*busy)(struct tutti_backend *backend);
     /* Stops all that waits on the device, at once: the team has failed. */
     void (*stop)(struct tutti_backend *backend);
     /* An event that is over when all that was enqueued so far is over; NULL if nothing was enqueued. */

@@ -213,7 +213,12 @@ void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board)
 /* ---- failures of calls that were made past the engine (tell.c): they end the team on all members with the engine's
  * sentences. A board says which call it is. Its seq is 0 for messages; then kind is one of these, and `count` are the
  * bytes of one message with `peer`. */
-enum { TUTTI_TOLD_SEND = TUTTI_N_KINDS + 1, TUTTI_TOLD_RECV };
+enum {
+    TUTTI_TOLD_SEND = TUTTI_N_KINDS + 1,
+    TUTTI_TOLD_RECV,
+    TUTTI_TOLD_WAIT_SIGNAL, /* `count` is the signal's index, peer who is to change it, -1: any */
+    TUTTI_TOLD_ONE_SIDED    /* other one-sided calls */
+};
 /* Any thread. ---- */
 uint64_t tutti_team_timeout(const struct tutti_team *team);
 /* theirs: the last call of `peer`, NULL: none. */
@@ -227,6 +232,13 @@ void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n
 void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer);
 /* The number of the last collective that the peer's board shows, which may lag behind; 0: none. */
 uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer);
+/* A wait on the device for a signal of this rank (or, by kernels of users, a barrier) has run out of time. */
+struct tutti_told_signal {
+    uint32_t index, compare; /* enum tutti_compare, or TUTTI_DEVICE_BARRIER */
+    uint64_t value, seen, timeout_ns;
+    int32_t from; /* slot, -1: any */
+};
+void tutti_team_tell_signal(struct tutti_team *team, const struct tutti_told_signal *signal);
 /* A peer is dead or has left, and the call waits for it. */
 void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life);
 

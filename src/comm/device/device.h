@@ -73,6 +73,9 @@ void tutti_device_order(struct tutti_request *requests, size_t n);
  * are enqueued. */
 enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
                                      size_t *n_started);
+/* The end of all that is on the stream by now, as a work. */
+enum tutti_status tutti_device_follow(struct tutti_comm *comm, void *stream, const char *label,
+                                      struct tutti_work **work);
 /* ARGUMENT in a capture. */
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
 /* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and STAGING. ARGUMENT: they run together

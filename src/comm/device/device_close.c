@@ -54,6 +54,7 @@ static bool is_idle(const struct tutti_comm_device *device)
     for (uint32_t b = 0; b < device->n; b++) {
         void *event = device->backends[b]->ops->last_event(device->backends[b]);
         if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
+        if (device->backends[b]->ops->busy && device->backends[b]->ops->busy(device->backends[b])) return false;
     }
     return !device->staging || tutti_staging_idle(device->staging);
 }

@@ -46,12 +46,22 @@ static void event_stop(void *arg)
 static const struct tutti_followed_ops event_ops = {event_look, event_stop, tutti_device_event_give};
 
 /* The end of all that is on the stream by now, as a work. */
-static enum tutti_status follow(struct tutti_comm *comm, const struct tutti_request *request,
-                                struct tutti_device_event *event, uint64_t seq, struct tutti_work **work)
+static enum tutti_status follow(struct tutti_comm *comm, void *stream, const char *label, uint64_t seq,
+                                struct tutti_work **work)
 {
+    struct tutti_device_event *event = tutti_device_event_take(comm);
+    if (!event) return tutti_last_error()->status;
     event->staged = tutti_staging_enqueued(comm->device->staging);
-    TUTTI_TRY(comm->device->device->ops->event_record(comm->device->device, event->event, request->options.stream));
-    return tutti_engine_follow(comm->team, &event_ops, event, seq, request->options.label, work);
+    enum tutti_status status = comm->device->device->ops->event_record(comm->device->device, event->event, stream);
+    if (status >= 0) status = tutti_engine_follow(comm->team, &event_ops, event, seq, label, work);
+    if (status < 0) tutti_device_event_give(event);
+    return status;
+}
+
+enum tutti_status tutti_device_follow(struct tutti_comm *comm, void *stream, const char *label,
+                                      struct tutti_work **work)
+{
+    return follow(comm, stream, label, 0, work);
 }
 
 /* ---- enqueuing ---- */
@@ -291,11 +301,7 @@ static enum tutti_status part_follow(const struct tutti_request *request, struct
 {
     struct tutti_comm *comm = request->comm;
     uint64_t seq = is_message(request) ? 0 : tutti_comm_sequence(comm);
-    struct tutti_device_event *event = tutti_device_event_take(comm);
-    if (!event) return tutti_last_error()->status;
-    enum tutti_status status = follow(comm, request, event, seq, work);
-    if (status < 0) tutti_device_event_give(event);
-    return status;
+    return follow(comm, request->options.stream, request->options.label, seq, work);
 }
 
 /* What runs already and can not be followed: nobody would know when its buffers are free. */

@@ -74,9 +74,13 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
     TUTTI_TRY(config_read(comm, config, part));
     if (bytes > 0 && tutti_window_on_device(comm, base)) {
         tutti_window_device_part(comm, base, bytes, part);
-        return (enum tutti_status)part->status;
+        if (part->status < 0) return (enum tutti_status)part->status;
+        return tutti_window_device_words(comm, part);
     }
-    if (bytes > 0) TUTTI_TRY(part_of_host(comm, base, bytes, part));
+    if (bytes > 0)
+        TUTTI_TRY(part_of_host(comm, base, bytes, part));
+    else
+        TUTTI_TRY(tutti_window_device_words(comm, part)); /* it is of what the others bring */
     return pad_make(comm, part, pad);
 }
 
@@ -179,7 +183,7 @@ static void let_go_pads(struct tutti_comm *comm, struct tutti_window *window)
 /* Takes the window away from the communicator, which is still there; not what devices have mapped. */
 static void window_end(struct tutti_window *window, struct tutti_comm *comm)
 {
-    if (window->ops) tutti_window_hide(window, comm);
+    if (window->ops == &tutti_window_host_ops) tutti_window_hide(window, comm);
     let_go_pads(comm, window);
 }
 
@@ -197,6 +201,7 @@ static enum tutti_status window_agree(struct tutti_comm *comm, const struct tutt
     enum tutti_status status = TUTTI_OK;
     if (on_device) {
         status = tutti_window_device_map(comm, parts, base, window);
+        window->ops = &tutti_window_device_ops;
     } else {
         map_host(comm, parts, base, window);
         status = tutti_window_expose(window, comm, base, (size_t)parts[comm->rank].bytes);
@@ -213,7 +218,8 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, cons
     if (window) window->number = (uint32_t)number;
     if (status >= 0) status = window_agree(comm, parts, base, window);
     tutti_free(parts);
-    tutti_window_device_withdraw(comm, part); /* whoever could map it has, or knows that it is refused */
+    tutti_window_device_withdraw(
+        comm, part, window && window->on_device); /* whoever could map it has, or knows that it is refused */
     return status;
 }
 

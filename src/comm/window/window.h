@@ -4,8 +4,8 @@
 
 /* Windows and one-sided calls (<tutti/window.h>): made and ended (window.c), each call as data (access.c), its checks
  * (check.c), and the two ways of it on memory of the host: in place (direct.c), or by the engine (far.c). Windows of
- * device memory: window_device.c. This room may use object, request and device of comm, and all below comm. Begin with
- * struct tutti_window, then access.c.
+ * device memory: window_device.c, and calls on them, device_access.c. This room may use object, request and device of
+ * comm, and all below comm. Begin with struct tutti_window, then access.c.
  *
  * Threads: any, all calls. A call in place holds the window by its `users`; one that may wait holds the communicator.
  */
@@ -26,7 +26,7 @@ struct tutti_window_part {
     uint8_t align;  /* its address modulo 8 */
     bool located, pad_located, fences;
     uint32_t n_signals;
-    struct tutti_window_card card;
+    struct tutti_window_card card, words; /* of device memory: its part and its words, which it also has without one */
 };
 
 struct tutti_window_peer {
@@ -34,6 +34,7 @@ struct tutti_window_peer {
     size_t bytes;
     struct tutti_pad *pad;     /* NULL: it is not mapped */
     _Atomic uint64_t *signals; /* of who is reached in place, part and pad; else NULL */
+    uint64_t *words;           /* signals in memory of devices */
     uint8_t align;
     _Atomic uint32_t n_calls; /* in place: now and then one looks whether the peer lives */
 };
@@ -75,7 +76,7 @@ struct tutti_window_ops {
     enum tutti_status (*quick)(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access);
     enum tutti_status (*run)(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access);
 };
-extern const struct tutti_window_ops tutti_window_host_ops;
+extern const struct tutti_window_ops tutti_window_host_ops, tutti_window_device_ops;
 
 struct tutti_window {
     struct tutti_attached attached; /* first */
@@ -87,8 +88,10 @@ struct tutti_window {
     struct tutti_window_peer *peers;
     struct tutti_own_pad *pad; /* NULL: given back, or none */
     bool on_device;
-    void *own;          /* the pointer by which back ends of devices know the window */
-    uint32_t n_devices; /* the communicator's count of them when it was made */
+    struct tutti_backend *backend; /* of devices: carries out one-sided calls; NULL: none does */
+    void *own;                     /* the pointer by which back ends of devices know the window */
+    void *words;                   /* the back end's, of this rank */
+    uint32_t n_devices;            /* the communicator's count of them when it was made */
 };
 
 /* ---- signals ---- */
@@ -128,8 +131,10 @@ void tutti_window_hide(struct tutti_window *window, struct tutti_comm *comm);
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base);
 /* The own part; status and the thread's error record say what is wrong with it. */
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out);
-/* Withdraws the offer that the own part holds, if it holds one. */
-void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part);
+/* Takes words for a part whose n_signals is set, where the communicator's devices may need some. */
+enum tutti_status tutti_window_device_words(const struct tutti_comm *comm, struct tutti_window_part *part);
+/* Withdraws the offers that the own part holds, if it holds some; kept: a window has the words. */
+void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part, bool kept);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Windows of device memory: each rank tells where its part lies in an allocation that others can map; the back ends of
- * devices map the others' parts, and know from then on that the same offset is there on all ranks. */
+/* Windows of device memory: each rank tells where its part lies in an allocation that others can map, and its words: a
+ * small one of the back end's for signals. The back ends of devices map the others', and know from then on that the
+ * same offset is there on all ranks. Calls on them: device_access.c. */
 #include "comm/window/window.h"
 
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
@@ -8,6 +9,17 @@ bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
     const struct tutti_comm_device *device = comm->device;
     return base && device && device->device && device->device->ops->of(base) == device->ordinal;
 }
+
+/* The back end that carries out one-sided calls: the first one that does. NULL: none. */
+static struct tutti_backend *backend_of(const struct tutti_comm *comm)
+{
+    const struct tutti_comm_device *device = comm->device;
+    for (uint32_t b = 0; device && b < device->n; b++)
+        if (device->backends[b]->ops->access) return device->backends[b];
+    return NULL;
+}
+
+/* ---- what this rank brings ---- */
 
 /* Others can map what holds the range: by its address in this process, else by a handle. */
 static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, size_t bytes,
@@ -27,14 +39,37 @@ static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, si
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out)
 {
     out->memory = TUTTI_WINDOW_DEVICE;
+    out->align = (uintptr_t)base % sizeof(uint64_t);
     out->status = card_fill(comm, base, bytes, &out->card);
 }
 
-void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part)
+static size_t word_bytes(uint32_t n_signals)
 {
-    const struct tutti_device *dev = part->memory == TUTTI_WINDOW_DEVICE ? comm->device->device : NULL;
-    if (dev && dev->ops->unexport_memory) dev->ops->unexport_memory(part->card.handle);
+    return n_signals * sizeof(uint64_t) + (TUTTI_DEVICE_RANKS + 1) * TUTTI_DEVICE_BARRIERS * sizeof(uint32_t);
 }
+
+enum tutti_status tutti_window_device_words(const struct tutti_comm *comm, struct tutti_window_part *part)
+{
+    struct tutti_backend *backend = backend_of(comm);
+    void *words = NULL;
+    if (!backend) return TUTTI_OK;
+    TUTTI_TRY(backend->ops->words_take(backend, word_bytes(part->n_signals), &words));
+    part->words.address = (uint64_t)(uintptr_t)words;
+    return card_fill(comm, words, word_bytes(part->n_signals), &part->words);
+}
+
+void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part, bool kept)
+{
+    const struct tutti_device *dev = comm->device ? comm->device->device : NULL;
+    struct tutti_backend *backend = backend_of(comm);
+    if (!dev) return;
+    if (dev->ops->unexport_memory && part->memory == TUTTI_WINDOW_DEVICE) dev->ops->unexport_memory(part->card.handle);
+    if (!backend || !part->words.address) return;
+    if (dev->ops->unexport_memory) dev->ops->unexport_memory(part->words.handle);
+    if (!kept) backend->ops->words_give(backend, (void *)(uintptr_t)part->words.address);
+}
+
+/* ---- mapped ---- */
 
 static size_t n_windowed(const struct tutti_comm_device *device)
 {
@@ -52,52 +87,67 @@ static void remove_from(const struct tutti_comm_device *device, uint32_t n_backe
 }
 
 /* To all back ends or none; the first one's mappings are what users see. */
-static enum tutti_status add_to_all(struct tutti_comm *comm, const struct tutti_window_part *parts, void *own,
-                                    void **first, void **others)
+static enum tutti_status add_to_all(struct tutti_comm *comm, const struct tutti_window_cards *cards,
+                                    struct tutti_window_places places)
 {
     const struct tutti_comm_device *device = comm->device;
-    size_t bytes = (size_t)parts[comm->rank].bytes;
-    void **peers = first;
+    const size_t n = (size_t)comm->size;
 
     for (uint32_t b = 0; b < device->n; b++) {
         struct tutti_backend *backend = device->backends[b];
         if (!backend->ops->window_add) continue;
-        enum tutti_status status = backend->ops->window_add(backend, &parts->card, sizeof(*parts), own, bytes, peers);
-        if (status < 0) {
+        if (backend->ops->window_add(backend, cards, &places) < 0) {
             struct tutti_error why = *tutti_last_error();
-            remove_from(device, b, own);
+            remove_from(device, b, cards->own);
             return tutti_fail_record(&why);
         }
-        peers = others;
+        places = (struct tutti_window_places){places.parts + n, places.words + n};
     }
     return TUTTI_OK;
+}
+
+static void keep(struct tutti_window *window, const struct tutti_comm *comm, const struct tutti_window_part *parts,
+                 void *base, const struct tutti_window_places *places)
+{
+    for (uint32_t r = 0; r < window->n; r++) {
+        struct tutti_window_peer *peer = &window->peers[r];
+        peer->address = parts[r].bytes == 0 ? NULL : r == window->me ? base : places->parts[r];
+        peer->words = places->words[r];
+    }
+    window->words = (void *)(uintptr_t)parts[window->me].words.address;
+    window->backend = backend_of(comm);
+    window->on_device = true;
+    window->n_devices = comm->n_devices;
 }
 
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window)
 {
-    size_t n = (size_t)comm->size;
+    const struct tutti_window_part *mine = &parts[comm->rank];
+    const size_t n = (size_t)comm->size, n_backends = comm->device ? n_windowed(comm->device) : 0;
 
-    if (!comm->device || n_windowed(comm->device) == 0)
+    if (n_backends == 0)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "window_create on rank %d: the devices of this communicator do not reach one another, or no "
-                          "back end of devices serves it",
+                          "back end of devices serves it: use memory of the host",
                           (int)comm->rank);
-    void **peers = tutti_alloc_array(2 * n, sizeof(void *));
-    if (!peers) return tutti_fail(TUTTI_ERR_MEMORY, "window_create on rank %d: out of memory", (int)comm->rank);
-    window->own = parts[comm->rank].bytes ? base : window; /* another one may begin there */
+    void **room = tutti_alloc_array(2 * n * n_backends, sizeof(void *));
+    if (!room) return tutti_fail(TUTTI_ERR_MEMORY, "window_create on rank %d: out of memory", (int)comm->rank);
+    const struct tutti_window_places places = {room, room + n * n_backends};
+    window->own = mine->bytes ? base : window; /* another one may begin there */
+    const struct tutti_window_cards cards = {.parts = &parts->card,
+                                             .words = &parts->words,
+                                             .stride = sizeof(*parts),
+                                             .own = window->own,
+                                             .own_words = (void *)(uintptr_t)mine->words.address,
+                                             .bytes = (size_t)mine->bytes,
+                                             .word_bytes = (size_t)mine->words.bytes};
     tutti_comm_turn_take(comm);
-    enum tutti_status status = add_to_all(comm, parts, window->own, peers, peers + n);
+    enum tutti_status status = add_to_all(comm, &cards, places);
     tutti_comm_turn_give(comm);
-    for (size_t r = 0; r < n && status >= 0; r++) {
-        bool own = (int32_t)r == comm->rank;
-        window->peers[r].address = parts[r].bytes == 0 ? NULL : own ? base : peers[r];
-    }
-    tutti_free(peers);
-    if (status < 0) return status;
-    window->on_device = true;
-    window->n_devices = comm->n_devices;
-    return TUTTI_OK;
+    if (status >= 0) keep(window, comm, parts, base, &places);
+    tutti_free(room);
+    return status;
 }
 
 bool tutti_window_device_lives(const struct tutti_comm *comm, const struct tutti_window *window)
@@ -113,4 +163,5 @@ void tutti_window_device_unmap(struct tutti_comm *comm, const struct tutti_windo
     tutti_comm_turn_take(comm);
     remove_from(comm->device, comm->device->n, window->own);
     tutti_comm_turn_give(comm);
+    if (window->words) window->backend->ops->words_give(window->backend, window->words);
 }

@@ -16,6 +16,10 @@ static void say_call(const struct tutti_team *team, const struct tutti_board *ca
     else if (call->kind == TUTTI_TOLD_SEND || call->kind == TUTTI_TOLD_RECV)
         snprintf(out, capacity, "%s rank %d (%" PRIu64 " bytes) on communicator %" PRIx64,
                  call->kind == TUTTI_TOLD_SEND ? "send to" : "recv from", (int)call->peer, call->count, team->id);
+    else if (call->kind == TUTTI_TOLD_WAIT_SIGNAL)
+        snprintf(out, capacity, "wait_signal (signal %" PRIu64 ") on communicator %" PRIx64, call->count, team->id);
+    else if (call->kind == TUTTI_TOLD_ONE_SIDED)
+        snprintf(out, capacity, "one-sided calls on communicator %" PRIx64, team->id);
     else
         snprintf(out, capacity, "messages on communicator %" PRIx64, team->id);
 }
@@ -49,6 +53,32 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
         tutti_say_state(team, theirs, life, call->seq, peer, text, sizeof(text));
     }
     end(team, TUTTI_ERR_TIMEOUT, call, peer, text);
+}
+
+void tutti_team_tell_signal(struct tutti_team *team, const struct tutti_told_signal *signal)
+{
+    static const char *const compares[] = {"==", "!=", "<", "<=", ">", ">="};
+    const bool barrier = signal->compare >= TUTTI_ARRAY_LEN(compares);
+    char text[TUTTI_ERROR_TEXT] = "";
+
+    tutti_append(text, sizeof(text), "%s on communicator %" PRIx64 ": rank %u " TUTTI_SAYS_TIMED_OUT,
+                 barrier ? "barrier of kernels" : "wait_signal", team->id, team->slot,
+                 tutti_says_ms(signal->timeout_ns));
+    if (barrier)
+        tutti_append(text, sizeof(text), " on the device at barrier %u", signal->index);
+    else
+        tutti_append(text, sizeof(text), " on the device: signal %u is %" PRIu64 " and not %s %" PRIu64, signal->index,
+                     signal->seen, compares[signal->compare], signal->value);
+    if (signal->from >= 0) {
+        const enum tutti_life life = tutti_team_life(team, (uint32_t)signal->from);
+        tutti_append(text, sizeof(text), ", waiting for ");
+        tutti_say_rank(team, (uint32_t)signal->from, text, sizeof(text));
+        if (tutti_life_gone(life)) {
+            tutti_append(text, sizeof(text), "; ");
+            tutti_say_state(team, NULL, life, 0, (uint32_t)signal->from, text, sizeof(text));
+        }
+    }
+    end(team, TUTTI_ERR_TIMEOUT, NULL, (uint32_t)signal->from, text);
 }
 
 void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,

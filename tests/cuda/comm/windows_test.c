@@ -171,7 +171,7 @@ static void wrong(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "one allocation",
                      tutti_window_create(rank->comm, base, rank->index == 1 ? (size_t)1 << 40 : 4096, NULL, &window));
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "of rank 1 are not inside memory of tutti_mem_alloc",
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "rank 0 brings device memory and rank 1 host memory",
                      tutti_window_create(rank->comm, rank->index == 1 ? local : base, 64, NULL, &window));
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     RANK_CHECK(rank, tutti_window_peer(window, 1, NULL) != NULL);

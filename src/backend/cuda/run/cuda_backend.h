@@ -8,8 +8,9 @@
  *
  * It may use cuda/plan and backend/watch, the engine and all below it. Begin with cuda_enqueue.c: a call. cuda_order.c:
  * the order of calls on streams, and calls that fail half way. cuda_launch.c: steps. cuda_batch.c: groups of calls.
- * cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_open.c, cuda_close.c: from the card to memory that
- * outlives the instance. cuda_watch.c: what this back end tells the watch. */
+ * cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_onesided.c: one-sided calls on them. cuda_lanes.c:
+ * their streams. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance. cuda_watch.c: what this
+ * back end tells the watch. */
 
 #include "backend/cuda/plan/cuda_plan.h"
 #include "backend/watch/watch.h"
@@ -26,8 +27,43 @@ struct cuda_window {
     size_t part, bytes; /* of this rank; that all ranks have */
     char *peers[CUDA_MAX_RANKS];
     void *imports[CUDA_MAX_RANKS]; /* NULL: own process's */
+    void *word_imports[CUDA_MAX_RANKS];
 };
 #define CUDA_WINDOWS 64
+struct cuda_words { /* of a window, on this device */
+    struct cuda_words *next;
+    void *at;
+    size_t bytes;
+    bool in_use;
+};
+/* A stream on which one-sided calls were enqueued, and an event behind the last one. */
+struct cuda_lane {
+    void *stream, *event;
+    uint32_t n_users;                /* threads that are enqueuing */
+    uint64_t n_ended;                /* enqueued, event recorded */
+    uint64_t n_over;                 /* of those, known to be over */
+    struct tutti_backend_await wait; /* the last one, */
+    uint64_t waits;                  /* and which of the lane's calls it is, from 1; 0: there was none */
+};
+#define CUDA_LANES 64
+/* What the device found in a word, on its way to memory of the host: pinned. */
+struct cuda_cell {
+    uint64_t value;
+    uint32_t there;
+    bool kept; /* of a graph, which may be replayed */
+    uint64_t *to;
+    struct cuda_cell *next;
+    struct cuda_backend *backend;
+};
+struct cuda_onesided {
+    pthread_mutex_t lock; /* of all below; not held across calls of the driver */
+    struct cuda_lane lanes[CUDA_LANES];
+    uint32_t n_lanes;
+    struct cuda_cell *idle;
+    struct cuda_cell_page *pages;
+    void *access, *await;    /* kernels */
+    _Atomic bool by_kernels; /* users' kernels may wait at any time */
+};
 struct cuda_choice { /* what was chosen */
     uint64_t by;
     const struct cuda_method *method;
@@ -72,6 +108,9 @@ struct cuda_backend {
     pthread_mutex_t lock;               /* of windows: calls are scored on any thread */
     struct cuda_window windows[CUDA_WINDOWS];
     uint32_t n_windows;
+    struct cuda_words *words; /* under lock; the scratch is the last of them */
+    enum tutti_device_share share;
+    struct cuda_onesided one;
 
     /* for the watch */
     _Atomic uint64_t timeout_ns; /* of the last call */
@@ -121,14 +160,38 @@ enum tutti_status cuda_batch(struct tutti_backend *backend, const struct tutti_b
                              void *stream);
 
 /* ---- cuda_windows.c ---- */
-enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
-                                  void *own, size_t bytes, void **peers);
+enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_cards *cards,
+                                  const struct tutti_window_places *out);
 void cuda_window_remove(struct tutti_backend *backend, void *own);
+enum tutti_status cuda_words_take(struct tutti_backend *backend, size_t bytes, void **out);
+void cuda_words_give(struct tutti_backend *backend, void *words);
 /* ARGUMENT: the memory of the window in which the call's output lies was freed under it. */
 enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct cuda_site *site);
 /* Says in which window the call's output lies. */
 void cuda_window_site(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_site *site);
 void cuda_windows_close(struct cuda_backend *b);
+
+/* ---- cuda_onesided.c: calls on windows, cuda_lanes.c: their streams and results, under no turn ---- */
+enum tutti_status cuda_access(struct tutti_backend *backend, const struct tutti_backend_access *access, void *stream);
+enum tutti_status cuda_await(struct tutti_backend *backend, const struct tutti_backend_await *await, void *stream);
+enum tutti_status cuda_read_word(struct tutti_backend *backend, uint64_t *word, void *stream, uint64_t deadline_ns,
+                                 uint64_t *out);
+void cuda_alarm(struct tutti_backend *backend, struct tutti_device_alarm *out);
+/* A lane for a call on the stream, until it is ended. *lane is NULL in a capture. MEMORY. */
+enum tutti_status cuda_lane_begin(struct cuda_backend *b, void *stream, struct cuda_lane **lane);
+/* The call was enqueued; await: it is this one; NULL: it does not wait. */
+enum tutti_status cuda_lane_end(struct cuda_backend *b, struct cuda_lane *lane,
+                                const struct tutti_backend_await *await);
+void cuda_lane_drop(struct cuda_backend *b, struct cuda_lane *lane); /* it was not */
+bool cuda_lanes_idle(struct cuda_backend *b);                        /* as known */
+/* Asks the driver; whether all that was enqueued before is over. Below zero: the device has failed. */
+enum tutti_status cuda_lanes_ask(struct cuda_backend *b);
+/* What waits for the peer, as a board; false: nothing does. any: also what waits for nobody in particular, or for
+ * nothing. */
+bool cuda_lanes_await(struct cuda_backend *b, uint32_t peer, bool any, struct tutti_board *out);
+struct cuda_cell *cuda_cell_take(struct cuda_backend *b); /* NULL: the record says why */
+void cuda_cell_give(struct cuda_cell *cell);
+void cuda_lanes_close(struct cuda_backend *b); /* nothing of it is under way */
 
 /* ---- cuda_close.c ---- */
 void cuda_connected(struct tutti_backend *backend);

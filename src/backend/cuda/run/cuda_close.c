@@ -12,7 +12,7 @@ static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
 {
     if (atomic_load(&b->watched.n_enqueued) == 0) return true;
     for (;;) {
-        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING) return true;
+        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING && cuda_lanes_ask(b) != TUTTI_PENDING) return true;
         if (tutti_now_ns() >= until_ns) return false;
         tutti_sleep_ns(NAP_NS);
     }
@@ -36,9 +36,14 @@ void cuda_connected(struct tutti_backend *backend)
     b->watched.agreed = true;
 }
 
-static void release_scratch(struct tutti_device *gpu, void *scratch)
+/* The scratch, and words of windows. */
+static void release_memory(struct tutti_device *gpu, void *words)
 {
-    if (scratch) tutti_gpu_free(gpu, scratch);
+    for (struct cuda_words *w = words, *next; w; w = next) {
+        next = w->next;
+        if (w->at) tutti_gpu_free(gpu, w->at);
+        tutti_free(w);
+    }
     tutti_gpu_close(gpu);
 }
 
@@ -55,14 +60,16 @@ static void free_streams(struct cuda_backend *b)
 /* Of the device's things there may be some, or none. */
 static void leave(struct cuda_backend *b)
 {
-    const struct watch_remains nothing = {0}, remains = {release_scratch, b->gpu, b->scratch};
+    const struct watch_remains nothing = {0}, remains = {release_memory, b->gpu, b->words};
     tutti_gpu_unexport_memory(b->offer);
     cuda_windows_close(b);
     for (uint32_t q = 0; q < b->site.n; q++)
         if (b->imports[q]) tutti_gpu_unimport_memory(b->gpu, b->imports[q]);
+    if (b->gpu) cuda_lanes_close(b);
     if (b->gpu) free_streams(b);
     watch_member_close(&b->watched, b->gpu ? remains : nothing);
     pthread_mutex_destroy(&b->lock);
+    pthread_mutex_destroy(&b->one.lock);
     tutti_free(b);
 }
 
@@ -85,12 +92,13 @@ void cuda_close(struct tutti_backend *backend, uint64_t deadline_ns)
     if (over) {
         if (!b->watched.seen && b->scratch) { /* no peer has mapped it; but one may know where the log is */
             tutti_gpu_free(b->gpu, b->scratch);
-            b->scratch = NULL;
+            b->scratch = b->words->at = NULL; /* there was no window yet */
         }
         leave(b);
         return;
     }
     tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device may not have ended; their memory stays taken", b->site.me);
     pthread_mutex_destroy(&b->lock);
+    pthread_mutex_destroy(&b->one.lock);
     tutti_free(b);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_VERSION 5
+#define CARD_VERSION 6
 
 struct cuda_card {
     uint32_t version, n_sms, capability;
@@ -79,6 +79,8 @@ static void find_kernels(struct cuda_backend *b)
     }
     b->meet = tutti_gpu_kernel(b->gpu, "meet");
     b->messages = tutti_gpu_kernel(b->gpu, "messages_16");
+    b->one.access = tutti_gpu_kernel(b->gpu, "window_access");
+    b->one.await = tutti_gpu_kernel(b->gpu, "window_await");
     if (!b->meet) memset(b->site.has[CUDA_FOLD], 0, sizeof(b->site.has[CUDA_FOLD]));
 }
 
@@ -89,8 +91,11 @@ static enum tutti_status open_memory(struct cuda_backend *b, const struct tutti_
 {
     void *memory;
     b->scratch_bytes = config->scratch_bytes ? config->scratch_bytes : CUDA_SCRATCH_DEFAULT;
+    struct cuda_words *scratch = tutti_alloc(sizeof *scratch);
+    if (!scratch) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
+    b->words = scratch, scratch->in_use = true, b->share = config->share;
     TUTTI_TRY(tutti_gpu_alloc_shared(b->gpu, config->share, b->scratch_bytes, &memory));
-    b->scratch = b->bases[b->site.me] = memory;
+    b->scratch = b->bases[b->site.me] = scratch->at = memory;
     TUTTI_TRY(tutti_gpu_alloc_host(b->gpu, sizeof(*b->control), &memory));
     b->control = memory;
     if (b->site.n > 1 && !tutti_memory_is_one(b->watched.transport->memory)) {
@@ -121,13 +126,16 @@ static enum tutti_status cuda_open(const struct tutti_backend_config *config, vo
     b->base.ops = &tutti_backend_cuda;
     b->watched.ops = &cuda_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
+    pthread_mutex_init(&b->one.lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->options->text[TUTTI_OPT_cuda]);
     struct cuda_card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash()};
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "cuda", sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
     TUTTI_TRY_GOTO(status, tutti_gpu_open(config->device->ordinal, &b->gpu), err_free);
-    TUTTI_TRY_GOTO(status, cuda_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, b->site.n, &b->speed), err_free);
+    TUTTI_TRY_GOTO(status,
+                   cuda_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, b->site.n, &b->speed),
+                   err_free);
     if (config->blocks)
         b->speed.blocks = config->blocks > CUDA_LEAST_BLOCKS ? (float)config->blocks : CUDA_LEAST_BLOCKS;
     card.speed = b->speed;
@@ -322,6 +330,19 @@ static bool cuda_failed(struct tutti_backend *backend)
     return __atomic_load_n(&(cuda_of(backend))->control->stop, __ATOMIC_RELAXED) != 0;
 }
 
+static bool cuda_busy(struct tutti_backend *backend)
+{
+    return cuda_lanes_ask(cuda_of(backend)) == TUTTI_PENDING;
+}
+
+static void cuda_kernels_alarm(struct tutti_backend *backend, struct tutti_device_alarm *out)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    cuda_alarm(backend, out);
+    atomic_store(&b->one.by_kernels, true);
+    if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
+}
+
 const struct tutti_backend_ops tutti_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs of one host that reach one another, by tutti's own kernels",
@@ -338,6 +359,13 @@ const struct tutti_backend_ops tutti_backend_cuda = {
     .batch = cuda_batch,
     .window_add = cuda_window_add,
     .window_remove = cuda_window_remove,
+    .words_take = cuda_words_take,
+    .words_give = cuda_words_give,
+    .access = cuda_access,
+    .await = cuda_await,
+    .read_word = cuda_read_word,
+    .alarm = cuda_kernels_alarm,
+    .busy = cuda_busy,
     .stop = stop,
     .last_event = cuda_last_event,
     .memory_used = cuda_scratch_used,

@@ -25,10 +25,29 @@ static uint32_t absent(const struct watched *w, uint32_t peer, uint64_t seq)
     return peer;
 }
 
+/* A wait for a signal, or a barrier of a user's kernel. */
+static void tell_signal(struct cuda_backend *b, uint32_t peer)
+{
+    const struct tutti_device_late *late = &b->control->late;
+    struct tutti_told_signal told = {.index = late->index,
+                                     .compare = late->compare,
+                                     .value = late->value,
+                                     .seen = late->seen,
+                                     .timeout_ns = late->timeout_ns,
+                                     .from = peer < b->site.n ? (int32_t)peer : -1};
+    cuda_stop(b);
+    tutti_team_tell_signal(b->watched.team, &told);
+}
+
 static bool find_report(struct cuda_backend *b)
 {
     const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), launch = CUDA_REPORT_SEQ(report);
     if (report == 0) return false;
+    if (launch & CUDA_ONE_SIDED) {
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        tell_signal(b, CUDA_REPORT_PEER(report));
+        return true;
+    }
     uint32_t peer = CUDA_REPORT_PEER(report) < b->site.n ? CUDA_REPORT_PEER(report) : b->site.me;
     peer = absent(&b->watched, peer, watch_launch_seq(launch));
     watch_tell_late(&b->watched, launch, peer, watch_log_timeout(cuda_log(b), launch, atomic_load(&b->timeout_ns)));
@@ -48,12 +67,31 @@ static void ask(struct watched *w)
     struct cuda_backend *b = backend_of(w);
     const uint64_t n = atomic_load(&w->n_enqueued), seq = atomic_load(&b->last_seq),
                    items = atomic_load(&b->last_items);
-    const enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event);
-    if (status < 0) cuda_give_up(b, "the device", seq);
-    if (status != TUTTI_OK || __atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return; /* or it was stopped */
-    atomic_store(&w->n_over, n);
+    enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event), lanes = status;
+    if (status >= 0) lanes = cuda_lanes_ask(b);
+    if (lanes < 0) cuda_give_up(b, "the device", seq);
+    if (lanes < 0 || __atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return; /* or it was stopped */
+    if (status == TUTTI_OK && lanes == TUTTI_OK) atomic_store(&w->n_over, n);
+    if (status != TUTTI_OK) return;
     atomic_store(&cuda_log(b)->over, seq);
     if (!atomic_load(&w->captured)) atomic_store(&cuda_log(b)->items_over, items);
 }
 
-const struct watch_ops cuda_watch_ops = {.stop = stop, .look = look, .ask = ask};
+/* One-sided calls are not in the log. */
+static enum tutti_life life(const struct watched *w, uint32_t peer, struct tutti_board *call)
+{
+    struct cuda_backend *b = backend_of(w);
+    const struct watch_pair pair = watch_pair_of(w, peer);
+    const enum tutti_life known = w->control->ops->life(w->control, w->members[peer]),
+                          told = watch_log_life(&pair, known, call);
+    const bool died = told == TUTTI_LIFE_DEAD, here = !tutti_life_gone(known) && !atomic_load(&pair.theirs->closed);
+    if (here || told == TUTTI_LIFE_LEFT || (died && watch_log_awaits(&pair, died, call))) return told;
+    if (cuda_lanes_await(b, peer, died, call)) return died ? told : TUTTI_LIFE_LEFT;
+    if (died && atomic_load(&b->one.by_kernels))
+        *call = (struct tutti_board){.kind = TUTTI_TOLD_ONE_SIDED, .peer = -1, .root = -1};
+    else if (died)
+        (void)watch_log_last(pair.mine, call);
+    return told;
+}
+
+const struct watch_ops cuda_watch_ops = {.stop = stop, .look = look, .ask = ask, .life = life};

@@ -4,26 +4,31 @@
 
 #include <string.h>
 
+#define WORDS_UNIT ((size_t)64 << 10)
+
 /* The cards do not say whose process they are from; the scratch's do: what is not imported is this process's. */
 static enum tutti_status map_peer(struct cuda_backend *b, uint32_t q, const struct tutti_window_card *card,
-                                  struct cuda_window *window)
+                                  void **import, void **out)
 {
     void *memory;
+    *out = NULL;
     if (card->bytes == 0) return TUTTI_OK;
     if (!b->imports[q]) {
-        window->peers[q] = (char *)(uintptr_t)card->address;
-        return tutti_gpu_reach_memory(b->gpu, window->peers[q], card->bytes);
+        *out = (void *)(uintptr_t)card->address;
+        return tutti_gpu_reach_memory(b->gpu, *out, card->bytes);
     }
     TUTTI_TRY(tutti_gpu_import_memory(b->gpu, card->handle, &memory));
-    window->imports[q] = memory;
-    window->peers[q] = (char *)memory + card->offset;
+    *import = memory;
+    *out = (char *)memory + card->offset;
     return TUTTI_OK;
 }
 
 static void unmap(struct cuda_backend *b, struct cuda_window *window)
 {
-    for (uint32_t q = 0; q < b->site.n; q++)
+    for (uint32_t q = 0; q < b->site.n; q++) {
         if (window->imports[q]) tutti_gpu_unimport_memory(b->gpu, window->imports[q]);
+        if (window->word_imports[q]) tutti_gpu_unimport_memory(b->gpu, window->word_imports[q]);
+    }
 }
 
 /* Of two windows it could not be told by its buffers which one a call is in, and the peers might tell otherwise. */
@@ -46,29 +51,40 @@ static enum tutti_status block_id(struct cuda_backend *b, const void *own, uint6
     return status;
 }
 
-enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_card *cards, size_t stride,
-                                  void *own, size_t bytes, void **peers)
+static enum tutti_status map_all(struct cuda_backend *b, const struct tutti_window_cards *cards,
+                                 struct cuda_window *window, const struct tutti_window_places *out)
+{
+    for (uint32_t q = 0; q < b->site.n; q++) {
+        struct tutti_window_card part, words;
+        memcpy(&part, (const char *)cards->parts + q * cards->stride, sizeof(part));
+        memcpy(&words, (const char *)cards->words + q * cards->stride, sizeof(words));
+        window->id = tutti_hash64(&part, sizeof(part), window->id);
+        /* What all have is what calls may use. */
+        if (part.bytes < window->bytes) window->bytes = part.bytes;
+        out->parts[q] = cards->own, out->words[q] = cards->own_words;
+        if (q == b->site.me) continue;
+        TUTTI_TRY(map_peer(b, q, &part, &window->imports[q], &out->parts[q]));
+        TUTTI_TRY(map_peer(b, q, &words, &window->word_imports[q], &out->words[q]));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status cuda_window_add(struct tutti_backend *backend, const struct tutti_window_cards *cards,
+                                  const struct tutti_window_places *out)
 {
     struct cuda_backend *b = cuda_of(backend);
-    struct cuda_window window = {.base = own, .part = bytes, .bytes = bytes};
-    enum tutti_status status = check_apart(b, own, bytes); /* only who calls this changes them */
-    if (status >= 0) status = block_id(b, own, &window.block);
-    window.peers[b->site.me] = own;
-    for (uint32_t q = 0; q < b->site.n && status >= 0; q++) {
-        struct tutti_window_card card;
-        memcpy(&card, (const char *)cards + q * stride, sizeof(card));
-        if (q != b->site.me) status = map_peer(b, q, &card, &window);
-        window.id = tutti_hash64(&card, sizeof(card), window.id);
-        /* What all have is what calls may use. */
-        if (card.bytes < window.bytes) window.bytes = card.bytes;
-    }
+    struct cuda_window window = {.base = cards->own, .part = cards->bytes, .bytes = cards->bytes};
+    enum tutti_status status = check_apart(b, cards->own, cards->bytes); /* only who calls this changes them */
+    if (status >= 0) status = block_id(b, cards->own, &window.block);
+    if (status >= 0) status = tutti_gpu_set(b->gpu, cards->own_words, 0, cards->word_bytes);
+    if (status >= 0) status = map_all(b, cards, &window, out);
+    for (uint32_t q = 0; q < b->site.n && status >= 0; q++) window.peers[q] = out->parts[q];
     pthread_mutex_lock(&b->lock);
     if (status >= 0 && b->n_windows == CUDA_WINDOWS)
         status = tutti_fail(TUTTI_ERR_MEMORY, "a communicator has at most %d windows on devices", CUDA_WINDOWS);
     if (status >= 0) b->windows[b->n_windows++] = window;
     pthread_mutex_unlock(&b->lock);
     if (status < 0) unmap(b, &window);
-    for (uint32_t q = 0; q < b->site.n && status >= 0; q++) peers[q] = window.peers[q];
     return status;
 }
 
@@ -89,6 +105,57 @@ void cuda_windows_close(struct cuda_backend *b)
 {
     while (b->n_windows > 0) unmap(b, &b->windows[--b->n_windows]);
 }
+
+/* ---- words: what one window had serves the next one. Peers have nothing under way there any more: a window is
+ * destroyed between the same calls on all ranks, each waits for its own, and the next one is made by all. ---- */
+
+static struct cuda_words *find_words(const struct cuda_backend *b, size_t bytes)
+{
+    struct cuda_words *best = NULL;
+    for (struct cuda_words *w = b->words; w; w = w->next)
+        if (!w->in_use && w->bytes >= bytes && (!best || w->bytes < best->bytes)) best = w;
+    return best;
+}
+
+static enum tutti_status words_new(struct cuda_backend *b, size_t bytes, struct cuda_words **out)
+{
+    struct cuda_words *words = tutti_alloc(sizeof *words);
+    if (!words) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the signals of a window");
+    words->bytes = (bytes + WORDS_UNIT - 1) / WORDS_UNIT * WORDS_UNIT, words->in_use = true;
+    if (tutti_gpu_alloc_shared(b->gpu, b->share, words->bytes, &words->at) < 0) {
+        tutti_free(words);
+        return tutti_last_error()->status;
+    }
+    pthread_mutex_lock(&b->lock);
+    words->next = b->words;
+    b->words = words;
+    pthread_mutex_unlock(&b->lock);
+    *out = words;
+    return TUTTI_OK;
+}
+
+enum tutti_status cuda_words_take(struct tutti_backend *backend, size_t bytes, void **out)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    pthread_mutex_lock(&b->lock);
+    struct cuda_words *words = find_words(b, bytes);
+    if (words) words->in_use = true;
+    pthread_mutex_unlock(&b->lock);
+    if (!words) TUTTI_TRY(words_new(b, bytes, &words));
+    *out = words->at;
+    return TUTTI_OK;
+}
+
+void cuda_words_give(struct tutti_backend *backend, void *at)
+{
+    struct cuda_backend *b = cuda_of(backend);
+    pthread_mutex_lock(&b->lock);
+    for (struct cuda_words *w = b->words; w; w = w->next)
+        if (w->at == at) w->in_use = false;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- calls in windows ---- */
 
 /* Bytes of the whole output, where each rank has all of it or a block of it. */
 static size_t output_bytes(const struct cuda_backend *b, const struct tutti_backend_call *call)

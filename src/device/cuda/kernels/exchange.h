@@ -29,6 +29,8 @@
 #include <stdint.h>
 #endif
 
+#include <tutti/device.h>
+
 #define CUDA_MAX_RANKS 16
 #define CUDA_MAX_BLOCKS 128     /* of a launch */
 #define CUDA_LEAST_TILE 8192    /* bytes: 16 for each of the threads that move a tile */
@@ -44,9 +46,13 @@
  * other waiting for milliseconds, and their peers with them. Who times out writes the report first, then stop. */
 #define CUDA_ASK_NS 50000
 struct cuda_control {
-    uint64_t report; /* 0: none. One word, since devices can not claim others of the host's by atomics */
-    uint32_t stop;   /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
+    uint64_t report;               /* 0: none. One word, since devices can not claim others of the host's by atomics */
+    uint32_t stop;                 /* 0: go on. Set by the host (CUDA_STOPPED) or by a kernel (CUDA_TIMEOUT) */
+    struct tutti_device_late late; /* of a report with CUDA_ONE_SIDED, written before it */
 };
+/* In place of a call's number: a wait for a signal, or a barrier of kernels. */
+#define CUDA_ONE_SIDED (UINT64_C(1) << 54)
+#define CUDA_ANY_PEER 0x7f
 #define CUDA_REPORT(seq, peer) ((uint64_t)(seq) << 8 | 0x80 | (uint64_t)(peer))
 #define CUDA_REPORT_SEQ(report) ((report) >> 8) /* of the call that waited */
 #define CUDA_REPORT_PEER(report) (0x7f & (uint32_t)(report))

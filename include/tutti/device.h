@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_H
+#define TUTTI_DEVICE_H
+
+/* A window of device memory as kernels of users see it. The host asks for it once, passes it to kernels by value, and
+ * they use the functions of tutti/device.cuh.
+ *
+ *     tutti::device_window w{TUTTI_DEVICE_WINDOW_INIT};
+ *     tutti_window_device(window, &w);
+ *     kernel<<<blocks, threads, 0, stream>>>(w, ...);
+ *
+ * It is good as long as the window is: kernels that use it are over before tutti_window_destroy. */
+
+#include <tutti/window.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_DEVICE_RANKS 16    /* of a window, at most */
+#define TUTTI_DEVICE_BARRIERS 16 /* each is one at a time among all ranks */
+
+/* What a wait of a kernel writes down when its time is up, for the sentence that the host tells. */
+struct tutti_device_late {
+    uint64_t value, seen, timeout_ns;
+    uint32_t index, compare; /* of a signal; compare TUTTI_DEVICE_BARRIER: a barrier */
+};
+#define TUTTI_DEVICE_BARRIER 6
+
+/* How waits of kernels hear that they are to end, and tell that they ran out of time. The library's. */
+struct tutti_device_alarm {
+    uint64_t *asked;   /* of this device: when a thread has last asked the host */
+    uint32_t *stopped; /* of this device: not 0: leave */
+    uint32_t *stop;    /* of the host, as all that follows */
+    uint64_t *report;
+    struct tutti_device_late *late;
+    uint64_t code; /* of reports */
+};
+
+struct tutti_device_window {
+    size_t size;   /* sizeof(struct tutti_device_window) */
+    int32_t me, n; /* this rank, ranks */
+    uint32_t n_signals;
+    uint64_t timeout_ns;             /* of each wait; 0: none. The communicator's, and may be changed here */
+    char *parts[TUTTI_DEVICE_RANKS]; /* of each rank, as this device maps it; NULL: it has no bytes */
+    size_t bytes[TUTTI_DEVICE_RANKS];
+    uint64_t *signals[TUTTI_DEVICE_RANKS]; /* of each rank; behind them its words for barriers */
+    struct tutti_device_alarm alarm;
+};
+#define TUTTI_DEVICE_WINDOW_INIT                                                                                       \
+    {                                                                                                                  \
+        sizeof(struct tutti_device_window)                                                                             \
+    }
+
+/* Of a window over memory of devices that reach one another; UNSUPPORTED: it is another one. *out was initialised. From
+ * then on the library looks every few milliseconds whether peers live, since it does not see kernels of users. */
+TUTTI_API enum tutti_status tutti_window_device(struct tutti_window *window, struct tutti_device_window *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One-sided calls on windows of device memory, as threads and as processes: all of them against what their arguments
+ * say, with random data, sizes and offsets; put before signal with delays; graphs; many under way on several streams;
+ * what is refused. */
+
+#include "test.h"
+
+#include "cuda/support/gpu_ranks.h"
+#include "cuda/support/mixed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART = 300 * 1024, WORDS = 64 }; /* words: at the end of a part */
+#define WORDS_AT ((size_t)PART - WORDS * sizeof(uint64_t))
+
+struct side {
+    struct mixed m;
+    struct rank *rank;
+    struct tutti_window *window;
+    unsigned char *part;   /* of the device */
+    unsigned char *buffer; /* of the device, PART bytes */
+};
+
+static bool side_open(struct rank *rank, struct side *s)
+{
+    void *part = NULL, *buffer = NULL;
+    memset(s, 0, sizeof *s);
+    s->rank = rank;
+    if (!mixed_open(rank, &s->m)) return false;
+    if (tutti_mem_alloc(rank->comm, PART, &part) == TUTTI_OK &&
+        tutti_window_create(rank->comm, part, PART, NULL, &s->window) == TUTTI_OK &&
+        tutti_gpu_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
+        s->part = part, s->buffer = buffer;
+        return true;
+    }
+    rank_fail(rank, __FILE__, __LINE__, "no window: %s", tutti_last_error()->text);
+    return false;
+}
+
+static void side_close(struct side *s)
+{
+    (void)mixed_sync(&s->m);
+    if (tutti_barrier(s->m.beside, NULL, NULL) < 0)
+        rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
+    tutti_window_destroy(s->window);
+    tutti_gpu_free(s->m.gpu, s->buffer);
+    mixed_close(&s->m);
+}
+
+static int32_t after(const struct rank *rank, int32_t by)
+{
+    return (rank->index + by + rank->n) % rank->n;
+}
+
+static void fill(unsigned char *out, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (i % 8 == 0) seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        out[i] = (unsigned char)(seed >> 8 * (i % 8));
+    }
+}
+
+/* All have come, and what they enqueued is over. */
+static bool meet(struct side *s)
+{
+    if (!mixed_sync(&s->m)) return false;
+    if (tutti_barrier(s->m.beside, NULL, NULL) == TUTTI_OK) return true;
+    rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
+    return false;
+}
+
+/* ---- put, get ---- */
+
+static size_t some_bytes(struct rank *rank, uint32_t i)
+{
+    static const size_t first[] = {0, 1, 3, 8, 15, 16, 17, 4096, 32768, 32769, 131072};
+    return i < TUTTI_ARRAY_LEN(first) ? first[i] : rank_random(rank) % 140000;
+}
+
+/* To the right, of random offsets; then the right one's part is read, and every byte of one's own is looked at. */
+static void moves(struct rank *rank)
+{
+    struct side s;
+    unsigned char *want = rank_alloc(rank, PART), *got = rank_alloc(rank, PART);
+    const int32_t right = after(rank, 1), left = after(rank, -1);
+    if (!side_open(rank, &s)) return;
+    const uint32_t times = gpu_ranks_stand_in() ? 24 : 100;
+    for (uint32_t i = 0; i < times; i++) {
+        /* What a rank does follows from these alone, so that its neighbours know it. */
+        struct rank shared = {.random = 1000 * test_seed() + i};
+        const size_t bytes = some_bytes(&shared, i), at = rank_random(&shared) % (WORDS_AT - bytes),
+                     from = rank_random(&shared) % 17;
+        const uint64_t of_left = shared.random + (uint64_t)left, mine = shared.random + (uint64_t)rank->index;
+        RANK_CHECK_OK(rank, tutti_gpu_set(s.m.gpu, s.part, 0xee, PART));
+        fill(want, bytes, mine);
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer + from, want, bytes));
+        RANK_CHECK(rank, meet(&s));
+        RANK_CHECK_OK(rank, tutti_put(s.buffer + from, bytes, right, at, s.window, &s.m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_flush(right, s.window, &s.m.on[0], NULL));
+        RANK_CHECK(rank, meet(&s));
+        memset(want, 0xee, PART);
+        fill(want + at, bytes, of_left);
+        RANK_CHECK(rank, mixed_get(&s.m, got, s.part, PART));
+        RANK_CHECK(rank, memcmp(got, want, PART) == 0);
+        RANK_CHECK_OK(rank, tutti_get(s.buffer, bytes, right, at, s.window, &s.m.on[1], NULL));
+        RANK_CHECK(rank, mixed_get(&s.m, got, s.buffer, bytes));
+        fill(want, bytes, mine);
+        RANK_CHECK(rank, memcmp(got, want, bytes) == 0);
+        RANK_CHECK(rank, meet(&s));
+    }
+    side_close(&s);
+}
+
+/* ---- signals ---- */
+
+static void signals(struct rank *rank)
+{
+    static const struct {
+        enum tutti_compare compare;
+        uint64_t value;
+    } holds[] = {{TUTTI_COMPARE_EQ, 7}, {TUTTI_COMPARE_NE, 0}, {TUTTI_COMPARE_LT, 8},
+                 {TUTTI_COMPARE_LE, 7}, {TUTTI_COMPARE_GT, 6}, {TUTTI_COMPARE_GE, 7}};
+    struct side s;
+    const int32_t right = after(rank, 1), left = after(rank, -1);
+    const struct tutti_signal_info set = {3, TUTTI_SIGNAL_SET, 5}, add = {3, TUTTI_SIGNAL_ADD, 2};
+    uint64_t value = 1;
+    if (!side_open(rank, &s)) return;
+    RANK_CHECK(rank, tutti_window_n_signals(s.window) >= 64);
+    for (uint32_t i = 0; i < tutti_window_n_signals(s.window); i++) {
+        RANK_CHECK_OK(rank, tutti_signal_read(i, &value, s.window, &s.m.on[0]));
+        RANK_CHECK(rank, value == 0);
+    }
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_signal(&set, right, s.window, &s.m.on[0], NULL));
+    RANK_CHECK_OK(rank, tutti_signal(&add, right, s.window, &s.m.on[0], NULL));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(holds); i++)
+        RANK_CHECK_OK(rank, tutti_wait_signal(3, holds[i].compare, holds[i].value, i % 2 ? left : TUTTI_ANY_SOURCE,
+                                              s.window, &s.m.on[1], NULL));
+    RANK_CHECK_OK(rank, tutti_signal_read(3, &value, s.window, &s.m.on[1]));
+    RANK_CHECK(rank, value == 7);
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_signal_write(3, UINT64_MAX, s.window, &s.m.on[0]));
+    RANK_CHECK_OK(rank, tutti_signal_read(3, &value, s.window, &s.m.on[0]));
+    RANK_CHECK(rank, value == UINT64_MAX);
+    RANK_CHECK_OK(rank, tutti_signal_read(2, &value, s.window, &s.m.on[0]));
+    RANK_CHECK(rank, value == 0);
+    side_close(&s);
+}
+
+/* Put before signal: whoever sees the signal sees the data. By one call and by two, small and large; each side delays
+ * as it likes. */
+static void litmus(struct rank *rank)
+{
+    struct side s;
+    unsigned char *want = rank_alloc(rank, PART), *got = rank_alloc(rank, PART);
+    const int32_t right = after(rank, 1), left = after(rank, -1);
+    uint64_t delays = rank_random(rank);
+    if (!side_open(rank, &s)) return;
+    unsigned char *came = s.buffer + PART / 2;
+    const uint32_t times = gpu_ranks_times((uint32_t)rank->n, 400, 60, 40);
+    for (uint32_t i = 1; i <= times; i++) {
+        struct rank shared = {.random = 77 * test_seed() + i};
+        const size_t bytes = i % 3 ? rank_random(&shared) % 3000 : rank_random(&shared) % 100000;
+        const size_t at = rank_random(&shared) % (WORDS_AT - bytes);
+        const struct tutti_signal_info full = {0, TUTTI_SIGNAL_ADD, 1}, empty = {1, TUTTI_SIGNAL_SET, i};
+        fill(want, bytes, shared.random + (uint64_t)rank->index);
+        RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, bytes));
+        delays = delays * 1664525 + 1013904223;
+        if (delays % 4 == 0) tutti_sleep_ns(delays % 300000);
+        if (i % 2) {
+            RANK_CHECK_OK(rank, tutti_put_signal(s.buffer, bytes, right, at, &full, s.window, &s.m.on[0], NULL));
+        } else {
+            RANK_CHECK_OK(rank, tutti_put(s.buffer, bytes, right, at, s.window, &s.m.on[0], NULL));
+            RANK_CHECK_OK(rank, tutti_signal(&full, right, s.window, &s.m.on[0], NULL));
+        }
+        if (delays % 5 == 0) tutti_sleep_ns(delays % 200000);
+        RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_GE, i, left, s.window, &s.m.on[1], NULL));
+        RANK_CHECK_OK(rank, tutti_gpu_copy(s.m.gpu, came, s.part + at, bytes, s.m.streams[1]));
+        RANK_CHECK_OK(rank, tutti_signal(&empty, left, s.window, &s.m.on[1], NULL));
+        RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_EQ, i, right, s.window, &s.m.on[0], NULL));
+        fill(want, bytes, shared.random + (uint64_t)left);
+        RANK_CHECK(rank, mixed_get(&s.m, got, came, bytes));
+        RANK_CHECK(rank, memcmp(got, want, bytes) == 0);
+    }
+    side_close(&s);
+}
+
+/* ---- words ---- */
+
+static void words(struct rank *rank)
+{
+    enum { TIMES = 20 };
+    struct side s;
+    uint64_t *host = rank_alloc(rank, 2 * TIMES * sizeof(uint64_t)), *device = NULL, found[2] = {0};
+    const size_t sum = WORDS_AT, owner = WORDS_AT + 8;
+    struct tutti_work *works[TIMES];
+    if (!side_open(rank, &s)) return;
+    RANK_CHECK(rank, (device = mixed_put(&s.m, NULL, TIMES * sizeof *device)) != NULL);
+    RANK_CHECK(rank, meet(&s));
+    for (uint64_t i = 0; i < TIMES; i++) { /* results to the host with a work, and to the device without */
+        RANK_CHECK_OK(rank, tutti_fetch_add(i + 1, &host[i], 0, sum, s.window, &s.m.on[0], &works[i]));
+        RANK_CHECK_OK(rank, tutti_fetch_add(1000, &device[i], 0, sum, s.window, &s.m.on[1], NULL));
+    }
+    for (uint64_t i = 0; i < TIMES; i++) {
+        RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+        tutti_work_free(works[i]);
+        RANK_CHECK(rank, i == 0 || host[i] >= host[i - 1] + i);
+    }
+    RANK_CHECK(rank, mixed_get(&s.m, host, device, TIMES * sizeof *device));
+    for (uint64_t i = 1; i < TIMES; i++) RANK_CHECK(rank, host[i] >= host[i - 1] + 1000);
+    /* One rank finds 0 and takes it. */
+    RANK_CHECK_OK(rank,
+                  tutti_compare_swap(0, (uint64_t)rank->index + 1, &found[0], 0, owner, s.window, &s.m.on[0], NULL));
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_get(s.buffer, 16, 0, sum, s.window, &s.m.on[0], NULL));
+    RANK_CHECK(rank, mixed_get(&s.m, host, s.buffer, 16));
+    RANK_CHECK(rank, host[0] == (uint64_t)rank->n * (TIMES * (TIMES + 1) / 2 + TIMES * 1000));
+    RANK_CHECK(rank, host[1] >= 1 && host[1] <= (uint64_t)rank->n);
+    RANK_CHECK(rank,
+               (found[0] == 0) == (host[1] == (uint64_t)rank->index + 1) && (found[0] == 0 || found[0] == host[1]));
+    RANK_CHECK_OK(rank, tutti_compare_swap(12345, 1, &found[1], 0, owner, s.window, &s.m.on[0], NULL));
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK(rank, found[1] == host[1]);
+    mixed_free(&s.m, device);
+    side_close(&s);
+}
+
+/* ---- many under way: works, several streams, a wait that comes first and must not hold up the others ---- */
+
+static void many(struct rank *rank)
+{
+    enum { ROUNDS = 40, ROW = 512 };
+    struct side s;
+    unsigned char *got = rank_alloc(rank, PART), *want = rank_alloc(rank, PART);
+    struct tutti_work *works[2 * ROUNDS] = {NULL}, *last = NULL, *all = NULL;
+    const struct tutti_signal_info one = {9, TUTTI_SIGNAL_ADD, 1};
+    if (!side_open(rank, &s)) return;
+    RANK_CHECK_OK(rank, tutti_wait_signal(9, TUTTI_COMPARE_EQ, (uint64_t)rank->n * ROUNDS, TUTTI_ANY_SOURCE, s.window,
+                                          &s.m.on[1], &last));
+    RANK_CHECK(rank, tutti_work_test(last) == TUTTI_PENDING);
+    fill(want, ROUNDS * ROW, (uint64_t)rank->index);
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, ROUNDS * ROW));
+    for (int32_t i = 0; i < ROUNDS; i++) {
+        for (int32_t q = 0; q < rank->n; q++) {
+            const size_t at = (size_t)(rank->index * ROUNDS + i) * ROW;
+            RANK_CHECK_OK(rank, tutti_put_signal(s.buffer + i * ROW, ROW - (size_t)(i % 7), q, at, &one, s.window,
+                                                 &s.m.on[0], q == 0 ? &works[i] : NULL));
+        }
+    }
+    RANK_CHECK_OK(rank, tutti_flush(TUTTI_ALL_PEERS, s.window, &s.m.on[0], &all));
+    RANK_CHECK_OK(rank, tutti_work_wait(all, 0));
+    RANK_CHECK_OK(rank, tutti_work_wait(last, 0));
+    for (int i = 0; i < ROUNDS; i++) {
+        RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+        tutti_work_free(works[i]);
+    }
+    tutti_work_free(all), tutti_work_free(last);
+    RANK_CHECK(rank, mixed_get(&s.m, got, s.part, (size_t)rank->n * ROUNDS * ROW));
+    for (int32_t q = 0; q < rank->n; q++) {
+        fill(want, ROUNDS * ROW, (uint64_t)q);
+        for (int32_t i = 0; i < ROUNDS; i++)
+            RANK_CHECK(rank, memcmp(got + (size_t)(q * ROUNDS + i) * ROW, want + i * ROW, ROW - (size_t)(i % 7)) == 0);
+    }
+    side_close(&s);
+}
+
+/* More streams than lanes, one after another. */
+static void streams(struct rank *rank)
+{
+    enum { STREAMS = 80 };
+    struct side s;
+    void *own[STREAMS] = {NULL};
+    const struct tutti_signal_info one = {4, TUTTI_SIGNAL_ADD, 1};
+    uint64_t value = 0;
+    if (!side_open(rank, &s)) return;
+    for (int i = 0; i < STREAMS; i++) {
+        struct tutti_call_options options = s.m.on[0];
+        RANK_CHECK_OK(rank, tutti_gpu_stream_create(s.m.gpu, &own[i]));
+        options.stream = own[i];
+        RANK_CHECK_OK(rank, tutti_signal(&one, after(rank, 1), s.window, &options, NULL));
+        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.m.gpu, own[i]));
+        if (i % 16 == 15) tutti_sleep_ns(20 * TUTTI_NS_PER_MS); /* the watch finds what is over */
+    }
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_signal_read(4, &value, s.window, &s.m.on[0]));
+    RANK_CHECK(rank, value == STREAMS);
+    for (int i = 0; i < STREAMS; i++) tutti_gpu_stream_destroy(s.m.gpu, own[i]);
+    side_close(&s);
+}
+
+/* ---- graphs ---- */
+
+/* A step of a ring, captured once: put what is in the buffer to the right, wait for the left one's, count a word of
+ * rank 0, hand the buffer on; replayed, it takes the data around. */
+static void graphs(struct rank *rank)
+{
+    enum { BYTES = 40000, REPLAYS = 12 };
+    struct side s;
+    unsigned char *want = rank_alloc(rank, BYTES), *got = rank_alloc(rank, BYTES);
+    const int32_t right = after(rank, 1), left = after(rank, -1);
+    const struct tutti_signal_info full = {0, TUTTI_SIGNAL_SET, 1}, taken = {1, TUTTI_SIGNAL_SET, 1};
+    uint64_t *before = NULL, counts[1], in_graph = 0;
+    void *graph = NULL;
+    struct tutti_work *work = NULL;
+    if (!side_open(rank, &s)) return;
+    const struct tutti_call_options *on = &s.m.on[0];
+    void *stream = s.m.streams[0];
+    fill(want, BYTES, (uint64_t)rank->index);
+    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, BYTES));
+    RANK_CHECK(rank, (before = mixed_put(&s.m, NULL, sizeof *before)) != NULL);
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s.m.gpu, stream));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "captured", tutti_put(s.buffer, 1, right, 0, s.window, on, &work));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "captured", tutti_signal_read(0, counts, s.window, on));
+    RANK_CHECK_OK(rank, tutti_put_signal(s.buffer, BYTES, right, 0, &full, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, left, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_signal_write(0, 0, s.window, on));
+    RANK_CHECK_OK(rank, tutti_gpu_copy(s.m.gpu, s.buffer, s.part, BYTES, stream));
+    RANK_CHECK_OK(rank, tutti_fetch_add(1, before, 0, WORDS_AT, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_fetch_add(0, &in_graph, 0, WORDS_AT, s.window, on, NULL)); /* to the host */
+    RANK_CHECK_OK(rank, tutti_signal(&taken, left, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_EQ, 1, right, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_signal_write(1, 0, s.window, on));
+    RANK_CHECK_OK(rank, tutti_gpu_graph_end(s.m.gpu, stream, &graph));
+    for (int32_t i = 1; i <= REPLAYS; i++) {
+        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s.m.gpu, graph, stream));
+        if (i % 3 == 1) tutti_sleep_ns(rank_random(rank) % 500000);
+        if (i % 4) continue;
+        RANK_CHECK(rank, mixed_get(&s.m, got, s.buffer, BYTES));
+        fill(want, BYTES, (uint64_t)after(rank, -(i % rank->n)));
+        RANK_CHECK(rank, memcmp(got, want, BYTES) == 0);
+    }
+    RANK_CHECK(rank, mixed_sync(&s.m));
+    RANK_CHECK(rank, in_graph > 0 && in_graph <= (uint64_t)rank->n * REPLAYS);
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_get(s.buffer, 8, 0, WORDS_AT, s.window, on, NULL));
+    RANK_CHECK(rank, mixed_get(&s.m, counts, s.buffer, 8));
+    RANK_CHECK(rank, counts[0] == (uint64_t)rank->n * REPLAYS);
+    tutti_gpu_graph_destroy(s.m.gpu, graph);
+    mixed_free(&s.m, before);
+    side_close(&s);
+}
+
+/* ---- windows that come after one another share words; several at once do not ---- */
+
+static void again(struct rank *rank)
+{
+    struct side s;
+    struct tutti_window *second = NULL;
+    struct tutti_window_config config = TUTTI_WINDOW_CONFIG_INIT;
+    const struct tutti_signal_info set = {5, TUTTI_SIGNAL_SET, 55};
+    void *memory = NULL;
+    uint64_t value = 1;
+    if (!side_open(rank, &s)) return;
+    config.n_signals = 20000;
+    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &memory));
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = i == 1 && rank->index == 0 ? 0 : 4096; /* signals alone */
+        RANK_CHECK_OK(rank, tutti_window_create(rank->comm, bytes ? memory : NULL, bytes, &config, &second));
+        RANK_CHECK(rank, tutti_window_n_signals(second) == config.n_signals);
+        RANK_CHECK_OK(rank, tutti_signal_read(5, &value, second, &s.m.on[0]));
+        RANK_CHECK(rank, value == 0);
+        RANK_CHECK(rank, meet(&s));
+        RANK_CHECK_OK(rank, tutti_signal(&set, after(rank, 1), second, &s.m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_wait_signal(5, TUTTI_COMPARE_EQ, 55, after(rank, -1), second, &s.m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_signal_read(5, &value, s.window, &s.m.on[0]));
+        RANK_CHECK(rank, value == 0);
+        RANK_CHECK(rank, meet(&s));
+        tutti_window_destroy(second);
+    }
+    side_close(&s);
+}
+
+/* ---- what is refused ---- */
+
+static void wrong(struct rank *rank)
+{
+    struct side s;
+    struct tutti_signal_info none = {1 << 20, TUTTI_SIGNAL_SET, 0}, one = {0, TUTTI_SIGNAL_SET, 0};
+    uint64_t value;
+    if (!side_open(rank, &s)) return;
+    const struct tutti_call_options *on = &s.m.on[0];
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "put on rank", tutti_put(s.buffer, 2, 0, PART - 1, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "peer", tutti_put(s.buffer, 1, rank->n, 0, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "NULL", tutti_get(NULL, 1, 0, 0, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "signal", tutti_signal(&none, 0, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "aligned", tutti_fetch_add(1, &value, 0, 4, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, tutti_comm_device(rank->comm)));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "another device", tutti_signal(&one, 0, s.window, on, NULL));
+    RANK_CHECK(rank, tutti_comm_state(rank->comm, NULL) == TUTTI_OK);
+    side_close(&s);
+}
+
+/* ---- in which worlds ---- */
+
+static void run(bool forked)
+{
+    static const rank_function functions[] = {moves, signals, litmus, words, many, streams, graphs, again, wrong};
+    for (uint32_t n = 1; n <= 3; n++) {
+        struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};
+        assert_int_equal(mixed_run(&world, functions, TUTTI_ARRAY_LEN(functions)), 0);
+    }
+}
+
+static void processes(void **state)
+{
+    (void)state, run(true);
+}
+
+static void threads(void **state)
+{
+    (void)state, run(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(threads)};
+    gpu_ranks_need_device();
+    return cmocka_run_group_tests_name("one-sided calls on devices", tests, NULL, NULL);
+}
