@@ -23,6 +23,14 @@ static enum tutti_status run_slowly(struct tutti_window *window, struct tutti_co
     return status;
 }
 
+/* A failure that ended the communicator, of which peers may have been told before. */
+static enum tutti_status is_well(struct tutti_comm *comm)
+{
+    struct tutti_error error;
+    if (tutti_team_well(comm->team)) return TUTTI_OK;
+    return tutti_team_state(comm->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
+}
+
 static enum tutti_status call(struct tutti_window *window, const struct tutti_access *access)
 {
     if (!window) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: window is NULL", tutti_access_name(access->kind));
@@ -33,12 +41,8 @@ static enum tutti_status call(struct tutti_window *window, const struct tutti_ac
         atomic_fetch_sub(&window->users, 1);
         return refuse(window, tutti_access_name(access->kind));
     }
-    enum tutti_status status = tutti_access_check(window, comm, access);
-    if (status >= 0 && !tutti_team_well(comm->team)) {
-        struct tutti_error error;
-        status = tutti_team_state(comm->team, &error);
-        if (status < 0) tutti_fail_record(&error);
-    }
+    enum tutti_status status = is_well(comm);
+    if (status >= 0) status = tutti_access_check(window, comm, access);
     if (status >= 0) {
         status = window->ops->quick ? window->ops->quick(window, comm, access) : TUTTI_AGAIN;
         if (status == TUTTI_AGAIN) return run_slowly(window, comm, access);

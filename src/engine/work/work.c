@@ -154,27 +154,33 @@ static bool wait_until(struct tutti_work *work, uint64_t until_ns)
     return ready(work);
 }
 
-/* When the first of its calls started, and the last one of complete ones ended. */
-struct time_span {
-    uint64_t start_ns, end_ns;
-};
-
-static void span_add(const struct tutti_work *work, struct time_span *span)
+/* When the first of its calls started, */
+static uint64_t start_of(const struct tutti_work *work)
 {
     const struct tutti_join *join = (const struct tutti_join *)work;
+    uint64_t first = TUTTI_NEVER;
 
-    for (size_t i = 0; work->type == TUTTI_WORK_JOIN && i < join->n; i++) span_add(join->children[i], span);
-    if (work->type == TUTTI_WORK_JOIN && join->n > 0) return;
-    if (work->start_ns < span->start_ns) span->start_ns = work->start_ns;
-    uint64_t end = work->end_ns > work->start_ns ? work->end_ns : work->start_ns;
-    if (end > span->end_ns) span->end_ns = end;
+    if (work->type != TUTTI_WORK_JOIN || join->n == 0) return work->start_ns;
+    for (size_t i = 0; i < join->n; i++) {
+        const uint64_t start = start_of(join->children[i]);
+        if (start < first) first = start;
+    }
+    return first;
 }
 
-static struct time_span span_of(const struct tutti_work *work)
+/* and the last one ended. It is complete. */
+static uint64_t end_of(const struct tutti_work *work)
 {
-    struct time_span span = {TUTTI_NEVER, 0};
-    span_add(work, &span);
-    return span;
+    const struct tutti_join *join = (const struct tutti_join *)work;
+    uint64_t last = 0;
+
+    if (work->type != TUTTI_WORK_JOIN || join->n == 0)
+        return work->end_ns > work->start_ns ? work->end_ns : work->start_ns;
+    for (size_t i = 0; i < join->n; i++) {
+        const uint64_t end = end_of(join->children[i]);
+        if (end > last) last = end;
+    }
+    return last;
 }
 
 /* ---- public ---- */
@@ -197,9 +203,9 @@ enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
     if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
     if (is_done(work)) return result_of(work);
     struct tutti_owner *owner = &work->works->owner;
-    tutti_helper_learn(owner, span_of(work).start_ns);
+    tutti_helper_learn(owner, start_of(work));
     bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_owner_deadline(owner, timeout_ns));
-    tutti_helper_waited(owner, complete ? span_of(work).end_ns : tutti_owner_now(owner));
+    tutti_helper_waited(owner, complete ? end_of(work) : tutti_owner_now(owner));
     return complete ? result_of(work) : TUTTI_PENDING;
 }
 
@@ -214,8 +220,7 @@ void tutti_work_error(struct tutti_work *work, struct tutti_error *out)
 uint64_t tutti_work_duration_ns(const struct tutti_work *work)
 {
     if (!work || !is_done(work)) return 0;
-    const struct time_span span = span_of(work);
-    uint64_t ns = span.end_ns - span.start_ns;
+    const uint64_t ns = end_of(work) - start_of(work);
     return ns > 0 ? ns : 1; /* 0 means pending */
 }
 
