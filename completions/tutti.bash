@@ -29,7 +29,7 @@ _tutti() {
             words=$(_tutti_options "$tutti" "$verb")
         fi
     elif [[ $verb == bench ]]; then
-        words=$operations
+        words="$operations put get put_signal fetch_add"
     elif [[ $verb == doctor ]]; then
         COMPREPLY=($(compgen -f -- "$current"))
         return

@@ -18,7 +18,7 @@
  * Calls. Every call takes `options` and `work` as collectives do (coll.h): with work NULL it blocks until it is
  * complete, else *work is tested or waited for, and freed; calls on windows of device memory are enqueued on
  * options->stream. Any number of calls may be under way, from any thread; no rank has to call anything in one order.
- * Offsets and sizes are bytes. `peer` may be the own rank.
+ * Offsets and sizes are bytes. `peer` may be the own rank. Calls are no part of a group or a recording (ARGUMENT).
  *
  * Complete means: put, put_signal: the source may be used again; get, fetch_add, compare_swap: the result is there;
  * signal: it is on its way; wait_signal: the signal has come; flush: see there.
@@ -27,9 +27,9 @@
  * everything that was called before them. Puts and gets have no order among themselves, but for a fence between them.
  * Nothing is promised between different peers or windows. On devices "before" is before on the same stream, and streams
  * are tied by their owner's events: there flush and fence have nothing left to do. A rank that has seen a signal sees
- * in its part what was put there before it. Plain accesses to a part while a peer accesses the same bytes are races;
- * fetch_add and compare_swap are atomic for all ranks, whatever way they take, also beside tutti_fetch_add of the owner
- * on itself.
+ * in its part what was put there before it. On hosts 8 aligned bytes are put and got as one. Plain accesses to a part
+ * while a peer accesses the same bytes are races; fetch_add and compare_swap are atomic for all ranks, whatever way
+ * they take, also beside tutti_fetch_add of the owner on itself.
  *
  * Errors. ARGUMENT, naming the call, the rank and the argument: no such peer, out of the peer's part, not aligned; the
  * peer destroyed its window. Nothing was done then. A wait on a peer that dies, and a deadline that passes, end the

@@ -4,8 +4,8 @@
 
 /* `tutti bench` measures collectives. It may use public headers, the device's contract and comm/call/explain.h. Begin
  * with cmd_bench.c. The parts: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
- * how (bench_measure.c, bench_point.c, bench_probe.c), how the choice is explained (bench_explain.c), and how all is
- * shown (bench_show.c, bench_ways.c, bench_plot.c). */
+ * how (bench_measure.c, bench_point.c, bench_probe.c; one-sided calls: bench_onesided.c), how the choice is explained
+ * (bench_explain.c), and how all is shown (bench_show.c, bench_ways.c, bench_plot.c). */
 
 #include "device/device.h"
 #include "sched/kind.h"
@@ -153,6 +153,11 @@ void bench_ways_compare(struct bench_cell *cell);
 #define BENCH_NEAR 1.1 /* the chosen way is as good as the best if it takes at most so many times as long */
 void bench_explain_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first);
 void bench_explain_footer(FILE *out, const struct bench_settings *settings, size_t n_near, size_t n_cells);
+
+/* ---- one-sided calls (bench_onesided.c) ---- */
+const char *bench_onesided_at(size_t i); /* their names; NULL behind the last */
+/* ops: numbers of names. Adds to *wrong. */
+enum tutti_status bench_onesided(struct bench_run *run, const size_t *ops, size_t n_ops, size_t *wrong);
 
 /* ---- showing ---- */
 void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks);

@@ -19,6 +19,7 @@ struct request {
     enum tutti_dtype dtype[MAX_NAMES];
     enum tutti_op reduction[MAX_NAMES];
     size_t n_op, n_dtype, n_reduction;
+    size_t onesided[MAX_NAMES], n_onesided; /* instead of collectives */
     struct bench_settings settings;
 };
 
@@ -65,6 +66,15 @@ static bool read_names(const struct tutti_args *spec, const char *what, const ch
     return true;
 }
 
+/* Whether the names begin with a one-sided call: then all are. */
+static bool is_onesided(const char *ops)
+{
+    const size_t length = strcspn(ops, ",");
+    for (size_t i = 0; bench_onesided_at(i); i++)
+        if (strlen(bench_onesided_at(i)) == length && strncmp(bench_onesided_at(i), ops, length) == 0) return true;
+    return false;
+}
+
 static int understand(const struct tutti_args *spec, struct request *r)
 {
     size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
@@ -73,7 +83,9 @@ static int understand(const struct tutti_args *spec, struct request *r)
     s->factor = strtod(r->factor, &end);
     if (*end || !(s->factor > 1.0) || s->factor > 1e9)
         return tutti_args_fail(spec, "--factor is '%s'; give a number greater than 1", r->factor);
-    if (!read_names(spec, "collective", r->ops, op_at, op, &r->n_op) ||
+    const bool onesided = is_onesided(r->ops);
+    if (!(onesided ? read_names(spec, "one-sided call", r->ops, bench_onesided_at, r->onesided, &r->n_onesided)
+                   : read_names(spec, "collective", r->ops, op_at, op, &r->n_op)) ||
         !read_names(spec, "type", r->types, dtype_at, dtype, &r->n_dtype) ||
         !read_names(spec, "operation", r->reductions, reduction_at, reduction, &r->n_reduction))
         return TUTTI_EXIT_USAGE;
@@ -96,6 +108,8 @@ static int understand(const struct tutti_args *spec, struct request *r)
         return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
     if (s->group < 1 || (s->group > 1 && s->explain))
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
+    if (onesided && (s->cuda || s->explain || s->plot || s->fresh))
+        return tutti_args_fail(spec, "one-sided calls go without --device cuda, --explain, --plot and --fresh");
     if (s->cuda && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
     if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     return TUTTI_EXIT_OK;
@@ -199,6 +213,14 @@ static size_t total_wrong(const struct results *results)
     return wrong;
 }
 
+static int onesided(struct bench_run *run, const struct request *r)
+{
+    size_t wrong = 0;
+    if (bench_onesided(run, r->onesided, r->n_onesided, &wrong) >= 0) return wrong ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+    fprintf(stderr, "tutti bench: %s\n", tutti_last_error()->text);
+    return TUTTI_EXIT_WRONG;
+}
+
 static int be_a_rank(const struct tutti_args *spec, struct request *r)
 {
     struct tutti_comm *comm = NULL;
@@ -215,6 +237,10 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
     }
     status = bench_run_open(comm, &r->settings, &run);
     if (status < 0) goto failed;
+    if (r->n_onesided > 0) {
+        exit_status = onesided(run, r);
+        goto done;
+    }
     if (tutti_comm_rank(comm) == 0) bench_show_header(stdout, &r->settings, tutti_comm_size(comm));
     status = all_sweeps(run, r, comm, &results);
     if (status < 0) goto failed;
@@ -281,7 +307,9 @@ int tutti_cmd_bench(int argc, char **argv)
     const struct tutti_args spec = {
         .command = "tutti bench",
         .usage = "[OP[,OP...]] [options]",
-        .about = "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests.",
+        .about = "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests; or "
+                 "one-sided calls (put, get, put_signal, fetch_add) from rank 0 to rank 1, beside memcpy and a cache "
+                 "line.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };

@@ -170,6 +170,12 @@ static void letter(struct doctor_world *w)
     }
 }
 
+static void unsignalled(struct doctor_world *w)
+{
+    letter(w);
+    EACH(w, look)(*look)[0].boards[0].letter = TUTTI_BOARD_WAIT;
+}
+
 /* All have called; each waits for the one before it in a ring: a message is on its way. */
 static void ring(struct doctor_world *w)
 {
@@ -234,6 +240,9 @@ static const struct {
     {letter, DOCTOR_LETTER, 2, 0, 0,
      "rank 2 on host b has not sent the message with tag 7 that rank 0 on host a waits for: recv from rank 2 (tag 7) "
      "on "
+     "communicator abc, for 3.0 s"},
+    {unsignalled, DOCTOR_LETTER, 2, 0, 0,
+     "rank 2 on host b has not sent signal 7 that rank 0 on host a waits for: wait_signal from rank 2 (signal 7) on "
      "communicator abc, for 3.0 s"},
     {ring, DOCTOR_LINK, -1, -1, 0, "does not arrive, though all have called it; 4 ranks have waited in all_reduce #17"},
     {slow_rank, DOCTOR_SLOW_RANK, 2, 0, 1, "rank 2 on host b is slow: in 8 of 8 looks the others waited for it"},

@@ -54,8 +54,9 @@ static void add_call(const struct words *w)
         tutti_say_call(NULL, b, NULL, text, sizeof text);
         ADD(w, "%s", text);
     } else {
-        ADD(w, b->letter == TUTTI_BOARD_SEND ? "send to rank %d" : "recv from rank %d", (int)b->letter_peer);
-        ADD(w, " (tag %d)", (int)b->letter_tag);
+        const bool signal = b->letter == TUTTI_BOARD_WAIT;
+        const char *verb = b->letter == TUTTI_BOARD_SEND ? "send to" : signal ? "wait_signal from" : "recv from";
+        ADD(w, "%s rank %d (%s %d)", verb, (int)b->letter_peer, signal ? "signal" : "tag", (int)b->letter_tag);
     }
     ADD(w, " on communicator %llx", (unsigned long long)b->comm);
 }
@@ -171,9 +172,10 @@ static void say_link(const struct words *w)
 
 static void say_letter(const struct words *w)
 {
+    const bool signal = w->v->call.letter == TUTTI_BOARD_WAIT;
     add_rank(w, w->v->rank);
     ADD(w, w->v->call.letter == TUTTI_BOARD_SEND ? " has not received" : " has not sent");
-    ADD(w, " the message with tag %d that ", (int)w->v->call.letter_tag);
+    ADD(w, " %s %d that ", signal ? "signal" : "the message with tag", (int)w->v->call.letter_tag);
     add_rank(w, w->v->other);
     ADD(w, w->v->call.letter == TUTTI_BOARD_SEND ? " has sent it: " : " waits for: ");
     add_call(w);

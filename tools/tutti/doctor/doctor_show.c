@@ -28,6 +28,8 @@ static void board_write(FILE *out, const struct tutti_board *b)
         fprintf(out, "in %s #%llu", kind_name(b), (unsigned long long)b->seq);
         if (b->n_steps) fprintf(out, ", step %u of %u", b->step + 1, b->n_steps);
         if (b->peer >= 0) fprintf(out, ", waits for rank %d of it", (int)b->peer);
+    } else if (b->letter == TUTTI_BOARD_WAIT) {
+        fprintf(out, "waits for signal %d of rank %d of it", (int)b->letter_tag, (int)b->letter_peer);
     } else if (b->letter) {
         fprintf(out, "%s rank %d of it, tag %d", b->letter == TUTTI_BOARD_SEND ? "sends to" : "receives from",
                 (int)b->letter_peer, (int)b->letter_tag);
@@ -66,7 +68,7 @@ void doctor_page_write(FILE *out, const struct doctor_world *world, const struct
 
 static void board_json(FILE *out, const struct tutti_board *b)
 {
-    static const char *const letters[] = {"none", "send", "recv"};
+    static const char *const letters[] = {"none", "send", "recv", "wait_signal"};
     fprintf(out, "{\"communicator\":\"%llx\",\"rank\":%u,\"size\":%u,\"call\":", (unsigned long long)b->comm, b->rank,
             b->size);
     tutti_json_string(out, kind_name(b));
@@ -76,7 +78,7 @@ static void board_json(FILE *out, const struct tutti_board *b)
     fprintf(out, ",\"step\":%u,\"steps\":%u,\"awaits\":%d,\"called_s\":%.3f,\"since_s\":%.3f", b->step, b->n_steps,
             (int)b->peer, (double)b->called_ns / 1e9, (double)b->since_ns / 1e9);
     fprintf(out, ",\"message\":\"%s\",\"message_peer\":%d,\"message_tag\":%d,\"message_s\":%.3f}",
-            letters[b->letter > 2 ? 0 : b->letter], (int)b->letter_peer, (int)b->letter_tag,
+            letters[b->letter > TUTTI_BOARD_WAIT ? 0 : b->letter], (int)b->letter_peer, (int)b->letter_tag,
             (double)b->letter_ns / 1e9);
 }
 
