@@ -51,10 +51,18 @@ struct tutti_call_options {
                               tutti_work_wait, _test, _notify or _free is called */
     void *stream;          /* calls on device memory: the stream (CUstream, cudaStream_t) that orders them; NULL: the
                               default stream */
+    /* A quantised all_reduce, reduce_scatter or reduce_scatter_v (docs/quantized.md): sum or avg of float16, bfloat16,
+     * float32 or float64. The three are equal on all ranks. */
+    enum tutti_wire wire;
+    uint32_t wire_block; /* elements that share a scale: a multiple of 32 up to 1024; 0: 256 */
+    uint64_t wire_seed;  /* 0: rounds to nearest; else stochastically, without bias, by random numbers of the seed */
+    const void
+        *wire_seeds; /* NULL, or where a uint64_t lies that is added to the seed: on device memory (of the device,
+                        or pinned) it is read in the stream's order, so that replays of a graph may differ */
 };
 #define TUTTI_CALL_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL                                       \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL          \
     }
 
 /* What a completed receive or probe found. */

@@ -50,9 +50,21 @@ enum tutti_op {
     TUTTI_N_OPS
 };
 
+/* In what form data travels in a quantised all_reduce or reduce_scatter (tutti_call_options.wire; docs/quantized.md).
+ * Sums are float32's in all of them. */
+enum tutti_wire {
+    TUTTI_WIRE_NONE,        /* as it is: not quantised */
+    TUTTI_WIRE_BFLOAT16,    /* 2 bytes an element */
+    TUTTI_WIRE_FLOAT8_E4M3, /* 1 byte an element, and a scale for each block, as the two below */
+    TUTTI_WIRE_FLOAT8_E5M2,
+    TUTTI_WIRE_INT8,
+    TUTTI_N_WIRES
+};
+
 TUTTI_API const char *tutti_dtype_name(enum tutti_dtype dtype); /* "float32"; "?" if unknown */
 TUTTI_API size_t tutti_dtype_bytes(enum tutti_dtype dtype);     /* 0 if unknown */
 TUTTI_API const char *tutti_op_name(enum tutti_op op);          /* "sum"; "user" for handles */
+TUTTI_API const char *tutti_wire_name(enum tutti_wire wire);    /* "float8_e4m3"; "?" if unknown */
 
 #ifdef __cplusplus
 }

@@ -101,6 +101,19 @@ static const char *const op_table[TUTTI_N_OPS] = {
     [TUTTI_BAND] = "band", [TUTTI_BOR] = "bor",   [TUTTI_BXOR] = "bxor",
 };
 
+static const char *const wire_table[TUTTI_N_WIRES] = {
+    [TUTTI_WIRE_NONE] = "none",
+    [TUTTI_WIRE_BFLOAT16] = "bfloat16",
+    [TUTTI_WIRE_FLOAT8_E4M3] = "float8_e4m3",
+    [TUTTI_WIRE_FLOAT8_E5M2] = "float8_e5m2",
+    [TUTTI_WIRE_INT8] = "int8",
+};
+
+const char *tutti_wire_name(enum tutti_wire wire)
+{
+    return (unsigned)wire < TUTTI_N_WIRES ? wire_table[wire] : "?";
+}
+
 const char *tutti_op_name(enum tutti_op op)
 {
     return (unsigned)op < TUTTI_N_OPS ? op_table[op] : "user";

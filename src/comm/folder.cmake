@@ -6,7 +6,7 @@ if(TUTTI_BUILD_TESTS)
   target_compile_options(tutti_test_ranks PRIVATE ${TUTTI_WARNINGS})
   target_include_directories(tutti_test_ranks PUBLIC ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(tutti_test_ranks PUBLIC tutti_comm)
-  set(test_libraries tutti_test_ranks)
+  set(test_libraries tutti_test_ranks tutti_reference)
   # 10^5 collectives, and every allocation of a creation: more than the usual two minutes on a busy machine.
   function(comm_tests)
     math(EXPR timeout "400 * ${TUTTI_TIMEOUT_FACTOR}")

@@ -34,6 +34,7 @@
  *     while (ops->event_query(device, event) == TUTTI_PENDING) ...; */
 
 #include "base/base.h"
+#include "device/recode.h"
 
 /* One device as this process uses it; shared by all who open it. */
 struct tutti_device {
@@ -149,6 +150,8 @@ struct tutti_device_ops {
     enum tutti_status (*host_call)(struct tutti_device *device, void *stream, void (*function)(void *arg), void *arg);
     /* UNSUPPORTED: operation and type do not go together, or no kernel for them was built. */
     enum tutti_status (*fold)(struct tutti_device *device, const struct tutti_fold *fold, void *stream);
+    /* Elements to packed data, and back (recode.h). As fold. NULL: there is none. */
+    enum tutti_status (*recode)(struct tutti_device *device, const struct tutti_recode *recode, void *stream);
 
     /* ---- events ---- */
     enum tutti_status (*event_create)(struct tutti_device *device, bool timed, void **out);

@@ -81,6 +81,8 @@ enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *
 struct tutti_gate {
     _Atomic uint32_t n_open;               /* slices whose input is there: see tutti_gate_open */
     void (*passed)(void *arg, uint32_t n); /* the first n slices are over, and their output is final. Owner only */
+    void (*over)(void *arg); /* the call that was started has ended, well or not: nothing looks at the gate or touches
+                                buffers any more. Owner only. May be NULL */
     void *arg;
 };
 /* The input of the first n slices is there. Any thread; before the call, or in it. */

@@ -28,6 +28,7 @@ static enum tutti_status persistent_make(struct tutti_request *request, struct t
     persistent->cache = request->comm->context->cache;
     persistent->kept = request->schedule;
     request->schedule = NULL;
+    tutti_request_release(request); /* what is not kept, each start takes anew */
     persistent->request = *request;
     persistent->attached.gone = gone;
     tutti_comm_attach(request->comm, &persistent->attached);

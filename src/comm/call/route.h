@@ -17,7 +17,7 @@ static inline bool tutti_route_is_short(const struct tutti_comm *comm, const str
 {
     if (!comm || (args->count == 0 && args->kind != TUTTI_BARRIER)) return false;
     if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
-    if (options && (options->size != sizeof(*options) || options->algorithm)) return false;
+    if (options && (options->size != sizeof(*options) || options->algorithm || options->wire)) return false;
     if (options && !comm->device && (options->timeout_ns || options->label)) return false;
     return atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed) == 0;
 }

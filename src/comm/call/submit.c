@@ -43,6 +43,7 @@ static enum tutti_status carry_out(struct tutti_request *request)
     case TUTTI_VIA_BACKEND:
         return request->work ? start(request) : hurry(request);
     case TUTTI_VIA_ENGINE:
+    case TUTTI_VIA_PACKED:
         break;
     }
     return start(request);

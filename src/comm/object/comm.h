@@ -161,6 +161,8 @@ struct tutti_comm {
     pthread_mutex_t lock; /* the error and what is attached */
     _Atomic uint64_t n_shrinks;
     struct tutti_attached attached; /* head of a ring; under lock */
+    char *spare; /* memory of the last quantised call, kept for the next one (request/packed_host.c); under lock */
+    size_t spare_bytes;
 };
 
 /* Allocates and enlists a communicator without a team, in phase CREATING. */

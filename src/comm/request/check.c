@@ -271,6 +271,32 @@ static enum tutti_status check_op(struct tutti_request *request)
     return TUTTI_OK;
 }
 
+/* One rank, and no data, need no wire. */
+static enum tutti_status check_wire(struct tutti_request *request)
+{
+    struct tutti_call_options *options = &request->options;
+    const bool serves = request->kind == TUTTI_ALL_REDUCE || request->kind == TUTTI_REDUCE_SCATTER;
+    const bool sums = request->op == (int)TUTTI_SUM || request->op == (int)TUTTI_AVG;
+    if ((unsigned)options->wire >= TUTTI_N_WIRES) return REFUSE("wire %d is none", (int)options->wire);
+    if (!serves)
+        return REFUSE("wire is %s: all_reduce and reduce_scatter can be quantised", tutti_wire_name(options->wire));
+    if (!sums)
+        return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED, "op is %s: only sum and avg can be quantised",
+                                  tutti_op_name((enum tutti_op)request->op));
+    if (request->dtype < TUTTI_FLOAT16 || request->dtype > TUTTI_FLOAT64)
+        return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED,
+                                  "%s can not be quantised: float16, bfloat16, float32 "
+                                  "and float64 can",
+                                  tutti_dtype_name(request->dtype));
+    if (options->wire_block == 0) options->wire_block = TUTTI_RECODE_GROUP;
+    if (options->wire_block % TUTTI_RECODE_GROUP_UNIT || options->wire_block > TUTTI_RECODE_GROUP_MOST)
+        return REFUSE("wire_block is %u: it must be a multiple of %d up to %d", options->wire_block,
+                      TUTTI_RECODE_GROUP_UNIT, TUTTI_RECODE_GROUP_MOST);
+    if (options->algorithm) return REFUSE("algorithm is \"%s\" but a quantised call has its own", options->algorithm);
+    if (request->comm->size == 1 || (!request->v && request->count == 0)) options->wire = TUTTI_WIRE_NONE;
+    return TUTTI_OK;
+}
+
 static enum tutti_status check_rank(const struct tutti_request *request, const char *name, int32_t rank, bool any)
 {
     if ((any && rank == TUTTI_ANY_SOURCE) || (rank >= 0 && rank < request->comm->size)) return TUTTI_OK;
@@ -321,6 +347,7 @@ enum tutti_status tutti_request_check(struct tutti_request *request)
     const struct tutti_kind_info *info = tutti_kind_info(request->kind);
     if (info->rooted) TUTTI_TRY(check_rank(request, "root", request->root, false));
     if (info->reduces) TUTTI_TRY(check_op(request));
+    if (request->options.wire) TUTTI_TRY(check_wire(request));
     return check_collective(request);
 }
 

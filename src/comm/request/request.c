@@ -102,7 +102,8 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
         .label = request->options.label,
     };
     bool ordered = request->user.function && !request->user.commutes;
-    out->signature = tutti_sign(out, request->v, ordered, request->schedule ? request->schedule->hash : 0, 0);
+    out->signature =
+        tutti_sign(out, request->v, ordered, request->schedule ? request->schedule->hash : 0, request->purpose);
 }
 
 void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call)

@@ -19,6 +19,7 @@ struct tutti_backend;
 enum tutti_via {
     TUTTI_VIA_BACKEND, /* the communicator's back end carries it out, on host memory */
     TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
+    TUTTI_VIA_PACKED,  /* two calls of the engine, on packed data (packed.h) */
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
     TUTTI_VIA_STAGING, /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
 };
@@ -59,8 +60,10 @@ struct tutti_request {
     struct tutti_user_op user;
     /* Filled when it gets its route. */
     struct tutti_route route;
+    uint64_t purpose; /* it is a step of another call: a hash of what all ranks must agree on of that; else 0 */
     /* Filled by tutti_request_prepare. */
     const struct tutti_schedule *schedule;
+    struct tutti_packed_call *packed;
     size_t *tables; /* a copy that the request owns: of groups and persistent calls */
 };
 /* Whether it is enqueued on a stream, not started on the host. */
@@ -102,19 +105,22 @@ uint64_t tutti_request_timeout(const struct tutti_request *request);
 enum tutti_status tutti_request_own(struct tutti_request *request);
 void tutti_request_disown(struct tutti_request *request);
 
-/* ---- on host memory (start.c) ---- */
+/* ---- on host memory (start.c, ways.c) ---- */
 /* The route of a request on host memory: its back end, or the engine with an algorithm. ARGUMENT when the call asks for
  * what can not be. */
 enum tutti_status tutti_route_host(const struct tutti_request *request, struct tutti_route *out);
 /* The algorithm and shape that the call, the options or the model choose. */
 enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out);
-/* Takes the schedule that the route needs, if it needs one. */
-enum tutti_status tutti_request_prepare(struct tutti_request *request);
+/* A schedule for the route, of one call, and what gives it back; a second time does nothing. */
 enum tutti_status tutti_request_seal(struct tutti_request *request);
-/* Gives back a schedule that was not started. A second call does nothing. */
-void tutti_request_release(struct tutti_request *request);
-/* Starts a prepared request of a route on host memory. *work is always written on success. helper: nobody waits at
+void tutti_request_unseal(struct tutti_request *request);
+/* Starts one call, prepared, of a route on host memory. *work is always written on success. helper: nobody waits at
  * once. The schedule is taken over, also on failure. */
+enum tutti_status tutti_request_start_one(struct tutti_request *request, bool helper, struct tutti_work **work);
+/* The same for requests of any route on host memory (ways.c): takes the schedule, or what else it needs; gives back
+ * what was not started; starts. */
+enum tutti_status tutti_request_prepare(struct tutti_request *request);
+void tutti_request_release(struct tutti_request *request);
 enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
 /* The same for a caller who waits now, route BACKEND: the call is carried out on this thread if that is soon done, and
  * then *work is NULL. */

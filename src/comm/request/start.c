@@ -44,7 +44,11 @@ enum tutti_status tutti_route_host(const struct tutti_request *request, struct t
 {
     *out = (struct tutti_route){.via = TUTTI_VIA_ENGINE};
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
-    enum tutti_status status = route_backend(request, out);
+    if (request->options.wire) {
+        out->via = TUTTI_VIA_PACKED;
+        return TUTTI_OK;
+    }
+    enum tutti_status status = request->purpose ? TUTTI_AGAIN : route_backend(request, out); /* steps have gates */
     if (status != TUTTI_AGAIN) return status;
     out->via = TUTTI_VIA_ENGINE;
     return tutti_route_algorithm(request, out);
@@ -62,17 +66,11 @@ enum tutti_status tutti_request_seal(struct tutti_request *request)
     TUTTI_TRY(tutti_cache_get(cache, route->algorithm, request->kind, &route->shape, lanes, &request->schedule));
     if (!request->schedule->defect) return TUTTI_OK;
     enum tutti_status status = tutti_request_fail(request, TUTTI_ERR_INTERNAL, "%s", request->schedule->defect);
-    tutti_request_release(request);
+    tutti_request_unseal(request);
     return status;
 }
 
-enum tutti_status tutti_request_prepare(struct tutti_request *request)
-{
-    bool needed = request->type == TUTTI_REQUEST_COLLECTIVE && request->route.via == TUTTI_VIA_ENGINE;
-    return needed ? tutti_request_seal(request) : TUTTI_OK;
-}
-
-void tutti_request_release(struct tutti_request *request)
+void tutti_request_unseal(struct tutti_request *request)
 {
     if (request->schedule) tutti_cache_release(request->comm->context->cache, request->schedule);
     request->schedule = NULL;
@@ -161,7 +159,7 @@ static enum tutti_status start_sendrecv(struct tutti_request *request, bool help
     return status;
 }
 
-enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work)
+enum tutti_status tutti_request_start_one(struct tutti_request *request, bool helper, struct tutti_work **work)
 {
     static enum tutti_status (*const starts[])(struct tutti_request *, bool, struct tutti_work **) = {
         [TUTTI_REQUEST_COLLECTIVE] = start_collective,

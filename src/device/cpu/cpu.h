@@ -7,11 +7,25 @@
  * one table; cpu_kernels.h fills it in, once for each cpu_<isa>.c. */
 
 #include "device/cpu/reduce.h"
+#include "device/recode.h"
+
+/* Of packed data: loops over a group. By type and wire; NULL: undefined. */
+struct tutti_recoders {
+    void (*widen[TUTTI_N_DTYPES])(float *out, const void *elements, size_t n);
+    void (*narrow[TUTTI_N_DTYPES])(void *elements, const float *in, size_t n);
+    uint32_t (*greatest)(const float *in, size_t n); /* the bits of the largest magnitude */
+    /* random: a key of recode_random; NULL: to nearest. */
+    void (*encode[TUTTI_N_WIRES])(unsigned char *codes, const float *in, size_t n, float inverse,
+                                  const uint64_t *random);
+    void (*decode[TUTTI_N_WIRES])(float *out, const unsigned char *codes, size_t n, float scale);
+    void (*decode_add[TUTTI_N_WIRES])(float *sum, const unsigned char *codes, size_t n, float scale);
+};
 
 struct tutti_cpu_kernels {
     tutti_reduce_kernel reduce[TUTTI_N_DTYPES][TUTTI_N_OPS]; /* NULL: undefined */
     tutti_divide_kernel divide[TUTTI_N_DTYPES];
     tutti_scale_kernel scale[TUTTI_N_DTYPES];
+    struct tutti_recoders recoders;
 };
 
 extern const struct tutti_cpu_kernels tutti_cpu_scalar;
@@ -24,5 +38,7 @@ extern const struct tutti_cpu_kernels tutti_cpu_neon;
 
 /* The set for an option: "auto", "avx2", ... as tutti_reduce_find takes it. */
 const struct tutti_cpu_kernels *tutti_kernels_find(const char *isa);
+/* Carries out a job, at once (recode.c). */
+void tutti_recode_on_cpu(const struct tutti_recode *recode, const char *isa);
 
 #endif

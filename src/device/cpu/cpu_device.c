@@ -167,6 +167,13 @@ static enum tutti_status fold(struct tutti_device *cpu, const struct tutti_fold 
     return TUTTI_OK;
 }
 
+static enum tutti_status recode(struct tutti_device *cpu, const struct tutti_recode *job, void *stream)
+{
+    (void)cpu, (void)stream;
+    tutti_recode_on_cpu(job, NULL);
+    return TUTTI_OK;
+}
+
 /* ---- events ---- */
 
 static enum tutti_status event_create(struct tutti_device *cpu, bool timed, void **out)
@@ -225,6 +232,7 @@ const struct tutti_device_ops tutti_device_cpu = {
     .copy = copy,
     .host_call = host_call,
     .fold = fold,
+    .recode = recode,
     .event_create = event_create,
     .event_destroy = free_any,
     .event_record = event_record,

@@ -207,7 +207,10 @@ EXTREME_KERNELS(f64, i64, 8)
         [TUTTI_PREMUL_SUM] = sum_complex_##type,                                                                       \
     }
 
+#include "device/cpu/cpu_recode.h"
+
 const struct tutti_cpu_kernels KERNEL_TABLE = {
+    .recoders = RECODERS,
     .reduce = {[TUTTI_INT8] = INTEGER_ROW(i8, u8),
                [TUTTI_UINT8] = INTEGER_ROW(u8, u8),
                [TUTTI_INT16] = INTEGER_ROW(i16, u16),

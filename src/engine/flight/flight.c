@@ -20,6 +20,7 @@ void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, cons
     tutti_bind_release(&flight->bind);
     tutti_region_give(team, flight->region);
     flight->region = (struct tutti_region){NULL, 0};
+    if (flight->bind.gate && flight->bind.gate->over) flight->bind.gate->over(flight->bind.gate->arg);
     if (!error) {
         team->board.completed = completed_up_to(team);
         team->board.step = team->board.n_steps = 0;

@@ -30,7 +30,8 @@ void tutti_report_mismatch(struct tutti_team *team, const struct tutti_flight *f
 
     tutti_board_fill(&mine, flight);
     tutti_call_unpack(call, count, &theirs);
-    tutti_say_mismatch(team, peer, &mine, &theirs, "other tables, another root in a call before, or a call before without data", text,
+    tutti_say_mismatch(team, peer, &mine, &theirs,
+                       "other tables or options, another root in a call before, or a call before without data", text,
                        sizeof(text));
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)peer, flight, TUTTI_NO_STEP, text);
 }

@@ -89,6 +89,7 @@ enum tutti_status tutti_works_join(struct tutti_works *works, struct tutti_work 
         join->children[i] = children[i];
     }
     join->n = n;
+    join->work.seq = n > 0 ? children[0]->seq : 0;
     if (n == 0) atomic_store(&join->work.done, 1);
     *out = &join->work;
     return TUTTI_OK;
