@@ -9,7 +9,8 @@
  * after the last group bytes without meaning, up to a multiple of 16. An element is its code times the scale. A group
  * with NaN or an infinity has a scale of NaN; one whose elements are all below TUTTI_RECODE_LEAST has a scale of 0. */
 
-#include "base/base.h"
+#include <stddef.h>
+#include <tutti/types.h>
 
 struct tutti_packing {
     enum tutti_wire wire;

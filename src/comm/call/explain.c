@@ -65,6 +65,8 @@ enum tutti_status tutti_explain(const struct tutti_request *request, struct tutt
     TUTTI_TRY(tutti_request_options(&asked, NULL));
     TUTTI_TRY(tutti_request_check(&asked));
     TUTTI_TRY(tutti_route(&asked, &asked.route));
+    if (asked.options.wire)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is quantised: there is nothing to choose", asked.name);
     if (asked.route.via == TUTTI_VIA_STAGING)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s goes through the host: there is nothing to choose", asked.name);
     if (asked.route.via == TUTTI_VIA_DEVICE) {

@@ -140,7 +140,7 @@ static enum tutti_status choose_device(const struct tutti_request *request, stru
     if (!collective && request->type != TUTTI_REQUEST_SEND && request->source == TUTTI_ANY_SOURCE)
         return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED,
                                   "source is TUTTI_ANY_SOURCE: on device memory it must be a rank");
-    if (request->user.function) return TUTTI_OK;
+    if (request->user.function || request->options.wire) return TUTTI_OK;
     if (request->options.algorithm) return choose_named(request, out);
     if (!collective) {
         out->device = comm->device->backends[0];
@@ -157,9 +157,10 @@ enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_
 {
     struct tutti_route route = {.via = TUTTI_VIA_ENGINE};
     TUTTI_TRY(via_of_memory(request, &route.via));
+    if (route.via != TUTTI_VIA_ENGINE && request->options.wire) TUTTI_TRY(tutti_packed_refusal(request));
     if (route.via == TUTTI_VIA_DEVICE) {
         TUTTI_TRY(choose_device(request, &route));
-        if (!route.device) route.via = TUTTI_VIA_STAGING;
+        if (!route.device && !request->options.wire) route.via = TUTTI_VIA_STAGING;
     } else if (route.via == TUTTI_VIA_ENGINE) {
         TUTTI_TRY(tutti_route_host(request, &route));
     }

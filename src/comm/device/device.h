@@ -35,6 +35,7 @@ struct tutti_comm_device {
      * for no ownership of the engine, whose owner takes it. */
     pthread_mutex_t lock;
     struct tutti_device_event *events; /* idle ones */
+    struct tutti_device_space *space;  /* NULL: no call needed it */
 };
 
 /* ---- the device of a communicator (device.c; its end: device_close.c) ---- */
@@ -60,12 +61,18 @@ bool tutti_device_has_failed(const struct tutti_comm_device *device);
 /* Where a device has reported a failure: returns when the team knows it. */
 void tutti_comm_hear_device(struct tutti_comm *comm);
 
-/* ---- choosing and starting (device_start.c) ---- */
+/* ---- one call (device_enqueue.c) ---- */
+/* The stream comes after the calls of others than this back end. The turn is held. */
+enum tutti_status tutti_device_follow(const struct tutti_comm *comm, const struct tutti_backend *backend, void *stream);
 /* NULL: none can. The turn is held; call->method is NULL. */
 struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
 /* Gives the call its number and enqueues it. The turn is held. */
 enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_backend *backend,
                                        struct tutti_backend_call *call, void *stream);
+/* Enqueues a step of a call, of equal or known blocks, whichever way it goes. The turn is held. */
+enum tutti_status tutti_device_step(struct tutti_request *step);
+
+/* ---- starting (device_start.c) ---- */
 /* Into the order in which all members enqueue what a group holds. */
 void tutti_device_order(struct tutti_request *requests, size_t n);
 /* Enqueues prepared requests of routes DEVICE and STAGING, neighbours that may run together as one. works[i], NULL
@@ -93,6 +100,18 @@ struct tutti_device_event {
 struct tutti_device_event *tutti_device_event_take(struct tutti_comm *comm); /* NULL: the record says why */
 void tutti_device_event_give(void *event);
 void tutti_device_free_events(struct tutti_comm_device *device);
+
+/* ---- calls of several steps. The turn is held ---- */
+/* Memory for such a call, which the stream comes to when the calls before it have gone past it (device_space.c); */
+enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out);
+/* the stream has come past it. */
+enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream);
+/* The event behind the last of them; NULL: there was none. */
+void *tutti_device_space_event(const struct tutti_comm_device *device);
+void tutti_device_space_free(struct tutti_comm_device *device);
+/* Quantised calls, of routes DEVICE and STAGING (device_packed.c). UNSUPPORTED: the device has no kernels for them. */
+enum tutti_status tutti_packed_refusal(const struct tutti_request *request);
+enum tutti_status tutti_packed_enqueue(struct tutti_request *request);
 
 /* ---- through the host (staging.h) ---- */
 /* device->staging, of a communicator whose device this is to be. Threads and memory are taken at the first call. */

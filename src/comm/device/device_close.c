@@ -10,6 +10,7 @@
 static void device_free(struct tutti_comm_device *device)
 {
     tutti_device_free_events(device);
+    tutti_device_space_free(device);
     if (device->device) device->device->ops->close(device->device);
     pthread_mutex_destroy(&device->lock);
     tutti_free(device);
@@ -56,6 +57,8 @@ static bool is_idle(const struct tutti_comm_device *device)
         if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
         if (device->backends[b]->ops->busy && device->backends[b]->ops->busy(device->backends[b])) return false;
     }
+    void *event = tutti_device_space_event(device);
+    if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
     return !device->staging || tutti_staging_idle(device->staging);
 }
 

@@ -4,7 +4,6 @@
  * is an event. */
 #include "comm/device/device.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,52 +65,6 @@ enum tutti_status tutti_device_follow(struct tutti_comm *comm, void *stream, con
 
 /* ---- enqueuing ---- */
 
-/* Back ends put their own calls in order; those of another one come before, too. Not in a capture, which sees only what
- * is captured in it. */
-static enum tutti_status follow_others(const struct tutti_comm_device *device, const struct tutti_backend *backend,
-                                       void *stream)
-{
-    for (uint32_t b = 0; b <= device->n; b++) {
-        struct tutti_backend *other = b < device->n ? device->backends[b] : NULL;
-        void *event = !other             ? tutti_staging_last_event(device->staging)
-                      : other == backend ? NULL
-                                         : other->ops->last_event(other);
-        uint64_t capture;
-        if (!event) continue;
-        TUTTI_TRY(tutti_device_capturing(device->device, stream, &capture));
-        if (!capture) TUTTI_TRY(device->device->ops->stream_wait(device->device, stream, event));
-    }
-    return TUTTI_OK;
-}
-
-struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call)
-{
-    struct tutti_comm_device *device = comm->device;
-    struct tutti_device_choice *choice = &device->choices[call->info.signature % TUTTI_DEVICE_CHOICES];
-    struct tutti_backend *best = NULL;
-    double least = HUGE_VAL;
-    if (choice->signature == call->info.signature && choice->backend) return choice->backend;
-    for (uint32_t b = 0; b < device->n; b++) {
-        double ns = device->backends[b]->ops->score(device->backends[b], call);
-        if (ns < least) best = device->backends[b], least = ns;
-    }
-    *choice = (struct tutti_device_choice){call->info.signature, best};
-    return best;
-}
-
-enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_backend *backend,
-                                       struct tutti_backend_call *call, void *stream)
-{
-    struct tutti_error failure;
-    if (tutti_team_failed(comm->team) && tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
-    call->seq = tutti_team_next(comm->team);
-    TUTTI_TRY(follow_others(comm->device, backend, stream));
-    TUTTI_TRY(backend->ops->enqueue(backend, call, stream));
-    tutti_team_count(comm->team);
-    atomic_store_explicit(&comm->sequence, call->seq, memory_order_relaxed);
-    return TUTTI_OK;
-}
-
 static enum tutti_status enqueue_one(struct tutti_request *request)
 {
     struct tutti_backend_call call;
@@ -131,7 +84,7 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
         calls[i].seq = tutti_team_next(comm->team) + i;
     }
     void *stream = requests->options.stream;
-    enum tutti_status status = follow_others(comm->device, requests->route.device, stream);
+    enum tutti_status status = tutti_device_follow(comm, requests->route.device, stream);
     if (status >= 0) status = requests->route.device->ops->batch(requests->route.device, calls, n, stream);
     for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
     if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
@@ -186,7 +139,7 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
     }
     struct tutti_backend *backend = requests->route.device;
     void *stream = requests->options.stream;
-    enum tutti_status status = follow_others(comm->device, backend, stream);
+    enum tutti_status status = tutti_device_follow(comm, backend, stream);
     if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
     for (size_t i = 0; i < n && status >= 0; i++) tell_message(&requests[i]);
     if (messages != few) tutti_free(messages);
@@ -232,7 +185,7 @@ void tutti_device_order(struct tutti_request *requests, size_t n)
 /* Whether two neighbours are of one part. */
 static bool is_together(const struct tutti_request *a, const struct tutti_request *b)
 {
-    if (a->comm != b->comm || a->route.via != b->route.via) return false;
+    if (a->comm != b->comm || a->route.via != b->route.via || a->options.wire || b->options.wire) return false;
     if (a->route.via == TUTTI_VIA_STAGING) return true;
     return a->route.device == b->route.device && is_message(a) == is_message(b) &&
            (is_message(a) || a->options.stream == b->options.stream);
@@ -288,7 +241,8 @@ static enum tutti_status part_enqueue(struct tutti_request *requests, size_t n)
 {
     struct tutti_comm *comm = requests->comm;
     tutti_comm_turn_take(comm);
-    enum tutti_status status = requests->route.via == TUTTI_VIA_STAGING
+    enum tutti_status status = requests->options.wire ? tutti_packed_enqueue(requests)
+                               : requests->route.via == TUTTI_VIA_STAGING
                                    ? tutti_staging_enqueue(comm->device->staging, requests, n)
                                : is_message(requests) ? enqueue_messages(requests, n)
                                                       : enqueue_collectives(requests, n);

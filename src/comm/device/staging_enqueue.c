@@ -151,6 +151,8 @@ static enum tutti_status follow(struct tutti_staging *staging, void *stream)
         void *event = device->backends[b]->ops->last_event(device->backends[b]);
         if (event) TUTTI_TRY(dev->ops->stream_wait(dev, stream, event));
     }
+    void *event = tutti_device_space_event(device);
+    if (event) TUTTI_TRY(dev->ops->stream_wait(dev, stream, event));
     return TUTTI_OK;
 }
 

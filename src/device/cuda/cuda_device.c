@@ -11,6 +11,8 @@
 
 #define FOLD_THREADS 512
 #define FOLD_BLOCKS 64 /* reads at most of the memory's speed */
+#define RECODE_THREADS 256
+#define RECODE_BLOCKS_AN_SM 8
 
 /* ---- opening ---- */
 
@@ -122,6 +124,29 @@ enum tutti_status tutti_gpu_fold(struct tutti_device *gpu, const struct tutti_fo
     if (f->n == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const enum tutti_status status = tutti_gpu_launch(gpu, &launch, &x);
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
+/* ---- packed data ---- */
+
+/* A warp takes a group at a time. */
+enum tutti_status tutti_gpu_recode(struct tutti_device *gpu, const struct tutti_recode *job, void *stream)
+{
+    char name[64];
+    const size_t end = job->end < job->part ? job->end : job->part;
+    if (end <= job->begin) return TUTTI_OK;
+    const size_t groups = (end - job->begin + job->packing.group - 1) / job->packing.group * job->n_parts;
+    const size_t blocks = groups / (RECODE_THREADS / 32) + 1, most = (size_t)gpu->n_sms * RECODE_BLOCKS_AN_SM;
+    snprintf(name, sizeof name, "recode_%s", tutti_wire_name(job->packing.wire));
+    struct tutti_gpu_launch launch = {.kernel = tutti_gpu_kernel(gpu, name),
+                                      .stream = stream,
+                                      .blocks = (uint32_t)(blocks < most ? blocks : most),
+                                      .threads = RECODE_THREADS};
+    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
+    struct tutti_device_scope scope;
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, job);
     tutti_gpu_leave(&scope);
     return status;
 }
