@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Device memory of a communicator for calls that consist of several steps (device_packed.c, counted.c). Such calls use
+/* Device memory of a communicator for calls that consist of several steps (device_packed.c). Such calls use
  * it one after another, whatever their streams: by an event after each, and within a capture by its nodes. It grows and
  * never shrinks, and what was outgrown stays: graphs that were captured with it may be launched at any time. */
 #include "comm/device/device.h"
