@@ -63,7 +63,8 @@ void tutti_comm_hear_device(struct tutti_comm *comm);
 
 /* ---- one call (device_enqueue.c) ---- */
 /* The stream comes after the calls of others than this back end. The turn is held. */
-enum tutti_status tutti_device_follow(const struct tutti_comm *comm, const struct tutti_backend *backend, void *stream);
+enum tutti_status tutti_device_come_after(const struct tutti_comm *comm, const struct tutti_backend *backend,
+                                          void *stream);
 /* NULL: none can. The turn is held; call->method is NULL. */
 struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
 /* Gives the call its number and enqueues it. The turn is held. */

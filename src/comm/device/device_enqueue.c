@@ -6,7 +6,8 @@
 
 /* Back ends put their own calls in order; those of another one come before, too. Not in a capture, which sees only what
  * is captured in it. */
-enum tutti_status tutti_device_follow(const struct tutti_comm *comm, const struct tutti_backend *backend, void *stream)
+enum tutti_status tutti_device_come_after(const struct tutti_comm *comm, const struct tutti_backend *backend,
+                                          void *stream)
 {
     const struct tutti_comm_device *device = comm->device;
     for (uint32_t b = 0; b <= device->n + 1; b++) {
@@ -44,7 +45,7 @@ enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_bac
     struct tutti_error failure;
     if (tutti_team_failed(comm->team) && tutti_team_state(comm->team, &failure) < 0) return tutti_fail_record(&failure);
     call->seq = tutti_team_next(comm->team);
-    TUTTI_TRY(tutti_device_follow(comm, backend, stream));
+    TUTTI_TRY(tutti_device_come_after(comm, backend, stream));
     TUTTI_TRY(backend->ops->enqueue(backend, call, stream));
     tutti_team_count(comm->team);
     atomic_store_explicit(&comm->sequence, call->seq, memory_order_relaxed);

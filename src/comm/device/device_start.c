@@ -84,7 +84,7 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
         calls[i].seq = tutti_team_next(comm->team) + i;
     }
     void *stream = requests->options.stream;
-    enum tutti_status status = tutti_device_follow(comm, requests->route.device, stream);
+    enum tutti_status status = tutti_device_come_after(comm, requests->route.device, stream);
     if (status >= 0) status = requests->route.device->ops->batch(requests->route.device, calls, n, stream);
     for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
     if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
@@ -139,7 +139,7 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
     }
     struct tutti_backend *backend = requests->route.device;
     void *stream = requests->options.stream;
-    enum tutti_status status = tutti_device_follow(comm, backend, stream);
+    enum tutti_status status = tutti_device_come_after(comm, backend, stream);
     if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
     for (size_t i = 0; i < n && status >= 0; i++) tell_message(&requests[i]);
     if (messages != few) tutti_free(messages);
