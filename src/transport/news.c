@@ -68,16 +68,17 @@ static void tell(struct tutti_news *news, uint32_t member)
     ring(news);
 }
 
-void tutti_news_connected(struct tutti_news *news, uint32_t peer, int fd)
+void tutti_news_connected(struct tutti_news *news, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tutti_news_row *row = peer < news->n ? &news->rows[peer] : NULL;
     pthread_mutex_lock(&news->lock);
     if (!row || row->fd) {
         pthread_mutex_unlock(&news->lock);
+        if (stream) stream->ops->close(stream);
         close(fd);
         return;
     }
-    row->fd = fd + 1;
+    row->fd = fd + 1, row->stream = stream;
     tell(news, peer);
 }
 
@@ -97,19 +98,18 @@ void tutti_news_cut(struct tutti_news *news, uint32_t peer)
     tell(news, peer);
 }
 
-void tutti_news_take(struct tutti_news *news,
-                     void (*take)(void *arg, uint32_t member, int fd, enum tutti_status status), void *arg)
+void tutti_news_take(struct tutti_news *news, void (*take)(void *arg, uint32_t member, const struct tutti_newly *newly),
+                     void *arg)
 {
     pthread_mutex_lock(&news->lock);
     atomic_store(&news->any, false);
     while (news->first != TUTTI_NEWS_NOBODY) {
         const uint32_t member = news->first;
         struct tutti_news_row *row = &news->rows[member];
-        const int fd = row->fd - 1;
-        const enum tutti_status status = row->status;
+        const struct tutti_newly newly = {row->fd - 1, row->stream, row->status};
         news->first = row->next;
-        row->listed = false, row->fd = 0, row->status = TUTTI_OK;
-        take(arg, member, fd, status);
+        row->listed = false, row->fd = 0, row->stream = NULL, row->status = TUTTI_OK;
+        take(arg, member, &newly);
     }
     pthread_mutex_unlock(&news->lock);
 }

@@ -6,6 +6,7 @@
  * cut, and that it is to wake. With it goes the descriptor that the owner sleeps on. */
 
 #include "base/base.h"
+#include "base/stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@ struct tutti_news_row {
     bool listed;
     enum tutti_status status; /* OK: nothing */
     int fd;                   /* plus one; 0: none */
+    struct tutti_stream *stream;
     uint32_t next;
 };
 struct tutti_news {
@@ -35,7 +37,8 @@ enum tutti_status tutti_news_open(struct tutti_news *news, const char *name, uin
 void tutti_news_close(struct tutti_news *news); /* all was taken, nobody tells any more */
 
 /* ---- any thread ---- */
-void tutti_news_connected(struct tutti_news *news, uint32_t peer, int fd); /* takes over fd; a second one is closed */
+/* Takes over socket and stream (NULL: none); a second one is closed. */
+void tutti_news_connected(struct tutti_news *news, uint32_t peer, int fd, struct tutti_stream *stream);
 void tutti_news_failed(struct tutti_news *news, uint32_t peer, enum tutti_status status);
 void tutti_news_cut(struct tutti_news *news, uint32_t peer);
 void tutti_news_wake(struct tutti_news *news);
@@ -49,9 +52,14 @@ static inline bool tutti_news_any(const struct tutti_news *news)
 {
     return atomic_load_explicit(&news->any, memory_order_relaxed);
 }
-/* Calls take for each member of whom something was told, the lock held; fd -1: no socket, status OK: no failure. */
-void tutti_news_take(struct tutti_news *news,
-                     void (*take)(void *arg, uint32_t member, int fd, enum tutti_status status), void *arg);
+struct tutti_newly { /* what was told of a member */
+    int fd;          /* -1: no socket */
+    struct tutti_stream *stream;
+    enum tutti_status status; /* OK: no failure */
+};
+/* Calls take for each member of whom something was told, the lock held. */
+void tutti_news_take(struct tutti_news *news, void (*take)(void *arg, uint32_t member, const struct tutti_newly *newly),
+                     void *arg);
 /* From then on who tells something ends the sleep. What was told before is to be taken after this call. */
 static inline void tutti_news_sleep(struct tutti_news *news)
 {

@@ -70,12 +70,10 @@ static void row_proved(struct tutti_net_conn *row)
         tutti_net_conn_end(row);
         return;
     }
-    int fd = tutti_net_conn_take(row);
+    const int fd = tutti_net_conn_take(row);
     peer->n_accepted++;
-    if (tutti_net_encrypts(net, peer->role) && tutti_net_pipe_open(net, &row->proof, fd, &fd) < 0)
-        close(fd); /* as if it had broken at once */
-    else
-        tutti_net_peer_opened(peer, fd);
+    if (tutti_net_peer_proved(peer, &row->proof, fd) < 0) /* as if it had broken at once */
+        tutti_log(TUTTI_LOG_WARN, "%s", tutti_last_error()->text);
 }
 
 static void row_read(struct tutti_net_conn *row)

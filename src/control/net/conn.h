@@ -43,7 +43,8 @@ struct tutti_net_peer {
     bool wanted; /* a dial waits for its answer */
     uint64_t deadline_ns, retry_ns;
     uint32_t n_tries, n_refused;
-    struct tutti_net_conn *conn; /* the try under way, NULL between tries */
+    struct tutti_net_conn *conn;           /* the try under way, NULL between tries */
+    struct tutti_net_agreement *agreement; /* a proved connection whose ends agree on keys; NULL: none */
     struct tutti_loop_timer timer;
     const char *why; /* the last try failed */
     int why_errno;
@@ -71,16 +72,32 @@ struct tutti_net {
     struct tutti_loop_post dials;
 };
 
+/* A proved connection on its way to its keys (agree.c). */
+struct tutti_net_agreement {
+    struct tutti_loop_fd watch; /* first */
+    struct tutti_net_peer *peer;
+    struct tutti_tls *tls;
+    void (*over)(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream);
+};
+
 /* ---- dial.c ---- */
 /* Any thread; NULL: no memory. */
 struct tutti_net_peer *tutti_net_peer_of(struct tutti_net *net, enum tutti_net_role role, uint32_t member);
 void tutti_net_peer_queue(struct tutti_net_peer *peer); /* any thread */
-/* A connection of it is proved by both ends: whatever was dialed before is answered. */
-void tutti_net_peer_opened(struct tutti_net_peer *peer, int fd);
+/* A connection of it, dialed or accepted, is proved by both ends: its user gets it, at once or when it is encrypted,
+ * and whatever was dialed before is answered by that. On failure it is closed, with a record. */
+enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd);
 /* Whether this end dials it, too, and may not let go of that any more. */
 bool tutti_net_peer_committed(const struct tutti_net_peer *peer);
 void tutti_net_dials_begin(struct tutti_net *net);
 void tutti_net_dials_end(struct tutti_net *net); /* ends all tries, frees the peers */
+
+/* ---- agree.c ---- */
+/* Takes the socket over on success; `over` follows, maybe at once: with the socket and its stream, or with -1 when the
+ * connection broke before both ends had keys. */
+enum tutti_status tutti_net_agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd,
+                                            void (*over)(struct tutti_net_peer *, int, struct tutti_stream *));
+void tutti_net_agreement_end(struct tutti_net_peer *peer); /* closes it, if there is one */
 
 /* ---- pipe.c ---- */
 /* TLS on a proved socket, with the key of its proof; *near_fd is what its user gets. Takes far_fd over on success. */

@@ -16,7 +16,7 @@
 #define LAST_RETRY_NS (640 * TUTTI_NS_PER_MS)
 #define REFUSED_NS (50 * TUTTI_NS_PER_MS) /* then it is asked again whether really nobody listens */
 #define REFUSED_MOST 2                    /* and believed: a death is told within 0.5 s */
-#define TICK_NS (200 * TUTTI_NS_PER_MS) /* looks at whether the peer was told dead */
+#define TICK_NS (200 * TUTTI_NS_PER_MS)   /* looks at whether the peer was told dead */
 
 /* ---- the table ---- */
 
@@ -84,12 +84,16 @@ bool tutti_net_peer_committed(const struct tutti_net_peer *peer)
     return peer->conn && peer->conn->connected && peer->conn->proof.due == TUTTI_PROOF_READY;
 }
 
-void tutti_net_peer_opened(struct tutti_net_peer *peer, int fd)
+/* stream: NULL, or what encrypts. */
+static void peer_opened(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream)
 {
     struct tutti_net *net = peer->net;
     peer_answered(peer);
     try_end(peer);
-    net->config.opened(net->config.arg, peer->role, peer->member, fd);
+    if (stream)
+        net->config.streamed(net->config.arg, peer->member, fd, stream);
+    else
+        net->config.opened(net->config.arg, peer->role, peer->member, fd);
     queue_take(net, peer); /* who dialed until now did not know */
 }
 
@@ -112,6 +116,7 @@ static void peer_failed(struct tutti_net_peer *peer)
     error.peer = (int32_t)peer->member;
     peer_answered(peer);
     if (!tutti_net_peer_committed(peer)) try_end(peer);
+    tutti_net_agreement_end(peer);
     net->config.failed(net->config.arg, peer->role, peer->member, &error);
 }
 
@@ -125,9 +130,9 @@ static void peer_fail(struct tutti_net_peer *peer, enum tutti_status status, con
 static void peer_fail_late(struct tutti_net_peer *peer)
 {
     char name[TUTTI_HOST_NAME + 96];
-    const char *why = peer->conn && peer->conn->connected ? "it does not answer"
-                      : peer->conn || !peer->why          ? "no connection comes to be"
-                                                          : peer->why;
+    const char *why = peer->agreement || (peer->conn && peer->conn->connected) ? "it does not answer"
+                      : peer->conn || !peer->why                               ? "no connection comes to be"
+                                                                               : peer->why;
     const unsigned long long ms = tutti_says_ms(peer->net->config.dial_ns);
     peer_say(peer, name, sizeof name);
     errno = peer->why_errno;
@@ -142,7 +147,7 @@ static void peer_fail_late(struct tutti_net_peer *peer)
 
 static void peer_wait(struct tutti_net_peer *peer)
 {
-    uint64_t due = peer->conn ? tutti_now_ns() + TICK_NS : peer->retry_ns;
+    uint64_t due = peer->conn || peer->agreement ? tutti_now_ns() + TICK_NS : peer->retry_ns;
     tutti_loop_at(peer->net->loop, &peer->timer, due < peer->deadline_ns ? due : peer->deadline_ns);
 }
 
@@ -184,20 +189,43 @@ static void try_failed(struct tutti_net_peer *peer, const char *why, int os_errn
     peer_wait(peer);
 }
 
+static void agreed(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream)
+{
+    if (fd >= 0)
+        peer_opened(peer, fd, stream);
+    else
+        try_failed(peer, "it ends the connection before it is encrypted", 0);
+}
+
+enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd)
+{
+    struct tutti_net *net = peer->net;
+    const bool encrypts = tutti_net_encrypts(net, peer->role);
+    enum tutti_status status = TUTTI_OK;
+    int near_fd = fd;
+    try_end(peer);
+    if (encrypts && peer->role == TUTTI_NET_DATA && net->config.streamed) {
+        status = tutti_net_agreement_begin(peer, proof, fd, agreed);
+        if (status == TUTTI_OK) return status;
+    } else if (encrypts) {
+        status = tutti_net_pipe_open(net, proof, fd, &near_fd);
+    }
+    if (status == TUTTI_OK)
+        peer_opened(peer, near_fd, NULL);
+    else
+        close(fd);
+    return status;
+}
+
 /* READY has come. */
 static void try_ready(struct tutti_net_peer *peer)
 {
     const enum tutti_status status = peer->conn->proof.status;
     if (status == TUTTI_OK) {
         const struct tutti_proof proof = peer->conn->proof;
-        int fd = tutti_net_conn_take(peer->conn);
+        const int fd = tutti_net_conn_take(peer->conn);
         peer->n_dialed++;
-        if (tutti_net_encrypts(peer->net, peer->role) && tutti_net_pipe_open(peer->net, &proof, fd, &fd) < 0) {
-            close(fd);
-            peer_failed(peer);
-            return;
-        }
-        tutti_net_peer_opened(peer, fd);
+        if (tutti_net_peer_proved(peer, &proof, fd) < 0) peer_failed(peer);
     } else if (status == TUTTI_AGAIN) {
         try_failed(peer, "it dials this rank itself", 0);
     } else {
@@ -292,7 +320,7 @@ static void peer_step(struct tutti_net_peer *peer)
         peer_fail(peer, TUTTI_ERR_PEER_DEAD, "it was told dead");
     else if (now >= peer->deadline_ns)
         peer_fail_late(peer);
-    else if (!peer->conn && now >= peer->retry_ns)
+    else if (!peer->conn && !peer->agreement && now >= peer->retry_ns)
         try_begin(peer);
     else
         peer_wait(peer);
@@ -333,6 +361,7 @@ void tutti_net_dials_end(struct tutti_net *net)
             next = peer->next;
             tutti_loop_stop(net->loop, &peer->timer);
             try_end(peer);
+            tutti_net_agreement_end(peer);
             tutti_free(peer);
         }
     memset(net->buckets, 0, sizeof net->buckets);

@@ -25,6 +25,7 @@
  * Thread: callbacks come from the thread of the net; all calls of this header may be made by any thread, `close` by
  * none of the net's. To begin with: loop.h, then net.c. */
 
+#include "base/stream.h"
 #include "control/hosts.h"
 #include "control/net/loop.h"
 
@@ -68,10 +69,14 @@ struct tutti_net_config {
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
     /* A proved socket, non-blocking, TCP_NODELAY (where it is encrypted: one of this host, at whose other end the net's
-     * thread encrypts); it belongs to who is told. Dialed here or by the peer. Of connections that both dial at once
-     * both ends are told of the same one. If there is one more of the same role and peer, because somebody dialed
-     * again, both are told of them in the same order: so either may be kept, if both ends do alike. */
+     * thread encrypts, or else streamed is called); it belongs to who is told. Dialed here or by the peer. Of
+     * connections that both dial at once both ends are told of the same one. If there is one more of the same role and
+     * peer, because somebody dialed again, both are told of them in the same order: so either may be kept, if both ends
+     * do alike. */
     void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);
+    /* In its place for data that is encrypted, when both ends have agreed on keys: what passes by this socket goes
+     * through the stream, which belongs to who is told, too, who encrypts by it on its own thread. NULL: opened. */
+    void (*streamed)(void *arg, uint32_t peer, int fd, struct tutti_stream *stream);
     /* What was dialed here can not be: PEER_DEAD (one of the two was told dead, or nobody listens there any more: its
      * process has ended, or a firewall refuses), AUTH, PROTOCOL (no tutti answers there), TIMEOUT, SYSTEM (no route, no
      * descriptors), MEMORY. error: with its sentence, which names member, host and address. It may be opened later. */

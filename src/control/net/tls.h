@@ -3,7 +3,8 @@
 #define TUTTI_CONTROL_NET_TLS_H
 
 /* TLS 1.3 on a socket, with a key that both ends have from their proof, so without certificates; keys of the traffic
- * are fresh (ECDHE). tls_openssl.c, or tls_none.c where OpenSSL is missing. The calling thread has SIGPIPE blocked. */
+ * are fresh (ECDHE). tls_openssl.c, or tls_none.c where OpenSSL is missing. The calling thread has SIGPIPE blocked.
+ * What both ends agree on can also be the keys of another way to encrypt (cipher.h). */
 
 #include "base/base.h"
 
@@ -13,6 +14,11 @@ struct tutti_tls;
 bool tutti_tls_available(void);
 /* fd: non-blocking, stays the caller's. UNSUPPORTED, MEMORY. */
 enum tutti_status tutti_tls_open(int fd, bool client, const uint8_t key[TUTTI_HMAC_BYTES], struct tutti_tls **out);
+/* OK: both ends have the same keys, and not a byte was read that follows. PENDING. PROTOCOL. Reading and writing agree
+ * by themselves, too. */
+enum tutti_status tutti_tls_agree(struct tutti_tls *tls);
+/* Once they agree: secrets that both ends know, for what comes in here, and for what goes out. MEMORY. */
+enum tutti_status tutti_tls_secrets(struct tutti_tls *tls, uint8_t in[TUTTI_HMAC_BYTES], uint8_t out[TUTTI_HMAC_BYTES]);
 /* OK: *n bytes came; capacity at least TUTTI_TLS_RECORD. PENDING. PEER_LEFT: the other end has said that no more comes.
  * PROTOCOL: the connection is broken, or not what it should be. */
 enum tutti_status tutti_tls_read(struct tutti_tls *tls, void *out, size_t capacity, size_t *n);

@@ -102,6 +102,27 @@ static enum tutti_status meaning(struct tutti_tls *tls, int result)
     return tutti_fail(TUTTI_ERR_PROTOCOL, "an encrypted connection broke: %s", text ? text : "it was closed");
 }
 
+enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
+{
+    ERR_clear_error();
+    tls->wants_room = false;
+    const int result = SSL_do_handshake(tls->ssl);
+    return result == 1 ? TUTTI_OK : meaning(tls, result);
+}
+
+enum tutti_status tutti_tls_secrets(struct tutti_tls *tls, uint8_t in[TUTTI_HMAC_BYTES], uint8_t out[TUTTI_HMAC_BYTES])
+{
+    static const char label[] = "EXPORTER-tutti-data";
+    uint8_t both[2][TUTTI_HMAC_BYTES]; /* from the client, from the server */
+    const int server = SSL_is_server(tls->ssl) == 1;
+    const bool done =
+        SSL_export_keying_material(tls->ssl, both[0], sizeof both, label, sizeof label - 1, NULL, 0, 0) == 1;
+    memcpy(in, both[!server], TUTTI_HMAC_BYTES);
+    memcpy(out, both[server], TUTTI_HMAC_BYTES);
+    explicit_bzero(both, sizeof both);
+    return done ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "OpenSSL gives no keys for an encrypted connection");
+}
+
 enum tutti_status tutti_tls_read(struct tutti_tls *tls, void *out, size_t capacity, size_t *n)
 {
     ERR_clear_error();

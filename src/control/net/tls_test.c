@@ -303,6 +303,60 @@ static void a_reader_that_is_gone_ends_the_connection(void **state)
     world_fini(&world);
 }
 
+/* ---- data as streams ---- */
+
+static struct tutti_stream *stream_of(uint32_t member, uint32_t peer)
+{
+    struct tutti_stream *stream = NULL;
+    for (int i = 0; i < 20000 && !stream; i++, tutti_sleep_ns(MS))
+        stream = world_told(&world, member, TUTTI_NET_DATA, peer).stream;
+    assert_non_null(stream);
+    return stream;
+}
+
+static void stream_hears(struct tutti_stream *stream, const char *words)
+{
+    char text[32] = "";
+    const struct iovec iov = {text, sizeof text};
+    ssize_t n = -1;
+    for (int i = 0; i < 20000 && n < 0; i++, tutti_sleep_ns(MS)) n = stream->ops->recv(stream, &iov, 1);
+    assert_int_equal(n, strlen(words));
+    assert_memory_equal(text, words, strlen(words));
+}
+
+/* All dial all at once; one connection comes of it for each two, and its first words are said before the other end
+ * looks. Control stays a socket of this host. */
+static void data_comes_as_streams(void **state)
+{
+    (void)state;
+    world_init(&world, WORLD_MAX, "127.0.0.1");
+    world.encrypt = 1 << TUTTI_NET_CONTROL | 1 << TUTTI_NET_DATA;
+    world.streams = true;
+    for (uint32_t i = 0; i < world.n; i++) world.secret[i] = "sesame";
+    world_open_all(&world);
+    for (int role = TUTTI_NET_CONTROL; role <= TUTTI_NET_DATA; role++)
+        for (uint32_t a = 0; a < world.n; a++)
+            for (uint32_t b = 0; b < world.n; b++)
+                if (a != b) world_want(&world, a, role, b);
+    for (uint32_t a = 0; a < world.n; a++)
+        for (uint32_t b = 0; b < world.n; b++) {
+            char words[32];
+            const struct iovec iov = {words, (size_t)snprintf(words, sizeof words, "%u to %u", a, b)};
+            if (a == b) continue;
+            struct tutti_stream *stream = stream_of(a, b);
+            assert_int_equal(stream->ops->send(stream, &iov, 1), iov.iov_len);
+        }
+    for (uint32_t a = 0; a < world.n; a++)
+        for (uint32_t b = 0; b < world.n; b++) {
+            char words[32];
+            snprintf(words, sizeof words, "%u to %u", b, a);
+            if (a != b) stream_hears(stream_of(a, b), words);
+            if (a != b) assert_int_equal(world_told(&world, a, TUTTI_NET_DATA, b).n_opened, 1);
+            if (a < b) assert_true(world_wait_opened(&world, a, TUTTI_NET_CONTROL, b, 1));
+        }
+    world_fini(&world);
+}
+
 static uint32_t n_before;
 
 static int setup(void **state)
@@ -331,6 +385,7 @@ int main(void)
         cmocka_unit_test(last_words_arrive),
         cmocka_unit_test(last_words_arrive_though_the_net_closes),
         cmocka_unit_test(a_reader_that_is_gone_ends_the_connection),
+        cmocka_unit_test(data_comes_as_streams),
     };
     if (!tutti_tls_available()) return 0; /* built without OpenSSL */
     return cmocka_run_group_tests(tests, setup, nothing_is_left);

@@ -49,6 +49,11 @@ static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
         tutti_tree_opened(far->tree, peer, fd);
 }
 
+static void streamed(void *arg, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    tutti_tcp_streamed(((struct tutti_far *)arg)->wire, peer, fd, stream);
+}
+
 static void failed(void *arg, enum tutti_net_role role, uint32_t peer, const struct tutti_error *error)
 {
     struct tutti_far *far = arg;
@@ -171,6 +176,7 @@ static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_
         .dial_ns = DIAL_NS,
         .arg = far,
         .opened = opened,
+        .streamed = streamed,
         .failed = failed,
         .is_dead = is_dead,
     };

@@ -1,25 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Progress: many calls in flight, communicators used in opposite orders, messages that come before their call, the
- * helper, several threads that wait, transports that disorder, nothing allocated, many ranks on few processors. */
+/* Progress: many calls in flight, communicators used in opposite orders, messages that come before their call,
+ * transports that disorder, nothing allocated, many ranks on few processors. */
 
 #include "engine/pass/rig_test.h"
-
-static struct rig_call sum_call(int32_t *data, size_t count, struct tutti_cache *cache)
-{
-    return (struct rig_call){.kind = TUTTI_ALL_REDUCE,
-                             .dtype = TUTTI_INT32,
-                             .op = TUTTI_SUM,
-                             .count = count,
-                             .input = data,
-                             .output = data,
-                             .cache = cache};
-}
-
-static int32_t total(uint32_t n)
-{
-    return (int32_t)(n * (n + 1) / 2);
-}
 
 /* ---- a thousand calls in flight ---- */
 #define N_CALLS 1000
@@ -33,18 +17,18 @@ static void thousand(struct rig_rank *rank)
     for (uint32_t i = 0; i < N_CALLS; i++) {
         size_t count = i % 50 == 49 ? 20000 : 1 + i % 300;
         int32_t *at = count > 300 ? calloc(count, sizeof(*data)) : data + i * 300;
-        struct rig_call call = sum_call(at, count, cache);
+        struct rig_call call = rig_sum(at, count, cache);
         for (size_t k = 0; k < count; k++) at[k] = (int32_t)(rank->me + 1);
         RIG_OK(rank, rig_start(rank, rank->team, &call, i % 2, &works[i]));
         if (count <= 300) continue;
         RIG_OK(rank, tutti_work_wait(works[i], 0));
-        for (size_t k = 0; k < count; k++) RIG_CHECK(rank, at[k] == total(rank->n), "large call %u [%zu]", i, k);
+        for (size_t k = 0; k < count; k++) RIG_CHECK(rank, at[k] == rig_total(rank->n), "large call %u [%zu]", i, k);
         free(at);
     }
     for (uint32_t i = N_CALLS; i-- > 0;) RIG_OK(rank, tutti_work_finish(works[i]));
     for (uint32_t i = 0; i < N_CALLS; i++)
         for (size_t k = 0; k < 1 + i % 300 && i % 50 != 49; k++)
-            RIG_CHECK(rank, data[i * 300 + k] == total(rank->n), "call %u [%zu] is %d", i, k, data[i * 300 + k]);
+            RIG_CHECK(rank, data[i * 300 + k] == rig_total(rank->n), "call %u [%zu] is %d", i, k, data[i * 300 + k]);
     struct tutti_engine_stats stats;
     tutti_engine_stats(rank->engine, &stats);
     RIG_CHECK(rank, stats.calls_started == N_CALLS && stats.calls_completed == N_CALLS, "%" PRIu64 " of %" PRIu64,
@@ -74,13 +58,13 @@ static void opposite(struct rig_rank *rank)
         uint32_t t = rank->me % 2 ? i / 8 : 1 - i / 8, c = i % 8;
         data[t][c] = calloc(9000, sizeof(int32_t));
         for (size_t k = 0; k < 9000; k++) data[t][c][k] = (int32_t)(rank->me + 1);
-        struct rig_call call = sum_call(data[t][c], c % 2 ? 9000 : 9, cache);
+        struct rig_call call = rig_sum(data[t][c], c % 2 ? 9000 : 9, cache);
         RIG_OK(rank, rig_start(rank, teams[t], &call, true, &works[t][c]));
     }
     for (uint32_t t = 0; t < 2; t++) {
         for (uint32_t c = 0; c < 8; c++) {
             RIG_OK(rank, tutti_work_finish(works[t][c]));
-            RIG_CHECK(rank, data[t][c][8] == total(rank->n), "team %u call %u", t, c);
+            RIG_CHECK(rank, data[t][c][8] == rig_total(rank->n), "team %u call %u", t, c);
             free(data[t][c]);
         }
     }
@@ -144,7 +128,7 @@ static void stray(struct rig_rank *rank)
 
     for (uint64_t round = 1; round <= 4; round++) {
         struct tutti_team *team = NULL;
-        struct rig_call call = sum_call(data, round % 2 ? 3000 : 30, NULL);
+        struct rig_call call = rig_sum(data, round % 2 ? 3000 : 30, NULL);
         for (size_t i = 0; i < 3000; i++) data[i] = (int32_t)(rank->me + 1);
         if (rank->me != 0) {
             team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
@@ -182,7 +166,8 @@ static void stray(struct rig_rank *rank)
         }
         RIG_OK(rank, tutti_work_finish(works[0]));
         if (rank->me != 0) RIG_OK(rank, tutti_work_finish(works[1]));
-        for (size_t i = 0; i < call.count; i++) RIG_CHECK(rank, data[i] == total(rank->n), "[%zu] is %d", i, data[i]);
+        for (size_t i = 0; i < call.count; i++)
+            RIG_CHECK(rank, data[i] == rig_total(rank->n), "[%zu] is %d", i, data[i]);
         tutti_team_destroy(team);
         tutti_schedule_destroy(call.schedule);
     }
@@ -196,183 +181,6 @@ static void test_stray(void **state)
     rig_run(&rig);
 }
 
-/* ---- the helper progresses what nobody waits for ---- */
-static void unwatched(struct rig_rank *rank)
-{
-    static int32_t data[4][50000];
-    struct tutti_work *work;
-    uint64_t deadline = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
-
-    for (int round = 0; round < 5; round++) {
-        for (size_t i = 0; i < 50000; i++) data[rank->me][i] = (int32_t)(rank->me + 1);
-        struct rig_call call = sum_call(data[rank->me], 50000, NULL);
-        RIG_OK(rank, rig_start(rank, rank->team, &call, true, &work));
-        while (tutti_work_test(work) == TUTTI_PENDING && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS / 5);
-        RIG_OK(rank, tutti_work_finish(work));
-        for (size_t i = 0; i < 50000; i++) RIG_CHECK(rank, data[rank->me][i] == total(rank->n), "[%zu]", i);
-        tutti_schedule_destroy(call.schedule);
-        /* and a blocking call, for which the helper gives way */
-        int32_t one = (int32_t)(rank->me + 1);
-        call = sum_call(&one, 1, NULL);
-        RIG_OK(rank, rig_call(rank, rank->team, &call));
-        RIG_CHECK(rank, one == total(rank->n), "sum is %d", one);
-    }
-}
-
-static void test_helper(void **state)
-{
-    (void)state;
-    struct rig rig = {.n = 4, .main = unwatched};
-    rig_run(&rig);
-}
-
-/* ---- several threads of a rank wait at once, each on a communicator of its own ---- */
-struct waiter_arg {
-    struct rig_rank *rank;
-    struct tutti_team *team;
-};
-
-static void *waiter_main(void *arg)
-{
-    struct waiter_arg *w = arg;
-
-    for (int i = 0; i < 200; i++) {
-        int32_t x[100];
-        for (int k = 0; k < 100; k++) x[k] = (int32_t)(w->rank->me + 1);
-        struct rig_call call = sum_call(x, 100, NULL);
-        RIG_OK(w->rank, rig_call(w->rank, w->team, &call));
-        for (int k = 0; k < 100; k++) RIG_CHECK(w->rank, x[k] == total(w->rank->n), "call %d", i);
-    }
-    return NULL;
-}
-
-static void waiters(struct rig_rank *rank)
-{
-    enum { N = 4 };
-    pthread_t threads[N];
-    struct waiter_arg args[N];
-
-    for (uint32_t i = 0; i < N; i++) args[i] = (struct waiter_arg){rank, rig_team(rank, RIG_TEAM + 1 + i, 0)};
-    for (uint32_t i = 0; i < N; i++) pthread_create(&threads[i], NULL, waiter_main, &args[i]);
-    for (uint32_t i = 0; i < N; i++) pthread_join(threads[i], NULL);
-    for (uint32_t i = 0; i < N; i++) tutti_team_destroy(args[i].team);
-}
-
-static void test_waiters(void **state)
-{
-    (void)state;
-    struct rig rig = {.n = 3, .main = waiters, .spin_ns = 20000};
-    rig_run(&rig);
-}
-
-/* ---- nobody sleeps while there is something to do: the owner that sleeps for one call takes up another thread's at
- * once, and hands over when its own is complete ---- */
-static void *patient_main(void *arg)
-{
-    struct waiter_arg *w = arg;
-    struct tutti_work *work;
-    uint32_t x = 0;
-
-    RIG_OK(w->rank,
-           tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 77}, false,
-                             &work));
-    RIG_OK(w->rank, tutti_work_finish(work));
-    RIG_CHECK(w->rank, x == 5, "got %u", x);
-    return NULL;
-}
-
-static void prompt(struct rig_rank *rank)
-{
-    struct waiter_arg arg = {rank, rank->team};
-    struct tutti_work *work;
-    pthread_t thread;
-    uint32_t x = 5;
-    int32_t one = 1;
-
-    if (rank->me == 0) {
-        pthread_create(&thread, NULL, patient_main, &arg); /* the first to own, and asleep from then on */
-        tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
-    }
-    uint32_t n_late = 0;
-    for (int i = 0; i < 30; i++) {
-        uint64_t start = tutti_now_ns();
-        struct rig_call call = sum_call(&one, 1, NULL);
-        RIG_OK(rank, rig_call(rank, rank->team, &call));
-        n_late += tutti_now_ns() - start > 50 * TUTTI_NS_PER_MS;
-    }
-    /* Each call would last until the owner's next look at the clock, a tenth of a second. */
-    RIG_CHECK(rank, n_late < 15, "%u calls took long", n_late);
-    if (rank->me == 1) {
-        RIG_OK(rank,
-               tutti_engine_send(rank->team, &(struct tutti_letter_info){.send = &x, .bytes = 4, .peer = 0, .tag = 77},
-                                 false, &work));
-        RIG_OK(rank, tutti_work_finish(work));
-    } else {
-        pthread_join(thread, NULL);
-    }
-}
-
-static void test_prompt(void **state)
-{
-    (void)state;
-    struct rig rig = {.n = 2, .main = prompt};
-    rig_run(&rig);
-}
-
-/* A thread owns for a short call while another waits for a long one: who leaves hands over. */
-static void *short_main(void *arg)
-{
-    struct waiter_arg *w = arg;
-    struct tutti_work *work;
-    uint32_t x;
-
-    RIG_OK(w->rank, tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 1},
-                                      false, &work));
-    RIG_OK(w->rank, tutti_work_finish(work));
-    return NULL;
-}
-
-static void handed(struct rig_rank *rank)
-{
-    struct waiter_arg arg = {rank, rank->team};
-    struct tutti_work *work;
-    uint32_t n_late = 0;
-
-    for (int i = 0; i < 10; i++) {
-        pthread_t thread;
-        uint64_t x = 0;
-        pthread_barrier_wait(&rank->rig->barrier);
-        if (rank->me == 0) {
-            pthread_create(&thread, NULL, short_main, &arg);
-            tutti_sleep_ns(3 * TUTTI_NS_PER_MS); /* it owns */
-            RIG_OK(rank, tutti_engine_recv(rank->team,
-                                           &(struct tutti_letter_info){.recv = &x, .bytes = 8, .peer = 1, .tag = 2},
-                                           false, &work));
-            RIG_OK(rank, tutti_work_finish(work));
-            n_late += tutti_now_ns() - x > 500 * TUTTI_NS_PER_MS;
-            pthread_join(thread, NULL);
-        } else {
-            for (int32_t tag = 1; tag <= 2; tag++) {
-                tutti_sleep_ns(10 * TUTTI_NS_PER_MS);
-                x = tutti_now_ns();
-                RIG_OK(rank, tutti_engine_send(rank->team,
-                                               &(struct tutti_letter_info){
-                                                   .send = &x, .bytes = tag == 1 ? 4 : 8, .peer = 0, .tag = tag},
-                                               false, &work));
-                RIG_OK(rank, tutti_work_finish(work));
-            }
-        }
-    }
-    RIG_CHECK(rank, n_late < 5, "%u calls took long", n_late);
-}
-
-static void test_handed(void **state)
-{
-    (void)state;
-    struct rig rig = {.n = 2, .main = handed};
-    rig_run(&rig);
-}
-
 /* ---- a transport that repeats and delays ---- */
 static void disordered(struct rig_rank *rank)
 {
@@ -383,10 +191,10 @@ static void disordered(struct rig_rank *rank)
     for (int round = 0; round < 60 && !rank->wrong[0]; round++) {
         size_t count = round % 3 == 0 ? 30000 : round % 3 == 1 ? 2000 : 20;
         for (size_t i = 0; i < count; i++) data[i] = (int32_t)(rank->me + 1);
-        struct rig_call call = sum_call(data, count, cache);
+        struct rig_call call = rig_sum(data, count, cache);
         RIG_OK(rank, rig_call(rank, rank->team, &call));
         for (size_t i = 0; i < count; i++)
-            RIG_CHECK(rank, data[i] == total(rank->n), "round %d [%zu] is %d", round, i, data[i]);
+            RIG_CHECK(rank, data[i] == rig_total(rank->n), "round %d [%zu] is %d", round, i, data[i]);
     }
     tutti_cache_destroy(cache);
     free(data);
@@ -508,10 +316,9 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_thousand), cmocka_unit_test(test_opposite), cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_stray),    cmocka_unit_test(test_helper),   cmocka_unit_test(test_waiters),
-        cmocka_unit_test(test_prompt),   cmocka_unit_test(test_handed),   cmocka_unit_test(test_disordered),
-        cmocka_unit_test(test_frugal),   cmocka_unit_test(test_many),
+        cmocka_unit_test(test_thousand), cmocka_unit_test(test_opposite),   cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_stray),    cmocka_unit_test(test_disordered), cmocka_unit_test(test_frugal),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -443,4 +443,22 @@ static inline enum tutti_status rig_call(struct rig_rank *rank, struct tutti_tea
     return status;
 }
 
+/* The all_reduce of int32 that most tests make. */
+static inline struct rig_call rig_sum(int32_t *data, size_t count, struct tutti_cache *cache)
+{
+    return (struct rig_call){.kind = TUTTI_ALL_REDUCE,
+                             .dtype = TUTTI_INT32,
+                             .op = TUTTI_SUM,
+                             .count = count,
+                             .input = data,
+                             .output = data,
+                             .cache = cache};
+}
+
+/* ... of n ranks that each bring their number, from 1. */
+static inline int32_t rig_total(uint32_t n)
+{
+    return (int32_t)(n * (n + 1) / 2);
+}
+
 #endif

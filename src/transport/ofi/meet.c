@@ -250,12 +250,12 @@ static void attach(struct tutti_ofi *ofi, uint32_t member, int fd)
         read_socket(ofi, peer);
 }
 
-static void take_news(void *arg, uint32_t member, int fd, enum tutti_status status)
+static void take_news(void *arg, uint32_t member, const struct tutti_newly *newly)
 {
     struct tutti_ofi *ofi = arg;
     struct tutti_ofi_member *m = &ofi->members[member];
-    if (status < 0) m->status = status;
-    if (fd >= 0) attach(ofi, member, fd);
+    if (newly->status < 0) m->status = newly->status;
+    if (newly->fd >= 0) attach(ofi, member, newly->fd);
     if (!m->peer || m->peer == ofi->self) return;
     if (m->status < 0 && m->peer->fd < 0) tutti_ofi_peer_end(ofi, m->peer, m->status);
     if (tutti_news_is_cut(&ofi->news, member)) tutti_ofi_peer_ends(ofi, m->peer, TUTTI_ERR_PEER_DEAD);

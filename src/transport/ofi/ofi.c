@@ -133,7 +133,7 @@ static void ofi_cancel(struct tutti_transport *t, uint64_t token)
 
 void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd)
 {
-    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd);
+    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd, NULL);
 }
 
 void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)

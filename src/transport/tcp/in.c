@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #define HEAD TUTTI_PACKET_WIRE_BYTES
@@ -170,13 +169,6 @@ static enum tutti_status take(struct tutti_tcp_in *in, size_t n, struct tutti_ev
     return TUTTI_OK;
 }
 
-static ssize_t receive(int fd, struct iovec *iov, size_t n_iov)
-{
-    struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
-    if (n_iov == 1) return recv(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT);
-    return recvmsg(fd, &message, MSG_DONTWAIT);
-}
-
 enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_event *out)
 {
     struct tutti_tcp_in *in = &peer->in;
@@ -185,7 +177,7 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
     enum tutti_status status = parse(tcp, peer, out);
     if (status != TUTTI_AGAIN) return status;
     const size_t asked = prepare(in, iov, &n_iov);
-    const ssize_t n = receive(peer->fd, iov, n_iov);
+    const ssize_t n = tutti_tcp_peer_recv(peer, iov, n_iov);
     if (n < 0 && errno == EINTR) return TUTTI_AGAIN;
     if (n < 0 && errno == EAGAIN && !peer->failed) {
         peer->readable = false;
@@ -196,6 +188,8 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
         return TUTTI_ERR_PEER_DEAD; /* who leaves says goodbye */
     }
     if ((size_t)n < asked && !peer->ending && !peer->failed) peer->readable = false; /* epoll tells of more */
+    if ((size_t)n == asked && peer->stream && peer->stream->ops->holds(peer->stream))
+        peer->readable = true; /* epoll told of it before */
     status = take(in, (size_t)n, out);
     return status == TUTTI_AGAIN ? parse(tcp, peer, out) : status;
 }

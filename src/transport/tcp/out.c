@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #define WRITE_PIECES 64
@@ -80,17 +79,17 @@ static void advance(struct tutti_tcp_out *out, size_t bytes)
     tutti_tcp_out_fini(out);
 }
 
-int tutti_tcp_out_write(struct tutti_tcp_out *out, int fd)
+int tutti_tcp_out_write(struct tutti_tcp_peer *peer)
 {
+    struct tutti_tcp_out *out = &peer->out;
     struct iovec iov[WRITE_PIECES];
-    struct msghdr message = {.msg_iov = iov};
-    size_t offered = 0;
-    for (uint64_t i = out->sent; i < out->end && message.msg_iovlen < WRITE_PIECES && offered < WRITE_BYTES; i++) {
+    size_t offered = 0, n_iov = 0;
+    for (uint64_t i = out->sent; i < out->end && n_iov < WRITE_PIECES && offered < WRITE_BYTES; i++) {
         const struct tutti_tcp_piece *piece = piece_at(out, i);
-        iov[message.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)piece->base, piece->bytes};
+        iov[n_iov++] = (struct iovec){(void *)(uintptr_t)piece->base, piece->bytes};
         offered += piece->bytes;
     }
-    ssize_t n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = tutti_tcp_peer_send(peer, iov, n_iov);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     advance(out, (size_t)n);
     return (size_t)n == offered;

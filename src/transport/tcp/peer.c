@@ -65,7 +65,8 @@ static enum tutti_status watch(struct tutti_tcp *tcp, struct tutti_tcp_peer *pee
     return tutti_fail_errno(TUTTI_ERR_SYSTEM, "epoll does not take the socket of member %u", peer->member);
 }
 
-static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd)
+static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd,
+                                   struct tutti_stream *stream)
 {
     struct tutti_tcp_peer *peer = tutti_map_lazy(sizeof(*peer) + TUTTI_TCP_WINDOW + tcp->base.max_payload);
     if (!peer) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the socket of member %u", member);
@@ -81,19 +82,26 @@ static enum tutti_status peer_make(struct tutti_tcp *tcp, uint32_t member, int f
     peer->next = tcp->peers, tcp->peers = peer;
     tcp->members[member].peer = peer;
     tcp->n_open++;
+    peer->stream = stream;
+    if (stream) { /* it may hold something, which epoll does not tell */
+        peer->readable = true;
+        tutti_tcp_peer_ready(tcp, peer);
+    }
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd)
+enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd,
+                                      struct tutti_stream *stream)
 {
     struct tutti_tcp_member *m = &tcp->members[member];
     const bool gone = m->peer || tutti_news_is_cut(&tcp->news, member);
     enum tutti_status status = TUTTI_OK;
     if (!gone) {
         if (fd == out_fd) tune(tcp, fd);
-        status = peer_make(tcp, member, fd, out_fd);
+        status = peer_make(tcp, member, fd, out_fd, stream);
     }
     if (status == TUTTI_OK && !gone) return TUTTI_OK;
+    if (stream) stream->ops->close(stream);
     close(fd);
     if (out_fd != fd) close(out_fd);
     return status;
@@ -104,6 +112,8 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status)
 {
     if (peer->fd < 0) return;
+    if (peer->stream) peer->stream->ops->close(peer->stream);
+    peer->stream = NULL;
     close(peer->fd); /* and epoll forgets it */
     if (peer->out_fd != peer->fd) close(peer->out_fd);
     peer->fd = peer->out_fd = -1;
@@ -130,7 +140,7 @@ void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
-    const int taken = tutti_tcp_out_write(&peer->out, peer->out_fd);
+    const int taken = tutti_tcp_out_write(peer);
     if (!tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
     tutti_tcp_peer_over(tcp, peer);
     peer->writable = taken > 0;
@@ -145,12 +155,13 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 /* ---- what other threads tell ---- */
 
-static void take_news(void *arg, uint32_t member, int fd, enum tutti_status status)
+static void take_news(void *arg, uint32_t member, const struct tutti_newly *newly)
 {
     struct tutti_tcp *tcp = arg;
     struct tutti_tcp_member *m = &tcp->members[member];
-    if (status < 0) m->status = status;
-    if (fd >= 0 && tutti_tcp_peer_open(tcp, member, fd, fd) < 0) m->status = TUTTI_ERR_SYSTEM;
+    if (newly->status < 0) m->status = newly->status;
+    if (newly->fd >= 0 && tutti_tcp_peer_open(tcp, member, newly->fd, newly->fd, newly->stream) < 0)
+        m->status = TUTTI_ERR_SYSTEM;
     if (m->waited) m->waited = false, tcp->room = true;
     if (m->peer && m->peer->fd >= 0 && tutti_news_is_cut(&tcp->news, member)) {
         m->peer->failed = true;

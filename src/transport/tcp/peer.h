@@ -6,8 +6,8 @@
  * that nobody talks to cost nothing); a peer, which is a member with a socket, costs one mapping with its queue and its
  * reading buffer, of which it touches what it uses.
  *
- * out.c: what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end. turn.c: poll, and
- * sleep. tcp.c: send, open, close. All is the owner's but what the lock guards, and the atomics. */
+ * bytes.c: the socket. out.c: what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end.
+ * turn.c: poll, and sleep. tcp.c: send, open, close. All is the owner's but what the lock guards, and the atomics. */
 
 #include "transport/news.h"
 #include "transport/tcp/tcp.h"
@@ -76,8 +76,9 @@ struct tutti_tcp_peer {
     bool wants_room; /* a send found no room */
     bool lost;       /* the placement with in.token is to be told as lost */
     uint32_t member;
-    int fd, out_fd; /* one and the same, but of oneself; -1: over, as the status says */
-    int error;      /* errno that ended it; 0: the peer closed it */
+    int fd, out_fd;              /* one and the same, but of oneself; -1: over, as the status says */
+    struct tutti_stream *stream; /* that encrypts; NULL: the socket itself */
+    int error;                   /* errno that ended it; 0: the peer closed it */
     enum tutti_status status;
     struct tutti_tcp_in in;
     struct tutti_tcp_out out;
@@ -113,6 +114,11 @@ static inline struct tutti_tcp *tutti_tcp_of(struct tutti_transport *t)
     return (struct tutti_tcp *)(void *)t;
 }
 
+/* ---- bytes.c ---- */
+/* As recvmsg and sendmsg give and take them without blocking. */
+ssize_t tutti_tcp_peer_recv(struct tutti_tcp_peer *peer, struct iovec *iov, size_t n_iov);
+ssize_t tutti_tcp_peer_send(struct tutti_tcp_peer *peer, struct iovec *iov, size_t n_iov);
+
 /* ---- out.c ---- */
 static inline bool tutti_tcp_out_waits(const struct tutti_tcp_out *out)
 {
@@ -124,7 +130,7 @@ bool tutti_tcp_out_has_room(const struct tutti_tcp_out *out, size_t bytes, uint3
 enum tutti_status tutti_tcp_out_add(struct tutti_tcp_out *out, const uint8_t *head, const struct tutti_span *spans,
                                     uint32_t n_spans, size_t bytes, size_t skip, uint64_t token);
 /* Writes once. Below 0: errno, negative, of a socket that is broken; 1: it took all that was offered, 0: it is full. */
-int tutti_tcp_out_write(struct tutti_tcp_out *out, int fd);
+int tutti_tcp_out_write(struct tutti_tcp_peer *peer);
 void tutti_tcp_out_end(struct tutti_tcp_out *out);                   /* nothing waits any more: all is over */
 bool tutti_tcp_out_tell(struct tutti_tcp_out *out, uint64_t *token); /* the next token that is over */
 /* Takes a token back. False: it is not here. MEMORY is told by *lost: the stream can not go on. */
@@ -141,8 +147,9 @@ void tutti_tcp_in_place(struct tutti_tcp_in *in, const struct tutti_target *targ
 void tutti_tcp_peer_ready(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_over(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 struct tutti_tcp_peer *tutti_tcp_list_take(struct tutti_tcp_list *list, bool over);
-/* The socket belongs to the peer, or is closed. */
-enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd);
+/* The socket and the stream belong to the peer, or are closed. */
+enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, int fd, int out_fd,
+                                      struct tutti_stream *stream);
 /* Its socket is closed, and what was lent comes back with the status. */
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status);
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);

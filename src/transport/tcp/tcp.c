@@ -26,7 +26,7 @@ static enum tutti_status open_self(struct tutti_tcp *tcp)
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no socket for what member %u sends to itself", tcp->base.me);
-    return tutti_tcp_peer_open(tcp, tcp->base.me, ends[0], ends[1]);
+    return tutti_tcp_peer_open(tcp, tcp->base.me, ends[0], ends[1], NULL);
 }
 
 /* There is no socket to it yet. OK: there is now. */
@@ -47,21 +47,20 @@ static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
 }
 
 /* What the kernel takes of a packet: bytes, or -errno. */
-static ssize_t write_packet(int fd, uint8_t *head, const struct tutti_span *spans, uint32_t n_spans, size_t bytes)
+static ssize_t write_packet(struct tutti_tcp_peer *peer, uint8_t *head, const struct tutti_span *spans,
+                            uint32_t n_spans, size_t bytes)
 {
-    ssize_t n;
+    struct iovec iov[TUTTI_SPANS_MAX + 1];
+    size_t n_iov = 1;
+    iov[0] = (struct iovec){head, HEAD};
     if (bytes <= GATHERED) {
-        size_t at = HEAD;
-        for (uint32_t i = 0; i < n_spans; at += spans[i++].bytes)
-            if (spans[i].bytes > 0) memcpy(head + at, spans[i].base, spans[i].bytes);
-        n = send(fd, head, at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        for (uint32_t i = 0; i < n_spans; iov[0].iov_len += spans[i++].bytes)
+            if (spans[i].bytes > 0) memcpy(head + iov[0].iov_len, spans[i].base, spans[i].bytes);
     } else {
-        struct iovec iov[TUTTI_SPANS_MAX + 1] = {{head, HEAD}};
-        for (uint32_t i = 0; i < n_spans; i++)
-            iov[i + 1] = (struct iovec){(void *)(uintptr_t)spans[i].base, spans[i].bytes};
-        const struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_spans + 1};
-        n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        for (; n_iov <= n_spans; n_iov++)
+            iov[n_iov] = (struct iovec){(void *)(uintptr_t)spans[n_iov - 1].base, spans[n_iov - 1].bytes};
     }
+    const ssize_t n = tutti_tcp_peer_send(peer, iov, n_iov);
     return n >= 0 ? n : -errno;
 }
 
@@ -90,7 +89,7 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
     stamped.version = TUTTI_WIRE_VERSION, stamped.source = t->me;
     tutti_packet_encode(&stamped, head);
     if (!tutti_tcp_out_waits(&peer->out) && peer->writable) {
-        n = write_packet(peer->out_fd, head, spans, n_spans, packet->bytes);
+        n = write_packet(peer, head, spans, n_spans, packet->bytes);
         if (n == (ssize_t)(HEAD + packet->bytes)) return TUTTI_OK;
         if (n < 0 && n != -EAGAIN && n != -EINTR) {
             peer->error = (int)-n, peer->failed = true;
@@ -139,7 +138,8 @@ static bool tcp_holds(struct tutti_transport *t, uint32_t peer)
     const struct tutti_tcp_peer *p = peer < t->n ? tcp->members[peer].peer : NULL;
     int bytes = 0;
     if (!p || p->fd < 0) return false;
-    return p->ready || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
+    return p->ready || (p->stream && p->stream->ops->holds(p->stream)) ||
+           (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
 }
 
 static bool tcp_owes(struct tutti_transport *t)
@@ -149,25 +149,32 @@ static bool tcp_owes(struct tutti_transport *t)
 
 /* ---- close ---- */
 
+static void drain(struct tutti_tcp_peer *peer)
+{
+    struct iovec iov = {peer->in.buffer, TUTTI_TCP_WINDOW};
+    while (tutti_tcp_peer_recv(peer, &iov, 1) > 0) continue;
+}
+
 /* Gives the peer a moment to take what waits for it. It may wait for us in the same way, so what it sends is read. */
 static void flush(struct tutti_tcp_peer *peer, uint64_t until_ns)
 {
     for (uint64_t now; tutti_tcp_out_waits(&peer->out) && (now = tutti_now_ns()) < until_ns;) {
         struct pollfd fd = {.fd = peer->out_fd, .events = POLLIN | POLLOUT};
         poll(&fd, 1, (int)((until_ns - now) / TUTTI_NS_PER_MS));
-        while (recv(peer->fd, peer->in.buffer, TUTTI_TCP_WINDOW, MSG_DONTWAIT) > 0) continue;
-        if (tutti_tcp_out_write(&peer->out, peer->out_fd) < 0) return;
+        drain(peer);
+        if (tutti_tcp_out_write(peer) < 0) return;
     }
 }
 
 static void say_goodbye(struct tutti_tcp_peer *peer)
 {
-    const uint8_t goodbye[HEAD] = {TUTTI_WIRE_VERSION, TUTTI_TCP_GOODBYE};
-    if (!tutti_tcp_out_waits(&peer->out) &&
-        send(peer->out_fd, goodbye, sizeof(goodbye), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(goodbye))
+    uint8_t goodbye[HEAD] = {TUTTI_WIRE_VERSION, TUTTI_TCP_GOODBYE};
+    struct iovec iov = {goodbye, sizeof(goodbye)};
+    if (!tutti_tcp_out_waits(&peer->out) && tutti_tcp_peer_send(peer, &iov, 1) == (ssize_t)sizeof(goodbye)) {
+        if (peer->stream) peer->stream->ops->finish(peer->stream);
         shutdown(peer->out_fd, SHUT_WR);
-    /* A socket that is closed with something to read is reset, and what we sent may be lost. */
-    while (recv(peer->fd, peer->in.buffer, TUTTI_TCP_WINDOW, MSG_DONTWAIT) > 0) continue;
+    }
+    drain(peer); /* a socket that is closed with something to read is reset, and what we sent may be lost */
 }
 
 static void tcp_close(struct tutti_transport *t)
@@ -194,7 +201,12 @@ static void tcp_close(struct tutti_transport *t)
 
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd)
 {
-    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd);
+    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd, NULL);
+}
+
+void tutti_tcp_streamed(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd, stream);
 }
 
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)

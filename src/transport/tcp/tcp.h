@@ -16,6 +16,7 @@
  * Spinning is poll: it reads the sockets that spoke last, and asks epoll for the others. Sleeping is one descriptor of
  * epoll. There is no thread here. Begin with peer.h. */
 
+#include "base/stream.h"
 #include "transport/dialer.h"
 #include "transport/transport.h"
 
@@ -33,6 +34,8 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
 /* From the dialer, any thread. The socket belongs to the transport from then on. A peer may connect without having been
  * dialed. A second socket of one peer, and one of a peer that is gone, is closed. */
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd);
+/* ... whose bytes go through a stream, which the transport closes with the socket. */
+void tutti_tcp_streamed(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
 /* Sends to it fail with `status` (PEER_DEAD, PEER_LEFT, AUTH, TIMEOUT, SYSTEM) until it connects by itself. */
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
 
