@@ -9,9 +9,11 @@
 #define WIRE_MAX_PAYLOAD (UINT32_C(1) << 30)
 
 static const char *const type_names[] = {
-    [TUTTI_PACKET_DATA] = "data",         [TUTTI_PACKET_GRANT] = "grant",       [TUTTI_PACKET_CREDIT] = "credit",
-    [TUTTI_PACKET_READ] = "read",         [TUTTI_PACKET_P2P] = "p2p",           [TUTTI_PACKET_P2P_GRANT] = "p2p-grant",
+    [TUTTI_PACKET_DATA] = "data",         [TUTTI_PACKET_GRANT] = "grant",
+    [TUTTI_PACKET_CREDIT] = "credit",     [TUTTI_PACKET_READ] = "read",
+    [TUTTI_PACKET_P2P] = "p2p",           [TUTTI_PACKET_P2P_GRANT] = "p2p-grant",
     [TUTTI_PACKET_P2P_DATA] = "p2p-data", [TUTTI_PACKET_P2P_READ] = "p2p-read",
+    [TUTTI_PACKET_ONE] = "one",           [TUTTI_PACKET_ONE_ANSWER] = "one-answer",
 };
 
 const char *tutti_packet_type_name(uint8_t type)
@@ -22,7 +24,7 @@ const char *tutti_packet_type_name(uint8_t type)
 bool tutti_packet_valid(const struct tutti_packet *packet, size_t max_payload)
 {
     return packet->version == TUTTI_WIRE_VERSION && packet->type >= TUTTI_PACKET_DATA &&
-           packet->type <= TUTTI_PACKET_P2P_READ && packet->bytes <= max_payload;
+           packet->type <= TUTTI_PACKET_ONE_ANSWER && packet->bytes <= max_payload;
 }
 
 /* Field after field: the wire has them where the struct has them. */
@@ -30,8 +32,8 @@ bool tutti_packet_valid(const struct tutti_packet *packet, size_t max_payload)
     X(version)                                                                                                         \
     X(type)                                                                                                            \
     X(flags)                                                                                                           \
-    X(credits) X(source) X(comm) X(epoch) X(slice) X(seq) X(call) X(fifo) X(bytes) X(signature) X(total) X(offset)     \
-        X(count)
+    X(credits)                                                                                                         \
+    X(source) X(comm) X(epoch) X(slice) X(seq) X(call) X(fifo) X(bytes) X(signature) X(total) X(offset) X(count)
 
 void tutti_packet_encode(const struct tutti_packet *packet, uint8_t out[TUTTI_PACKET_WIRE_BYTES])
 {

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-#define TUTTI_WIRE_VERSION 3
+#define TUTTI_WIRE_VERSION 4
 
 enum tutti_packet_type {
     TUTTI_PACKET_DATA = 1, /* a part of a message of a schedule; payload, or an offer (flags) */
@@ -19,6 +19,8 @@ enum tutti_packet_type {
     TUTTI_PACKET_P2P_GRANT,
     TUTTI_PACKET_P2P_DATA,
     TUTTI_PACKET_P2P_READ,
+    TUTTI_PACKET_ONE,        /* one-sided: an access; the payload of a put */
+    TUTTI_PACKET_ONE_ANSWER, /* ... and what became of accesses; the payload of a get */
 };
 enum tutti_packet_flag { TUTTI_PACKET_OFFER = 1, TUTTI_PACKET_EAGER = 2, TUTTI_PACKET_LAST = 4 };
 
@@ -26,7 +28,11 @@ enum tutti_packet_flag { TUTTI_PACKET_OFFER = 1, TUTTI_PACKET_EAGER = 2, TUTTI_P
  *
  * The identity of a message is what `source` sends under (comm, epoch, call, seq, slice, fifo). Two messages of one
  * world never share it. So a message that is late, repeated or of an older epoch is recognised. All of it is computed:
- * nobody writes tags. */
+ * nobody writes tags.
+ *
+ * One-sided packets (engine/onesided) use the same fields: flags: what it is; slice: the window; seq: number of the
+ * access in its pair; count: all accesses of the receiver up to this number have taken effect; fifo: number of a
+ * signal; total: bytes of the access; offset: in the window's part; call, signature: values. */
 struct tutti_packet {
     uint8_t version, type, flags, credits;
     uint32_t source; /* member index of the sender; the receiving transport writes it: no peer speaks for another */
@@ -48,7 +54,8 @@ struct tutti_packet {
 /* Whether fifo and count are credits for envelopes. */
 static inline bool tutti_packet_pays(const struct tutti_packet *packet)
 {
-    return packet->type == TUTTI_PACKET_CREDIT || packet->type >= TUTTI_PACKET_P2P;
+    return packet->type == TUTTI_PACKET_CREDIT ||
+           (packet->type >= TUTTI_PACKET_P2P && packet->type <= TUTTI_PACKET_P2P_READ);
 }
 
 #define TUTTI_PACKET_WIRE_BYTES 80

@@ -26,7 +26,7 @@ static const struct tutti_packet sample = {
     .count = UINT64_C(0x9192939495969798),
 };
 static const uint8_t sample_bytes[TUTTI_PACKET_WIRE_BYTES] = {
-    3,    6,    5,    6,    0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+    4,    6,    5,    6,    0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
     0x24, 0x23, 0x22, 0x21, 0x44, 0x43, 0x42, 0x41, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,
     0xa8, 0xa7, 0xa6, 0xa5, 0xa4, 0xa3, 0xa2, 0xa1, 0x54, 0x53, 0x52, 0x51, 0x05, 0x01, 0x00, 0x00,
     0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61, 0x78, 0x77, 0x76, 0x75, 0x74, 0x73, 0x72, 0x71,
@@ -61,7 +61,8 @@ static void what_can_not_be_is_refused(void **state)
         assert_int_equal(tutti_packet_decode(bytes, sizeof(bytes), &packet) == TUTTI_OK, x == TUTTI_WIRE_VERSION);
         memcpy(bytes, sample_bytes, sizeof(bytes));
         bytes[1] = (uint8_t)x;
-        assert_int_equal(tutti_packet_decode(bytes, sizeof(bytes), &packet) == TUTTI_OK, x >= 1 && x <= 8);
+        assert_int_equal(tutti_packet_decode(bytes, sizeof(bytes), &packet) == TUTTI_OK,
+                         x >= 1 && x <= TUTTI_PACKET_ONE_ANSWER);
         memcpy(bytes, sample_bytes, sizeof(bytes));
         bytes[47] = (uint8_t)x; /* the payload's length: at most 1 GiB */
         assert_int_equal(tutti_packet_decode(bytes, sizeof(bytes), &packet) == TUTTI_OK, x < 0x40);
@@ -83,7 +84,7 @@ static void random_bytes_round_trip(void **state)
             uint64_t word = tutti_random64(&random);
             memcpy(bytes + k, &word, 8);
         }
-        if (i % 2 == 0) bytes[0] = TUTTI_WIRE_VERSION, bytes[1] = (uint8_t)(1 + bytes[1] % 9), bytes[47] &= 0x3f;
+        if (i % 2 == 0) bytes[0] = TUTTI_WIRE_VERSION, bytes[1] = (uint8_t)(1 + bytes[1] % 11), bytes[47] &= 0x3f;
         struct tutti_packet packet;
         if (tutti_packet_decode(bytes, sizeof(bytes), &packet) != TUTTI_OK) continue;
         n_accepted++;
@@ -96,11 +97,11 @@ static void random_bytes_round_trip(void **state)
 static void types_have_names(void **state)
 {
     (void)state;
-    for (unsigned type = TUTTI_PACKET_DATA; type <= TUTTI_PACKET_P2P_READ; type++)
+    for (unsigned type = TUTTI_PACKET_DATA; type <= TUTTI_PACKET_ONE_ANSWER; type++)
         assert_string_not_equal(tutti_packet_type_name((uint8_t)type), "?");
     assert_string_equal(tutti_packet_type_name(TUTTI_PACKET_P2P_GRANT), "p2p-grant");
     assert_string_equal(tutti_packet_type_name(0), "?");
-    assert_string_equal(tutti_packet_type_name(TUTTI_PACKET_P2P_READ + 1), "?");
+    assert_string_equal(tutti_packet_type_name(TUTTI_PACKET_ONE_ANSWER + 1), "?");
     assert_string_equal(tutti_packet_type_name(255), "?");
 }
 

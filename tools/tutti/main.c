@@ -15,6 +15,8 @@ int main(int argc, char **argv)
         {"bench", NULL, "measure collectives, and check their results", tutti_cmd_bench},
         {"info", NULL, "version, features, topology, options and what is missing", tutti_cmd_info},
         {"doctor", NULL, "say why a running job hangs or is slow, and which rank is to blame", tutti_cmd_doctor},
+        {"lighthouse", NULL, "say which replica groups take part in the next step (torchft's lighthouse)",
+         tutti_cmd_lighthouse},
         {"tune", NULL, "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
         {"sched", NULL, "list, draw and prove the algorithms", tutti_cmd_sched},
     };

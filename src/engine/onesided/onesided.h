@@ -4,16 +4,20 @@
 
 /* One-sided calls over the wire: put, get, signals and atomics on the part of a peer that this process can not map.
  * The owner's engine serves them, while it makes progress for whatever reason: so an engine that has an exposed part
- * keeps a helper that sleeps in the poller. The room uses team, report and work.
+ * keeps a helper that sleeps in the poller, until its team ends. The room uses team, report and work. Begin here, then
+ * access.h.
  *
- * Protocol. An access is one or more packets of TUTTI_PACKET_ONESIDED (TUTTI_ONE_*, below), numbered by the pair of
- * ranks within a communicator, whatever the window. At most TUTTI_ONE_OPEN of a pair have no answer: that is the flow
- * control, and the receiver recognises what comes twice by a map of so many bits. Payloads go straight into the part
- * (place), so the receiver needs no memory for them. Packets that have an order (signals, atomics, flush) take effect
- * when all packets before them have; until then the receiver keeps them, at most TUTTI_ONE_OPEN. Answers are
- * cumulative where they can be, and ride on what goes the other way. What a peer sends is checked against the part
- * before it is believed: an access that can not be is answered with a refusal, which is the caller's ARGUMENT; a
- * malformed packet ends the communicator with PROTOCOL. */
+ * Protocol. An access is one or more packets TUTTI_PACKET_ONE, numbered by the pair of ranks within a communicator,
+ * whatever the window. At most TUTTI_ONE_OPEN of a pair may not have taken effect: that is the flow control, and the
+ * receiver recognises what comes twice by its number. Payloads go straight into the part (place), so the receiver needs
+ * no memory for them. Packets that have an order (signals, atomics, flush) take effect when all packets before them
+ * have; until then the receiver keeps them, without payload. After a fence the sender keeps data back until all before
+ * it has taken effect. Every packet takes along how many of the other side have taken effect; only gets, atomics and
+ * refusals have an answer of their own. What a peer sends is checked against the part before it is believed: an access
+ * that may not be is refused, which is the caller's ARGUMENT; one that can not be ends the communicator with PROTOCOL.
+ *
+ * A put or signal is complete when its source is free. If it is refused later, the next flush of the peer returns that;
+ * and once a peer is known to have destroyed a window, accesses to it there are refused here. */
 
 #include "base/bell.h"
 #include "engine/team/team.h"
@@ -27,8 +31,8 @@ struct tutti_exposed {
     void *base;
     size_t bytes;
     _Atomic uint64_t *signals;
-    uint32_t n_signals;
-    /* A signal has changed, or memory that somebody may wait for. The owner's thread; may be NULL. */
+    uint32_t n_signals, signal_step; /* step: words from one signal to the next */
+    /* A signal has changed, or a word by an atomic access. The owner's thread; may be NULL. */
     void (*changed)(void *arg);
     /* Instead of plain copies, for parts in memory of devices: NULL, memcpy and atomics of the host. */
     const struct tutti_exposed_ops *ops;
@@ -43,7 +47,8 @@ struct tutti_exposed_ops {
     enum tutti_status (*signal)(void *arg, uint32_t index, bool add, uint64_t value);
 };
 
-/* `window`: its number in the communicator, the same on all members, never used twice. Any thread. MEMORY. */
+/* `window`: its number in the communicator, the same on all members, never used twice. Before any peer may access it,
+ * and on each member that accesses parts of others. Any thread. MEMORY. */
 enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, const struct tutti_exposed *part);
 /* Later accesses are refused. Returns when the owner's engine touches the part no more. Any thread. */
 void tutti_exposed_remove(struct tutti_team *team, uint32_t window);

@@ -18,8 +18,7 @@
 static bool idle(const void *arg)
 {
     const struct tutti_owner *owner = arg;
-    return atomic_load(&owner->n_inflight) == 0 || atomic_load(&owner->n_waiters) > 0 ||
-           atomic_load(&owner->helper.stop);
+    return !tutti_owner_needed(owner) || atomic_load(&owner->n_waiters) > 0 || atomic_load(&owner->helper.stop);
 }
 
 /* Until the word changes, or the time is over; whether it was that. */
@@ -67,7 +66,7 @@ static void *helper_main(void *arg)
             quiet = rest(owner, word, quiet);
             continue;
         }
-        if (quiet > 0) { /* a call was left alone for a whole nap */
+        if (quiet > 0 && atomic_load(&owner->n_inflight) > 0) { /* a call was left alone for a whole nap */
             atomic_store_explicit(&helper->score, 0, memory_order_relaxed);
             atomic_store(&helper->prompt, false);
         }

@@ -74,7 +74,7 @@ void tutti_owner_hand_over(struct tutti_owner *owner)
         }
         pthread_mutex_unlock(&owner->lock);
     }
-    if (!found && atomic_load(&owner->n_inflight) > 0) tutti_helper_call(owner);
+    if (!found && tutti_owner_needed(owner)) tutti_helper_call(owner);
 }
 
 void tutti_owner_leave(struct tutti_owner *owner)

@@ -68,6 +68,7 @@ struct tutti_owner {
     _Atomic uint64_t spin_ns;
     _Atomic uint32_t owned, want, sleeping, n_waiters;
     _Atomic uint32_t n_inflight; /* works that are not complete: while there are some, somebody must own */
+    _Atomic uint32_t n_serving;  /* what peers rely on without calls of this process: somebody must own, too */
     _Atomic uint64_t n_sleeps;   /* so far */
     pthread_mutex_t lock;        /* of the waiters, and of what else several threads touch */
     struct tutti_waiter *waiters;
@@ -94,6 +95,11 @@ void tutti_owner_kick(struct tutti_owner *owner); /* ends the owner's sleep */
 void tutti_owner_hand_over(struct tutti_owner *owner);
 /* Wakes those who wait for the key. */
 void tutti_owner_wake(struct tutti_owner *owner, const void *key);
+/* Whether somebody must own. */
+static inline bool tutti_owner_needed(const struct tutti_owner *owner)
+{
+    return atomic_load(&owner->n_inflight) > 0 || atomic_load(&owner->n_serving) > 0;
+}
 static inline bool tutti_owner_pass(struct tutti_owner *owner) /* the owner's: one pass */
 {
     return owner->ops->pass(owner->arg);

@@ -3,6 +3,7 @@
 /* Events of the wire: to the team, and to what in it they are for. */
 
 #include "engine/flight/flight.h"
+#include "engine/onesided/access.h"
 #include "engine/p2p/p2p.h"
 #include "engine/pass/pass.h"
 #include "engine/report/report.h"
@@ -24,6 +25,8 @@ static const packet_handler handlers[] = {
     [TUTTI_PACKET_P2P_GRANT] = tutti_letters_deliver,
     [TUTTI_PACKET_P2P_DATA] = tutti_letters_deliver,
     [TUTTI_PACKET_P2P_READ] = tutti_letters_deliver,
+    [TUTTI_PACKET_ONE] = tutti_ones_deliver,
+    [TUTTI_PACKET_ONE_ANSWER] = tutti_ones_deliver,
 };
 
 /* Credits are cumulative, so that a lost, doubled or late packet does no harm. */
@@ -80,6 +83,7 @@ static bool target_find(struct tutti_port *port, const struct tutti_packet *pack
     if (!team || team->halted || peer == TUTTI_NO_SLOT || port->n_loans == TUTTI_LOANS) return false;
     if (packet->type == TUTTI_PACKET_DATA) placed = tutti_flights_place(team, peer, packet, target, &what);
     if (packet->type == TUTTI_PACKET_P2P_DATA) placed = tutti_letters_place(team, peer, packet, target, &what);
+    if (packet->type >= TUTTI_PACKET_ONE) placed = tutti_ones_place(team, peer, packet, target, &what);
     if (!placed) return false;
     credits_take(team, peer, packet);
     return tutti_loan_take(port, &what, token);
@@ -107,5 +111,8 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
     if (status < 0)
         tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", loan.team->id,
                    loan.team->slot, loan.peer);
-    (loan.step == TUTTI_NO_STEP ? tutti_letters_back : tutti_flights_back)(loan.team, &loan, status);
+    if (loan.step == TUTTI_NO_STEP)
+        tutti_letters_back(loan.team, &loan, status);
+    else
+        (loan.step >= TUTTI_LOAN_PART ? tutti_ones_back : tutti_flights_back)(loan.team, &loan, status);
 }

@@ -3,7 +3,7 @@
 /* The engine's own life, and the transports that it polls. */
 
 #include "engine/flight/flight.h"
-#include "engine/onesided/onesided.h"
+#include "engine/onesided/access.h"
 #include "engine/pass/pass.h"
 
 /* Many ranks of one host must not keep it busy by looking around: from this many members on they look less often, but
@@ -21,6 +21,7 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
         [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
         [TUTTI_WORK_FOLLOWED] = sizeof(struct tutti_followed),
         [TUTTI_WORK_WAIT] = sizeof(struct tutti_word_wait),
+        [TUTTI_WORK_ACCESS] = sizeof(struct tutti_one_access),
     };
     struct tutti_engine *engine = tutti_alloc(sizeof(*engine));
 

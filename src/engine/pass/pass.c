@@ -5,7 +5,7 @@
 
 #include "engine/pass/pass.h"
 #include "engine/flight/flight.h"
-#include "engine/onesided/onesided.h"
+#include "engine/onesided/access.h"
 #include "engine/p2p/p2p.h"
 
 #define POLLS_A_PASS 64
@@ -28,6 +28,8 @@ static void absorb_one(struct tutti_team *team, struct tutti_work *work)
         if (team->failed) tutti_waits_fail(team, &team->error);
     } else if (team->failed) {
         tutti_team_complete(work, &team->error);
+    } else if (work->type == TUTTI_WORK_ACCESS) {
+        tutti_access_begin(team, (struct tutti_one_access *)work);
     } else {
         tutti_letter_begin(team, (struct tutti_letter *)work);
     }
@@ -57,6 +59,7 @@ static void failures_end(struct tutti_engine *engine)
             if (!team->failed) continue;
             tutti_flights_fail(team, &team->error);
             tutti_letters_fail(team, &team->error);
+            tutti_ones_fail(team, &team->error);
             tutti_follow_fail(team, &team->error);
             tutti_waits_fail(team, &team->error);
         }
@@ -152,6 +155,8 @@ static bool team_run(struct tutti_team *team)
         moved |= tutti_flights_run(team, retry);
         if (team->halted) return true;
         moved |= tutti_letters_run(team, retry);
+        if (team->halted) return true;
+        moved |= tutti_ones_run(team, retry);
         if (team->followed) moved |= tutti_follow_run(team);
         if (team->waits) moved |= tutti_waits_run(team);
     } while (team->retry && !team->halted);

@@ -39,7 +39,9 @@ void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, cons
     struct tutti_stray *oldest = NULL;
 
     /* Answers to what was never sent can only be late. */
-    if (packet->type == TUTTI_PACKET_CREDIT || packet->type == TUTTI_PACKET_READ) return;
+    if (packet->type == TUTTI_PACKET_CREDIT || packet->type == TUTTI_PACKET_READ ||
+        packet->type == TUTTI_PACKET_ONE_ANSWER)
+        return;
     if (packet->bytes + sizeof(struct tutti_stray) > port->stray_stride) return;
     for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(engine->gone); i++)
         if (engine->gone[i] == gone) return;

@@ -3,6 +3,7 @@
 /* The life of a team, from creation to destruction. The
  * memory that grows with the number of members is mapped lazily, so a rank pays for the peers that it talks to. */
 
+#include "engine/onesided/access.h"
 #include "engine/pass/pass.h"
 
 #include <string.h>
@@ -147,6 +148,7 @@ void tutti_team_destroy(struct tutti_team *team)
     tutti_team_wait(team, TUTTI_NEVER);
     tutti_notifier_drain(engine->works, team);
     tutti_owner_enter(engine->owner);
+    tutti_ones_destroy(team);
     tutti_team_rest(team);
     struct tutti_team **at = tutti_team_bucket(team->port, team->id, team->epoch);
     while (*at != team) at = &(*at)->hash_next;

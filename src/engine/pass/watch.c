@@ -4,7 +4,7 @@
  * something else. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight. */
 
 #include "engine/flight/flight.h"
-#include "engine/onesided/onesided.h"
+#include "engine/onesided/access.h"
 #include "engine/pass/pass.h"
 #include "engine/report/report.h"
 
@@ -85,6 +85,11 @@ static void watch_deadlines(struct tutti_team *team, uint64_t now)
     for (const struct tutti_word_wait *wait = team->waits; wait; wait = wait->next) {
         if (!is_over(team, &wait->work, now)) continue;
         tutti_report_wait_timeout(team, wait);
+        return;
+    }
+    for (const struct tutti_one_access *access = team->ones ? team->ones->first : NULL; access; access = access->next) {
+        if (!is_over(team, &access->work, now)) continue;
+        tutti_access_timeout(team, access);
         return;
     }
 }
@@ -206,6 +211,18 @@ static void watch_waits(struct tutti_team *team, uint64_t now)
     }
     const uint32_t lost = any ? any_lost(team, now, &life) : TUTTI_NO_SLOT;
     if (lost != TUTTI_NO_SLOT) tutti_report_wait_lost(team, any, lost, life);
+}
+
+static void watch_accesses(struct tutti_team *team, uint64_t now)
+{
+    enum tutti_life life;
+
+    for (const struct tutti_one_access *access = team->ones->first; access; access = access->next) {
+        int32_t peer = tutti_access_awaits(access);
+        if (peer < 0 || !is_gone(team, (uint32_t)peer, now, &life)) continue;
+        tutti_access_lost(team, access, (uint32_t)peer, life);
+        return;
+    }
 }
 
 /* ---- what others called ---- */
@@ -342,6 +359,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
         for (uint32_t l = 0; l < team->n_lanes && !team->halted; l++) watch_calling(team, &team->lanes[l], now_ns);
         if (!team->halted) watch_letters(team, now_ns);
         if (!team->halted && team->waits) watch_waits(team, now_ns);
+        if (!team->halted && team->ones) watch_accesses(team, now_ns);
         if (!team->halted) watch_calls(team, now_ns);
         if (!team->halted) watch_deadlines(team, now_ns);
     }

@@ -7,7 +7,7 @@
 
 #include "engine/team/team.h"
 
-static uint64_t token_of(const struct tutti_port *port, const struct tutti_loan *loan)
+uint64_t tutti_loan_token(const struct tutti_port *port, const struct tutti_loan *loan)
 {
     return (uint64_t)loan->generation << 32 | (uint64_t)(loan - port->loans);
 }
@@ -28,7 +28,7 @@ bool tutti_loan_take(struct tutti_port *port, const struct tutti_loan *what, uin
     *loan = *what;
     loan->generation = generation;
     port->n_loans++;
-    *token = token_of(port, loan);
+    *token = tutti_loan_token(port, loan);
     return true;
 }
 
@@ -38,7 +38,7 @@ bool tutti_loan_end(struct tutti_port *port, uint64_t token, struct tutti_loan *
 
     if (index >= TUTTI_LOANS) return false;
     struct tutti_loan *loan = &port->loans[index];
-    if (!loan->team || token_of(port, loan) != token) return false;
+    if (!loan->team || tutti_loan_token(port, loan) != token) return false;
     *out = *loan;
     give_back(port, loan);
     return true;
@@ -60,7 +60,7 @@ void tutti_loans_cancel(struct tutti_team *team)
     for (uint32_t i = 0; port->n_loans > 0 && i < TUTTI_LOANS; i++) {
         struct tutti_loan *loan = &port->loans[i];
         if (loan->team != team) continue;
-        port->transport->ops->cancel(port->transport, token_of(port, loan));
+        port->transport->ops->cancel(port->transport, tutti_loan_token(port, loan));
         give_back(port, loan);
     }
 }

@@ -19,10 +19,13 @@ struct tutti_stray {
 #define TUTTI_LOANS 256
 struct tutti_loan {
     struct tutti_team *team; /* NULL: free */
-    void *of;                /* the slice whose step it belongs to, or the letter */
-    uint32_t step, peer;     /* TUTTI_NO_STEP: of a letter */
+    void *of;                /* the slice whose step it belongs to, the letter, access or part */
+    uint32_t step, peer;     /* TUTTI_NO_STEP: of a letter; or one of the next two */
     uint32_t generation;     /* how often it was given back: a part of the token */
+    uint64_t number;         /* TUTTI_LOAN_PART: of the peer's packet */
 };
+#define TUTTI_LOAN_ACCESS (TUTTI_NO_STEP - 1) /* of memory of an access to a peer */
+#define TUTTI_LOAN_PART (TUTTI_NO_STEP - 2)   /* of memory that peers access */
 struct tutti_port {
     struct tutti_transport *transport;
     struct tutti_control *control; /* of the same members */

@@ -21,6 +21,7 @@
 #define TUTTI_BOARD_NO_OP 255 /* on boards, for op */
 #define TUTTI_BOARD_USER_OP 254
 
+struct tutti_ones;
 struct tutti_team {
     struct tutti_engine *engine;
     struct tutti_port *port;
@@ -74,7 +75,8 @@ struct tutti_team {
     struct tutti_region spare[4]; /* private memory of finished calls (engine->lock) */
     tutti_overlay overlay;        /* NULL: boards say all */
     void *overlay_arg;
-    struct tutti_calling *lanes; /* that carry out calls of schedules */
+    _Atomic(struct tutti_ones *) ones; /* one-sided accesses (engine/onesided); NULL: none so far */
+    struct tutti_calling *lanes;       /* that carry out calls of schedules */
     uint32_t n_lanes;
     tutti_call_begin call_begin;
     void *call_arg;
@@ -120,6 +122,7 @@ bool tutti_loan_take(struct tutti_port *port, const struct tutti_loan *what, uin
 /* The wire gave the memory back, or did not take it. False: no such loan is out. */
 bool tutti_loan_end(struct tutti_port *port, uint64_t token, struct tutti_loan *out);
 bool tutti_loan_find(const struct tutti_port *port, const void *of, uint32_t step);
+uint64_t tutti_loan_token(const struct tutti_port *port, const struct tutti_loan *loan);
 /* Whether the wire has borrowed memory of a step or letter. */
 static inline bool tutti_is_lent(const struct tutti_port *port, const void *of, uint32_t step)
 {

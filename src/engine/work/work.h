@@ -16,6 +16,7 @@ enum tutti_work_type {
     TUTTI_WORK_RECV,
     TUTTI_WORK_FOLLOWED,
     TUTTI_WORK_WAIT,
+    TUTTI_WORK_ACCESS,
     TUTTI_WORK_JOIN,
     TUTTI_N_WORK_TYPES
 };

@@ -47,7 +47,8 @@ struct tutti_quorum {
     int64_t id;
     int64_t created_ns;             /* wall clock, since 1970 */
     struct tutti_replica **members; /* in the order of their names' bytes */
-    void *encoded;                  /* for the edge: what goes to clients, made once; freed with the quorum */
+    void *encoded;                  /* the edge's: what goes to clients, made once */
+    void (*discard)(void *encoded); /* the edge's: called when the quorum goes, if set */
 };
 void tutti_quorum_give(struct tutti_quorum *quorum); /* NULL is allowed */
 /* NULL: it is not a member. */

@@ -44,7 +44,7 @@ void tutti_quorum_give(struct tutti_quorum *quorum)
 {
     if (!quorum || --quorum->refs > 0) return;
     for (uint32_t i = 0; i < quorum->n; i++) tutti_free(quorum->members[i]);
-    tutti_free(quorum->encoded);
+    if (quorum->discard) quorum->discard(quorum->encoded);
     tutti_free(quorum);
 }
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Parts: where they are found, and what is done to their memory. */
+
+#include "engine/onesided/access.h"
+
+#include <string.h>
+
+/* ---- what a team has ---- */
+
+static struct tutti_ones *ones_create(const struct tutti_team *team)
+{
+    struct tutti_ones *ones = tutti_alloc(sizeof(*ones));
+
+    if (!ones) return NULL;
+    ones->map_bytes = team->size * sizeof(*ones->pairs);
+    ones->pairs = tutti_map_lazy(ones->map_bytes);
+    ones->known_end = &ones->known;
+    ones->flushes_end = &ones->flushes;
+    if (ones->pairs) return ones;
+    tutti_free(ones);
+    return NULL;
+}
+
+void tutti_ones_free(struct tutti_ones *ones)
+{
+    for (uint32_t b = 0; b < TUTTI_PART_BUCKETS; b++) {
+        while (ones->parts[b]) {
+            struct tutti_part *part = ones->parts[b];
+            ones->parts[b] = part->next;
+            tutti_free(part->stage);
+            tutti_free(part);
+        }
+    }
+    tutti_unmap(ones->pairs, ones->map_bytes);
+    tutti_free(ones);
+}
+
+enum tutti_status tutti_ones_need(struct tutti_team *team)
+{
+    if (atomic_load(&team->ones)) return TUTTI_OK;
+    struct tutti_ones *ones = ones_create(team), *none = NULL;
+    if (!ones) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for accesses to %u ranks", team->size);
+    if (!atomic_compare_exchange_strong(&team->ones, &none, ones)) tutti_ones_free(ones);
+    return TUTTI_OK;
+}
+
+/* ---- parts ---- */
+
+struct tutti_part *tutti_part_find(const struct tutti_ones *ones, uint32_t window)
+{
+    struct tutti_part *part = ones->parts[window % TUTTI_PART_BUCKETS];
+
+    while (part && part->window != window) part = part->next;
+    return part;
+}
+
+/* ---- what is done to one: OK, or why a device could not ---- */
+
+enum tutti_status tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes)
+{
+    const struct tutti_exposed *exposed = &part->exposed;
+
+    if (exposed->ops) return exposed->ops->write(exposed->arg, offset, from, bytes);
+    memcpy((unsigned char *)exposed->base + offset, from, bytes);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before)
+{
+    const struct tutti_exposed *exposed = &part->exposed;
+    const bool swap = (packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_SWAP;
+    const uint64_t value = packet->call, expected = packet->signature;
+
+    if (exposed->ops) return exposed->ops->change(exposed->arg, packet->offset, swap, expected, value, before);
+    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)((unsigned char *)exposed->base + packet->offset);
+    if (!swap) {
+        *before = atomic_fetch_add(word, value);
+    } else {
+        *before = expected;
+        atomic_compare_exchange_strong(word, before, value);
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet)
+{
+    const struct tutti_exposed *exposed = &part->exposed;
+    const bool add = packet->flags & TUTTI_ONE_SIGNAL_ADD;
+
+    if (exposed->ops) return exposed->ops->signal(exposed->arg, packet->fifo, add, packet->call);
+    _Atomic uint64_t *word = exposed->signals + (size_t)packet->fifo * exposed->signal_step;
+    if (add)
+        atomic_fetch_add(word, packet->call);
+    else
+        atomic_store(word, packet->call);
+    return TUTTI_OK;
+}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# HTTP/2 is nghttp2's, messages are protobuf-c's, which makes their code from torchft.proto. Without them serve_none.c
+# stands for the servers; what is not compiled stays listed.
+option(TUTTI_FT "Servers for fault tolerance, where nghttp2 and protobuf-c are found" ON)
+file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c)
+list(FILTER served EXCLUDE REGEX "_test\\.c$")
+set(serve_none ${dir}/serve/serve_none.c)
+list(REMOVE_ITEM served ${serve_none})
+if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND TUTTI_PROTOC_C)
+  set_source_files_properties(${serve_none} PROPERTIES HEADER_FILE_ONLY ON)
+  set(made ${PROJECT_BINARY_DIR}/ft)
+  file(MAKE_DIRECTORY ${made})
+  add_custom_command(OUTPUT ${made}/torchft.pb-c.c ${made}/torchft.pb-c.h
+    COMMAND ${TUTTI_PROTOC_C} --c_out=${made} --proto_path=${dir}/serve torchft.proto
+    DEPENDS ${dir}/serve/torchft.proto VERBATIM)
+  set_source_files_properties(${made}/torchft.pb-c.c PROPERTIES COMPILE_OPTIONS -w)
+  target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c)
+  target_include_directories(tutti_ft SYSTEM PRIVATE ${made})
+  target_link_libraries(tutti_ft PUBLIC PkgConfig::NGHTTP2 PkgConfig::PROTOBUF_C)
+else()
+  set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
+endif()

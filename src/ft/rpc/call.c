@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One call at a server: its request, the handler, the answer or the deadline. */
+#include "ft/rpc/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_ROOM 512
+
+static struct tutti_loop *loop_of(const struct tutti_rpc_call *call)
+{
+    return call->conn->server->config.loop;
+}
+
+struct tutti_rpc_body *tutti_rpc_body_new(size_t n)
+{
+    struct tutti_rpc_body *body = tutti_alloc(sizeof(*body) + n);
+
+    if (body) body->refs = 1, body->n = n;
+    return body;
+}
+
+void tutti_rpc_body_give(struct tutti_rpc_body *body)
+{
+    if (body && --body->refs == 0) tutti_free(body);
+}
+
+struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream)
+{
+    struct tutti_rpc_call *call = tutti_alloc(sizeof(*call));
+
+    if (!call) return NULL;
+    call->conn = conn;
+    call->stream = stream;
+    call->deadline_ns = UINT64_MAX;
+    call->next = conn->calls;
+    conn->calls = call;
+    conn->n_calls++;
+    return call;
+}
+
+static void cancelled(struct tutti_rpc_call *call)
+{
+    const struct tutti_rpc_server_config *config = &call->conn->server->config;
+
+    if (!call->called) return;
+    call->called = false;
+    if (config->cancelled) config->cancelled(config->arg, call);
+}
+
+void rpc_call_free(struct tutti_rpc_call *call)
+{
+    struct tutti_rpc_call **link = &call->conn->calls;
+
+    cancelled(call);
+    tutti_loop_stop(loop_of(call), &call->timer);
+    while (*link != call) link = &(*link)->next;
+    *link = call->next;
+    call->conn->n_calls--;
+    tutti_rpc_body_give(call->body);
+    tutti_free(call->bytes);
+    tutti_free(call);
+}
+
+/* ---- the request ---- */
+static void malformed(struct tutti_rpc_call *call, const char *why)
+{
+    if (!call->malformed) call->why = why;
+    call->malformed = true;
+}
+
+static void take_path(struct tutti_rpc_call *call, const char *value, size_t n)
+{
+    const struct tutti_rpc_server_config *config = &call->conn->server->config;
+
+    for (size_t i = 0; i < config->n_methods; i++)
+        if (strlen(config->methods[i].path) == n && memcmp(config->methods[i].path, value, n) == 0)
+            call->method = &config->methods[i];
+}
+
+static void take_timeout(struct tutti_rpc_call *call, const char *value, size_t n)
+{
+    uint64_t ns;
+
+    if (!rpc_timeout_read(value, n, &ns)) {
+        malformed(call, "invalid timeout");
+        return;
+    }
+    const uint64_t now = tutti_now_ns();
+    call->deadline_ns = ns < UINT64_MAX - now ? now + ns : UINT64_MAX;
+}
+
+static void take_encoding(struct tutti_rpc_call *call, const char *value, size_t n)
+{
+    if (n != strlen("identity") || memcmp(value, "identity", n) != 0)
+        malformed(call, "compressed messages are not read");
+}
+
+static void take_authorization(struct tutti_rpc_call *call, const char *value, size_t n)
+{
+    if (n < sizeof call->authorization) memcpy(call->authorization, value, n);
+}
+
+static const struct {
+    const char *name;
+    void (*take)(struct tutti_rpc_call *call, const char *value, size_t n);
+} headers[] = {{":path", take_path},
+               {"grpc-timeout", take_timeout},
+               {"grpc-encoding", take_encoding},
+               {"authorization", take_authorization}};
+
+void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(headers); i++)
+        if (strcmp(headers[i].name, name) == 0) headers[i].take(call, value, n);
+}
+
+void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
+{
+    if (call->malformed || call->ended) return;
+    if (n > call->conn->server->config.max_message + RPC_PREFIX - call->n) {
+        malformed(call, "the message is too long");
+        return;
+    }
+    if (call->n + n > call->room) {
+        const size_t room = call->n + n > 2 * call->room ? call->n + n + FIRST_ROOM : 2 * call->room;
+        uint8_t *more = tutti_alloc(room);
+        if (!more) {
+            malformed(call, "out of memory");
+            return;
+        }
+        if (call->n > 0) memcpy(more, call->bytes, call->n);
+        tutti_free(call->bytes);
+        call->bytes = more;
+        call->room = room;
+    }
+    memcpy(call->bytes + call->n, bytes, n);
+    call->n += n;
+}
+
+static struct tutti_rpc_call *of_timer(struct tutti_loop_timer *timer)
+{
+    return (struct tutti_rpc_call *)((char *)timer - offsetof(struct tutti_rpc_call, timer));
+}
+
+static void too_late(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_call *call = of_timer(timer);
+
+    cancelled(call);
+    tutti_rpc_fail(call, TUTTI_RPC_CANCELLED, "Timeout expired");
+}
+
+void rpc_call_run(struct tutti_rpc_call *call)
+{
+    const uint8_t *message;
+    size_t n;
+
+    if (!call->method) {
+        tutti_rpc_fail(call, TUTTI_RPC_UNIMPLEMENTED, "there is no such method");
+    } else if (call->malformed) {
+        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, call->why);
+    } else if (!rpc_message(call->bytes, call->n, &message, &n)) {
+        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request is not one message");
+    } else {
+        call->called = true;
+        call->timer.due = too_late;
+        if (call->deadline_ns != UINT64_MAX) tutti_loop_at(loop_of(call), &call->timer, call->deadline_ns);
+        uint8_t *bytes = call->bytes; /* the call may go in its handler */
+        call->bytes = NULL;
+        call->method->called(call->conn->server->config.arg, call, message, n);
+        tutti_free(bytes);
+    }
+}
+
+/* ---- the answer ---- */
+static nghttp2_nv header(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NONE};
+}
+
+/* The call takes no more part in anything but its sending. */
+static void end(struct tutti_rpc_call *call)
+{
+    call->called = false;
+    call->ended = true;
+    tutti_loop_stop(loop_of(call), &call->timer);
+}
+
+/* The rest of prefix and body; then the trailers. */
+static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *out, size_t room, uint32_t *flags,
+                           nghttp2_data_source *source, void *arg)
+{
+    struct tutti_rpc_call *call = source->ptr;
+    size_t n = 0;
+
+    (void)arg;
+    while (n < room && call->sent < RPC_PREFIX) out[n++] = call->prefix[call->sent++];
+    size_t at = call->sent - RPC_PREFIX, left = call->body->n - at;
+    if (n == room) left = room - n < left ? room - n : left;
+    if (left > room - n) left = room - n;
+    memcpy(out + n, call->body->bytes + at, left);
+    call->sent += left, n += left;
+    if (call->sent == RPC_PREFIX + call->body->n) {
+        const nghttp2_nv trailers[] = {header("grpc-status", "0")};
+        *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        if (nghttp2_submit_trailer(session, stream, trailers, TUTTI_ARRAY_LEN(trailers)) != 0)
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    return (ssize_t)n;
+}
+
+void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body)
+{
+    const nghttp2_nv headers_ok[] = {header(":status", "200"), header("content-type", "application/grpc")};
+    const nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
+
+    end(call);
+    call->body = body;
+    rpc_prefix_write(call->prefix, body->n);
+    if (nghttp2_submit_response(call->conn->session, call->stream, headers_ok, TUTTI_ARRAY_LEN(headers_ok),
+                                &provider) != 0)
+        nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
+    rpc_conn_flush(call->conn);
+}
+
+void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message)
+{
+    char number[8], text[RPC_SENTENCE];
+
+    end(call);
+    snprintf(number, sizeof number, "%d", (int)status);
+    rpc_percent_encode(message, text, sizeof text);
+    const nghttp2_nv all[] = {header(":status", "200"), header("content-type", "application/grpc"),
+                              header("grpc-status", number), header("grpc-message", text)};
+    if (nghttp2_submit_response(call->conn->session, call->stream, all, TUTTI_ARRAY_LEN(all), NULL) != 0)
+        nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
+    rpc_conn_flush(call->conn);
+}
+
+const char *tutti_rpc_peer(const struct tutti_rpc_call *call)
+{
+    return call->conn->peer;
+}
+
+const char *tutti_rpc_authorization(const struct tutti_rpc_call *call)
+{
+    return call->authorization;
+}
+
+void tutti_rpc_set_tag(struct tutti_rpc_call *call, uint64_t tag)
+{
+    call->tag = tag;
+}
+
+uint64_t tutti_rpc_tag(const struct tutti_rpc_call *call)
+{
+    return call->tag;
+}
+
+uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call)
+{
+    return call->deadline_ns;
+}

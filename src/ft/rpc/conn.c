@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A connection: bytes between its socket and nghttp2, and streams that become calls. */
+#include "ft/rpc/server.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define READ_BYTES (64 << 10)
+#define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it says what it speaks */
+#define HEADER_BYTES (16 << 10)
+
+/* ---- what nghttp2 tells ---- */
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct rpc_conn *conn = arg;
+
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    struct tutti_rpc_call *call = rpc_call_new(conn, frame->hd.stream_id);
+    if (!call) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                     const uint8_t *value, size_t n_value, uint8_t flags, void *arg)
+{
+    struct tutti_rpc_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+
+    (void)flags, (void)arg, (void)n_name; /* name ends with 0 */
+    if (call) rpc_call_header(call, (const char *)name, (const char *)value, n_value);
+    return 0;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes, size_t n, void *arg)
+{
+    struct tutti_rpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
+
+    (void)flags, (void)arg;
+    if (call) rpc_call_data(call, bytes, n);
+    return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    (void)arg;
+    if ((frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) ||
+        !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        return 0;
+    struct tutti_rpc_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (call && !call->ended && !call->called) rpc_call_run(call);
+    return 0;
+}
+
+static int on_close(nghttp2_session *session, int32_t stream, uint32_t code, void *arg)
+{
+    struct tutti_rpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
+
+    (void)code, (void)arg;
+    if (call) rpc_call_free(call);
+    return 0;
+}
+
+enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out)
+{
+    nghttp2_session_callbacks *callbacks;
+
+    if (nghttp2_session_callbacks_new(&callbacks) != 0) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for HTTP/2");
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
+    *out = callbacks;
+    return TUTTI_OK;
+}
+
+/* ---- bytes ---- */
+static bool is_over(const struct rpc_conn *conn)
+{
+    return conn->broken || (!nghttp2_session_want_read(conn->session) && !nghttp2_session_want_write(conn->session) &&
+                            conn->n_out == 0);
+}
+
+static void on_ready(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)w;
+    uint8_t bytes[READ_BYTES];
+    ssize_t n = -1;
+
+    conn->inside = true;
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        do n = recv(w->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        while (n < 0 && errno == EINTR);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) conn->broken = true;
+        if (n > 0 && nghttp2_session_mem_recv(conn->session, bytes, (size_t)n) < 0) conn->broken = true;
+    }
+    if (!conn->broken) rpc_conn_drain(conn);
+    conn->inside = false;
+    if (is_over(conn)) rpc_conn_close(conn);
+}
+
+/* ---- life ---- */
+static enum tutti_status speak(struct rpc_conn *conn)
+{
+    const struct tutti_rpc_server_config *config = &conn->server->config;
+    const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, config->max_calls},
+                                               {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_BYTES}};
+
+    if (nghttp2_session_server_new(&conn->session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
+    if (nghttp2_submit_settings(conn->session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
+        return TUTTI_ERR_MEMORY;
+    tutti_loop_stop(config->loop, &conn->timer);
+    conn->watch.ready = on_ready;
+    return TUTTI_OK;
+}
+
+/* Takes the connection off the loop and the list, and frees it; its descriptor is returned. */
+static int detach(struct rpc_conn *conn)
+{
+    const int fd = conn->watch.fd;
+
+    tutti_loop_stop(conn->server->config.loop, &conn->timer);
+    tutti_loop_forget(conn->server->config.loop, &conn->watch);
+    *conn->link = conn->next;
+    if (conn->next) conn->next->link = conn->link;
+    conn->server->n_conns--;
+    tutti_free(conn);
+    return fd;
+}
+
+void rpc_conn_close(struct rpc_conn *conn)
+{
+    conn->inside = true; /* nothing is sent any more */
+    while (conn->calls) rpc_call_free(conn->calls);
+    nghttp2_session_del(conn->session);
+    close(detach(conn));
+}
+
+static void on_silence(struct tutti_loop_timer *timer)
+{
+    rpc_conn_close((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)));
+}
+
+/* The first bytes say what it speaks; they are not taken. */
+static void on_first(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)w;
+    const struct tutti_rpc_server_config *config = &conn->server->config;
+    char first[NGHTTP2_CLIENT_MAGIC_LEN];
+    const ssize_t n = recv(w->fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (n <= 0) {
+        rpc_conn_close(conn);
+    } else if (memcmp(first, NGHTTP2_CLIENT_MAGIC, (size_t)n) == 0) {
+        if ((size_t)n < sizeof first && !(events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))) return; /* more will come */
+        if (speak(conn) < 0)
+            rpc_conn_close(conn);
+        else
+            on_ready(w, EPOLLIN);
+    } else if (config->http) {
+        config->http(config->arg, detach(conn));
+    } else {
+        rpc_conn_close(conn);
+    }
+}
+
+void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer)
+{
+    struct tutti_loop *loop = server->config.loop;
+    struct rpc_conn *conn = tutti_alloc(sizeof(*conn));
+
+    if (!conn) {
+        close(fd);
+        return;
+    }
+    conn->watch = (struct tutti_loop_fd){.fd = fd, .ready = on_first};
+    conn->timer.due = on_silence;
+    conn->server = server;
+    conn->next = server->conns;
+    conn->link = &server->conns;
+    if (conn->next) conn->next->link = &conn->next;
+    server->conns = conn;
+    server->n_conns++;
+    memcpy(conn->peer, peer, strnlen(peer, sizeof conn->peer - 1));
+    tutti_loop_at(loop, &conn->timer, tutti_now_ns() + SAY_NS);
+    if (tutti_loop_watch(loop, &conn->watch, EPOLLIN) < 0) rpc_conn_close(conn);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_RPC_RPC_H
+#define TUTTI_FT_RPC_RPC_H
+
+/* Unary gRPC over HTTP/2 in clear text with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by
+ * nghttp2. A server answers calls on a loop's thread, at once or later; connections that speak HTTP/1.1 are handed on.
+ * Sources: "gRPC over HTTP2" of the gRPC project, RFC 9113.
+ *
+ *     static void on_ask(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+ *     {
+ *         if (!decode(message, n)) tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "no requester");
+ *         else remember(arg, call);                // and later: tutti_rpc_reply(call, body)
+ *     }
+ *
+ * Each call ends in exactly one of: reply, fail, `cancelled`. A call whose grpc-timeout passes fails with CANCELLED
+ * and "Timeout expired", as torchft's servers do, and is then cancelled like one whose peer closes the stream or goes.
+ *
+ * Bounds: connections, calls of a connection, bytes of a message and of headers, and the time until a connection has
+ * said what it speaks, so strangers can not take more than so much.
+ *
+ * Thread: the loop's, all; open and close any other. Ownership: what a handler gets is borrowed until it returns. */
+
+#include "control/net/loop.h"
+
+/* Of gRPC's statuses those that are used here. */
+enum tutti_rpc_status {
+    TUTTI_RPC_OK = 0,
+    TUTTI_RPC_CANCELLED = 1,
+    TUTTI_RPC_UNKNOWN = 2,
+    TUTTI_RPC_INVALID_ARGUMENT = 3,
+    TUTTI_RPC_DEADLINE_EXCEEDED = 4,
+    TUTTI_RPC_NOT_FOUND = 5,
+    TUTTI_RPC_PERMISSION_DENIED = 7,
+    TUTTI_RPC_RESOURCE_EXHAUSTED = 8,
+    TUTTI_RPC_UNIMPLEMENTED = 12,
+    TUTTI_RPC_INTERNAL = 13,
+    TUTTI_RPC_UNAVAILABLE = 14,
+    TUTTI_RPC_UNAUTHENTICATED = 16,
+};
+
+/* Bytes that several calls may send: counted. */
+struct tutti_rpc_body {
+    uint32_t refs;
+    size_t n;
+    uint8_t bytes[];
+};
+struct tutti_rpc_body *tutti_rpc_body_new(size_t n); /* NULL: out of memory */
+void tutti_rpc_body_give(struct tutti_rpc_body *body);
+
+struct tutti_rpc_call;
+struct tutti_rpc_method {
+    const char *path; /* "/torchft.LighthouseService/Quorum" */
+    void (*called)(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+};
+struct tutti_rpc_server_config {
+    struct tutti_loop *loop;
+    const char *bind; /* "host:port", "[::]:29510"; port 0: any */
+    const struct tutti_rpc_method *methods;
+    size_t n_methods;
+    void *arg; /* of the methods and of `http` */
+    /* The peer has not answered the call and never will: nobody may use it any more. Not after reply and fail. */
+    void (*cancelled)(void *arg, struct tutti_rpc_call *call);
+    /* A connection whose first bytes, which are still unread, are not HTTP/2: it belongs to who is called. NULL: it is
+     * closed. */
+    void (*http)(void *arg, int fd);
+    uint32_t max_connections, max_calls; /* max_calls: of a connection, at once */
+    size_t max_message;
+};
+struct tutti_rpc_server;
+/* SYSTEM: the sentence names the address. ARGUMENT: bind is no address. */
+enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *config, struct tutti_rpc_server **out);
+void tutti_rpc_server_close(struct tutti_rpc_server *server); /* its calls are cancelled */
+uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server);
+
+/* The peer's address, "10.0.0.1:41002". */
+const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
+/* A header of the request that was asked to be kept ("authorization"), "" if it has none. */
+const char *tutti_rpc_authorization(const struct tutti_rpc_call *call);
+/* What the caller set, for what becomes of the call later. */
+void tutti_rpc_set_tag(struct tutti_rpc_call *call, uint64_t tag);
+uint64_t tutti_rpc_tag(const struct tutti_rpc_call *call);
+/* When the caller waits no more, of CLOCK_MONOTONIC; UINT64_MAX: it did not say. */
+uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call);
+/* Takes the caller's count of the body over. */
+void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
+void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
+
+#endif

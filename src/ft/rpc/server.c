@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A server: its listening socket, and who comes. */
+#include "ft/rpc/server.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BATCH 64 /* newcomers at once, before those that are here have their turn */
+
+/* "host:port" or "[address]:port" into its two words; host "" stands for all addresses. */
+static bool split(const char *bind, char *host, size_t capacity, const char **port)
+{
+    const char *colon = strrchr(bind, ':'), *first = bind;
+
+    if (!colon || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1)) return false;
+    size_t n = (size_t)(colon - bind);
+    if (n > 1 && first[0] == '[' && first[n - 1] == ']') first++, n -= 2;
+    if (n >= capacity) return false;
+    memcpy(host, first, n);
+    host[n] = '\0';
+    *port = colon + 1;
+    return true;
+}
+
+static int listen_at(const struct addrinfo *info)
+{
+    const int on = 1, off = 0;
+    const int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (info->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    const int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+/* [::] takes IPv4, too; where the kernel has no IPv6, 0.0.0.0 stands for it. */
+static enum tutti_status listen_on(const char *bind, int *fd)
+{
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    char host[256];
+    const char *port;
+    struct addrinfo *found;
+
+    if (!split(bind, host, sizeof host, &port))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%s\" is no address to listen at: write HOST:PORT or [ADDRESS]:PORT",
+                          bind);
+    const bool all = host[0] == '\0' || strcmp(host, "::") == 0;
+    const int wrong = getaddrinfo(all ? "::" : host, port, &hints, &found);
+    if (wrong != 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "can not listen at %s: %s", bind, gai_strerror(wrong));
+    *fd = listen_at(found);
+    freeaddrinfo(found);
+    if (*fd < 0 && errno == EAFNOSUPPORT && all && getaddrinfo("0.0.0.0", port, &hints, &found) == 0) {
+        *fd = listen_at(found);
+        freeaddrinfo(found);
+    }
+    return *fd < 0 ? tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not listen at %s", bind) : TUTTI_OK;
+}
+
+static void address_text(const struct sockaddr_storage *from, socklen_t n, char out[RPC_ADDRESS_TEXT])
+{
+    char host[48] = "?", port[8] = "?";
+
+    getnameinfo((const struct sockaddr *)from, n, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    const char *mapped = strncmp(host, "::ffff:", 7) == 0 ? host + 7 : host;
+    snprintf(out, RPC_ADDRESS_TEXT, strchr(mapped, ':') ? "[%s]:%s" : "%s:%s", mapped, port);
+}
+
+static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_rpc_server *server =
+        (struct tutti_rpc_server *)((char *)w - offsetof(struct tutti_rpc_server, listener));
+    const int on = 1;
+
+    (void)events;
+    for (int i = 0; i < BATCH; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t n = sizeof from;
+        char peer[RPC_ADDRESS_TEXT];
+        const int fd = accept4(w->fd, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) return;
+        address_text(&from, n, peer);
+        if (server->n_conns >= server->config.max_connections) {
+            tutti_log(TUTTI_LOG_WARN, "refused a connection from %s: there are %u", peer, server->n_conns);
+            close(fd);
+            continue;
+        }
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        rpc_conn_open(server, fd, peer);
+    }
+}
+
+static void watch(void *arg)
+{
+    struct tutti_rpc_server *server = arg;
+
+    if (tutti_loop_watch(server->config.loop, &server->listener, EPOLLIN) < 0) server->port = 0;
+}
+
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof at;
+
+    if (getsockname(fd, (struct sockaddr *)&at, &n) < 0) return 0;
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
+enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *config, struct tutti_rpc_server **out)
+{
+    struct tutti_rpc_server *server = tutti_alloc(sizeof(*server));
+
+    if (!server) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a server");
+    server->config = *config;
+    server->listener = (struct tutti_loop_fd){.fd = -1, .ready = on_newcomer};
+    enum tutti_status status = rpc_callbacks_new(&server->callbacks);
+    if (status >= 0) status = listen_on(config->bind, &server->listener.fd);
+    if (status >= 0) {
+        server->port = port_of(server->listener.fd);
+        tutti_loop_run(config->loop, watch, server);
+        if (server->port == 0) status = tutti_fail(TUTTI_ERR_SYSTEM, "can not watch the socket at %s", config->bind);
+    }
+    if (status < 0) {
+        if (server->listener.fd >= 0) close(server->listener.fd);
+        nghttp2_session_callbacks_del(server->callbacks);
+        tutti_free(server);
+        return status;
+    }
+    *out = server;
+    return TUTTI_OK;
+}
+
+static void end_all(void *arg)
+{
+    struct tutti_rpc_server *server = arg;
+
+    tutti_loop_forget(server->config.loop, &server->listener);
+    while (server->conns) rpc_conn_close(server->conns);
+}
+
+void tutti_rpc_server_close(struct tutti_rpc_server *server)
+{
+    if (!server) return;
+    tutti_loop_run(server->config.loop, end_all, server);
+    close(server->listener.fd);
+    nghttp2_session_callbacks_del(server->callbacks);
+    tutti_free(server);
+}
+
+uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server)
+{
+    return server->port;
+}

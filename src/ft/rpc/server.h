@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_RPC_SERVER_H
+#define TUTTI_FT_RPC_SERVER_H
+
+/* A server's connections and calls; of this room alone. */
+
+#include "ft/rpc/rpc.h"
+#include "ft/rpc/wire.h"
+
+#include <nghttp2/nghttp2.h>
+
+#define RPC_ADDRESS_TEXT 64
+#define RPC_AUTHORIZATION 256
+#define RPC_SENTENCE 512
+
+struct rpc_conn;
+/* A stream: from its headers until it is closed. */
+struct tutti_rpc_call {
+    struct tutti_rpc_call *next; /* of the connection */
+    struct rpc_conn *conn;
+    int32_t stream;
+    const struct tutti_rpc_method *method; /* NULL: there is none of this path */
+    uint64_t tag, deadline_ns;
+    struct tutti_loop_timer timer;
+    bool called;     /* the handler has it, and has not ended it */
+    bool ended;      /* replied or failed */
+    bool malformed;  /* its headers or bytes can not be */
+    const char *why; /* ... the sentence */
+    uint8_t *bytes;  /* of the request, so far */
+    size_t n, room;
+    char authorization[RPC_AUTHORIZATION];
+    /* the answer */
+    uint8_t prefix[RPC_PREFIX];
+    struct tutti_rpc_body *body;
+    size_t sent; /* of prefix and body */
+};
+
+struct rpc_conn {
+    struct tutti_loop_fd watch;    /* first */
+    struct tutti_loop_timer timer; /* until it has said what it speaks */
+    struct rpc_conn *next, **link; /* of the server */
+    struct tutti_rpc_server *server;
+    nghttp2_session *session; /* NULL: not known yet what it speaks */
+    struct tutti_rpc_call *calls;
+    uint32_t n_calls;
+    const uint8_t *out; /* nghttp2's, still to be written */
+    size_t n_out;
+    bool writes; /* waits for room */
+    bool inside; /* nghttp2 is on the stack: what it is told is sent when it returns */
+    bool broken;
+    char peer[RPC_ADDRESS_TEXT];
+};
+
+struct tutti_rpc_server {
+    struct tutti_rpc_server_config config;
+    struct tutti_loop_fd listener;
+    uint16_t port;
+    nghttp2_session_callbacks *callbacks;
+    struct rpc_conn *conns;
+    uint32_t n_conns;
+};
+
+/* ---- pump.c ---- */
+/* Writes until nghttp2 has nothing more to say, or there is no room. */
+void rpc_conn_drain(struct rpc_conn *conn);
+/* The same, unless nghttp2 is on the stack. */
+void rpc_conn_flush(struct rpc_conn *conn);
+
+/* ---- conn.c ---- */
+enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out);
+/* Takes the descriptor over. */
+void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer);
+/* Its calls are cancelled. */
+void rpc_conn_close(struct rpc_conn *conn);
+
+/* ---- call.c ---- */
+struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream);
+/* The stream is closed: whoever has the call hears that nobody waits for it. */
+void rpc_call_free(struct tutti_rpc_call *call);
+void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n);
+void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n);
+void rpc_call_run(struct tutti_rpc_call *call); /* the request is here */
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What gRPC puts around messages. */
+#include "ft/rpc/wire.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MAX_DIGITS 8
+
+void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n)
+{
+    out[0] = 0;
+    for (int i = 0; i < 4; i++) out[1 + i] = (uint8_t)(n >> (24 - 8 * i));
+}
+
+bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message)
+{
+    uint64_t length = 0;
+
+    if (n < RPC_PREFIX || bytes[0] != 0) return false;
+    for (int i = 1; i < RPC_PREFIX; i++) length = length << 8 | bytes[i];
+    if (length != n - RPC_PREFIX) return false;
+    *message = bytes + RPC_PREFIX;
+    *n_message = (size_t)length;
+    return true;
+}
+
+static const struct {
+    char letter;
+    uint64_t ns;
+} units[] = {{'n', 1},
+             {'u', 1000},
+             {'m', TUTTI_NS_PER_MS},
+             {'S', TUTTI_NS_PER_S},
+             {'M', 60 * TUTTI_NS_PER_S},
+             {'H', 3600 * TUTTI_NS_PER_S}};
+
+bool rpc_timeout_read(const char *text, size_t n, uint64_t *ns)
+{
+    uint64_t value = 0;
+
+    if (n < 2 || n > MAX_DIGITS + 1) return false;
+    for (size_t i = 0; i + 1 < n; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        value = 10 * value + (uint64_t)(text[i] - '0');
+    }
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(units); i++) {
+        if (units[i].letter != text[n - 1]) continue;
+        *ns = value > UINT64_MAX / units[i].ns ? UINT64_MAX : value * units[i].ns;
+        return true;
+    }
+    return false;
+}
+
+void rpc_timeout_write(uint64_t ns, char out[RPC_TIMEOUT_TEXT])
+{
+    size_t unit = 0;
+    uint64_t value = ns;
+
+    while (value > 99999999 && unit + 1 < TUTTI_ARRAY_LEN(units))
+        unit++, value = ns / units[unit].ns + (ns % units[unit].ns != 0);
+    snprintf(out, RPC_TIMEOUT_TEXT, "%" PRIu64 "%c", value > 99999999 ? (uint64_t)99999999 : value, units[unit].letter);
+}
+
+void rpc_percent_encode(const char *text, char *out, size_t capacity)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    size_t n = 0;
+
+    for (; *text && n + 4 <= capacity; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c >= ' ' && c <= '~' && c != '%') {
+            out[n++] = (char)c;
+            continue;
+        }
+        out[n++] = '%', out[n++] = digits[c >> 4], out[n++] = digits[c & 15];
+    }
+    out[n < capacity ? n : capacity - 1] = '\0';
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_RPC_WIRE_H
+#define TUTTI_FT_RPC_WIRE_H
+
+/* What gRPC puts around messages, without sockets. */
+
+#include "base/base.h"
+
+/* A message: one byte, 0 (not compressed), four of length, big endian. */
+#define RPC_PREFIX 5
+void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n);
+/* The one message of a unary call in [bytes, bytes + n): false when it is not exactly that, uncompressed. */
+bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message);
+
+/* grpc-timeout: at most 8 digits and a unit of H, M, S, m, u, n. False: it is none. */
+bool rpc_timeout_read(const char *text, size_t n, uint64_t *ns);
+#define RPC_TIMEOUT_TEXT 16
+void rpc_timeout_write(uint64_t ns, char out[RPC_TIMEOUT_TEXT]); /* rounded up, so that nobody gives up too early */
+
+/* grpc-message: printable ASCII but for %, all else as %XX. Cut where the room ends. */
+void rpc_percent_encode(const char *text, char *out, size_t capacity);
+
+#endif

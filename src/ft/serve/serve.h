@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_SERVE_SERVE_H
+#define TUTTI_FT_SERVE_SERVE_H
+
+/* The lighthouse as a server: the machine of ft/lighthouse behind torchft's protocol (torchft.proto) on one port. It
+ * runs on a thread of its own until it is closed. Begin with serve.c. Where this build has no nghttp2 or protobuf-c,
+ * serve_none.c stands for the room.
+ *
+ * Thread: any, all calls. */
+
+#include "ft/lighthouse/lighthouse.h"
+
+struct tutti_serve;
+struct tutti_serve_config {
+    const char *bind; /* "host:port" */
+    struct tutti_lighthouse_options options;
+};
+/* "": it can be; else what this build lacks, and how to get it. */
+const char *tutti_serve_missing(void);
+/* UNSUPPORTED: this build can not. ARGUMENT, SYSTEM: the sentence names the option or the address. */
+enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, struct tutti_serve **out);
+/* "http://HOST:PORT", with this host's name, as torchft's servers say it. */
+const char *tutti_serve_address(const struct tutti_serve *serve);
+void tutti_serve_close(struct tutti_serve *serve);
+
+#endif
