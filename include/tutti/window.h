@@ -32,7 +32,8 @@
  * they take, also beside tutti_fetch_add of the owner on itself.
  *
  * Errors. ARGUMENT, naming the call, the rank and the argument: no such peer, out of the peer's part, not aligned; the
- * peer destroyed its window. Nothing was done then. A wait on a peer that dies, and a deadline that passes, end the
+ * peer destroyed its window. Nothing was done then. (Of a part that is reached over a network this may be known only
+ * when a put or signal is complete: then the next flush of the peer says so, and calls after it at once.) A wait on a peer that dies, and a deadline that passes, end the
  * communicator with PEER_DEAD, PEER_LEFT or TIMEOUT, as for collectives; so does every other wait that is under way. */
 
 #include <tutti/coll.h>

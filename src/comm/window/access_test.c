@@ -175,12 +175,37 @@ static void mapped_memory(struct rank *rank)
     all_calls_on(rank, (unsigned char *)memory + rank->index % 2);
 }
 
+/* Between processes it is reached by messages. */
+static void ordinary_memory(struct rank *rank)
+{
+    unsigned char *memory = NULL;
+    RANK_CHECK(rank, posix_memalign((void **)&memory, 64, bytes_of(rank->index) + 64) == 0);
+    if (memory) all_calls_on(rank, memory + rank->index % 2);
+    if (!rank->failure[0]) free(memory);
+}
+
+/* Some ranks have the one, some the other. */
+static void any_memory(struct rank *rank)
+{
+    (rank->index % 2 ? ordinary_memory : mapped_memory)(rank);
+}
+
 static void all_calls(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 4; n += n) {
         assert_int_equal(ranks_threads(n, mapped_memory, NULL), 0);
         assert_int_equal(ranks_forked(n, mapped_memory, NULL), 0);
+    }
+}
+
+static void unmapped_calls(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n += n) {
+        assert_int_equal(ranks_threads(n, ordinary_memory, NULL), 0);
+        assert_int_equal(ranks_forked(n, ordinary_memory, NULL), 0);
+        assert_int_equal(ranks_forked(n, any_memory, NULL), 0);
     }
 }
 
@@ -236,8 +261,11 @@ static void wrong_calls(struct rank *rank)
     if (rank->index == 1) tutti_window_destroy(window);
     RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
     if (rank->index == 0) {
-        REFUSED("peer 1 has destroyed the window", tutti_put(bytes, 1, 1, 0, window, NULL, NULL));
-        REFUSED("peer 1 has destroyed the window", tutti_signal(&good, 1, window, NULL, NULL));
+        const bool far = !tutti_window_peer(window, 1, NULL); /* then it is known when an answer comes */
+        if (far) RANK_CHECK_OK(rank, tutti_put(bytes, 1, 1, 0, window, NULL, NULL));
+        if (far) REFUSED("has destroyed the window", tutti_flush(1, window, NULL, NULL));
+        REFUSED("has destroyed the window", tutti_put(bytes, 1, 1, 0, window, NULL, NULL));
+        REFUSED("has destroyed the window", tutti_signal(&good, 1, window, NULL, NULL));
         RANK_CHECK_OK(rank, tutti_put(bytes, 1, 0, 0, window, NULL, NULL));
         tutti_window_destroy(window);
     }
@@ -260,6 +288,7 @@ static void wrong_arguments(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_calls), cmocka_unit_test(wrong_arguments)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_calls), cmocka_unit_test(unmapped_calls),
+                                       cmocka_unit_test(wrong_arguments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,73 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided calls on memory that this process does not map. */
+/* One-sided calls on memory that this process does not map: by the engine, in messages or by the wire's own put and
+ * get. Where some rank of a window needs them, its ranks expose their parts to the engine. */
 #include "comm/window/window.h"
+#include "engine/onesided/onesided.h"
+
+static void changed(void *arg)
+{
+    tutti_bell_ring(arg);
+}
 
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes)
 {
-    (void)window, (void)comm, (void)base, (void)bytes;
+    const struct tutti_exposed part = {.base = base,
+                                       .bytes = bytes,
+                                       .signals = window->peers[window->me].signals,
+                                       .n_signals = window->n_signals,
+                                       .signal_step = (uint32_t)tutti_signal_step(window->n_signals),
+                                       .changed = changed,
+                                       .arg = &window->pad->pad->bell};
+    if (!window->far) return TUTTI_OK;
+    TUTTI_TRY(tutti_exposed_add(comm->team, window->number, &part));
+    window->exposed = true;
     return TUTTI_OK;
 }
 
 void tutti_window_hide(struct tutti_window *window, struct tutti_comm *comm)
 {
-    (void)window, (void)comm;
+    if (window->exposed) tutti_exposed_remove(comm->team, window->number);
+    window->exposed = false;
 }
+
+static const enum tutti_one_kind kinds[TUTTI_N_ACCESSES] = {
+    [TUTTI_ACCESS_PUT] = TUTTI_ONE_PUT,     [TUTTI_ACCESS_PUT_SIGNAL] = TUTTI_ONE_PUT,
+    [TUTTI_ACCESS_GET] = TUTTI_ONE_GET,     [TUTTI_ACCESS_SIGNAL] = TUTTI_ONE_PUT,
+    [TUTTI_ACCESS_ADD] = TUTTI_ONE_ADD,     [TUTTI_ACCESS_SWAP] = TUTTI_ONE_SWAP,
+    [TUTTI_ACCESS_FLUSH] = TUTTI_ONE_FLUSH,
+};
 
 enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
                                    const struct tutti_access *access)
 {
-    (void)window;
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s on rank %d: the memory of rank %d can not be mapped here",
-                      tutti_access_name(access->kind), (int)comm->rank, (int)access->peer);
+    const bool attended = access->options && access->options->attended;
+    const struct tutti_signal_info *signal = access->signal;
+    struct tutti_work *work = NULL;
+    struct tutti_one_info info = {.kind = kinds[access->kind],
+                                  .window = window->number,
+                                  .peer = access->peer == TUTTI_ALL_PEERS ? UINT32_MAX : (uint32_t)access->peer,
+                                  .offset = access->offset,
+                                  .source = access->source,
+                                  .dest = access->dest,
+                                  .bytes = kinds[access->kind] <= TUTTI_ONE_GET ? access->bytes : 0,
+                                  .expected = access->expected,
+                                  .value = access->value,
+                                  .before = access->before,
+                                  .timeout_ns = tutti_access_timeout(comm, access),
+                                  .name = tutti_access_name(access->kind),
+                                  .label = tutti_access_label(access)};
+    if (access->kind == TUTTI_ACCESS_FENCE) {
+        tutti_engine_one_fence(comm->team);
+        return TUTTI_OK;
+    }
+    if (signal) {
+        info.has_signal = true;
+        info.signal = signal->index;
+        info.signal_add = signal->op == TUTTI_SIGNAL_ADD;
+        info.value = signal->value;
+    }
+    TUTTI_TRY(tutti_engine_one(comm->team, &info, access->work && !attended, &work));
+    if (!access->work) return tutti_work_finish(work);
+    *access->work = work;
+    return TUTTI_OK;
 }

@@ -167,6 +167,7 @@ static void map_host(struct tutti_comm *comm, const struct tutti_window_part *pa
             peer->signals = (_Atomic uint64_t *)(void *)((char *)peer->pad + head);
         else
             window->far = true;
+        if (own && comm->size > 1) window->far |= !parts[r].pad_located || (parts[r].bytes > 0 && !parts[r].located);
         window->pad->pad->bell.fences |= parts[r].fences;
     }
     window->ops = &tutti_window_host_ops;

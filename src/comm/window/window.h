@@ -84,7 +84,8 @@ struct tutti_window {
     _Atomic(struct tutti_comm *) comm; /* NULL once it was destroyed */
     _Atomic uint32_t users;            /* calls that hold the window alone: comm stays */
     uint32_t n, me, n_signals, number; /* number: in the communicator, the same on all */
-    bool far;                          /* some peer is not reached in place */
+    bool far;                          /* some rank is not reached in place, by this one or by others */
+    bool exposed;                      /* ... and the engine has the own part */
     struct tutti_window_peer *peers;
     struct tutti_own_pad *pad; /* NULL: given back, or none */
     bool on_device;
@@ -120,7 +121,7 @@ static inline const char *tutti_access_label(const struct tutti_access *access)
     return access->options ? access->options->label : NULL;
 }
 
-/* ---- far.c: by messages ---- */
+/* ---- far.c: by the engine ---- */
 enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
                                    const struct tutti_access *access);
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes);

@@ -55,7 +55,7 @@ static void leave(struct rig_rank *rank)
     while (rank->me == 0 && status == TUTTI_OK) status = now(rank, get_of(1, 0, data, sizeof(data)));
     if (rank->me == 0) {
         RIG_CHECK(rank, status == TUTTI_ERR_PEER_LEFT, "%s", tutti_last_error()->text);
-        RIG_CHECK(rank, strstr(tutti_last_error()->text, "get to rank 1 (window 3, 5000 bytes at offset 0)"), "%s",
+        RIG_CHECK(rank, strstr(tutti_last_error()->text, "get from rank 1 (window 3, 5000 bytes at offset 0)"), "%s",
                   tutti_last_error()->text);
     }
     tutti_team_destroy(rank->team);
@@ -213,7 +213,7 @@ static void test_killed(void **state)
 {
     (void)state;
     struct death *death = death_run(access_victim, 64);
-    assert_non_null(strstr(death->error[0].text, "to rank 1 (window 3"));
+    assert_non_null(strstr(death->error[0].text, " rank 1 (window 3"));
     death_free(death);
 }
 

@@ -184,13 +184,13 @@ static void refused(struct rig_rank *rank)
 
     expose(rank, part, 100);
     RIG_CHECK(rank, now(rank, get_of(peer, 96, &word, 8)) == TUTTI_ERR_ARGUMENT, "past the end");
-    RIG_CHECK(rank, strstr(tutti_last_error()->text, "offset 96") && strstr(tutti_last_error()->text, "get to rank"),
+    RIG_CHECK(rank, strstr(tutti_last_error()->text, "offset 96") && strstr(tutti_last_error()->text, "get on rank"),
               "%s", tutti_last_error()->text);
     RIG_CHECK(rank, now(rank, add_of(peer, 4, 1, &word)) == TUTTI_ERR_ARGUMENT, "not aligned");
     RIG_CHECK(rank, strstr(tutti_last_error()->text, "aligned"), "%s", tutti_last_error()->text);
     RIG_OK(rank, now(rank, put_of(peer, UINT64_MAX - 3, &word, 8))); /* its source is free, and it is refused later */
     RIG_CHECK(rank, now(rank, flush_of(peer)) == TUTTI_ERR_ARGUMENT, "a put past the end");
-    RIG_CHECK(rank, strstr(tutti_last_error()->text, "put to rank"), "%s", tutti_last_error()->text);
+    RIG_CHECK(rank, strstr(tutti_last_error()->text, "put on rank"), "%s", tutti_last_error()->text);
     RIG_OK(rank, now(rank, flush_of(UINT32_MAX)));
     RIG_OK(rank, now(rank, signalled(put_of(peer, 0, &word, 8), N_SIGNALS, false, 1)));
     RIG_CHECK(rank, now(rank, flush_of(UINT32_MAX)) == TUTTI_ERR_ARGUMENT, "a signal out of range");

@@ -12,6 +12,12 @@ static void say_where(const struct tutti_one_refusal *what, char *out, size_t ca
         tutti_append(out, capacity, ", %" PRIu64 " bytes at offset %" PRIu64, what->bytes, what->offset);
 }
 
+static const char *const towards[] = {[TUTTI_ONE_PUT] = "to",
+                                      [TUTTI_ONE_GET] = "from",
+                                      [TUTTI_ONE_ADD] = "at",
+                                      [TUTTI_ONE_SWAP] = "at",
+                                      [TUTTI_ONE_FLUSH] = "of"};
+
 void tutti_say_access(const struct tutti_one_access *access, char *out, size_t capacity)
 {
     const struct tutti_one_info *info = &access->info;
@@ -19,7 +25,7 @@ void tutti_say_access(const struct tutti_one_access *access, char *out, size_t c
     const struct tutti_one_refusal where = {info->name, info->offset, info->bytes, info->window, TUTTI_ONE_FINE};
 
     out[0] = '\0';
-    tutti_append(out, capacity, "%s to ", info->name);
+    tutti_append(out, capacity, "%s %s ", info->name, towards[info->kind]);
     if (info->peer == TUTTI_NO_SLOT)
         tutti_append(out, capacity, "all ranks");
     else
@@ -87,10 +93,11 @@ void tutti_refusal_error(const struct tutti_team *team, uint32_t peer, const str
     };
     char text[TUTTI_CALL_TEXT] = "";
 
+    tutti_append(text, sizeof(text), "%s on rank %u (", refusal->name, team->slot);
     say_where(refusal, text, sizeof(text));
-    tutti_append(text, sizeof(text), ") of rank %u on communicator %" PRIx64 ": ", team->slot, team->id);
+    tutti_append(text, sizeof(text), ") on communicator %" PRIx64 ": ", team->id);
     tutti_say_rank(team, peer, text, sizeof(text));
-    tutti_error_set(error, TUTTI_ERR_ARGUMENT, "%s to rank %u (%s %s", refusal->name, peer, text, words[refusal->why]);
+    tutti_error_set(error, TUTTI_ERR_ARGUMENT, "%s %s", text, words[refusal->why]);
     error->peer = (int32_t)peer;
     error->collective = refusal->name;
 }
