@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""tutti against the other backends that PyTorch has for CPUs: gloo, and MPI where mpi4py is installed. All run in the
+"""tutti against the other backends that PyTorch has for CPUs: gloo, and MPI where mpi4py is installed. "comms" is tutti
+by torchcomms' API (tutti_torch.comms), "torchcomms" is gloo by torchcomms, where that is installed. All run in the
 same processes and in turn, so that their ratios hold on a machine that has other things to do. Every result is checked
 before it is timed. Measured are the collectives from 8 bytes to 256 MiB, what the binding adds to a call, how much of a
 long call is hidden behind computing, and the step time of a model under DDP and FSDP2.
@@ -55,6 +56,8 @@ def options() -> argparse.Namespace:
         chosen.parts = ["training"]
     if not chosen.peers:
         chosen.peers = ["tutti", "gloo" if chosen.device == "cpu" else "nccl"]
+        if chosen.device == "cpu":
+            chosen.peers += ["comms", *(["torchcomms"] if importlib.util.find_spec("torchcomms") else [])]
         if chosen.device == "cpu" and launch.mpi_is_installed() and shutil.which("mpiexec"):
             chosen.peers.append("mpi")
     return chosen

@@ -5,6 +5,7 @@ without arguments. Torch's backends differ in their group alone; MPI is called t
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from typing import Callable
 
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 ELEMENT = 4  # bytes of a float32
+COMMS = {"comms": ("tutti_torch.comms", "tutti"), "torchcomms": ("torchcomms", "gloo")}
 
 # Newer versions of torch warn of the older names.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -111,6 +113,37 @@ class TorchPeer:
         return lambda: (first(), second())
 
 
+class CommsPeer:
+    """A communicator of torchcomms' API: of this package ("comms": tutti), or of the real one ("torchcomms": gloo)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        module, backend = COMMS[name]
+        self.api = importlib.import_module(module)
+        store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())
+        os.environ.update(TORCHCOMM_RANK=str(dist.get_rank()), TORCHCOMM_SIZE=str(dist.get_world_size()))
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # the real one looks for it whatever store it is given
+        self.comm = self.api.new_comm(backend, torch.device("cpu"), f"peer_{name}", store=store)
+
+    def call(self, case: Case) -> Callable[[], object]:
+        comm, a, b, sum_of, partner = self.comm, case.a, case.b, self.api.ReduceOp.SUM, case.partner
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: comm.all_reduce(a, sum_of, False),
+            "all_gather": lambda: comm.all_gather_single(b, a, False),
+            "reduce_scatter": lambda: comm.reduce_scatter_single(b, a, sum_of, False),
+            "all_to_all": lambda: comm.all_to_all_single(b, a, False),
+            "broadcast": lambda: comm.broadcast(a, 0, False),
+            "barrier": lambda: comm.barrier(False),
+        }
+        if case.operation != "send_recv":
+            return calls[case.operation]
+        if partner is None:
+            return lambda: None
+        if case.rank % 2 == 0:
+            return lambda: (comm.send(a, partner, False), comm.recv(b, partner, False))
+        return lambda: (comm.recv(b, partner, False), comm.send(a, partner, False))
+
+
 class MpiPeer:
     """MPI_COMM_WORLD through mpi4py, on the memory of the tensors."""
 
@@ -143,3 +176,9 @@ def load_backend(name: str) -> None:
     """Makes the name known to torch: tutti's package registers it when it is imported."""
     if name == "tutti":
         importlib.import_module("tutti_torch")
+    elif name in COMMS:
+        importlib.import_module(COMMS[name][0])
+
+
+def make_peer(name: str):
+    return MpiPeer() if name == "mpi" else CommsPeer(name) if name in COMMS else TorchPeer(name)

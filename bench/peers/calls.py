@@ -9,6 +9,7 @@ rank, which wait for nobody, and once with all ranks, where each call also waits
 from __future__ import annotations
 
 import ctypes
+import importlib
 import time
 from typing import Callable
 
@@ -85,25 +86,40 @@ def measure_overhead(clock: Clock, peer, path: str, name: str, seconds: float) -
     """{"alone": parts, "all": parts}. path: of tutti's library; name: of this job's communicators."""
     from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the backend "fake"
 
+    comms = importlib.import_module("tutti_torch.comms")
     rank, n = dist.get_rank(), dist.get_world_size()
     fake = dist.new_group(backend="fake")
     alone = [dist.new_group([r], backend=peer.name) for r in range(n)][rank]
     result = {}
     for where, group, member, size in (("alone", alone, 0, 1), ("all", peer.group, rank, n)):
-        library = CLibrary(path, member, size, f"{name}-{rank if size == 1 else where}")
-        result[where] = parts_of_a_call(clock, group, fake, library, seconds / 2)
+        job = f"{name}-{rank if size == 1 else where}"
+        library = CLibrary(path, member, size, job)
+        store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
+        hints = {"rank": str(member), "size": str(size)}
+        comm = comms.new_comm("tutti", torch.device("cpu"), job, store=store, hints=hints)
+        calls = {"comms": by_comms(comm, comms.ReduceOp.SUM, torch.zeros(2)), **by_library(library, torch.zeros(2))}
+        result[where] = parts_of_a_call(clock, group, fake, calls, seconds / 2)
         library.close()
+        comm.finalize()
     return result
 
 
-def parts_of_a_call(clock: Clock, group, fake, library: CLibrary, seconds: float) -> dict:
+def by_comms(comm, sum_of, tensor: torch.Tensor) -> Callable[[], object]:
+    """Through torchcomms' API."""
+    return lambda: comm.all_reduce(tensor, sum_of, False)
+
+
+def by_library(library: CLibrary, tensor: torch.Tensor) -> dict:
+    return {"c": library.all_reduce(tensor), "ctypes": library.empty(tensor)}
+
+
+def parts_of_a_call(clock: Clock, group, fake, others: dict, seconds: float) -> dict:
     """Microseconds of a call of 8 bytes in all its parts."""
     tensor = torch.zeros(2)
     calls = {
         "torch": lambda: dist.all_reduce(tensor, group=group),
         "fake": lambda: dist.all_reduce(tensor, group=fake),
-        "c": library.all_reduce(tensor),
-        "ctypes": library.empty(tensor),
+        **others,
     }
     times = interleave(clock, calls, seconds, 20e-3)
     result = {}
@@ -111,6 +127,7 @@ def parts_of_a_call(clock: Clock, group, fake, library: CLibrary, seconds: float
         parts = {name: times[name][which] for name in calls}
         parts["c"] -= parts["ctypes"]
         parts["overhead"] = parts["torch"] - parts["fake"] - parts["c"]
+        parts["comms_overhead"] = parts["comms"] - parts["c"]
         result[which] = parts
     return result
 

@@ -113,7 +113,7 @@ def call_lines(world: dict, subject: str) -> list[str]:
             lines.append(
                 f"- A call of 8 bytes {name}, {'median' if which == 'median_us' else 'best block'}: "
                 f"{p['torch']:.2f} us through PyTorch = {p['c']:.2f} the C library + {p['fake']:.2f} PyTorch on its "
-                f"backend fake + {p['overhead']:.2f} of the binding."
+                f"backend fake + {p['overhead']:.2f} of the binding; {p['comms']:.2f} us by torchcomms' API."
             )
     for peer, row in world.get("overlap", {}).items():
         lines.append(

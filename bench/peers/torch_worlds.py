@@ -54,7 +54,7 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
     shared = dist.FileStore(store, n)
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=n, timeout=timedelta(minutes=5))
     clock = cells.Clock()
-    peers = [backends.MpiPeer() if name == "mpi" else backends.TorchPeer(name) for name in chosen.peers]
+    peers = [backends.make_peer(name) for name in chosen.peers]
     seconds = chosen.seconds / len(chosen.ranks)
     result: dict = {"cells": []}
     if "overhead" in chosen.parts and chosen.peers[0] == "tutti":

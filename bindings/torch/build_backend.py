@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BINDINGS = ROOT / "bindings" / "torch"
 PACKAGE = BINDINGS / "tutti_torch"
 NAME = "tutti_torch"
+PYTHON = (".py", ".pyi", ".typed")  # what of the package is not compiled; py.typed says that the types are told
 # A wheel is the same bytes whenever it is made of the same files: 1980 is the first year that zip knows.
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 # Memory that the compiler takes for one source with torch's headers.
@@ -41,7 +42,7 @@ def sources() -> list:
     files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"]
     for folder in ("cmake", "include", "src", "bindings/torch"):
         files += (ROOT / folder).rglob("*")
-    kept = (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp", ".py", ".txt", ".toml", ".cmake", ".map", ".in")
+    kept = (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp", *PYTHON, ".txt", ".toml", ".cmake", ".map", ".in")
     return sorted(file for file in files if file.suffix in kept and file.is_file() and file != PACKAGE / "_build.py"
                   and not file.name.endswith("_test.c"))
 
@@ -145,7 +146,7 @@ def built_files(facts: Facts, tree: Path, sources_built: str) -> dict:
 
 def python_files() -> dict:
     """The package's Python, by its name in the wheel; what an editable installation built beside it stays out."""
-    files = [*BINDINGS.glob("tutti_torch*.py"), *PACKAGE.rglob("*.py")]
+    files = [*BINDINGS.glob("tutti_torch*.py"), *(file for end in PYTHON for file in PACKAGE.rglob(f"*{end}"))]
     return {str(file.relative_to(BINDINGS)): file.read_bytes() for file in files if file != PACKAGE / "_build.py"}
 
 

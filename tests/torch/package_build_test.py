@@ -51,7 +51,7 @@ class Build(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
         cls.tree = cls.folder / "a tree"
-        ours = shutil.ignore_patterns(".git", ".venv", "build", "build-*", "__pycache__", "_build.py", "_C.*")
+        ours = shutil.ignore_patterns(".git", ".venv", "build", "build-*", "__pycache__", "_build.py", "_C.*.so")
         shutil.copytree(ROOT, cls.tree, symlinks=True, ignore=ours)
         pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", str(cls.folder), "."]
         built = command(*pip, folder=cls.tree)
@@ -80,11 +80,12 @@ class Build(unittest.TestCase):
             tag = re.search(r"^Tag: (.*)$", wheel.read(record.replace("RECORD", "WHEEL")).decode(), re.M)
         self.assertEqual(sorted(names), sorted(recorded))
         self.assertTrue(self.wheel.name.endswith(f"-{tag[1]}.whl"), self.wheel.name)
-        self.assertEqual(len([name for name in names if name.startswith("tutti_torch/_C.")]), 1)
+        self.assertEqual(len([name for name in names if re.match(r"tutti_torch/_C\..*\.so$", name)]), 1)
         self.assertEqual(len([name for name in names if name.startswith("tutti_torch/lib/libtutti.so.")]), 1)
-        python = {name for name in names if name.startswith("tutti_torch") and name.endswith(".py")}
+        ends = (".py", ".pyi", "py.typed")
+        python = {name for name in names if name.startswith("tutti_torch") and name.endswith(ends)}
         ours = {str(path.relative_to(ROOT / "bindings" / "torch"))
-                for path in (ROOT / "bindings" / "torch").glob("tutti_torch*/**/*.py")}
+                for end in ends for path in (ROOT / "bindings" / "torch").glob(f"tutti_torch*/**/*{end}")}
         self.assertEqual(python, ours | {"tutti_torch/_build.py", "tutti_torch_autoload.py"})
 
     def test_it_runs_where_it_is_unpacked(self) -> None:

@@ -37,7 +37,7 @@ c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store
                                             c10::intrusive_ptr<Options> options)
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size, "tutti: rank ", rank, " is not in a group of ", size);
-    std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options->timeout);
+    std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options->timeout, options->place);
     return end_with_program(c10::make_intrusive<Backend>(store, rank, size, std::move(options), std::move(comm)));
 }
 
@@ -119,6 +119,7 @@ Operation::Ptr Backend::make_operation(Call call, const Device &device, bool is_
 
 void Backend::note(Operation &operation)
 {
+    if (!operation.call.recorded) return;
     operation.record_id = note(operation.call, operation.seq);
     operation.recorded = recorded_;
 }
@@ -230,7 +231,7 @@ bool Backend::leaves_nothing(const Call &call) const
 void Backend::leave_nothing(DeviceComm &device, const Call &call)
 {
     const uint64_t seq = seq_ + (call.counted && !call.is_p2p() ? 1 : 0);
-    const uint64_t record_id = note(call, seq, true);
+    const uint64_t record_id = call.recorded ? note(call, seq, true) : 0;
     const auto span = begin_span(call);
     try {
         enqueue_and_forget(device, call, record_id, group_);
@@ -251,6 +252,7 @@ Backend::WorkPtr Backend::submit(Call call)
 /* With mutex_ taken if it is a device's. */
 Backend::WorkPtr Backend::submit_to(const Device &device, std::unique_lock<std::mutex> &guard, Call &&call)
 {
+    if (TakeCall::take(call)) return nullptr;
     if (!device) {
         stage(call);
         guard.lock();
@@ -422,13 +424,37 @@ void Backend::shutdown()
     }
 }
 
-#if TUTTI_TORCH_AT_LEAST(2, 7)
-c10d::ErrorType Backend::getError()
+tutti_status Backend::state() const
 {
     tutti_status status = TUTTI_OK;
     for (const auto &comm : comms())
         if (status >= TUTTI_OK) status = tutti_comm_state(comm->handle(), nullptr);
-    switch (status) {
+    return status;
+}
+
+std::shared_ptr<Comm> Backend::host_comm() const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    return live();
+}
+
+bool Backend::flush_within(milliseconds time, const char *why_not_longer)
+{
+    const auto until = std::chrono::steady_clock::now() + time;
+    bool all = worker_.drained_within(time);
+    for (const auto &comm : comms()) {
+        const auto rest = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+        all = tutti_comm_flush(comm->handle(), to_ns(std::max(rest, milliseconds(1)))) != TUTTI_PENDING && all;
+    }
+    if (!all)
+        for (const auto &comm : comms()) tutti_comm_abort(comm->handle(), why_not_longer);
+    return all;
+}
+
+#if TUTTI_TORCH_AT_LEAST(2, 7)
+c10d::ErrorType Backend::getError()
+{
+    switch (state()) {
     case TUTTI_OK:
         return c10d::ErrorType::SUCCESS;
     case TUTTI_ERR_TIMEOUT:

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room backend: the backend "tutti", a c10d::Backend over one communicator, and the Python module. Uses all other
- * rooms.
+/* Room backend: the backend "tutti", a c10d::Backend over one communicator. Uses all rooms but comms and python.
  *
  * Begin here, then read submit() in backend.cpp: methods take their arguments apart and hand it a Call; nothing else
  * starts anything. Methods that a version of torch lacks are ordinary methods there. */
@@ -18,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace tutti_torch
@@ -29,6 +29,7 @@ class Backend : public c10d::Backend
     struct Options : c10d::Backend::Options {
         explicit Options(milliseconds timeout = kBackendDefaultTimeout);
         c10::intrusive_ptr<c10d::Backend::Options> clone() const;
+        Place place; /* of its communicators, and of groups that are split from it */
     };
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
     using TensorLists = std::vector<Tensors>;
@@ -138,14 +139,27 @@ class Backend : public c10d::Backend
         return rank_;
     }
 
+    /* ---- for whoever makes calls of his own (comms) ---- */
+    /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
+    WorkPtr submit(Call call);
+    /* The same for several calls that start together; inside a coalesced region they join it. */
+    WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
+    Call message(bool sends, Tensors &tensors, int peer, int tag, bool async, milliseconds timeout);
+    /* Collective: every rank says what device its tensors are on, and has it from now on. All on CUDA: as
+     * eagerConnectSingleDevice. Some: calls mix the host's memory and devices'. Throws where a way that the place
+     * forces is not there. */
+    void settle_device(c10::Device device);
+    std::optional<c10::Device> own_device() const;     /* that of settle_device */
+    std::shared_ptr<Comm> host_comm() const;           /* throws after shutdown */
+    std::shared_ptr<Comm> comm_of(c10::Device device); /* on which calls on its tensors are */
+    tutti_status state() const;                        /* the first error of its communicators */
+    /* False: calls are still in flight, and are aborted now. */
+    bool flush_within(milliseconds time, const char *why_not_longer);
+
     void release_resources() override;
 
   private:
-    /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
-    WorkPtr submit(Call call);
     WorkPtr submit_to(const std::shared_ptr<DeviceComm> &device, std::unique_lock<std::mutex> &guard, Call &&call);
-    /* The same for several calls that start together; inside a coalesced region they join it. */
-    WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
 
     /* ---- how calls start (backend.cpp); these with mutex_ held ---- */
     using Device = std::shared_ptr<DeviceComm>; /* null: the host */
@@ -173,6 +187,7 @@ class Backend : public c10d::Backend
     Device device_of_call(const Call &call, std::unique_lock<std::mutex> &guard);
     Device device_comm(c10::Device device);
     Device open_device(c10::Device device, int peer);
+    void mix_devices(c10::Device device);
     Device device_with_memory(c10::DeviceIndex index);
     int peer_of(const Call &call) const; /* with mutex_ held, as the next one */
     bool goes_through_host(c10::Device device) const;
@@ -207,6 +222,8 @@ class Backend : public c10d::Backend
     std::map<std::pair<c10::DeviceIndex, int>, Device> devices_;
     std::mutex opening_; /* of a DeviceComm, which takes as long as the others do; taken before mutex_ */
     std::atomic<bool> eager_{false};
+    std::optional<c10::Device> own_device_; /* settled before the first call, as the next one */
+    bool mixed_ = false;                    /* some ranks are on CUDA devices, others are not */
 
     std::atomic<bool> timed_{false};      /* Work::getDuration answers */
     Worker worker_{"tutti-worker", true}; /* starts calls whose inputs a device has yet to compute */

@@ -234,7 +234,7 @@ static std::optional<c10::Device> barrier_device(const c10d::BarrierOptions &opt
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions &options)
 {
     Call call = call_of(OpType::BARRIER, "barrier", options);
-    call.device = barrier_device(options, getBoundDeviceId());
+    if (!mixed_) call.device = barrier_device(options, getBoundDeviceId());
     call.first = finish_unpacking();
     call.launch = [](const Start &s) { return tutti_barrier(s.comm, s.options, s.work); };
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);

@@ -72,8 +72,8 @@ Backend::Device Backend::open_device(c10::Device device, int peer)
         name = c10::str("torch.device.", tutti_comm_id(live()->handle()), ".", who, ".", nth);
     }
     const bool pair = peer != whole_group;
-    Device comm =
-        DeviceComm::open(*store_, pair ? int(rank_ > peer) : rank_, pair ? 2 : size_, name, device, options_->timeout);
+    Device comm = DeviceComm::open(*store_, pair ? int(rank_ > peer) : rank_, pair ? 2 : size_, name, device,
+                                   options_->timeout, options_->place);
     std::lock_guard<std::mutex> guard(mutex_);
     live();
     devices_[{device.index(), peer}] = comm;
@@ -99,6 +99,60 @@ void Backend::eagerConnectSingleDevice(at::Device device)
     if (!device.is_cuda()) return;
     eager_ = true;
     device_comm(device);
+}
+
+/* ---- one device a rank, for a communicator whose ranks all say which ---- */
+
+static std::vector<int32_t> kinds_of_devices(tutti_comm *comm, int size, c10::Device device)
+{
+    const int32_t mine = int32_t(device.type());
+    std::vector<int32_t> all{mine};
+    all.resize(size_t(size), mine);
+    check(tutti_all_gather(&mine, all.data(), 1, TUTTI_INT32, comm, nullptr, nullptr));
+    return all;
+}
+
+/* Some ranks are on CUDA devices, others are not: the one communicator serves both. */
+void Backend::mix_devices(c10::Device device)
+{
+    const std::shared_ptr<Comm> comm = host_comm();
+    mixed_ = true;
+    const tutti_status status =
+        tutti_comm_set_device(comm->handle(), device.is_cuda() ? device.index() : TUTTI_DEVICE_NONE);
+    if (status != TUTTI_ERR_UNSUPPORTED) check(status);
+    if (!device.is_cuda()) return;
+    const bool able = status == TUTTI_OK && tutti_comm_device(comm->handle()) == device.index();
+    if (!able) {
+        TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", tutti_last_error()->text);
+    }
+    Device shared = able ? std::make_shared<DeviceComm>(comm, device) : nullptr;
+    std::lock_guard<std::mutex> guard(mutex_);
+    eager_ = true;
+    devices_[{device.index(), whole_group}] = std::move(shared);
+}
+
+void Backend::settle_device(c10::Device device)
+{
+    const WithoutGil without_gil;
+    own_device_ = device;
+    const std::vector<int32_t> kinds = kinds_of_devices(host_comm()->handle(), size_, device);
+    const auto n_cuda = std::count(kinds.begin(), kinds.end(), int32_t(c10::kCUDA));
+    if (n_cuda == 0) return;
+    if (n_cuda < size_) return mix_devices(device);
+    eagerConnectSingleDevice(device);
+    TORCH_CHECK(options_->place.option != "gpu" || options_->place.value == "host" || !goes_through_host(device),
+                "tutti: calls on ", device, " can not go by '", options_->place.value, "': ", tutti_last_error()->text);
+}
+
+std::shared_ptr<Comm> Backend::comm_of(c10::Device device)
+{
+    const Device found = device.is_cuda() ? device_comm(device) : nullptr;
+    return found ? found->live() : host_comm();
+}
+
+std::optional<c10::Device> Backend::own_device() const
+{
+    return own_device_;
 }
 
 /* ---- memory ---- */

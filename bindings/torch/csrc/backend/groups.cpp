@@ -21,6 +21,7 @@ using BaseOptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 static c10::intrusive_ptr<Backend::Options> child_options(const BaseOptionsPtr &given, const Backend::Options &parent)
 {
     auto options = c10::make_intrusive<Backend::Options>(given ? given->timeout : parent.timeout);
+    options->place = parent.place;
 #if TUTTI_TORCH_AT_LEAST(2, 9)
     if (given) {
         options->group_name = given->group_name;
@@ -109,7 +110,8 @@ Backend::WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &options)
     shutdown();
     int rank = int(own - members.begin()), size = int(members.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("reconfigure/", options.uuid), store_);
-    std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options.timeout.value_or(options_->timeout));
+    std::shared_ptr<Comm> comm =
+        Comm::create(*store, rank, size, "torch", options.timeout.value_or(options_->timeout), options_->place);
     tutti_comm_set_timeout(comm->handle(), to_ns(options_->timeout));
     std::lock_guard<std::mutex> guard(mutex_);
     rank_ = rank;

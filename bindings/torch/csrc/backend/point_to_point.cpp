@@ -20,7 +20,7 @@ static Call message_call(OpType type, const char *name, Tensors &tensors, int pe
     return call;
 }
 
-Backend::WorkPtr Backend::send(Tensors &tensors, int dest, int tag)
+static Call send_call(Tensors &tensors, int dest, int tag)
 {
     Call call = message_call(OpType::SEND, "send", tensors, dest, tag);
     call.inputs = {tensors[0]};
@@ -28,7 +28,12 @@ Backend::WorkPtr Backend::send(Tensors &tensors, int dest, int tag)
     call.launch = [wire = wire_of(tensors[0]), dest, tag](const Start &s) {
         return tutti_send(s.in[0], wire.count, wire.dtype, dest, tag, s.comm, s.options, s.work);
     };
-    return submit(std::move(call));
+    return call;
+}
+
+Backend::WorkPtr Backend::send(Tensors &tensors, int dest, int tag)
+{
+    return submit(send_call(tensors, dest, tag));
 }
 
 static Call receive_call(OpType type, const char *name, Tensors &tensors, int source, int tag)
@@ -46,6 +51,14 @@ Backend::WorkPtr Backend::recv(Tensors &tensors, int source, int tag)
 {
     TORCH_CHECK_VALUE(source >= 0, "tutti: recv: source ", source, " is not a rank");
     return submit(receive_call(OpType::RECV, "recv", tensors, source, tag));
+}
+
+Call Backend::message(bool sends, Tensors &tensors, int peer, int tag, bool async, milliseconds timeout)
+{
+    Call call = sends ? send_call(tensors, peer, tag) : receive_call(OpType::RECV, "recv", tensors, peer, tag);
+    call.async = async;
+    call.timeout = timeout;
+    return call;
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)

@@ -10,30 +10,36 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <thread>
 
 namespace tutti_torch
 {
 
-/* The context of this process; made by the first group, gone with the last. A child that was forked makes its own: it
- * has the parent's handles, but neither its threads nor a seat, and leaves them alone. */
-static std::shared_ptr<tutti_context> context_of_process()
+/* The context of this place in the process; made by the first group, gone with the last. A child that was forked makes
+ * its own: it has the parent's handles, but neither its threads nor a seat, and leaves them alone. */
+static std::shared_ptr<tutti_context> context_of(const Place &place)
 {
+    struct Known {
+        std::weak_ptr<tutti_context> context;
+        Origin origin;
+    };
     static std::mutex lock;
-    static std::weak_ptr<tutti_context> current;
-    static Origin origin;
+    static std::map<Place, Known> all;
 
     std::lock_guard<std::mutex> guard(lock);
-    std::shared_ptr<tutti_context> context = current.lock();
-    if (context && origin.is_here()) return context;
+    Known &known = all[place];
+    std::shared_ptr<tutti_context> context = known.context.lock();
+    if (context && known.origin.is_here()) return context;
+    const tutti_option option = {place.option.c_str(), place.value.c_str()};
     tutti_context *made = nullptr;
-    check(tutti_context_create(nullptr, 0, &made));
-    origin = Origin();
-    context.reset(made, [here = origin](tutti_context *handle) {
+    check(tutti_context_create(&option, place.option.empty() ? 0 : 1, &made));
+    known.origin = Origin();
+    context.reset(made, [here = known.origin](tutti_context *handle) {
         if (here.is_here()) tutti_context_destroy(handle);
     });
-    current = context;
+    known.context = context;
     return context;
 }
 
@@ -72,9 +78,9 @@ static tutti_error with_reason(tutti_error error, const std::string &why)
 }
 
 std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const std::string &name,
-                                   milliseconds timeout)
+                                   milliseconds timeout, const Place &place)
 {
-    std::shared_ptr<tutti_context> context = context_of_process();
+    std::shared_ptr<tutti_context> context = context_of(place);
     StoreTable table(store);
     tutti_store over = table.table();
     tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;

@@ -3,8 +3,8 @@
 
 /* Room comm: the library's communicators, and PyTorch's store as the place where ranks meet (store.hpp). Uses base.
  *
- * Ownership of what the C library creates: one context a process, shared by its groups; a communicator a group, kept
- * alive by whoever still uses its memory. */
+ * Ownership of what the C library creates: one context a process (see Place), shared by its groups; a communicator a
+ * group, kept alive by whoever still uses its memory. */
 
 #include "base/process.hpp"
 
@@ -14,16 +14,28 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 
 namespace tutti_torch
 {
+
+/* Which context of this process. Ranks of one communicator need one each: threads that are ranks have seats. */
+struct Place {
+    int seat = -1;
+    std::string option, value; /* one option of the library that its calls have, such as "backends" */
+
+    bool operator<(const Place &other) const
+    {
+        return std::tie(seat, option, value) < std::tie(other.seat, other.option, other.value);
+    }
+};
 
 class Comm
 {
   public:
     /* Meets the other ranks through the store: returns when all are there. Interruptible. Throws DistBackendError. */
     static std::shared_ptr<Comm> create(c10d::Store &store, int rank, int size, const std::string &name,
-                                        milliseconds timeout);
+                                        milliseconds timeout, const Place &place = {});
     /* Takes over a handle that a call on `parent` made. */
     static std::shared_ptr<Comm> adopt(const Comm &parent, tutti_comm *handle);
     ~Comm();

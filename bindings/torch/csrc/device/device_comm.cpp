@@ -36,11 +36,11 @@ static bool all_agree(tutti_comm *comm, bool able)
 }
 
 std::shared_ptr<DeviceComm> DeviceComm::open(c10d::Store &store, int rank, int size, const std::string &name,
-                                             c10::Device device, milliseconds timeout)
+                                             c10::Device device, milliseconds timeout, const Place &place)
 {
     const WithoutGil without_gil;
     BesideCaptures beside; /* the first call of a group may be part of a graph */
-    std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout);
+    std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout, place);
     const tutti_status status = tutti_comm_set_device(comm->handle(), device.index());
     if (status < 0 && status != TUTTI_ERR_UNSUPPORTED) check(status);
     const std::string why = status < 0 ? tutti_last_error()->text : "its options do";

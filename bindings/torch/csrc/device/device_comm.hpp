@@ -24,7 +24,7 @@ class DeviceComm
     /* Collective: meets the others through the store. Null, on all ranks, when one of them can not use its device; then
      * the tensors go through the host. Throws as Comm::create. */
     static std::shared_ptr<DeviceComm> open(c10d::Store &store, int rank, int size, const std::string &name,
-                                            c10::Device device, milliseconds timeout);
+                                            c10::Device device, milliseconds timeout, const Place &place);
     DeviceComm(std::shared_ptr<Comm> comm, c10::Device device);
 
     /* Null after close. */

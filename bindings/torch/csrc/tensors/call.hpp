@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace tutti_torch
 {
@@ -43,6 +44,22 @@ template <auto function, typename... Arguments> Launch launch_of(Arguments... ar
     };
 }
 
+/* While one lives, calls that this thread makes are carried out so: a name that the library knows. Empty: as it
+ * chooses. */
+class WithAlgorithm
+{
+  public:
+    explicit WithAlgorithm(const std::string &name) : before_(current_) { current_ = name.empty() ? nullptr : &name; }
+    ~WithAlgorithm() { current_ = before_; }
+    WithAlgorithm(const WithAlgorithm &) = delete;
+    WithAlgorithm &operator=(const WithAlgorithm &) = delete;
+    static std::string current() { return C10_LIKELY(!current_) ? std::string() : *current_; }
+
+  private:
+    inline static thread_local const std::string *current_ = nullptr;
+    const std::string *before_;
+};
+
 /* What a method of the backend asks for. */
 struct Call {
     c10d::OpType type;
@@ -50,6 +67,7 @@ struct Call {
     Tensors inputs, outputs; /* dense; what the launch reads and writes, in the order of Start. In place: the same */
     Launch launch;
     bool async = true;
+    bool recorded = true;                   /* the flight recorder has it */
     bool counted = true;                    /* it has a number in the sequence of the group's collectives */
     milliseconds timeout{0};                /* 0: the group's */
     std::function<void()> unpack;           /* copies flat results to the user's tensors, after success */
@@ -60,9 +78,31 @@ struct Call {
     std::shared_ptr<tutti_message> message; /* recv: where the sender is written */
     std::optional<c10::Device> device;      /* barrier: whose stream it follows */
     std::shared_ptr<Staged> staged;         /* of tensors that go through the host (device/staging.hpp) */
+    std::string algorithm;                  /* empty: as the library chooses */
 
     bool is_p2p() const { return c10d::isP2POp(type); }
     const Tensors &shown() const { return results.empty() ? outputs : results; }
+};
+
+/* While one lives, the next call that this thread would start is put here instead. */
+class TakeCall
+{
+  public:
+    TakeCall() { current_ = this; }
+    ~TakeCall() { current_ = nullptr; }
+    TakeCall(const TakeCall &) = delete;
+    TakeCall &operator=(const TakeCall &) = delete;
+    /* True: it was taken. */
+    static bool take(Call &call)
+    {
+        if (C10_LIKELY(!current_)) return false;
+        current_->taken = std::move(call);
+        return true;
+    }
+    std::optional<Call> taken;
+
+  private:
+    inline static thread_local TakeCall *current_ = nullptr;
 };
 
 /* A Call with what the options say. A timeout that the caller did not set is the group's. */
@@ -72,6 +112,7 @@ template <typename Options> Call call_of(c10d::OpType type, const char *name, co
     call.type = type;
     call.name = name;
     call.async = is_async(options);
+    call.algorithm = WithAlgorithm::current();
     if (options.timeout != c10d::kUnsetTimeout) call.timeout = options.timeout;
     return call;
 }
@@ -82,6 +123,7 @@ inline tutti_call_options options_of(const Call &call, const char *label)
     tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.timeout_ns = to_ns(call.timeout);
     options.label = label;
+    if (C10_UNLIKELY(!call.algorithm.empty())) options.algorithm = call.algorithm.c_str();
     if (call.factor.defined()) options.premul = call.factor.data_ptr();
     return options;
 }

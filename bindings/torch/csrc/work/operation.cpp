@@ -55,6 +55,12 @@ std::exception_ptr Operation::error() const
     return error_;
 }
 
+tutti_status Operation::status() const
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    return status_;
+}
+
 void Operation::give_up(milliseconds timeout) const
 {
     C10_THROW_ERROR(DistBackendError, c10::str("tutti: ", call.name, " timed out after ", timeout.count(),

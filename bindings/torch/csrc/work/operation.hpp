@@ -76,6 +76,7 @@ class Operation : public c10::intrusive_ptr_target
     /* Results are still to be copied to the user's tensors when the library is done. */
     bool unpacks() const;
     std::exception_ptr error() const;
+    tutti_status status() const; /* OK until it has ended with an error */
     bool finished() const { return state_.load(std::memory_order_acquire) == State::finished; }
 
     /* With the results, or the error. With `outcome`: with a c10d::WorkResult, never with an error. */

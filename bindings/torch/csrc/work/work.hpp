@@ -19,6 +19,7 @@ class Work : public c10d::Work
     bool isCompleted() override { return here().test() && operation_->is_back(); }
     bool isSuccess() const override { return !operation_->error(); }
     std::exception_ptr exception() const override { return operation_->error(); }
+    tutti_status status() const { return operation_->status(); }
     int sourceRank() const override;
     std::vector<at::Tensor> result() override { return operation_->call.shown(); }
     void synchronize() override { wait(kNoTimeout); }

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The Python module tutti_torch._C: the backend's class and its creation. */
+/* The Python module tutti_torch._C: the backend's class and its creation; torchcomms' API is in a module inside. */
+
+#include "python/python.hpp"
 
 #include "backend/backend.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
-#include <torch/csrc/utils/pybind.h>
-
-#include <pybind11/chrono.h>
-
 namespace py = pybind11;
 using tutti_torch::Backend;
-
-using Release = py::call_guard<py::gil_scoped_release>;
+using tutti_torch::Release;
 
 /* What the base class's mem_allocator gives, of which PyTorch tells Python in its builds for GPUs only. */
 static void define_allocator(py::module_ &module)
@@ -88,4 +85,6 @@ PYBIND11_MODULE(_C, module)
     module.def("end_program", &Backend::end_program, Release());
     module.def("flight_recorder", &flight_recorder, py::arg("only_active") = false);
     module.def("device_memory_functions", &device_memory_functions);
+    py::module_ comms = module.def_submodule("comms", "torchcomms' API");
+    tutti_torch::define_comms(comms);
 }

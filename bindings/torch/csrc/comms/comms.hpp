@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* A communicator of torchcomms' API: one name, one device, an ordered set of ranks. It owns a Backend, which carries
+ * the calls out, and replaces it when it is reconfigured. All methods may be called from any thread; calls of one
+ * communicator are made in the same order on all ranks. Errors are c10::Errors (RuntimeError in Python), and name the
+ * rank, the communicator and the argument. */
+
+#include "backend/backend.hpp"
+#include "comms/hooks.hpp"
+#include "comms/request.hpp"
+#include "comms/torch_work.hpp"
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tutti_torch
+{
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using InitHandle = std::string;
+
+struct CommOptions {
+    CommOptions(); /* as the environment says: TORCHCOMM_ABORT_ON_ERROR, TORCHCOMM_TIMEOUT_SECONDS */
+
+    bool abort_process_on_timeout_or_error;
+    milliseconds timeout;
+    bool is_high_priority_stream = false;
+    StorePtr store; /* null: from the environment */
+    std::string name;
+    bool enable_reconfigure = false;
+    Hints hints;
+};
+
+struct ReconfigureOptions {
+    int64_t uuid = 0;
+    std::vector<InitHandle> handles; /* rank r is handles[r] ... */
+    bool ordered = true;             /* ... or this is a set, and ranks are in the order of the sorted handles */
+    std::optional<milliseconds> timeout;
+    Hints hints;
+};
+
+/* A backend that is not this library's, such as one that a program wrote in Python. */
+class ForeignBackend
+{
+  public:
+    virtual ~ForeignBackend() = default;
+    virtual c10::intrusive_ptr<TorchWork> run(const Request &request) = 0;
+    /* Null: this rank is in none. */
+    virtual std::shared_ptr<ForeignBackend> split(const std::vector<int> &ranks, const std::string &name,
+                                                  const CommOptions &options) = 0;
+    virtual void finalize() = 0;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual void set_timeout(milliseconds timeout) = 0;
+};
+/* By the name that new_comm is given. Names of this library's can not be taken. */
+using ForeignFactory = std::function<std::shared_ptr<ForeignBackend>(c10::Device device, const std::string &name,
+                                                                     const CommOptions &options)>;
+void register_backend(const std::string &name, ForeignFactory factory);
+bool is_backend_registered(const std::string &name);
+std::vector<std::string> registered_backends();
+/* That of this process's newest communicator, as each time it is asked for memory. */
+std::shared_ptr<c10::Allocator> mem_allocator_of(const std::string &backend);
+/* "tutti", and "tutti:" with each way that can be forced here. */
+std::vector<std::string> built_backends();
+
+class Persistent;
+
+class TorchComm : public std::enable_shared_from_this<TorchComm>
+{
+  public:
+    using Ptr = std::shared_ptr<TorchComm>;
+    using WorkPtr = c10::intrusive_ptr<TorchWork>;
+    struct Made; /* what a communicator is made of: life.hpp */
+
+    /* Collective over all ranks of the environment, or of the hints "rank" and "size". With enable_reconfigure it has
+     * no members, and returns at once. */
+    static Ptr create(const std::string &backend, c10::Device device, const std::string &name, CommOptions options);
+    static Ptr newest(); /* of this process that is there and not finalized; null: none is */
+    explicit TorchComm(Made made);
+    ~TorchComm(); /* warns when it was not finalized */
+    TorchComm(const TorchComm &) = delete;
+    TorchComm &operator=(const TorchComm &) = delete;
+
+    /* ---- calls ---- */
+    WorkPtr run(Request request);
+    /* One after the other in the order of the requests, which are sends and receives; they begin together. */
+    WorkPtr run_batch(std::vector<Request> requests, bool async_op, const Hints &hints, milliseconds timeout);
+    /* Collective over the ranks that it names. [] gives null. */
+    Ptr split(const std::vector<int> &ranks, const std::string &name, CommOptions options);
+    /* The call is recorded once, and started again and again (persistent.hpp). Not of devices. */
+    std::shared_ptr<Persistent> persist(Request request);
+
+    /* ---- who it is ---- */
+    int rank() const; /* -1 before the first reconfigure */
+    int size() const;
+    std::vector<int> ranks() const; /* as the communicator it was first split from counts */
+    const std::string &name() const { return name_; }
+    const c10::Device &device() const { return device_; }
+    const std::string &backend_name() const { return backend_name_; }
+    const char *backend_version() const;
+    CommOptions options() const;
+    /* A c10d::Backend of the same ranks; waits for a reconfiguration that is under way. Throws after finalize. */
+    c10::intrusive_ptr<Backend> backend() const;
+    const std::shared_ptr<ForeignBackend> &foreign() const { return foreign_; }
+    std::shared_ptr<c10::Allocator> mem_allocator();
+
+    /* ---- settings ---- */
+    void set_timeout(milliseconds timeout);
+    void set_hints(const Hints &hints); /* an unknown one is an error, which names the nearest that is known */
+    void tensor_register(const Tensor &tensor);
+    void tensor_deregister(const Tensor &tensor);
+
+    /* ---- ends, and new beginnings ---- */
+    void finalize();
+    bool is_finalized() const;
+    void abort();
+    bool is_abort_supported() const { return !foreign_; }
+    bool is_aborted() const; /* or failed otherwise: calls return errors */
+    InitHandle init_handle();
+    /* Collective over the owners of the handles. Returns at once; calls that follow wait for it. */
+    WorkPtr reconfigure(ReconfigureOptions options);
+
+    /* ---- hooks ---- */
+    RemovableHandle register_pre_hook(PreHook hook);
+    RemovableHandle register_post_hook(PostHook hook);
+    RemovableHandle register_abort_hook(Fate::Hook hook);
+
+    /* ---- for windows and persistent calls ---- */
+    const std::shared_ptr<Fate> &fate() const { return fate_; }
+    std::string described() const; /* "rank 1 of communicator 'x'" */
+    /* Runs `body` between the hooks of a call, with its errors in this API's words. */
+    template <typename Body> auto told(const Request &request, Body body);
+    template <typename Body> auto in_words(const char *call, Body body) const;
+
+    /* Hands it to the backend. */
+    c10::intrusive_ptr<c10d::Work> start(Request &request);
+    WorkPtr handle_of(c10::intrusive_ptr<c10d::Work> work, const Request &request);
+
+  private:
+    friend struct Made;
+    WorkPtr begin(Request &request);
+    void complete_hints(Request &request) const;
+    void check_peer(const Request &request) const;
+    [[noreturn]] void fail_in_words(const char *call, const std::exception &error) const;
+    static Ptr born(Made made);
+    Ptr child(const std::vector<int> &ranks, const std::string &name, CommOptions options);
+    std::string algorithm_for(const Request &request) const;
+    void deregister_all();
+    void await_reconfigured() const;
+    void replace_backend(const ReconfigureOptions &options, size_t place);
+
+    const std::string backend_name_, name_;
+    const c10::Device device_;
+    const std::shared_ptr<ForeignBackend> foreign_;
+    const std::shared_ptr<Fate> fate_;
+    const Place place_;
+    Hooks<PreHook> pre_hooks_;
+    Hooks<PostHook> post_hooks_;
+
+    mutable std::mutex mutex_; /* below */
+    CommOptions options_;
+    c10::intrusive_ptr<Backend> backend_; /* null before the first reconfigure, and after finalize */
+    std::vector<int> ranks_;
+    int rank_ = -1, size_ = -1;
+    bool finalized_ = false;
+    std::string algorithms_;  /* as a hint says */
+    std::set<int64_t> uuids_; /* of reconfigurations so far */
+    StorePtr own_store_;      /* where others meet this rank; serves from the first init_handle on */
+    InitHandle init_handle_;
+    std::shared_future<void> reconfigured_;
+    struct Registered {
+        Tensor tensor;
+        std::shared_ptr<Comm> comm;
+        tutti_mem *memory;
+    };
+    std::vector<Registered> registered_;
+    std::atomic<bool> pending_{false}; /* a reconfiguration is under way */
+};
+
+} // namespace tutti_torch

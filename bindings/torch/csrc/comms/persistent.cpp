@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Calls that are recorded once. */
+
+#include "comms/persistent.hpp"
+
+#include "base/errors.hpp"
+#include "comms/told.hpp"
+
+#include <algorithm>
+
+namespace tutti_torch
+{
+
+static constexpr OpName persistent_names[] = {
+    OpName::broadcast,
+    OpName::all_reduce,
+    OpName::reduce,
+    OpName::all_gather_single,
+    OpName::reduce_scatter_single,
+    OpName::all_to_all_single,
+    OpName::all_to_all_v_single,
+    OpName::gather_single,
+    OpName::barrier,
+};
+
+Persistent::Persistent(std::shared_ptr<TorchComm> comm, Request request)
+    : comm_(std::move(comm)), request_(std::move(request))
+{
+}
+
+/* The call reads and writes the user's own memory, so that it can be started again. */
+static bool is_direct(const Call &call, const Request &request)
+{
+    auto among = [&](const Tensor &tensor) {
+        auto same = [&](const Tensor &own) { return own.data_ptr() == tensor.data_ptr(); };
+        return std::any_of(request.inputs.begin(), request.inputs.end(), same) ||
+               std::any_of(request.outputs.begin(), request.outputs.end(), same);
+    };
+    return !call.unpack && std::all_of(call.inputs.begin(), call.inputs.end(), among) &&
+           std::all_of(call.outputs.begin(), call.outputs.end(), among);
+}
+
+static bool is_on_host(const Call &call)
+{
+    auto on_host = [](const Tensor &tensor) { return tensor.device().is_cpu(); };
+    return std::all_of(call.inputs.begin(), call.inputs.end(), on_host) &&
+           std::all_of(call.outputs.begin(), call.outputs.end(), on_host) && !(call.device && !call.device->is_cpu());
+}
+
+static tutti_persistent *record_call(const Call &call, tutti_comm *comm)
+{
+    Start start;
+    start.comm = comm;
+    for (const Tensor &tensor : call.inputs) start.in.push_back(tensor.data_ptr());
+    for (const Tensor &tensor : call.outputs) start.out.push_back(tensor.data_ptr());
+    const tutti_call_options options = options_of(call, nullptr);
+    start.options = &options;
+    tutti_persistent *made = nullptr;
+    check(tutti_persistent_record());
+    (void)call.launch(start); /* the end tells */
+    check(tutti_persistent_end(&made));
+    return made;
+}
+
+std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, Request request)
+{
+    const bool known =
+        std::find(std::begin(persistent_names), std::end(persistent_names), request.name) != std::end(persistent_names);
+    TORCH_CHECK(known, "tutti: ", text_of(request.name), " can not be made persistent");
+    std::shared_ptr<Persistent> made(new Persistent(std::move(comm), std::move(request)));
+    made->comm_->in_words(text_of(made->request_.name), [&] {
+        made->request_.async_op = true;
+        TakeCall taker;
+        made->comm_->start(made->request_);
+        made->call_ = std::move(taker.taken);
+        made->of_ = made->comm_->backend()->host_comm();
+        made->call_->first = nullptr; /* what it found under way now */
+        if (!is_on_host(*made->call_)) return;
+        TORCH_CHECK(is_direct(*made->call_, made->request_),
+                    "the tensors of a persistent call must be contiguous, and apart");
+        made->recorded_ = record_call(*made->call_, made->of_->handle());
+        made->call_->launch = [recorded = made->recorded_](const Start &s) {
+            return tutti_persistent_start(recorded, s.work);
+        };
+    });
+    return made;
+}
+
+TorchComm::WorkPtr Persistent::start(bool async_op)
+{
+    Request request = request_;
+    request.async_op = async_op;
+    return comm_->told(request, [&] {
+        return comm_->in_words(text_of(request.name), [&] {
+            const c10::intrusive_ptr<Backend> backend = comm_->backend();
+            Call call;
+            {
+                std::lock_guard<std::mutex> guard(mutex_);
+                TORCH_CHECK(call_, "the persistent call was freed");
+                TORCH_CHECK(backend->host_comm() == of_, "the persistent call is of before the reconfiguration");
+                call = *call_;
+            }
+            call.async = async_op;
+            return comm_->handle_of(backend->submit(std::move(call)), request);
+        });
+    });
+}
+
+void Persistent::release()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    TORCH_CHECK(call_, "tutti: ", text_of(request_.name), ": the persistent call was freed already");
+    call_.reset();
+    tutti_persistent_destroy(std::exchange(recorded_, nullptr));
+    of_.reset();
+}
+
+Persistent::~Persistent()
+{
+    tutti_persistent_destroy(recorded_);
+}
+
+std::shared_ptr<Persistent> TorchComm::persist(Request request)
+{
+    return Persistent::record(shared_from_this(), std::move(request));
+}
+
+/* ---- all_gather ---- */
+
+TorchComm::WorkPtr AllGatherP::start(const Tensor &input, bool async_op)
+{
+    std::shared_ptr<Persistent> call;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        TORCH_CHECK(output_.defined(), "tutti: all_gather_p_exec: the handle was freed");
+        const Tensor last = last_ ? last_->request().inputs[0] : Tensor();
+        const bool same = last.defined() && last.data_ptr() == input.data_ptr() && last.sizes() == input.sizes() &&
+                          last.scalar_type() == input.scalar_type() && last.strides() == input.strides();
+        if (!same) {
+            Request request = requests::all_gather_single(output_, input, async_op);
+            request.hints = hints_;
+            request.timeout = timeout_;
+            last_ = comm_->persist(std::move(request));
+        }
+        call = last_;
+    }
+    return call->start(async_op);
+}
+
+void AllGatherP::release()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    TORCH_CHECK(output_.defined(), "tutti: all_gather_p_free: the handle was freed already");
+    output_.reset();
+    last_.reset();
+}
+
+} // namespace tutti_torch

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#pragma once
+
+/* Calls that are made again and again on the same tensors: checked, looked up and recorded once, then started. On the
+ * host they are the library's persistent collectives; on devices, the call is kept. */
+
+#include "comms/comms.hpp"
+
+#include <optional>
+
+namespace tutti_torch
+{
+
+class Persistent
+{
+  public:
+    /* RuntimeError for calls that copy what they are given: lists, and what is not contiguous. */
+    static std::shared_ptr<Persistent> record(std::shared_ptr<TorchComm> comm, Request request);
+    ~Persistent();
+    Persistent(const Persistent &) = delete;
+    Persistent &operator=(const Persistent &) = delete;
+
+    /* As the call itself. What was started is to be over before it is started again. */
+    TorchComm::WorkPtr start(bool async_op);
+    void release(); /* RuntimeError afterwards */
+    const Request &request() const { return request_; }
+
+  private:
+    Persistent(std::shared_ptr<TorchComm> comm, Request request);
+
+    const std::shared_ptr<TorchComm> comm_;
+    Request request_;
+    std::mutex mutex_; /* below */
+    std::optional<Call> call_;
+    std::shared_ptr<Comm> of_; /* the communicator it was recorded on */
+    tutti_persistent *recorded_ = nullptr;
+};
+
+/* torchcomms' own: the output is known beforehand, the input comes with each start. */
+class AllGatherP
+{
+  public:
+    AllGatherP(std::shared_ptr<TorchComm> comm, Tensor output, Hints hints, milliseconds timeout)
+        : comm_(std::move(comm)), output_(std::move(output)), hints_(std::move(hints)), timeout_(timeout)
+    {
+    }
+    TorchComm::WorkPtr start(const Tensor &input, bool async_op);
+    void release();
+
+  private:
+    const std::shared_ptr<TorchComm> comm_;
+    Tensor output_; /* undefined when it was released */
+    const Hints hints_;
+    const milliseconds timeout_;
+    std::mutex mutex_; /* below */
+    std::shared_ptr<Persistent> last_;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* TorchComm in Python, and how one is made. */
+
+#include "python/python.hpp"
+
+#include "comms/comms.hpp"
+#include "comms/hints.hpp"
+
+#include <pybind11/functional.h>
+
+#include <set>
+#include <variant>
+
+namespace tutti_torch
+{
+
+/* ---- calls: one line each ---- */
+
+static void complete(Request &request, const GivenHints &hints, const GivenTimeout &timeout)
+{
+    if (hints) request.hints = *hints;
+    if (timeout) request.timeout = *timeout;
+}
+
+/* A method with the arguments of `make`, hints and a timeout. */
+template <typename... Arguments, typename... Names>
+static void define_call(CommClass &comm, const char *name, Request (*make)(Arguments...), const char *doc,
+                        Names... names)
+{
+    comm.def(
+        name,
+        [make](TorchComm &self, std::decay_t<Arguments>... arguments, const GivenHints &hints,
+               const GivenTimeout &timeout) {
+            Request request = make(std::move(arguments)...);
+            complete(request, hints, timeout);
+            py::gil_scoped_release release;
+            return self.run(std::move(request));
+        },
+        py::arg(names)..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(), doc);
+}
+
+static void define_collectives(CommClass &comm)
+{
+    define_call(comm, "send", requests::send, "Sends the tensor to rank dst, which receives it.", "tensor", "dst",
+                "async_op");
+    define_call(comm, "recv", requests::recv, "Receives into the tensor what rank src sends.", "tensor", "src",
+                "async_op");
+    define_call(comm, "broadcast", requests::broadcast, "Every rank's tensor becomes root's.", "tensor", "root",
+                "async_op");
+    define_call(comm, "all_reduce", requests::all_reduce, "Every rank's tensor becomes the reduction of all.", "tensor",
+                "op", "async_op");
+    define_call(comm, "reduce", requests::reduce, "root's tensor becomes the reduction of all.", "tensor", "root", "op",
+                "async_op");
+    define_call(comm, "all_gather", requests::all_gather, "tensor_list[r] becomes rank r's tensor.", "tensor_list",
+                "tensor", "async_op");
+    define_call(comm, "all_gather_v", requests::all_gather_v, "all_gather of tensors that differ in size.",
+                "tensor_list", "tensor", "async_op");
+    define_call(comm, "all_gather_single", requests::all_gather_single,
+                "output becomes the inputs of all ranks, one after the other.", "output", "input", "async_op");
+    define_call(comm, "reduce_scatter", requests::reduce_scatter,
+                "output becomes the reduction of input_list[rank] of all ranks.", "output", "input_list", "op",
+                "async_op");
+    define_call(comm, "reduce_scatter_v", requests::reduce_scatter_v, "reduce_scatter of tensors that differ in size.",
+                "output", "input_list", "op", "async_op");
+    define_call(comm, "reduce_scatter_single", requests::reduce_scatter_single,
+                "output becomes the reduction of this rank's part of all inputs.", "output", "input", "op", "async_op");
+    define_call(comm, "all_to_all_single", requests::all_to_all_single,
+                "Part r of input becomes part `rank` of rank r's output.", "output", "input", "async_op");
+    define_call(comm, "all_to_all_v_single", requests::all_to_all_v_single,
+                "all_to_all_single of parts that differ in size: rows of dimension 0 for each rank.", "output", "input",
+                "output_split_sizes", "input_split_sizes", "async_op");
+    define_call(comm, "all_to_all", requests::all_to_all, "input_tensor_list[r] becomes rank r's output [rank].",
+                "output_tensor_list", "input_tensor_list", "async_op");
+    define_call(comm, "barrier", requests::barrier, "Waits until all ranks have called it.", "async_op");
+    define_call(comm, "scatter", requests::scatter, "output_tensor becomes root's input_tensor_list[rank].",
+                "output_tensor", "input_tensor_list", "root", "async_op");
+    define_call(comm, "gather", requests::gather, "root's output_tensor_list[r] becomes rank r's input_tensor.",
+                "output_tensor_list", "input_tensor", "root", "async_op");
+    define_call(comm, "gather_single", requests::gather_single,
+                "root's output becomes the inputs of all ranks, one after the other.", "output", "input", "root",
+                "async_op");
+}
+
+/* ---- batches ---- */
+
+struct P2POp {
+    enum class Type { SEND, RECV };
+    Type type;
+    Tensor tensor;
+    int peer;
+};
+
+/* Options of any call: they have one shape, and are told apart by name alone. */
+struct BatchSendRecv {
+    std::shared_ptr<TorchComm> comm;
+    std::vector<P2POp> ops;
+
+    void add(P2POp::Type type, const Tensor &tensor, int peer) { ops.push_back({type, tensor, peer}); }
+    c10::intrusive_ptr<TorchWork> issue(bool async_op, const Hints &hints, milliseconds timeout) const
+    {
+        std::vector<Request> requests;
+        for (const P2POp &op : ops)
+            requests.push_back(op.type == P2POp::Type::SEND ? requests::send(op.tensor, op.peer, async_op)
+                                                            : requests::recv(op.tensor, op.peer, async_op));
+        return comm->run_batch(std::move(requests), async_op, hints, timeout);
+    }
+};
+
+static void define_batches(py::module_ &module, CommClass &comm)
+{
+    py::enum_<P2POp::Type>(module, "P2POpType", "What a part of a batch does.")
+        .value("SEND", P2POp::Type::SEND)
+        .value("RECV", P2POp::Type::RECV);
+    py::class_<P2POp>(module, "P2POp", "A send or a receive, as a part of a batch.")
+        .def(py::init([](P2POp::Type type, const Tensor &tensor, int peer) {
+                 return P2POp{type, tensor, peer};
+             }),
+             py::arg("type"), py::arg("tensor"), py::arg("peer"))
+        .def_readwrite("type", &P2POp::type)
+        .def_readwrite("tensor", &P2POp::tensor)
+        .def_readwrite("peer", &P2POp::peer);
+    py::class_<BatchSendRecv, std::shared_ptr<BatchSendRecv>>(module, "BatchSendRecv", py::dynamic_attr(),
+                                                              "Sends and receives that begin together, in any order.")
+        .def(
+            "send",
+            [](BatchSendRecv &self, const Tensor &tensor, int dst) { self.add(P2POp::Type::SEND, tensor, dst); },
+            py::arg("tensor"), py::arg("dst"))
+        .def(
+            "recv",
+            [](BatchSendRecv &self, const Tensor &tensor, int src) { self.add(P2POp::Type::RECV, tensor, src); },
+            py::arg("tensor"), py::arg("src"))
+        .def(
+            "issue",
+            [](const BatchSendRecv &self, bool async_op, const py::object &options) {
+                Hints hints;
+                milliseconds timeout(0);
+                if (!options.is_none()) {
+                    hints = options.attr("hints").cast<Hints>();
+                    timeout = options.attr("timeout").cast<milliseconds>();
+                }
+                py::gil_scoped_release release;
+                return self.issue(async_op, hints, timeout);
+            },
+            py::arg("async_op"), py::arg("options") = py::none(), "Begins them all; options: BatchP2POptions.")
+        .def_readwrite("ops", &BatchSendRecv::ops);
+    comm.def(
+        "batch_op_create",
+        [](const std::shared_ptr<TorchComm> &self) {
+            return std::make_shared<BatchSendRecv>(BatchSendRecv{self, {}});
+        },
+        "An empty batch of sends and receives.");
+}
+
+/* ---- life ---- */
+
+static CommOptions with(CommOptions options, const GivenHints &hints, const GivenTimeout &timeout)
+{
+    if (hints) options.hints = *hints;
+    if (timeout) options.timeout = *timeout;
+    return options;
+}
+
+static std::shared_ptr<TorchComm> new_comm(const std::string &backend, c10::Device device, const std::string &name,
+                                           std::optional<bool> abort_process_on_timeout_or_error,
+                                           const GivenTimeout &timeout, std::optional<bool> is_high_priority_stream,
+                                           const std::optional<StorePtr> &store, bool enable_reconfigure,
+                                           const GivenHints &hints)
+{
+    CommOptions options = with(CommOptions(), hints, timeout);
+    options.abort_process_on_timeout_or_error =
+        abort_process_on_timeout_or_error.value_or(options.abort_process_on_timeout_or_error);
+    options.is_high_priority_stream = is_high_priority_stream.value_or(false);
+    if (store) options.store = *store;
+    options.enable_reconfigure = enable_reconfigure;
+    return TorchComm::create(backend, device, name, std::move(options));
+}
+
+static c10::intrusive_ptr<TorchWork>
+reconfigure(TorchComm &self, int64_t uuid, const std::variant<std::vector<InitHandle>, std::set<InitHandle>> &handles,
+            const GivenTimeout &timeout, const GivenHints &hints)
+{
+    ReconfigureOptions options;
+    options.uuid = uuid;
+    options.ordered = handles.index() == 0;
+    std::visit([&](const auto &given) { options.handles.assign(given.begin(), given.end()); }, handles);
+    options.timeout = timeout;
+    if (hints) options.hints = *hints;
+    py::gil_scoped_release release;
+    return self.reconfigure(std::move(options));
+}
+
+static py::object backend_impl(const TorchComm &self)
+{
+    if (self.foreign()) return py::cast(self.foreign());
+    c10::intrusive_ptr<Backend> backend;
+    {
+        py::gil_scoped_release release;
+        backend = self.backend();
+    }
+    return py::cast(backend);
+}
+
+static void define_life(CommClass &comm)
+{
+    auto self = [](const py::object &same, const py::args &) { return same; };
+    comm.def("__copy__", self)
+        .def("__deepcopy__", self)
+        .def(
+            "split",
+            [](TorchComm &parent, const std::vector<int> &ranks, const std::string &name, const GivenHints &hints,
+               const GivenTimeout &timeout) {
+                CommOptions options = parent.options();
+                options.hints.erase("rank");
+                options.hints.erase("size");
+                options = with(std::move(options), hints, timeout);
+                py::gil_scoped_release release;
+                return parent.split(ranks, name, std::move(options));
+            },
+            py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+            "A communicator of these ranks, in this order. Called by each of them; others pass [] and get None.")
+        .def("finalize", &TorchComm::finalize, Release(), "Waits for the calls in flight, and ends. Not collective.")
+        .def("abort", &TorchComm::abort, Release(), "Ends all calls in flight, on all ranks, with an error.")
+        .def("is_abort_supported", &TorchComm::is_abort_supported)
+        .def("is_aborted", &TorchComm::is_aborted, Release(), "Whether it was aborted, or failed: calls are errors.")
+        .def("get_init_handle", &TorchComm::init_handle, Release(),
+             "A word by which others find this rank when communicators are reconfigured.")
+        .def(
+            "reconfigure", reconfigure, py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
+            py::arg("hints") = py::none(),
+            "New members: the owners of the handles, who all call this. Rank r is init_handles[r] of a list; of a set, "
+            "ranks are in the order of the sorted handles. Returns at once; calls that follow wait for it.");
+}
+
+static void define_queries(CommClass &comm)
+{
+    comm.def("get_rank", &TorchComm::rank, Release(), "This rank; -1 before the first reconfigure.")
+        .def("get_size", &TorchComm::size, Release(), "How many ranks there are.")
+        .def("get_ranks", &TorchComm::ranks, Release(), "The members, as the communicator that was split counts them.")
+        .def("get_name", &TorchComm::name)
+        .def("get_options", &TorchComm::options)
+        .def("get_device", &TorchComm::device)
+        .def("get_backend", &TorchComm::backend_name)
+        .def("get_backend_version", &TorchComm::backend_version)
+        .def("get_backend_impl", backend_impl, "A torch.distributed backend of the same ranks.")
+        .def("unsafe_get_backend", backend_impl)
+        .def("get_mem_allocator", &TorchComm::mem_allocator, Release(),
+             "Of memory that the ranks of the host reach directly.")
+        .def_property_readonly("mem_allocator", &TorchComm::mem_allocator)
+        .def("set_timeout", &TorchComm::set_timeout, py::arg("timeout"), Release(),
+             "The deadline of calls that are given none.")
+        .def("set_hints", &TorchComm::set_hints, py::arg("hints"), Release(),
+             "Hints of calls that are given none. One that is unknown is an error.")
+        .def("tensor_register", &TorchComm::tensor_register, py::arg("tensor"), Release())
+        .def("tensor_deregister", &TorchComm::tensor_deregister, py::arg("tensor"), Release());
+}
+
+void define_comms(py::module_ &module)
+{
+    define_comms_types(module);
+    CommClass comm(module, "TorchComm", py::dynamic_attr(), "A communicator.");
+    define_collectives(comm);
+    define_batches(module, comm);
+    define_life(comm);
+    define_queries(comm);
+    define_comms_hooks(module, comm);
+    define_comms_windows(module, comm);
+    define_comms_persistent(module, comm);
+    define_comms_backends(module);
+    module.def("new_comm", &new_comm, py::arg("backend"), py::arg("device"), py::arg("name"),
+               py::arg("abort_process_on_timeout_or_error") = py::none(), py::arg("timeout") = py::none(),
+               py::arg("is_high_priority_stream") = py::none(), py::arg("store") = py::none(),
+               py::arg("enable_reconfigure") = false, py::arg("hints") = py::none(),
+               "A communicator of all ranks that the environment tells of; each calls this.");
+    module.def("get_mem_allocator", &mem_allocator_of, py::arg("backend"),
+               "Of memory that the ranks of the host reach directly; of the newest communicator.");
+    module.def("_newest", &TorchComm::newest);
+    module.def("_hints", [] {
+        std::vector<std::pair<std::string, std::string>> table;
+        for (const Hint &hint : known_hints()) table.emplace_back(hint.name, hint.meaning);
+        return table;
+    });
+}
+
+} // namespace tutti_torch
