@@ -246,7 +246,9 @@ class Mine(tc.TorchCommBackend):
         return child
 
     def all_reduce(self, tensor: torch.Tensor, op: tc.ReduceOp, async_op: bool) -> Any:
-        return Later(lambda: tensor.mul_(3)) if async_op else tensor.mul_(2) and None
+        if async_op:
+            return Later(lambda: tensor.mul_(3))
+        tensor.mul_(2)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -74,6 +74,7 @@ def members(rank: int, n: int, store: dist.Store) -> None:
         configure(comm, 6, some, some.index(handle), 3)
     configure(comm, 7, [handle], 0, 1)
     configure(comm, 8, handles, rank, n)
+    exchange(store, "through", list("0123"), str(rank), "")
     comm.abort()
     assert comm.is_aborted()
     with ranks.raises(RuntimeError, "aborted"):

@@ -21,7 +21,7 @@ def buffer(comm: tc.TorchComm, count: int, dtype: torch.dtype = torch.float32, m
     """Memory that the ranks of the host map, or any."""
     if not mapped:
         return torch.zeros(count, dtype=dtype)
-    return comm.get_backend_impl().allocate_tensor(count, dtype=dtype).zero_()
+    return comm.get_backend_impl().allocate_tensor(count, dtype=dtype, device=CPU).zero_()
 
 
 @ranks.on(2, 4)
