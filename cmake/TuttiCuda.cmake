@@ -163,6 +163,24 @@ function(tutti_fatbin source fatbin)
   set(${fatbin} ${out} PARENT_SCOPE)
 endfunction()
 
+# tutti_cuda_program(NAME SOURCE): a program of users of the CUDA toolkit, over the shared library, as bin/NAME.
+function(tutti_cuda_program name source)
+  set(out ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
+  if(NOT CMAKE_RUNTIME_OUTPUT_DIRECTORY)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${name})
+  endif()
+  set(targets)
+  foreach(arch ${TUTTI_NVCC_ARCHITECTURES})
+    list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 ${targets} -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${out}.d -o ${out} ${source}
+            -L $<TARGET_FILE_DIR:tutti> -ltutti -Xlinker -rpath,$<TARGET_FILE_DIR:tutti>
+    DEPENDS ${source} tutti DEPFILE ${out}.d COMMENT "Building ${name}" VERBATIM)
+  add_custom_target(${name} ALL DEPENDS ${out})
+  set_property(TARGET ${name} PROPERTY TUTTI_PROGRAM ${out})
+endfunction()
+
 # The table as C, rewritten only when it changes; the images stand in it by the assembler's .incbin.
 function(tutti_cuda_table out)
   set(declarations "")

@@ -126,7 +126,7 @@ static enum tutti_status agree_memory(const struct tutti_comm *comm, const struc
         bool here = parts[r].memory == TUTTI_WINDOW_DEVICE;
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "window_create on rank %d: rank %d brings device memory and rank %d host memory: a window is "
-                          "of one kind",
+                          "of one kind, use memory of the host on all",
                           (int)comm->rank, (int)(here ? r : first), (int)(here ? first : r));
     }
     *on_device = first >= 0 && parts[first].memory == TUTTI_WINDOW_DEVICE;

@@ -265,7 +265,7 @@ static void many(struct rank *rank)
     side_close(&s);
 }
 
-/* More streams than lanes, one after another. */
+/* More streams than tracks, one after another. */
 static void streams(struct rank *rank)
 {
     enum { STREAMS = 80 };

@@ -107,6 +107,8 @@ static void left(struct rank *rank)
         tutti_comm_destroy(rank->comm);
         rank->comm = NULL;
         RANK_CHECK_OK(rank, tutti_barrier(s.m.beside, NULL, NULL));
+        tutti_gpu_free(s.m.gpu, s.buffer);
+        mixed_close(&s.m);
         return;
     }
     RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_GE, 1, 1, s.window, &s.m.on[0], NULL));

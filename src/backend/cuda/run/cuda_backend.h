@@ -8,7 +8,7 @@
  *
  * It may use cuda/plan and backend/watch, the engine and all below it. Begin with cuda_enqueue.c: a call. cuda_order.c:
  * the order of calls on streams, and calls that fail half way. cuda_launch.c: steps. cuda_batch.c: groups of calls.
- * cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_onesided.c: one-sided calls on them. cuda_lanes.c:
+ * cuda_messages.c: point-to-point. cuda_windows.c: windows. cuda_onesided.c: one-sided calls on them. cuda_tracks.c:
  * their streams. cuda_open.c, cuda_close.c: from the card to memory that outlives the instance. cuda_watch.c: what this
  * back end tells the watch. */
 
@@ -37,15 +37,15 @@ struct cuda_words { /* of a window, on this device */
     bool in_use;
 };
 /* A stream on which one-sided calls were enqueued, and an event behind the last one. */
-struct cuda_lane {
+struct cuda_track {
     void *stream, *event;
     uint32_t n_users;                /* threads that are enqueuing */
     uint64_t n_ended;                /* enqueued, event recorded */
     uint64_t n_over;                 /* of those, known to be over */
     struct tutti_backend_await wait; /* the last one, */
-    uint64_t waits;                  /* and which of the lane's calls it is, from 1; 0: there was none */
+    uint64_t waits;                  /* and which of the track's calls it is, from 1; 0: there was none */
 };
-#define CUDA_LANES 64
+#define CUDA_TRACKS 64
 /* What the device found in a word, on its way to memory of the host: pinned. */
 struct cuda_cell {
     uint64_t value;
@@ -57,8 +57,8 @@ struct cuda_cell {
 };
 struct cuda_onesided {
     pthread_mutex_t lock; /* of all below; not held across calls of the driver */
-    struct cuda_lane lanes[CUDA_LANES];
-    uint32_t n_lanes;
+    struct cuda_track tracks[CUDA_TRACKS];
+    uint32_t n_tracks;
     struct cuda_cell *idle;
     struct cuda_cell_page *pages;
     void *access, *await;    /* kernels */
@@ -171,27 +171,27 @@ enum tutti_status cuda_window_check(const struct cuda_backend *b, const struct c
 void cuda_window_site(const struct cuda_backend *b, const struct tutti_backend_call *call, struct cuda_site *site);
 void cuda_windows_close(struct cuda_backend *b);
 
-/* ---- cuda_onesided.c: calls on windows, cuda_lanes.c: their streams and results, under no turn ---- */
+/* ---- cuda_onesided.c: calls on windows, cuda_tracks.c: their streams and results, under no turn ---- */
 enum tutti_status cuda_access(struct tutti_backend *backend, const struct tutti_backend_access *access, void *stream);
 enum tutti_status cuda_await(struct tutti_backend *backend, const struct tutti_backend_await *await, void *stream);
 enum tutti_status cuda_read_word(struct tutti_backend *backend, uint64_t *word, void *stream, uint64_t deadline_ns,
                                  uint64_t *out);
 void cuda_alarm(struct tutti_backend *backend, struct tutti_device_alarm *out);
-/* A lane for a call on the stream, until it is ended. *lane is NULL in a capture. MEMORY. */
-enum tutti_status cuda_lane_begin(struct cuda_backend *b, void *stream, struct cuda_lane **lane);
+/* A track for a call on the stream, until it is ended. *track is NULL in a capture. MEMORY. */
+enum tutti_status cuda_track_begin(struct cuda_backend *b, void *stream, struct cuda_track **track);
 /* The call was enqueued; await: it is this one; NULL: it does not wait. */
-enum tutti_status cuda_lane_end(struct cuda_backend *b, struct cuda_lane *lane,
-                                const struct tutti_backend_await *await);
-void cuda_lane_drop(struct cuda_backend *b, struct cuda_lane *lane); /* it was not */
-bool cuda_lanes_idle(struct cuda_backend *b);                        /* as known */
+enum tutti_status cuda_track_end(struct cuda_backend *b, struct cuda_track *track,
+                                 const struct tutti_backend_await *await);
+void cuda_track_drop(struct cuda_backend *b, struct cuda_track *track); /* it was not */
+bool cuda_tracks_idle(struct cuda_backend *b);                          /* as known */
 /* Asks the driver; whether all that was enqueued before is over. Below zero: the device has failed. */
-enum tutti_status cuda_lanes_ask(struct cuda_backend *b);
+enum tutti_status cuda_tracks_ask(struct cuda_backend *b);
 /* What waits for the peer, as a board; false: nothing does. any: also what waits for nobody in particular, or for
  * nothing. */
-bool cuda_lanes_await(struct cuda_backend *b, uint32_t peer, bool any, struct tutti_board *out);
+bool cuda_tracks_await(struct cuda_backend *b, uint32_t peer, bool any, struct tutti_board *out);
 struct cuda_cell *cuda_cell_take(struct cuda_backend *b); /* NULL: the record says why */
 void cuda_cell_give(struct cuda_cell *cell);
-void cuda_lanes_close(struct cuda_backend *b); /* nothing of it is under way */
+void cuda_tracks_close(struct cuda_backend *b); /* nothing of it is under way */
 
 /* ---- cuda_close.c ---- */
 void cuda_connected(struct tutti_backend *backend);

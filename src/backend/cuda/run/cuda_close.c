@@ -12,7 +12,7 @@ static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
 {
     if (atomic_load(&b->watched.n_enqueued) == 0) return true;
     for (;;) {
-        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING && cuda_lanes_ask(b) != TUTTI_PENDING) return true;
+        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING && cuda_tracks_ask(b) != TUTTI_PENDING) return true;
         if (tutti_now_ns() >= until_ns) return false;
         tutti_sleep_ns(NAP_NS);
     }
@@ -65,7 +65,7 @@ static void leave(struct cuda_backend *b)
     cuda_windows_close(b);
     for (uint32_t q = 0; q < b->site.n; q++)
         if (b->imports[q]) tutti_gpu_unimport_memory(b->gpu, b->imports[q]);
-    if (b->gpu) cuda_lanes_close(b);
+    if (b->gpu) cuda_tracks_close(b);
     if (b->gpu) free_streams(b);
     watch_member_close(&b->watched, b->gpu ? remains : nothing);
     pthread_mutex_destroy(&b->lock);

@@ -2,8 +2,8 @@
 /* One-sided calls: copies by copy engines between mapped addresses, changes of words and waits by kernels of one block.
  * They are ordered by their stream alone, with one another and with collectives: a wait on one stream must not hold up
  * the call on another one that its peer waits for. So nothing here takes a turn; what is enqueued is known by an event
- * for each stream (cuda_lanes.c). What a stream did before a kernel is visible to who acquires what the kernel releases
- * (as in meet.cu): that is what puts data before signals. */
+ * for each stream (cuda_tracks.c). What a stream did before a kernel is visible to who acquires what the kernel
+ * releases (as in meet.cu): that is what puts data before signals. */
 #include "backend/cuda/run/cuda_backend.h"
 #include "device/cuda/kernels/accesses.h"
 
@@ -20,7 +20,7 @@ struct enqueuing {
     struct cuda_backend *b;
     void *stream;
     struct tutti_device_scope scope;
-    struct cuda_lane *lane; /* NULL: in a capture */
+    struct cuda_track *track; /* NULL: in a capture */
 };
 
 static enum tutti_status begin(struct enqueuing *e)
@@ -28,7 +28,7 @@ static enum tutti_status begin(struct enqueuing *e)
     struct cuda_backend *b = e->b;
     TUTTI_TRY(cuda_state(b));
     TUTTI_TRY(tutti_gpu_enter(b->gpu, &e->scope));
-    if (cuda_lane_begin(b, e->stream, &e->lane) >= 0) return TUTTI_OK;
+    if (cuda_track_begin(b, e->stream, &e->track) >= 0) return TUTTI_OK;
     tutti_gpu_leave(&e->scope);
     return tutti_last_error()->status;
 }
@@ -41,10 +41,10 @@ static enum tutti_status end(struct enqueuing *e, enum tutti_status status, bool
     const struct tutti_error why = *tutti_last_error();
     enum tutti_status ended = TUTTI_OK;
     if (status >= 0 || half) {
-        ended = e->lane ? cuda_lane_end(b, e->lane, await) : TUTTI_OK;
-        if (!e->lane && !atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
-    } else if (e->lane) {
-        cuda_lane_drop(b, e->lane);
+        ended = e->track ? cuda_track_end(b, e->track, await) : TUTTI_OK;
+        if (!e->track && !atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
+    } else if (e->track) {
+        cuda_track_drop(b, e->track);
     }
     tutti_gpu_leave(&e->scope);
     if (status < 0) tutti_fail_record(&why);
@@ -91,7 +91,7 @@ static enum tutti_status change(struct enqueuing *e, const struct tutti_backend_
         return tutti_last_error()->status;
     enum tutti_status status = launch(b, access, copies, cell, e->stream);
     if (!cell) return status;
-    cell->to = access->before, cell->kept = e->lane == NULL;
+    cell->to = access->before, cell->kept = e->track == NULL;
     if (status < 0) {
         cuda_cell_give(cell);
         return status;
@@ -171,11 +171,11 @@ enum tutti_status cuda_read_word(struct tutti_backend *backend, uint64_t *word, 
     const struct tutti_backend_access access = {.word = word, .change = TUTTI_WORD_ADD};
     if (!b->one.access) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda was built without kernels for windows");
     TUTTI_TRY(begin(&e));
-    struct cuda_cell *cell = e.lane ? cuda_cell_take(b) : NULL;
-    enum tutti_status status = cell     ? launch(b, &access, false, cell, stream)
-                               : e.lane ? tutti_last_error()->status
-                                        : tutti_fail(TUTTI_ERR_ARGUMENT, "the stream is being captured");
-    if (!e.lane) {
+    struct cuda_cell *cell = e.track ? cuda_cell_take(b) : NULL;
+    enum tutti_status status = cell      ? launch(b, &access, false, cell, stream)
+                               : e.track ? tutti_last_error()->status
+                                         : tutti_fail(TUTTI_ERR_ARGUMENT, "the stream is being captured");
+    if (!e.track) {
         tutti_gpu_leave(&e.scope);
         return status;
     }

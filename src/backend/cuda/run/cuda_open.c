@@ -332,7 +332,7 @@ static bool cuda_failed(struct tutti_backend *backend)
 
 static bool cuda_busy(struct tutti_backend *backend)
 {
-    return cuda_lanes_ask(cuda_of(backend)) == TUTTI_PENDING;
+    return cuda_tracks_ask(cuda_of(backend)) == TUTTI_PENDING;
 }
 
 static void cuda_kernels_alarm(struct tutti_backend *backend, struct tutti_device_alarm *out)

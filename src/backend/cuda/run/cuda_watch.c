@@ -67,11 +67,11 @@ static void ask(struct watched *w)
     struct cuda_backend *b = backend_of(w);
     const uint64_t n = atomic_load(&w->n_enqueued), seq = atomic_load(&b->last_seq),
                    items = atomic_load(&b->last_items);
-    enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event), lanes = status;
-    if (status >= 0) lanes = cuda_lanes_ask(b);
-    if (lanes < 0) cuda_give_up(b, "the device", seq);
-    if (lanes < 0 || __atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return; /* or it was stopped */
-    if (status == TUTTI_OK && lanes == TUTTI_OK) atomic_store(&w->n_over, n);
+    enum tutti_status status = tutti_gpu_event_query(b->gpu, b->event), tracks = status;
+    if (status >= 0) tracks = cuda_tracks_ask(b);
+    if (tracks < 0) cuda_give_up(b, "the device", seq);
+    if (tracks < 0 || __atomic_load_n(&b->control->stop, __ATOMIC_RELAXED)) return; /* or it was stopped */
+    if (status == TUTTI_OK && tracks == TUTTI_OK) atomic_store(&w->n_over, n);
     if (status != TUTTI_OK) return;
     atomic_store(&cuda_log(b)->over, seq);
     if (!atomic_load(&w->captured)) atomic_store(&cuda_log(b)->items_over, items);
@@ -86,7 +86,7 @@ static enum tutti_life life(const struct watched *w, uint32_t peer, struct tutti
                           told = watch_log_life(&pair, known, call);
     const bool died = told == TUTTI_LIFE_DEAD, here = !tutti_life_gone(known) && !atomic_load(&pair.theirs->closed);
     if (here || told == TUTTI_LIFE_LEFT || (died && watch_log_awaits(&pair, died, call))) return told;
-    if (cuda_lanes_await(b, peer, died, call)) return died ? told : TUTTI_LIFE_LEFT;
+    if (cuda_tracks_await(b, peer, died, call)) return died ? told : TUTTI_LIFE_LEFT;
     if (died && atomic_load(&b->one.by_kernels))
         *call = (struct tutti_board){.kind = TUTTI_TOLD_ONE_SIDED, .peer = -1, .root = -1};
     else if (died)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams of one-sided calls: a lane each, with an event behind its last call, by which the watch and who closes know
- * what is over. A lane whose calls are over serves the next stream. And cells of pinned memory for what the device
+/* Streams of one-sided calls: a track each, with an event behind its last call, by which the watch and who closes know
+ * what is over. A track whose calls are over serves the next stream. And cells of pinned memory for what the device
  * tells the host. */
 #include "backend/cuda/run/cuda_backend.h"
 
@@ -10,125 +10,126 @@ struct cuda_cell_page {
     struct cuda_cell *cells; /* pinned */
 };
 
-/* ---- lanes ---- */
+/* ---- tracks ---- */
 
-static bool is_idle(const struct cuda_lane *lane)
+static bool is_idle(const struct cuda_track *track)
 {
-    return lane->n_users == 0 && lane->n_over == lane->n_ended;
+    return track->n_users == 0 && track->n_over == track->n_ended;
 }
 
 /* The stream's, else one that is idle; the lock is held. */
-static struct cuda_lane *find(struct cuda_onesided *one, const void *stream)
+static struct cuda_track *find(struct cuda_onesided *one, const void *stream)
 {
-    struct cuda_lane *idle = NULL;
-    for (uint32_t i = 0; i < one->n_lanes; i++) {
-        struct cuda_lane *lane = &one->lanes[i];
-        if (tutti_device_one_stream(lane->stream, stream)) return lane;
-        if (is_idle(lane)) idle = lane;
+    struct cuda_track *idle = NULL;
+    for (uint32_t i = 0; i < one->n_tracks; i++) {
+        struct cuda_track *track = &one->tracks[i];
+        if (tutti_device_one_stream(track->stream, stream)) return track;
+        if (is_idle(track)) idle = track;
     }
     return idle;
 }
 
-static struct cuda_lane *take(struct cuda_onesided *one, void *stream, void **event)
+static struct cuda_track *take(struct cuda_onesided *one, void *stream, void **event)
 {
     pthread_mutex_lock(&one->lock);
-    struct cuda_lane *lane = find(one, stream);
-    if (!lane && *event && one->n_lanes < CUDA_LANES) {
-        lane = &one->lanes[one->n_lanes++];
-        *lane = (struct cuda_lane){.event = *event};
+    struct cuda_track *track = find(one, stream);
+    if (!track && *event && one->n_tracks < CUDA_TRACKS) {
+        track = &one->tracks[one->n_tracks++];
+        *track = (struct cuda_track){.event = *event};
         *event = NULL;
     }
-    if (lane) lane->stream = stream, lane->n_users++;
+    if (track) track->stream = stream, track->n_users++;
     pthread_mutex_unlock(&one->lock);
-    return lane;
+    return track;
 }
 
-enum tutti_status cuda_lane_begin(struct cuda_backend *b, void *stream, struct cuda_lane **lane)
+enum tutti_status cuda_track_begin(struct cuda_backend *b, void *stream, struct cuda_track **track)
 {
     uint64_t capture;
     void *event = NULL;
-    *lane = NULL;
+    *track = NULL;
     TUTTI_TRY(tutti_gpu_capturing(b->gpu, stream, &capture));
     if (capture) return TUTTI_OK;
-    *lane = take(&b->one, stream, &event);
-    if (*lane) return TUTTI_OK;
+    *track = take(&b->one, stream, &event);
+    if (*track) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_event_create(b->gpu, false, &event)); /* the first calls on a stream */
-    *lane = take(&b->one, stream, &event);
+    *track = take(&b->one, stream, &event);
     tutti_gpu_event_destroy(b->gpu, event); /* which was not needed */
-    return *lane ? TUTTI_OK
-                 : tutti_fail(TUTTI_ERR_MEMORY, "one-sided calls are under way on %d streams already", CUDA_LANES);
+    return *track ? TUTTI_OK
+                  : tutti_fail(TUTTI_ERR_MEMORY, "one-sided calls are under way on %d streams already", CUDA_TRACKS);
 }
 
-enum tutti_status cuda_lane_end(struct cuda_backend *b, struct cuda_lane *lane, const struct tutti_backend_await *await)
+enum tutti_status cuda_track_end(struct cuda_backend *b, struct cuda_track *track,
+                                 const struct tutti_backend_await *await)
 {
-    const enum tutti_status status = tutti_gpu_event_record(b->gpu, lane->event, lane->stream);
+    const enum tutti_status status = tutti_gpu_event_record(b->gpu, track->event, track->stream);
     pthread_mutex_lock(&b->one.lock);
-    lane->n_users--, lane->n_ended++;
-    if (await) lane->wait = *await, lane->waits = lane->n_ended;
+    track->n_users--, track->n_ended++;
+    if (await) track->wait = *await, track->waits = track->n_ended;
     pthread_mutex_unlock(&b->one.lock);
     atomic_fetch_add(&b->watched.n_enqueued, 1);
     watch_wake(&b->watched);
     return status;
 }
 
-void cuda_lane_drop(struct cuda_backend *b, struct cuda_lane *lane)
+void cuda_track_drop(struct cuda_backend *b, struct cuda_track *track)
 {
     pthread_mutex_lock(&b->one.lock);
-    lane->n_users--;
+    track->n_users--;
     pthread_mutex_unlock(&b->one.lock);
 }
 
-bool cuda_lanes_idle(struct cuda_backend *b)
+bool cuda_tracks_idle(struct cuda_backend *b)
 {
     bool idle = true;
     pthread_mutex_lock(&b->one.lock);
-    for (uint32_t i = 0; i < b->one.n_lanes; i++) idle = idle && is_idle(&b->one.lanes[i]);
+    for (uint32_t i = 0; i < b->one.n_tracks; i++) idle = idle && is_idle(&b->one.tracks[i]);
     pthread_mutex_unlock(&b->one.lock);
     return idle;
 }
 
-/* A lane's event and what is known of it do not go while it is asked: there are no fewer lanes than there were. */
-static enum tutti_status ask(struct cuda_backend *b, struct cuda_lane *lane)
+/* A track's event and what is known of it do not go while it is asked: there are no fewer tracks than there were. */
+static enum tutti_status ask(struct cuda_backend *b, struct cuda_track *track)
 {
     pthread_mutex_lock(&b->one.lock);
-    const uint64_t n = lane->n_ended;
-    const bool over = lane->n_over == n;
+    const uint64_t n = track->n_ended;
+    const bool over = track->n_over == n;
     pthread_mutex_unlock(&b->one.lock);
     if (over) return TUTTI_OK;
-    const enum tutti_status status = tutti_gpu_event_query(b->gpu, lane->event);
+    const enum tutti_status status = tutti_gpu_event_query(b->gpu, track->event);
     if (status != TUTTI_OK) return status;
     pthread_mutex_lock(&b->one.lock);
-    if (lane->n_over < n) lane->n_over = n;
+    if (track->n_over < n) track->n_over = n;
     pthread_mutex_unlock(&b->one.lock);
     return TUTTI_OK;
 }
 
-enum tutti_status cuda_lanes_ask(struct cuda_backend *b)
+enum tutti_status cuda_tracks_ask(struct cuda_backend *b)
 {
     enum tutti_status all = TUTTI_OK;
     pthread_mutex_lock(&b->one.lock);
-    const uint32_t n = b->one.n_lanes;
+    const uint32_t n = b->one.n_tracks;
     pthread_mutex_unlock(&b->one.lock);
     for (uint32_t i = 0; i < n; i++) {
-        const enum tutti_status status = ask(b, &b->one.lanes[i]);
+        const enum tutti_status status = ask(b, &b->one.tracks[i]);
         if (status < 0) return status;
         if (status != TUTTI_OK) all = status;
     }
     return all;
 }
 
-bool cuda_lanes_await(struct cuda_backend *b, uint32_t peer, bool any, struct tutti_board *out)
+bool cuda_tracks_await(struct cuda_backend *b, uint32_t peer, bool any, struct tutti_board *out)
 {
     bool found = false;
     pthread_mutex_lock(&b->one.lock);
-    for (uint32_t i = 0; i < b->one.n_lanes; i++) {
-        const struct cuda_lane *lane = &b->one.lanes[i];
-        const bool waits = lane->waits > lane->n_over;
-        if (is_idle(lane) || (!any && !(waits && lane->wait.from == (int32_t)peer))) continue;
-        if (found && !(waits && lane->wait.from == (int32_t)peer)) continue;
+    for (uint32_t i = 0; i < b->one.n_tracks; i++) {
+        const struct cuda_track *track = &b->one.tracks[i];
+        const bool waits = track->waits > track->n_over;
+        if (is_idle(track) || (!any && !(waits && track->wait.from == (int32_t)peer))) continue;
+        if (found && !(waits && track->wait.from == (int32_t)peer)) continue;
         *out = (struct tutti_board){.kind = waits ? TUTTI_TOLD_WAIT_SIGNAL : TUTTI_TOLD_ONE_SIDED,
-                                    .peer = waits ? lane->wait.from : -1,
-                                    .count = waits ? lane->wait.index : 0,
+                                    .peer = waits ? track->wait.from : -1,
+                                    .count = waits ? track->wait.index : 0,
                                     .root = -1};
         found = true;
     }
@@ -188,9 +189,9 @@ struct cuda_cell *cuda_cell_take(struct cuda_backend *b)
     return cell;
 }
 
-void cuda_lanes_close(struct cuda_backend *b)
+void cuda_tracks_close(struct cuda_backend *b)
 {
-    for (uint32_t i = 0; i < b->one.n_lanes; i++) tutti_gpu_event_destroy(b->gpu, b->one.lanes[i].event);
+    for (uint32_t i = 0; i < b->one.n_tracks; i++) tutti_gpu_event_destroy(b->gpu, b->one.tracks[i].event);
     while (b->one.pages) {
         struct cuda_cell_page *page = b->one.pages;
         b->one.pages = page->next;
