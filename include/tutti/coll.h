@@ -124,6 +124,44 @@ TUTTI_API enum tutti_status tutti_all_to_all_v(const void *send, const size_t *s
                                                void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                                enum tutti_dtype dtype, struct tutti_comm *comm,
                                                const struct tutti_call_options *options, struct tutti_work **work);
+/* A sum, or avg, of sparse inputs: block i of values (`block` elements) is added to block indices[i] of recv, which has
+ * count elements and is 0 elsewhere; indices that repeat are added, in their order; then recv is reduced over all ranks
+ * as by tutti_all_reduce, whose options and work these are. n_blocks and indices are each rank's own. values, indices,
+ * recv and status lie on the host or all on the device (there float16, bfloat16, float32, float64). On the host a wrong
+ * index on any rank is ARGUMENT on all. On the device nothing waits: blocks that are not in recv are left out, and
+ * *status, if it is given (on all ranks), becomes TUTTI_ERR_ARGUMENT on all; else TUTTI_OK. Not in groups and
+ * recordings. */
+TUTTI_API enum tutti_status tutti_all_reduce_sparse_block(const void *values, const int64_t *indices, size_t n_blocks,
+                                                          size_t block, void *recv, size_t count,
+                                                          enum tutti_dtype dtype, enum tutti_op op, int32_t *status,
+                                                          struct tutti_comm *comm,
+                                                          const struct tutti_call_options *options,
+                                                          struct tutti_work **work);
+/* An all_to_all_v whose counts only the senders know. Counts, displacements and status lie where the data lies, and are
+ * read and written when the call runs: on device memory with the back end `cuda` nothing waits on the host, and a graph
+ * may be launched again with others. Where some block does not fit into send or recv, on any rank, nothing is moved on
+ * any, and the communicator stays as it is: status becomes TUTTI_ERR_TRUNCATED, recv_counts say what would have come,
+ * and where the host reads the counts the call fails so, too. On host memory, and where device memory goes through the
+ * host or by nccl, the host reads them: then the call waits, with work, too, until the stream has come to it and the
+ * other ranks have called it, though not for the data, and can not be captured. Not in groups and recordings. In place
+ * is not defined. */
+struct tutti_all_to_all_v_dynamic {
+    size_t size; /* sizeof(struct tutti_all_to_all_v_dynamic) */
+    const void *send;
+    const uint64_t *send_counts; /* elements for each rank */
+    const uint64_t *send_displs; /* where they begin; NULL: packed, in rank order */
+    size_t send_capacity;        /* elements that send has */
+    void *recv;
+    uint64_t *recv_counts;       /* written: elements from each rank */
+    const uint64_t *recv_displs; /* where they go; NULL: packed, in rank order */
+    size_t recv_capacity;
+    int32_t *status; /* written: TUTTI_OK, TUTTI_ERR_TRUNCATED; may be NULL */
+    enum tutti_dtype dtype;
+};
+TUTTI_API enum tutti_status tutti_all_to_all_v_dynamic(const struct tutti_all_to_all_v_dynamic *call,
+                                                       struct tutti_comm *comm,
+                                                       const struct tutti_call_options *options,
+                                                       struct tutti_work **work);
 /* Rank r gets the reduction of ranks 0..r (scan) or 0..r-1 (exscan; rank 0's recv is left untouched). avg divides by
  * the number of contributors. */
 TUTTI_API enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tutti_dtype dtype,

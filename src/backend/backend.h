@@ -80,6 +80,15 @@ struct tutti_backend_config {
     uint64_t timeout_ns;           /* so long others wait for a step of opening */
 };
 
+/* An all_to_all_v whose counts are in the device's memory (comm/device/counted.h). */
+struct tutti_backend_counted {
+    const uint64_t *rows;        /* of all ranks (device/counted.h), */
+    const uint64_t *send_displs; /* and as the call has them: may be NULL */
+    uint64_t *recv_counts;       /* out */
+    int32_t *status;             /* out: 0, or TUTTI_ERR_TRUNCATED; may be NULL */
+    size_t most_bytes;           /* that may come or go here */
+};
+
 /* A call: where things are (bind, without schedule and cache; the factor of premul_sum in `factor`) and what it is. */
 struct tutti_backend_call {
     struct tutti_bind bind;
@@ -90,6 +99,7 @@ struct tutti_backend_call {
     size_t stride;      /* v forms without tables, of gather and scatter: bytes from one block to the next; all equal */
     bool within;        /* it is a step of another call; posts tell of that call: */
     uint64_t outer_call, outer_count;
+    const struct tutti_backend_counted *counted; /* NULL: the host knows the counts */
     unsigned char factor[16];
 };
 
@@ -232,6 +242,7 @@ struct tutti_backend_ops {
      * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
      * MEMORY), or the team has failed. */
     enum tutti_status (*enqueue)(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
+    bool counts_on_device; /* it takes calls that are `counted` */
     /* Enqueues messages as one: none waits for another of the batch. In order between two ranks. */
     enum tutti_status (*messages)(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
                                   void *stream, uint64_t timeout_ns);

@@ -34,7 +34,9 @@
  *     while (ops->event_query(device, event) == TUTTI_PENDING) ...; */
 
 #include "base/base.h"
+#include "device/counted.h"
 #include "device/recode.h"
+#include "device/sparse.h"
 
 /* One device as this process uses it; shared by all who open it. */
 struct tutti_device {
@@ -150,6 +152,10 @@ struct tutti_device_ops {
     enum tutti_status (*host_call)(struct tutti_device *device, void *stream, void (*function)(void *arg), void *arg);
     /* UNSUPPORTED: operation and type do not go together, or no kernel for them was built. */
     enum tutti_status (*fold)(struct tutti_device *device, const struct tutti_fold *fold, void *stream);
+    /* Writes a row (counted.h). NULL: there is no kernel for it. */
+    enum tutti_status (*counted_row)(struct tutti_device *device, const struct tutti_counted_row *row, void *stream);
+    /* Blocks into a dense buffer (sparse.h). NULL: there is no kernel for it. */
+    enum tutti_status (*sparse)(struct tutti_device *device, const struct tutti_sparse *sparse, void *stream);
     /* Elements to packed data, and back (recode.h). As fold. NULL: there is none. */
     enum tutti_status (*recode)(struct tutti_device *device, const struct tutti_recode *recode, void *stream);
 

@@ -74,6 +74,7 @@ static void fill(const struct tutti_comm *comm, const struct tutti_plain *plain,
     call->method = NULL;
     call->stride = 0;
     call->within = false;
+    call->counted = NULL;
     if (kind->reduces) call->bind.reduce = comm->context->kernels->reduce[args->dtype][args->op];
     if (kind->reduces && args->op == TUTTI_AVG)
         call->bind.divide = tutti_divide_find(args->dtype), call->bind.divisor = divisor_of(comm, args);

@@ -115,6 +115,7 @@ void tutti_request_call(const struct tutti_request *request, struct tutti_backen
     call->seq = 0;
     call->stride = 0;
     call->within = false;
+    call->counted = NULL;
     if (backend) tutti_backend_is_named(backend->ops, request->options.algorithm, &call->method);
     memcpy(call->factor, request->factor, sizeof(call->factor));
     tutti_request_bind(request, &call->bind);

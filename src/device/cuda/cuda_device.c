@@ -12,6 +12,8 @@
 #define FOLD_THREADS 512
 #define FOLD_BLOCKS 64 /* reads at most of the memory's speed */
 #define RECODE_THREADS 256
+#define ROW_THREADS 64
+#define SPARSE_BLOCKS_AN_SM 8
 #define RECODE_BLOCKS_AN_SM 8
 
 /* ---- opening ---- */
@@ -124,6 +126,37 @@ enum tutti_status tutti_gpu_fold(struct tutti_device *gpu, const struct tutti_fo
     if (f->n == 0) return TUTTI_OK;
     TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
     const enum tutti_status status = tutti_gpu_launch(gpu, &launch, &x);
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
+enum tutti_status tutti_gpu_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream)
+{
+    struct tutti_gpu_launch launch = {
+        .kernel = tutti_gpu_kernel(gpu, "counted_row"), .stream = stream, .blocks = 1, .threads = ROW_THREADS};
+    struct tutti_device_scope scope;
+    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel counted_row");
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, row);
+    tutti_gpu_leave(&scope);
+    return status;
+}
+
+enum tutti_status tutti_gpu_sparse(struct tutti_device *gpu, const struct tutti_sparse *sparse, void *stream)
+{
+    char name[64];
+    const uint64_t threads = sparse->block < RECODE_THREADS ? (sparse->block + 31) / 32 * 32 : RECODE_THREADS;
+    const uint64_t most = (uint64_t)gpu->n_sms * SPARSE_BLOCKS_AN_SM,
+                   rows = sparse->n_out < most ? sparse->n_out : most;
+    snprintf(name, sizeof name, "sparse_%s", tutti_dtype_name(sparse->dtype));
+    struct tutti_gpu_launch launch = {.kernel = tutti_gpu_kernel(gpu, name),
+                                      .stream = stream,
+                                      .blocks = (uint32_t)(rows ? rows : 1),
+                                      .threads = (uint32_t)threads};
+    struct tutti_device_scope scope;
+    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
+    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
+    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, sparse);
     tutti_gpu_leave(&scope);
     return status;
 }

@@ -61,6 +61,9 @@ struct bench_settings {
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
     const char *plot, *algorithm;
+    const char *wire_name; /* quantised calls; NULL: they are not */
+    enum tutti_wire wire;
+    uint32_t seed;    /* of their rounding, 0: to nearest */
     bool cuda, eager; /* device memory: calls replayed from a graph, or made one by one */
     const char *peer; /* another library to measure beside, NULL: none */
     uint32_t group;   /* so many calls, on buffers of their own, are made as one group; 1: none are */

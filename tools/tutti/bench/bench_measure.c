@@ -42,6 +42,8 @@ struct bench_series bench_series(struct bench_run *run, const struct bench_case 
     struct bench_series s = {.run = run, .c = c, .buffers = b, .options = TUTTI_CALL_OPTIONS_INIT, .side = side};
     s.options.algorithm = algorithm;
     s.options.premul_value = BENCH_FACTOR;
+    s.options.wire = side == 0 ? run->settings->wire : TUTTI_WIRE_NONE;
+    s.options.wire_seed = run->settings->seed;
     s.options.stream = run->stream;
     return s;
 }

@@ -75,6 +75,17 @@ static bool is_onesided(const char *ops)
     return false;
 }
 
+static int understand_wire(const struct tutti_args *spec, struct bench_settings *s)
+{
+    if (!s->wire_name) return TUTTI_EXIT_OK;
+    for (enum tutti_wire w = TUTTI_WIRE_BFLOAT16; w < TUTTI_N_WIRES; w++)
+        if (strcmp(tutti_wire_name(w), s->wire_name) == 0) s->wire = w;
+    if (s->wire == TUTTI_WIRE_NONE)
+        return tutti_args_fail(spec, "--wire is '%s'; give bfloat16, float8_e4m3, float8_e5m2 or int8", s->wire_name);
+    if (s->check || s->explain) return tutti_args_fail(spec, "--wire goes without --check and --explain");
+    return TUTTI_EXIT_OK;
+}
+
 static int understand(const struct tutti_args *spec, struct request *r)
 {
     size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
@@ -112,7 +123,7 @@ static int understand(const struct tutti_args *spec, struct request *r)
         return tutti_args_fail(spec, "one-sided calls go without --device cuda, --explain, --plot and --fresh");
     if (s->cuda && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
     if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
-    return TUTTI_EXIT_OK;
+    return understand_wire(spec, s);
 }
 
 struct results {
@@ -288,6 +299,9 @@ int tutti_cmd_bench(int argc, char **argv)
         {"place", 0, TUTTI_ARG_TEXT, &r.only, "WHICH", "in, out or both (default both)"},
         {"algorithm", 0, TUTTI_ARG_TEXT, &r.settings.algorithm, "NAME",
          "of tutti sched list, instead of the chosen one"},
+        {"wire", 0, TUTTI_ARG_TEXT, &r.settings.wire_name, "NAME",
+         "quantised all_reduce, reduce_scatter: bfloat16, float8_e4m3, float8_e5m2 or int8"},
+        {"seed", 0, TUTTI_ARG_U32, &r.settings.seed, "N", "with wire: stochastic rounding by this seed"},
         {"check", 0, TUTTI_ARG_FLAG, &r.settings.check, NULL,
          "compare every result; exit status 1 if a value is wrong"},
         {"fresh", 0, TUTTI_ARG_FLAG, &r.settings.fresh, NULL, "rewrite the inputs before each call"},

@@ -89,6 +89,7 @@ struct cuda_backend {
         void *any, *sum;
     } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];
     void *meet, *messages; /* messages_16 */
+    void *counted_tiles;   /* tiles_counted_16 */
 
     /* calls; all under the communicator's turn. Parameters of kernels, whose calls are filled as far as all calls have
      * them in common. */
@@ -99,6 +100,7 @@ struct cuda_backend {
     struct cuda_fold fold;
     struct cuda_meeting meeting;
     struct cuda_lists lists;
+    struct cuda_counted counted;
     void *event, *stream; /* event: after the last eager call, on stream */
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
@@ -131,6 +133,9 @@ static inline uint64_t cuda_timeout_ns(const struct cuda_backend *b)
 {
     return b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
 }
+
+/* ---- cuda_counted.c ---- */
+enum tutti_status cuda_counted_enqueue(struct cuda_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* ---- cuda_order.c ---- */
 /* Between them: the order of streams, whatever is enqueued. */

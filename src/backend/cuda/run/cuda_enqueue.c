@@ -68,6 +68,7 @@ enum tutti_status cuda_enqueue(struct tutti_backend *backend, const struct tutti
     struct cuda_site site = b->site;
     struct tutti_device_scope scope;
     TUTTI_TRY(cuda_state(b));
+    if (call->counted) return cuda_counted_enqueue(b, call, stream);
     cuda_window_site(b, call, &site);
     const struct cuda_method *method = choose(b, &site, call);
     if (!method)

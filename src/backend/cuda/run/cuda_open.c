@@ -79,6 +79,7 @@ static void find_kernels(struct cuda_backend *b)
     }
     b->meet = tutti_gpu_kernel(b->gpu, "meet");
     b->messages = tutti_gpu_kernel(b->gpu, "messages_16");
+    b->counted_tiles = tutti_gpu_kernel(b->gpu, "tiles_counted_16");
     b->one.access = tutti_gpu_kernel(b->gpu, "window_access");
     b->one.await = tutti_gpu_kernel(b->gpu, "window_await");
     if (!b->meet) memset(b->site.has[CUDA_FOLD], 0, sizeof(b->site.has[CUDA_FOLD]));
@@ -237,7 +238,7 @@ static void prefill(struct cuda_backend *b)
     call->layout = b->site.layout;
     call->n = b->site.n, call->me = b->site.me;
     b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
-    b->lists.call = b->step.direct.call = *call;
+    b->lists.call = b->counted.exchange.call = b->step.direct.call = *call;
 }
 
 static enum tutti_status connect_all(struct cuda_backend *b, const void *cards, size_t stride)
@@ -356,6 +357,7 @@ const struct tutti_backend_ops tutti_backend_cuda = {
     .score = cuda_score,
     .enqueue = cuda_enqueue,
     .messages = cuda_messages,
+    .counts_on_device = true,
     .batch = cuda_batch,
     .window_add = cuda_window_add,
     .window_remove = cuda_window_remove,

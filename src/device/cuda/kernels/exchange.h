@@ -228,6 +228,17 @@ struct cuda_fold {
     uint64_t bytes;
 };
 
+/* `tiles_counted_16`: an exchange by tiles whose parts are told by rows in device memory (device/counted.h), gathered
+ * from all ranks. `exchange` has its call, in and out. */
+struct cuda_counted {
+    struct cuda_exchange exchange;
+    const uint64_t *rows, *send_displs; /* send_displs NULL: packed */
+    uint64_t *recv_counts;              /* elements from each rank; */
+    int32_t *status;                    /* 0, or `truncated` where nothing was moved; may be NULL */
+    int32_t truncated;
+    uint32_t element; /* bytes */
+};
+
 #ifdef __CUDACC__
 #define CUDA_BOTH __host__ __device__
 #else
