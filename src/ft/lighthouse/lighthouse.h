@@ -35,6 +35,8 @@ struct tutti_lighthouse_options {
 /* What a group says of itself: torchft's QuorumMember. Strings end with 0 and are never NULL. */
 struct tutti_replica {
     const char *replica_id, *address, *store_address, *data;
+    const uint8_t *raw; /* the same as it goes to the others, with what the machine does not know; n_raw 0: none */
+    size_t n_raw;
     int64_t step, commit_failures;
     uint64_t world_size;
     bool shrink_only;

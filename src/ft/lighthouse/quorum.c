@@ -18,7 +18,7 @@ struct tutti_replica *tutti_replica_copy(const struct tutti_replica *replica)
 {
     const size_t texts = strlen(replica->replica_id) + strlen(replica->address) + strlen(replica->store_address) +
                          strlen(replica->data) + 4;
-    struct tutti_replica *copy = tutti_alloc(sizeof(*copy) + texts);
+    struct tutti_replica *copy = tutti_alloc(sizeof(*copy) + texts + replica->n_raw);
 
     if (!copy) return NULL;
     char *at = (char *)(copy + 1);
@@ -27,6 +27,7 @@ struct tutti_replica *tutti_replica_copy(const struct tutti_replica *replica)
     copy->address = put(&at, replica->address);
     copy->store_address = put(&at, replica->store_address);
     copy->data = put(&at, replica->data);
+    if (copy->n_raw > 0) copy->raw = memcpy(at, replica->raw, copy->n_raw);
     return copy;
 }
 

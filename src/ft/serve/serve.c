@@ -46,44 +46,28 @@ static void body_discard(void *body)
     tutti_rpc_body_give(body);
 }
 
-static Torchft__QuorumMember member_of(const struct tutti_replica *replica)
-{
-    Torchft__QuorumMember member = TORCHFT__QUORUM_MEMBER__INIT;
-
-    member.replica_id = (char *)(uintptr_t)replica->replica_id;
-    member.address = (char *)(uintptr_t)replica->address;
-    member.store_address = (char *)(uintptr_t)replica->store_address;
-    member.data = (char *)(uintptr_t)replica->data;
-    member.step = replica->step;
-    member.world_size = replica->world_size;
-    member.shrink_only = replica->shrink_only;
-    member.commit_failures = replica->commit_failures;
-    return member;
-}
-
 /* NULL: out of memory. */
 static struct tutti_rpc_body *encode(const struct tutti_quorum *quorum)
 {
-    Torchft__QuorumMember *members = tutti_alloc_array(quorum->n, sizeof(*members));
-    Torchft__QuorumMember **list = tutti_alloc_array(quorum->n, sizeof(Torchft__QuorumMember *));
+    ProtobufCBinaryData *members = tutti_alloc_array(quorum->n, sizeof(*members));
     Torchft__Timestamp created = TORCHFT__TIMESTAMP__INIT;
     Torchft__Quorum packed = TORCHFT__QUORUM__INIT;
     Torchft__LighthouseQuorumResponse response = TORCHFT__LIGHTHOUSE_QUORUM_RESPONSE__INIT;
-    struct tutti_rpc_body *body = NULL;
 
-    if (members && list) {
-        for (uint32_t i = 0; i < quorum->n; i++) members[i] = member_of(quorum->members[i]), list[i] = &members[i];
-        created.seconds = quorum->created_ns / (int64_t)TUTTI_NS_PER_S;
-        created.nanos = (int32_t)(quorum->created_ns % (int64_t)TUTTI_NS_PER_S);
-        packed.quorum_id = quorum->id;
-        packed.n_participants = quorum->n, packed.participants = list;
-        packed.created = &created;
-        response.quorum = &packed;
-        body = tutti_rpc_body_new(torchft__lighthouse_quorum_response__get_packed_size(&response));
-        if (body) torchft__lighthouse_quorum_response__pack(&response, body->bytes);
+    if (!members) return NULL;
+    for (uint32_t i = 0; i < quorum->n; i++) {
+        const struct tutti_replica *replica = quorum->members[i];
+        members[i] = (ProtobufCBinaryData){replica->n_raw, (uint8_t *)(uintptr_t)replica->raw};
     }
+    created.seconds = quorum->created_ns / (int64_t)TUTTI_NS_PER_S;
+    created.nanos = (int32_t)(quorum->created_ns % (int64_t)TUTTI_NS_PER_S);
+    packed.quorum_id = quorum->id;
+    packed.n_participants = quorum->n, packed.participants = members;
+    packed.created = &created;
+    response.quorum = &packed;
+    struct tutti_rpc_body *body = tutti_rpc_body_new(torchft__lighthouse_quorum_response__get_packed_size(&response));
+    if (body) torchft__lighthouse_quorum_response__pack(&response, body->bytes);
     tutti_free(members);
-    tutti_free(list);
     return body;
 }
 
@@ -134,22 +118,27 @@ static void refuse(struct tutti_rpc_call *call)
                    tutti_last_error()->text);
 }
 
-static void ask(struct tutti_serve *serve, struct tutti_rpc_call *call, const Torchft__QuorumMember *m)
+static enum tutti_status ask(struct tutti_serve *serve, struct tutti_rpc_call *call, const Torchft__QuorumMember *m)
 {
-    const struct tutti_replica replica = {.replica_id = m->replica_id,
-                                          .address = m->address,
-                                          .store_address = m->store_address,
-                                          .data = m->data,
-                                          .step = m->step,
-                                          .commit_failures = m->commit_failures,
-                                          .world_size = m->world_size,
-                                          .shrink_only = m->shrink_only};
+    struct tutti_replica replica = {.replica_id = m->replica_id,
+                                    .address = m->address,
+                                    .store_address = m->store_address,
+                                    .data = m->data,
+                                    .n_raw = torchft__quorum_member__get_packed_size(m),
+                                    .step = m->step,
+                                    .commit_failures = m->commit_failures,
+                                    .world_size = m->world_size,
+                                    .shrink_only = m->shrink_only};
 
     if (is_long(m->replica_id) || is_long(m->address) || is_long(m->store_address))
-        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "a name or an address is longer than 4096 bytes");
-    else if (tutti_lighthouse_ask(serve->machine, &replica, (uintptr_t)call, now()) < 0)
-        refuse(call);
-    settle(serve);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a name or an address is longer than %d bytes", MAX_TEXT);
+    uint8_t *raw = tutti_alloc(replica.n_raw);
+    if (!raw) return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
+    torchft__quorum_member__pack(m, raw);
+    replica.raw = raw;
+    const enum tutti_status status = tutti_lighthouse_ask(serve->machine, &replica, (uintptr_t)call, now());
+    tutti_free(raw);
+    return status;
 }
 
 static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
@@ -160,9 +149,10 @@ static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
     else if (!request->requester)
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "missing requester");
-    else
-        ask(arg, call, request->requester);
+    else if (ask(arg, call, request->requester) < 0)
+        refuse(call);
     if (request) torchft__lighthouse_quorum_request__free_unpacked(request, NULL);
+    settle(arg);
 }
 
 static void on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
