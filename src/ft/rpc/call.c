@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_ROOM 512
-
 static struct tutti_loop *loop_of(const struct tutti_rpc_call *call)
 {
     return call->conn->server->config.loop;
@@ -60,7 +58,7 @@ void rpc_call_free(struct tutti_rpc_call *call)
     *link = call->next;
     call->conn->n_calls--;
     tutti_rpc_body_give(call->body);
-    tutti_free(call->bytes);
+    rpc_bytes_free(&call->request);
     tutti_free(call);
 }
 
@@ -120,24 +118,8 @@ void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
 {
     if (call->malformed || call->ended) return;
-    if (n > call->conn->server->config.max_message + RPC_PREFIX - call->n) {
-        malformed(call, "the message is too long");
-        return;
-    }
-    if (call->n + n > call->room) {
-        const size_t room = call->n + n > 2 * call->room ? call->n + n + FIRST_ROOM : 2 * call->room;
-        uint8_t *more = tutti_alloc(room);
-        if (!more) {
-            malformed(call, "out of memory");
-            return;
-        }
-        if (call->n > 0) memcpy(more, call->bytes, call->n);
-        tutti_free(call->bytes);
-        call->bytes = more;
-        call->room = room;
-    }
-    memcpy(call->bytes + call->n, bytes, n);
-    call->n += n;
+    const char *why = rpc_bytes_add(&call->request, bytes, n, call->conn->server->config.max_message + RPC_PREFIX);
+    if (why) malformed(call, why);
 }
 
 static struct tutti_rpc_call *of_timer(struct tutti_loop_timer *timer)
@@ -162,26 +144,20 @@ void rpc_call_run(struct tutti_rpc_call *call)
         tutti_rpc_fail(call, TUTTI_RPC_UNIMPLEMENTED, "there is no such method");
     } else if (call->malformed) {
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, call->why);
-    } else if (!rpc_message(call->bytes, call->n, &message, &n)) {
+    } else if (!rpc_message(call->request.at, call->request.n, &message, &n)) {
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request is not one message");
     } else {
         call->called = true;
         call->timer.due = too_late;
         if (call->deadline_ns != UINT64_MAX) tutti_loop_at(loop_of(call), &call->timer, call->deadline_ns);
-        uint8_t *bytes = call->bytes; /* the call may go in its handler */
-        call->bytes = NULL;
+        struct rpc_bytes request = call->request; /* the call may go in its handler */
+        call->request = (struct rpc_bytes){0};
         call->method->called(call->conn->server->config.arg, call, message, n);
-        tutti_free(bytes);
+        rpc_bytes_free(&request);
     }
 }
 
 /* ---- the answer ---- */
-static nghttp2_nv header(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
-}
-
 /* The call takes no more part in anything but its sending. */
 static void end(struct tutti_rpc_call *call)
 {
@@ -200,12 +176,11 @@ static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *ou
     (void)arg;
     while (n < room && call->sent < RPC_PREFIX) out[n++] = call->prefix[call->sent++];
     size_t at = call->sent - RPC_PREFIX, left = call->body->n - at;
-    if (n == room) left = room - n < left ? room - n : left;
     if (left > room - n) left = room - n;
     memcpy(out + n, call->body->bytes + at, left);
     call->sent += left, n += left;
     if (call->sent == RPC_PREFIX + call->body->n) {
-        const nghttp2_nv trailers[] = {header("grpc-status", "0")};
+        const nghttp2_nv trailers[] = {rpc_header("grpc-status", "0")};
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
         if (nghttp2_submit_trailer(session, stream, trailers, TUTTI_ARRAY_LEN(trailers)) != 0)
             return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -215,16 +190,16 @@ static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *ou
 
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body)
 {
-    const nghttp2_nv headers_ok[] = {header(":status", "200"), header("content-type", "application/grpc")};
+    const nghttp2_nv headers_ok[] = {rpc_header(":status", "200"), rpc_header("content-type", "application/grpc")};
     const nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
 
     end(call);
     call->body = body;
     rpc_prefix_write(call->prefix, body->n);
-    if (nghttp2_submit_response(call->conn->session, call->stream, headers_ok, TUTTI_ARRAY_LEN(headers_ok),
+    if (nghttp2_submit_response(call->conn->link.session, call->stream, headers_ok, TUTTI_ARRAY_LEN(headers_ok),
                                 &provider) != 0)
-        nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
-    rpc_conn_flush(call->conn);
+        nghttp2_submit_rst_stream(call->conn->link.session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
+    rpc_link_flush(&call->conn->link);
 }
 
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message)
@@ -234,11 +209,11 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
     end(call);
     snprintf(number, sizeof number, "%d", (int)status);
     rpc_percent_encode(message, text, sizeof text);
-    const nghttp2_nv all[] = {header(":status", "200"), header("content-type", "application/grpc"),
-                              header("grpc-status", number), header("grpc-message", text)};
-    if (nghttp2_submit_response(call->conn->session, call->stream, all, TUTTI_ARRAY_LEN(all), NULL) != 0)
-        nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
-    rpc_conn_flush(call->conn);
+    const nghttp2_nv all[] = {rpc_header(":status", "200"), rpc_header("content-type", "application/grpc"),
+                              rpc_header("grpc-status", number), rpc_header("grpc-message", text)};
+    if (nghttp2_submit_response(call->conn->link.session, call->stream, all, TUTTI_ARRAY_LEN(all), NULL) != 0)
+        nghttp2_submit_rst_stream(call->conn->link.session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
+    rpc_link_flush(&call->conn->link);
 }
 
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call)

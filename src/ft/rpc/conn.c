@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READ_BYTES (64 << 10)
 #define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it says what it speaks */
 #define HEADER_BYTES (16 << 10)
 
@@ -76,29 +75,11 @@ enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out)
     return TUTTI_OK;
 }
 
-/* ---- bytes ---- */
-static bool is_over(const struct rpc_conn *conn)
-{
-    return conn->broken || (!nghttp2_session_want_read(conn->session) && !nghttp2_session_want_write(conn->session) &&
-                            conn->n_out == 0);
-}
-
 static void on_ready(struct tutti_loop_fd *w, uint32_t events)
 {
     struct rpc_conn *conn = (struct rpc_conn *)w;
-    uint8_t bytes[READ_BYTES];
-    ssize_t n = -1;
 
-    conn->inside = true;
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        do n = recv(w->fd, bytes, sizeof bytes, MSG_DONTWAIT);
-        while (n < 0 && errno == EINTR);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) conn->broken = true;
-        if (n > 0 && nghttp2_session_mem_recv(conn->session, bytes, (size_t)n) < 0) conn->broken = true;
-    }
-    if (!conn->broken) rpc_conn_drain(conn);
-    conn->inside = false;
-    if (is_over(conn)) rpc_conn_close(conn);
+    if (!rpc_link_run(&conn->link, events)) rpc_conn_close(conn);
 }
 
 /* ---- life ---- */
@@ -108,23 +89,23 @@ static enum tutti_status speak(struct rpc_conn *conn)
     const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, config->max_calls},
                                                {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_BYTES}};
 
-    if (nghttp2_session_server_new(&conn->session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
-    if (nghttp2_submit_settings(conn->session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
+    if (nghttp2_session_server_new(&conn->link.session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
+    if (nghttp2_submit_settings(conn->link.session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
         return TUTTI_ERR_MEMORY;
     tutti_loop_stop(config->loop, &conn->timer);
-    conn->watch.ready = on_ready;
+    conn->link.watch.ready = on_ready;
     return TUTTI_OK;
 }
 
 /* Takes the connection off the loop and the list, and frees it; its descriptor is returned. */
 static int detach(struct rpc_conn *conn)
 {
-    const int fd = conn->watch.fd;
+    const int fd = conn->link.watch.fd;
 
     tutti_loop_stop(conn->server->config.loop, &conn->timer);
-    tutti_loop_forget(conn->server->config.loop, &conn->watch);
-    *conn->link = conn->next;
-    if (conn->next) conn->next->link = conn->link;
+    tutti_loop_forget(conn->server->config.loop, &conn->link.watch);
+    *conn->from = conn->next;
+    if (conn->next) conn->next->from = conn->from;
     conn->server->n_conns--;
     tutti_free(conn);
     return fd;
@@ -132,9 +113,9 @@ static int detach(struct rpc_conn *conn)
 
 void rpc_conn_close(struct rpc_conn *conn)
 {
-    conn->inside = true; /* nothing is sent any more */
+    conn->link.inside = true; /* nothing is sent any more */
     while (conn->calls) rpc_call_free(conn->calls);
-    nghttp2_session_del(conn->session);
+    nghttp2_session_del(conn->link.session);
     close(detach(conn));
 }
 
@@ -177,15 +158,16 @@ void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer)
         close(fd);
         return;
     }
-    conn->watch = (struct tutti_loop_fd){.fd = fd, .ready = on_first};
+    conn->link.watch = (struct tutti_loop_fd){.fd = fd, .ready = on_first};
+    conn->link.loop = loop;
     conn->timer.due = on_silence;
     conn->server = server;
     conn->next = server->conns;
-    conn->link = &server->conns;
-    if (conn->next) conn->next->link = &conn->next;
+    conn->from = &server->conns;
+    if (conn->next) conn->next->from = &conn->next;
     server->conns = conn;
     server->n_conns++;
     memcpy(conn->peer, peer, strnlen(peer, sizeof conn->peer - 1));
     tutti_loop_at(loop, &conn->timer, tutti_now_ns() + SAY_NS);
-    if (tutti_loop_watch(loop, &conn->watch, EPOLLIN) < 0) rpc_conn_close(conn);
+    if (tutti_loop_watch(loop, &conn->link.watch, EPOLLIN) < 0) rpc_conn_close(conn);
 }

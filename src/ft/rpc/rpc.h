@@ -85,4 +85,30 @@ uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call);
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
 
+/* ---- clients ---- */
+/* One connection to a server, made when it is first needed and made anew when it is lost. A host's name is looked up on
+ * the loop's thread, which waits for that. */
+struct tutti_rpc_channel_config {
+    struct tutti_loop *loop;
+    const char *address; /* "http://host:port" or "host:port"; copied */
+    size_t max_message;
+};
+struct tutti_rpc_channel;
+enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out);
+/* Its requests are withdrawn. */
+void tutti_rpc_channel_close(struct tutti_rpc_channel *channel);
+
+struct tutti_rpc_request;
+/* The answer: message is "" or the server's sentence; the bytes are borrowed. */
+typedef void (*tutti_rpc_done)(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes,
+                               size_t n);
+/* Takes the caller's count of the body over; path is static. done is called once, later, at the deadline at the latest
+ * (CLOCK_MONOTONIC): while there is no connection the request waits for one; one that was sent on a connection that is
+ * lost ends with UNAVAILABLE. NULL: out of memory. */
+struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const char *path,
+                                         struct tutti_rpc_body *body, uint64_t deadline_ns, tutti_rpc_done done,
+                                         void *arg);
+/* done is not called any more. */
+void tutti_rpc_withdraw(struct tutti_rpc_request *request);
+
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define BATCH 64 /* newcomers at once, before those that are here have their turn */
+#define TELL_NS TUTTI_NS_PER_S
 
 /* "host:port" or "[address]:port" into its two words; host "" stands for all addresses. */
 static bool split(const char *bind, char *host, size_t capacity, const char **port)
@@ -75,6 +76,19 @@ static void address_text(const struct sockaddr_storage *from, socklen_t n, char 
     snprintf(out, RPC_ADDRESS_TEXT, strchr(mapped, ':') ? "[%s]:%s" : "%s:%s", mapped, port);
 }
 
+/* Once a second at most: who floods the port does not flood the log. */
+static void tell_refused(struct tutti_rpc_server *server, const char *peer)
+{
+    const uint64_t now = tutti_now_ns();
+
+    server->n_untold++;
+    if (now < server->told_ns + TELL_NS) return;
+    tutti_log(TUTTI_LOG_WARN, "refused %u connections, the last one from %s: there are %u", server->n_untold, peer,
+              server->n_conns);
+    server->told_ns = now;
+    server->n_untold = 0;
+}
+
 static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
 {
     struct tutti_rpc_server *server =
@@ -91,7 +105,7 @@ static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
         if (fd < 0) return;
         address_text(&from, n, peer);
         if (server->n_conns >= server->config.max_connections) {
-            tutti_log(TUTTI_LOG_WARN, "refused a connection from %s: there are %u", peer, server->n_conns);
+            tell_refused(server, peer);
             close(fd);
             continue;
         }

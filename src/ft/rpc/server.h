@@ -4,10 +4,9 @@
 
 /* A server's connections and calls; of this room alone. */
 
+#include "ft/rpc/link.h"
 #include "ft/rpc/rpc.h"
 #include "ft/rpc/wire.h"
-
-#include <nghttp2/nghttp2.h>
 
 #define RPC_ADDRESS_TEXT 64
 #define RPC_AUTHORIZATION 256
@@ -22,12 +21,11 @@ struct tutti_rpc_call {
     const struct tutti_rpc_method *method; /* NULL: there is none of this path */
     uint64_t tag, deadline_ns;
     struct tutti_loop_timer timer;
-    bool called;     /* the handler has it, and has not ended it */
-    bool ended;      /* replied or failed */
-    bool malformed;  /* its headers or bytes can not be */
-    const char *why; /* ... the sentence */
-    uint8_t *bytes;  /* of the request, so far */
-    size_t n, room;
+    bool called;              /* the handler has it, and has not ended it */
+    bool ended;               /* replied or failed */
+    bool malformed;           /* its headers or bytes can not be */
+    const char *why;          /* ... the sentence */
+    struct rpc_bytes request; /* so far */
     char authorization[RPC_AUTHORIZATION];
     /* the answer */
     uint8_t prefix[RPC_PREFIX];
@@ -36,18 +34,12 @@ struct tutti_rpc_call {
 };
 
 struct rpc_conn {
-    struct tutti_loop_fd watch;    /* first */
+    struct rpc_link link;          /* first */
     struct tutti_loop_timer timer; /* until it has said what it speaks */
-    struct rpc_conn *next, **link; /* of the server */
+    struct rpc_conn *next, **from; /* of the server; from: what points here */
     struct tutti_rpc_server *server;
-    nghttp2_session *session; /* NULL: not known yet what it speaks */
     struct tutti_rpc_call *calls;
     uint32_t n_calls;
-    const uint8_t *out; /* nghttp2's, still to be written */
-    size_t n_out;
-    bool writes; /* waits for room */
-    bool inside; /* nghttp2 is on the stack: what it is told is sent when it returns */
-    bool broken;
     char peer[RPC_ADDRESS_TEXT];
 };
 
@@ -57,14 +49,9 @@ struct tutti_rpc_server {
     uint16_t port;
     nghttp2_session_callbacks *callbacks;
     struct rpc_conn *conns;
-    uint32_t n_conns;
+    uint32_t n_conns, n_untold; /* untold: refused since the log was told of it */
+    uint64_t told_ns;
 };
-
-/* ---- pump.c ---- */
-/* Writes until nghttp2 has nothing more to say, or there is no room. */
-void rpc_conn_drain(struct rpc_conn *conn);
-/* The same, unless nghttp2 is on the stack. */
-void rpc_conn_flush(struct rpc_conn *conn);
 
 /* ---- conn.c ---- */
 enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out);

@@ -4,8 +4,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define MAX_DIGITS 8
+#define FIRST_ROOM 512
 
 void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n)
 {
@@ -23,6 +25,29 @@ bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t
     *message = bytes + RPC_PREFIX;
     *n_message = (size_t)length;
     return true;
+}
+
+const char *rpc_bytes_add(struct rpc_bytes *bytes, const uint8_t *more, size_t n, size_t most)
+{
+    if (n > most - bytes->n) return "the message is too long";
+    if (bytes->n + n > bytes->room) {
+        const size_t room = bytes->n + n > 2 * bytes->room ? bytes->n + n + FIRST_ROOM : 2 * bytes->room;
+        uint8_t *at = tutti_alloc(room);
+        if (!at) return "out of memory";
+        if (bytes->n > 0) memcpy(at, bytes->at, bytes->n);
+        tutti_free(bytes->at);
+        bytes->at = at;
+        bytes->room = room;
+    }
+    if (n > 0) memcpy(bytes->at + bytes->n, more, n);
+    bytes->n += n;
+    return NULL;
+}
+
+void rpc_bytes_free(struct rpc_bytes *bytes)
+{
+    tutti_free(bytes->at);
+    *bytes = (struct rpc_bytes){0};
 }
 
 static const struct {

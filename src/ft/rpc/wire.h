@@ -12,6 +12,15 @@ void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n);
 /* The one message of a unary call in [bytes, bytes + n): false when it is not exactly that, uncompressed. */
 bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message);
 
+/* Bytes that come in pieces. */
+struct rpc_bytes {
+    uint8_t *at;
+    size_t n, room;
+};
+/* NULL, or why they can not be added: there would be more than `most`, or no memory. */
+const char *rpc_bytes_add(struct rpc_bytes *bytes, const uint8_t *more, size_t n, size_t most);
+void rpc_bytes_free(struct rpc_bytes *bytes);
+
 /* grpc-timeout: at most 8 digits and a unit of H, M, S, m, u, n. False: it is none. */
 bool rpc_timeout_read(const char *text, size_t n, uint64_t *ns);
 #define RPC_TIMEOUT_TEXT 16

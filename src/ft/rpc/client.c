@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Channels and their requests, as callers see them. */
+#include "ft/rpc/client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "http://host:port", "[address]:port". */
+static bool read_address(struct tutti_rpc_channel *channel, const char *address)
+{
+    const char *at = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
+    const char *colon = strrchr(at, ':');
+
+    if (!colon) return false;
+    const size_t n_port = strspn(colon + 1, "0123456789"), n_all = (size_t)(colon - at) + 1 + n_port;
+    if (n_port == 0 || n_port > 5 || (colon[1 + n_port] && colon[1 + n_port] != '/')) return false;
+    const char *host = at;
+    size_t n = (size_t)(colon - at);
+    if (n > 1 && host[0] == '[' && host[n - 1] == ']') host++, n -= 2;
+    if (n == 0 || n >= sizeof channel->host) return false;
+    memcpy(channel->host, host, n);
+    memcpy(channel->port, colon + 1, n_port);
+    memcpy(channel->authority, at, n_all);
+    return true;
+}
+
+static struct tutti_rpc_channel *of_timer(struct tutti_loop_timer *timer)
+{
+    return (struct tutti_rpc_channel *)((char *)timer - offsetof(struct tutti_rpc_channel, timer));
+}
+
+static void on_pause_over(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_channel *channel = of_timer(timer);
+
+    channel->state = RPC_IDLE;
+    if (channel->requests) rpc_dial(channel);
+}
+
+enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out)
+{
+    struct tutti_rpc_channel *channel = tutti_alloc(sizeof(*channel));
+
+    if (!channel) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a client");
+    channel->config = *config;
+    channel->timer.due = on_pause_over;
+    channel->link = (struct rpc_link){.watch.fd = -1, .loop = config->loop};
+    enum tutti_status status = TUTTI_OK;
+    if (!read_address(channel, config->address))
+        status = tutti_fail(TUTTI_ERR_ARGUMENT, "\"%.200s\" is no address of a server: write http://HOST:PORT",
+                            config->address);
+    if (status >= 0) status = rpc_client_callbacks(&channel->callbacks);
+    if (status < 0)
+        tutti_free(channel);
+    else
+        *out = channel;
+    return status;
+}
+
+static void end_all(void *arg)
+{
+    struct tutti_rpc_channel *channel = arg;
+
+    rpc_hang_up(channel);
+    while (channel->requests) tutti_rpc_withdraw(channel->requests);
+}
+
+void tutti_rpc_channel_close(struct tutti_rpc_channel *channel)
+{
+    if (!channel) return;
+    tutti_loop_run(channel->config.loop, end_all, channel);
+    nghttp2_session_callbacks_del(channel->callbacks);
+    tutti_free(channel);
+}
+
+static void too_late(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_request *request =
+        (struct tutti_rpc_request *)((char *)timer - offsetof(struct tutti_rpc_request, timer));
+    struct tutti_rpc_channel *channel = request->channel;
+    char text[2 * RPC_SENTENCE];
+
+    snprintf(text, sizeof text, request->stream > 0 ? "no answer from %s in time" : "no connection to %s: %s",
+             channel->authority, channel->why[0] ? channel->why : "it did not come about in time");
+    rpc_request_end(request, TUTTI_RPC_DEADLINE_EXCEEDED, text);
+    rpc_link_flush(&channel->link);
+}
+
+struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const char *path,
+                                         struct tutti_rpc_body *body, uint64_t deadline_ns, tutti_rpc_done done,
+                                         void *arg)
+{
+    struct tutti_rpc_request *request = tutti_alloc(sizeof(*request));
+
+    if (!request) {
+        tutti_rpc_body_give(body);
+        return NULL;
+    }
+    *request = (struct tutti_rpc_request){.next = channel->requests,
+                                          .channel = channel,
+                                          .path = path,
+                                          .body = body,
+                                          .deadline_ns = deadline_ns,
+                                          .timer.due = too_late,
+                                          .done = done,
+                                          .arg = arg,
+                                          .status = -1};
+    rpc_prefix_write(request->prefix, body->n);
+    channel->requests = request;
+    tutti_loop_at(channel->config.loop, &request->timer, deadline_ns);
+    if (channel->state == RPC_OPEN) {
+        rpc_request_submit(request);
+        rpc_link_flush(&channel->link);
+    } else {
+        rpc_dial(channel);
+    }
+    return request;
+}
+
+void tutti_rpc_withdraw(struct tutti_rpc_request *request)
+{
+    struct tutti_rpc_channel *channel = request->channel;
+
+    request->done = NULL;
+    rpc_request_end(request, TUTTI_RPC_CANCELLED, "");
+    rpc_link_flush(&channel->link);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_RPC_CLIENT_H
+#define TUTTI_FT_RPC_CLIENT_H
+
+/* A client's connection and requests; of this room alone. */
+
+#include "ft/rpc/link.h"
+#include "ft/rpc/rpc.h"
+#include "ft/rpc/wire.h"
+
+#define RPC_HOST 256
+#define RPC_SENTENCE 512
+
+struct tutti_rpc_request {
+    struct tutti_rpc_request *next;
+    struct tutti_rpc_channel *channel;
+    int32_t stream; /* 0: it waits for a connection */
+    const char *path;
+    uint8_t prefix[RPC_PREFIX];
+    struct tutti_rpc_body *body;
+    size_t sent; /* of prefix and body */
+    uint64_t deadline_ns;
+    struct tutti_loop_timer timer;
+    tutti_rpc_done done;
+    void *arg;
+    /* what came */
+    struct rpc_bytes answer;
+    const char *wrong; /* NULL, or why it can not be an answer */
+    int status;        /* -1: no grpc-status yet */
+    char message[RPC_SENTENCE];
+};
+
+enum rpc_channel_state { RPC_IDLE, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
+struct tutti_rpc_channel {
+    struct rpc_link link; /* first */
+    struct tutti_rpc_channel_config config;
+    char host[RPC_HOST], port[8], authority[RPC_HOST + 8];
+    enum rpc_channel_state state;
+    struct tutti_loop_timer timer; /* until it dials again */
+    uint64_t pause_ns;             /* the last one */
+    uint32_t n_dialed;             /* which of the host's addresses is next */
+    char why[RPC_SENTENCE];        /* why there is no connection */
+    nghttp2_session_callbacks *callbacks;
+    struct tutti_rpc_request *requests;
+};
+
+/* ---- request.c ---- */
+/* On the connection that there is. False: it takes no more, and is lost soon. */
+bool rpc_request_submit(struct tutti_rpc_request *request);
+/* Ends it; done is told, if it still wants to hear. */
+void rpc_request_end(struct tutti_rpc_request *request, enum tutti_rpc_status status, const char *message);
+enum tutti_status rpc_client_callbacks(nghttp2_session_callbacks **out);
+
+/* ---- dial.c ---- */
+/* Dials, unless there is a connection, or one is being made. */
+void rpc_dial(struct tutti_rpc_channel *channel);
+void rpc_hang_up(struct tutti_rpc_channel *channel);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A client's connection: made when it is needed, again and again with growing pauses. */
+#include "ft/rpc/client.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAUSE_FIRST_NS (100 * TUTTI_NS_PER_MS)
+#define PAUSE_MOST_NS (10 * TUTTI_NS_PER_S)
+
+static void dial_later(struct tutti_rpc_channel *channel)
+{
+    channel->pause_ns = channel->pause_ns ? channel->pause_ns + channel->pause_ns / 2 : PAUSE_FIRST_NS;
+    if (channel->pause_ns > PAUSE_MOST_NS) channel->pause_ns = PAUSE_MOST_NS;
+    channel->state = RPC_PAUSES;
+    tutti_loop_at(channel->config.loop, &channel->timer, tutti_now_ns() + channel->pause_ns);
+}
+
+void rpc_hang_up(struct tutti_rpc_channel *channel)
+{
+    tutti_loop_stop(channel->config.loop, &channel->timer);
+    if (channel->link.watch.fd >= 0) {
+        tutti_loop_forget(channel->config.loop, &channel->link.watch);
+        close(channel->link.watch.fd);
+    }
+    nghttp2_session_del(channel->link.session);
+    channel->link = (struct rpc_link){.watch.fd = -1, .loop = channel->config.loop};
+    channel->state = RPC_IDLE;
+}
+
+/* Of those that were sent, or of those that wait; NULL: there is none. Who is told of an end may change the list. */
+static struct tutti_rpc_request *first(const struct tutti_rpc_channel *channel, bool sent)
+{
+    struct tutti_rpc_request *request = channel->requests;
+
+    while (request && (request->stream > 0) != sent) request = request->next;
+    return request;
+}
+
+/* What was sent is lost; what was not waits for the next connection. */
+static void lost(struct tutti_rpc_channel *channel, const char *why)
+{
+    struct tutti_rpc_request *request;
+
+    snprintf(channel->why, sizeof channel->why, "%s", why);
+    rpc_hang_up(channel);
+    while ((request = first(channel, true))) {
+        request->stream = 0;
+        rpc_request_end(request, TUTTI_RPC_UNAVAILABLE, "the connection was lost");
+    }
+    if (channel->requests && channel->state == RPC_IDLE) dial_later(channel);
+}
+
+static void on_ready(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_rpc_channel *channel = (struct tutti_rpc_channel *)w;
+
+    if (!rpc_link_run(&channel->link, events)) lost(channel, "the server closed the connection");
+}
+
+static void speak(struct tutti_rpc_channel *channel)
+{
+    struct rpc_link *link = &channel->link;
+    struct tutti_rpc_request *request;
+
+    if (nghttp2_session_client_new(&link->session, channel->callbacks, channel) != 0 ||
+        nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, NULL, 0) != 0) {
+        lost(channel, "out of memory for HTTP/2");
+        return;
+    }
+    channel->state = RPC_OPEN;
+    channel->pause_ns = 0;
+    link->watch.ready = on_ready;
+    link->writes = true; /* it was watched for room */
+    while ((request = first(channel, false)) && rpc_request_submit(request)) continue;
+    rpc_link_flush(link);
+}
+
+static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_rpc_channel *channel = (struct tutti_rpc_channel *)w;
+    int wrong = 0;
+    socklen_t n = sizeof wrong;
+
+    (void)events;
+    if (getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &wrong, &n) < 0) wrong = errno;
+    if (wrong == EINPROGRESS) return;
+    if (wrong != 0)
+        lost(channel, strerror(wrong));
+    else
+        speak(channel);
+}
+
+/* The next of the host's addresses. */
+static int dial_one(struct tutti_rpc_channel *channel)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *all, *one;
+    uint32_t count = 0, i = 0;
+    const int on = 1, wrong = getaddrinfo(channel->host, channel->port, &hints, &all);
+
+    if (wrong != 0) {
+        snprintf(channel->why, sizeof channel->why, "%s", gai_strerror(wrong));
+        return -1;
+    }
+    for (one = all; one; one = one->ai_next) count++;
+    for (one = all; one->ai_next && i < channel->n_dialed % count; one = one->ai_next) i++;
+    channel->n_dialed++;
+    const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const bool dials = fd >= 0 && (connect(fd, one->ai_addr, one->ai_addrlen) == 0 || errno == EINPROGRESS);
+    if (!dials) snprintf(channel->why, sizeof channel->why, "%s", strerror(errno));
+    freeaddrinfo(all);
+    if (dials || fd < 0) return fd;
+    close(fd);
+    return -1;
+}
+
+void rpc_dial(struct tutti_rpc_channel *channel)
+{
+    if (channel->state != RPC_IDLE) return;
+    const int fd = dial_one(channel);
+    if (fd < 0) {
+        dial_later(channel);
+        return;
+    }
+    channel->state = RPC_DIALS;
+    channel->link.watch = (struct tutti_loop_fd){.fd = fd, .ready = on_dialed};
+    if (tutti_loop_watch(channel->config.loop, &channel->link.watch, EPOLLIN | EPOLLOUT) < 0)
+        lost(channel, tutti_last_error()->text);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_RPC_LINK_H
+#define TUTTI_FT_RPC_LINK_H
+
+/* A socket with HTTP/2 on it: bytes between it and nghttp2, for servers and clients. Of this room alone, on the loop's
+ * thread. */
+
+#include "control/net/loop.h"
+
+#include <nghttp2/nghttp2.h>
+
+struct rpc_link {
+    struct tutti_loop_fd watch; /* first */
+    struct tutti_loop *loop;
+    nghttp2_session *session; /* NULL: nothing is spoken yet */
+    const uint8_t *out;       /* nghttp2's, still to be written */
+    size_t n_out;
+    bool writes; /* waits for room */
+    bool inside; /* nghttp2 is on the stack: what it is told is sent when it returns */
+    bool broken;
+};
+
+/* What the socket has, up to a bound, goes to nghttp2, and what it then has to say to the socket. False: the link is
+ * over, and its owner closes it. */
+bool rpc_link_run(struct rpc_link *link, uint32_t events);
+/* Writes what nghttp2 has to say, unless it is on the stack. Where that breaks the link the loop runs it soon. */
+void rpc_link_flush(struct rpc_link *link);
+
+static inline nghttp2_nv rpc_header(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, __builtin_strlen(name),
+                        __builtin_strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+#endif
