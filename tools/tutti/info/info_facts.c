@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "control/start/bootstrap.h"
 #include "device/cpu/reduce.h"
+#include "ft/serve/serve.h"
 #include "model/machine.h"
 #include "transport/ofi/ofi.h"
 #include "transport/open.h"
@@ -102,6 +103,8 @@ static void features_gather(struct info *info)
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
+    const char *lacks = tutti_serve_missing();
+    info_flag(info, features, "lighthouse", lacks[0] ? lacks : "nghttp2 and protobuf-c", !lacks[0]);
     simd_gather(info);
     tuning_gather(info);
 }
