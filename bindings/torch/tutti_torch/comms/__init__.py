@@ -9,10 +9,12 @@
 
 docs/torchcomms.md has the rest."""
 
+import functools
 from datetime import timedelta
 
 import tutti_torch  # noqa: F401  the compiled part is checked before it is loaded
 
+from .. import device_memory
 from .._C import comms as _comms
 
 
@@ -30,6 +32,35 @@ for name in names():
     globals()[name] = found
     if isinstance(found, type):
         found.__module__ = __name__
+
+# ---- memory of devices, whose allocators are PyTorch's ----
+
+
+def of_its_device(of_the_host):
+    """What stands before the method: CUDA memory comes from an allocator that torch.cuda.MemPool takes."""
+
+    @functools.wraps(of_the_host)
+    def get_mem_allocator(self):
+        device = self.get_device()
+        if device.type != "cuda":
+            return of_the_host(self)
+        self.get_backend_impl()._serve_memory(device.index or 0)
+        return device_memory.allocator()
+
+    return get_mem_allocator
+
+
+_comms.TorchComm.get_mem_allocator = of_its_device(_comms.TorchComm.get_mem_allocator)
+_comms.TorchComm.mem_allocator = property(_comms.TorchComm.get_mem_allocator)
+
+
+def get_mem_allocator(backend: str):
+    """An allocator of memory that the ranks of the host reach directly: that of the newest communicator."""
+    newest = _comms._newest()
+    if newest is not None and newest.get_device().type == "cuda":
+        return newest.get_mem_allocator()
+    return _comms.get_mem_allocator(backend)
+
 
 _is_backend_registered = _comms._is_backend_registered
 _hints = _comms._hints
