@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define LOOK_EVERY 64 /* calls: a look costs as much as ten of them */
-#define SPINS 1024    /* looks at a word, before the engine is asked */
+#define SPINS 1024    /* looks at a word, before the engine is asked; */
+#define HASTY 128     /* so many of them at once */
 
 /* ---- data ---- */
 
@@ -110,7 +111,7 @@ static enum tutti_status wait_for(struct tutti_window *window, struct tutti_comm
     for (uint32_t i = 0; i < spins; i++) {
         const uint64_t now = atomic_load_explicit(word, memory_order_acquire);
         if (tutti_compare_holds(now, access->compare, access->signal->value)) return TUTTI_OK;
-        tutti_cpu_relax();
+        if (i >= HASTY) tutti_cpu_relax();
     }
     return TUTTI_AGAIN;
 }

@@ -20,6 +20,7 @@ struct scene {
     struct rank *rank;
     struct tutti_window *window;
     unsigned char *memory;
+    bool ordinary;
 };
 
 /* Nothing, a few loads, a turn given up, or a sleep. */
@@ -35,11 +36,15 @@ static void delay(struct rank *rank)
     if (random % 64 == 2) nanosleep(&nap, NULL);
 }
 
+/* arg: whether in memory that other processes do not map. */
 static void scene_begin(struct scene *s, struct rank *rank, size_t bytes)
 {
     void *memory = NULL;
-    *s = (struct scene){.rank = rank};
-    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &memory));
+    *s = (struct scene){.rank = rank, .ordinary = *(const bool *)rank->arg};
+    if (s->ordinary)
+        memory = rank_alloc(rank, bytes);
+    else
+        RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &memory));
     s->memory = memory;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, memory, bytes, NULL, &s->window));
 }
@@ -49,7 +54,7 @@ static void scene_end(struct scene *s)
     if (s->rank->failure[0]) return;
     RANK_CHECK_OK(s->rank, tutti_barrier(s->rank->comm, NULL, NULL));
     tutti_window_destroy(s->window);
-    RANK_CHECK_OK(s->rank, tutti_mem_free(s->rank->comm, s->memory));
+    if (!s->ordinary) RANK_CHECK_OK(s->rank, tutti_mem_free(s->rank->comm, s->memory));
 }
 
 static void fill(unsigned char *data, size_t bytes, int round)
@@ -248,8 +253,11 @@ static void both_flush(struct rank *rank)
 
 static void on_threads_and_processes(uint32_t n, rank_function function)
 {
-    assert_int_equal(ranks_threads(n, function, NULL), 0);
-    assert_int_equal(ranks_forked(n, function, NULL), 0);
+    bool ordinary = false;
+    assert_int_equal(ranks_threads(n, function, &ordinary), 0);
+    assert_int_equal(ranks_forked(n, function, &ordinary), 0);
+    ordinary = true;
+    assert_int_equal(ranks_forked(n, function, &ordinary), 0);
 }
 
 static void test_put_then_signal(void **state)

@@ -322,8 +322,8 @@ int tutti_cmd_bench(int argc, char **argv)
         .command = "tutti bench",
         .usage = "[OP[,OP...]] [options]",
         .about = "Measures collectives (all_reduce if none is named, or all) and prints the columns of nccl-tests; or "
-                 "one-sided calls (put, get, put_signal, fetch_add) from rank 0 to rank 1, beside memcpy and a cache "
-                 "line.",
+                 "one-sided calls (put, get, put_signal, fetch_add) from rank 0 to rank 1, beside memcpy and bare "
+                 "words.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };
