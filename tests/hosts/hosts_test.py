@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The library across hosts that are network namespaces: hosts_test.py FOLDER [CLASS[.TEST] ...]; FOLDER has the
-programs hosts_job and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
+programs hosts_job, hosts_windows and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
 
 import os
 import re
@@ -263,6 +263,43 @@ class Deaths(Case):
         for rank, line in zip(ranks, self.until(ranks, "failed", 15)):
             self.assertRegex(line, f"TUTTI_ERR_TIMEOUT .* timed out after 2000 ms.* rank {1 - rank.host} on host "
                                    f"h{1 - rank.host}", self.said(ranks))
+
+
+class Windows(Case):
+    """One-sided calls: in place on a host, by messages between hosts, and both in one window."""
+
+    def windows(self, net, a_host, *words):
+        return net.ranks(a_host, [os.path.join(FOLDER, "hosts_windows"), *words])
+
+    def test_two_hosts(self):
+        net = self.net(2, plain=True)
+        self.ends_well(net, self.windows(net, 3, "ring"))
+
+    def test_bad_links(self):
+        net = self.net(3)
+        net.link(loss=0.01, duplicate=0.02, jitter_us=200)
+        self.ends_well(net, self.windows(net, [1, 2, 1], "ring"))
+
+    def test_killed(self):
+        """Ranks that wait for its signal, and ranks that put at it, on its host and on others."""
+        net = self.net(2, plain=True)
+        ranks = self.windows(net, 2, "fail")
+        self.until(ranks, "looping", 40)
+        time.sleep(0.5)
+        event = time.monotonic()
+        os.kill(ranks[3].process.pid, signal.SIGKILL)
+        self.failures(ranks[:3], event, 0.5, 3, "h1", "connection closed by peer.*(wait_signal|put|flush)")
+        self.goes_on(net, ranks[:3], 3)
+
+    def test_vanished(self):
+        net = self.net(3)
+        ranks = self.windows(net, 2, "fail")
+        self.until(ranks, "looping", 40)
+        time.sleep(0.5)
+        event = time.monotonic()
+        net.vanish(2)
+        self.failures(ranks[:4], event, 5.9, None, "h2", "connection closed by peer")
+        self.goes_on(net, ranks[:4], 4)
 
 
 class Start(Case):
