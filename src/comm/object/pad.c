@@ -34,7 +34,7 @@ static void sweep(struct tutti_family *family, bool all)
     pthread_mutex_lock(&family->lock);
     for (struct tutti_own_pad **at = &family->pads; *at;) {
         struct tutti_own_pad *own = *at;
-        if (!all && (own->fate == TUTTI_PAD_OPEN || !is_over(family, own))) {
+        if (!all && !is_over(family, own)) {
             at = &own->next;
             continue;
         }
@@ -114,11 +114,11 @@ void tutti_pad_drop(struct tutti_own_pad *own)
 
     if (atomic_fetch_sub(&own->holds, 1) != 1) return;
     atomic_store(&own->pad->gone, 1);
-    if (own->fate == TUTTI_PAD_UNSEEN) {
+    if (own->unseen) {
         pad_free(family, own);
         return;
     }
-    if (own->fate == TUTTI_PAD_SHARED && is_one(family)) {
+    if (is_one(family)) {
         let_go(family, own->pad, own->me);
         tutti_free(own);
         return;

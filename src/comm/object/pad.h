@@ -4,7 +4,8 @@
 
 /* A pad is memory of one rank that its peers, which may be late, write in place: the signals of a window. It is given
  * back when its owner and all who reach it have let go of it, died or left: in one address space by the last of them,
- * else by its owner, when it takes or gives the next one, or at the end of its family. */
+ * else by its owner, when it takes or gives the next one, or at the end of its family. Where ranks do not agree whether
+ * they made it, some never let go: in one address space it then stays. */
 
 #include "base/bell.h"
 #include "comm/object/comm.h"
@@ -16,18 +17,13 @@ struct tutti_pad { /* what is shared; the user's bytes begin behind tutti_pad_he
     uint64_t bytes;           /* ... and its size */
     _Atomic uint8_t let_go[]; /* by rank */
 };
-enum tutti_pad_fate {
-    TUTTI_PAD_OPEN,   /* others may have heard of it, or not: it stays until the family ends */
-    TUTTI_PAD_UNSEEN, /* nobody has mapped it, nor will */
-    TUTTI_PAD_SHARED, /* all who can have mapped it, and will let go */
-};
 struct tutti_own_pad {
     struct tutti_own_pad *next; /* given, not back yet */
     struct tutti_family *family;
     struct tutti_pad *pad;
     size_t bytes;
     _Atomic uint32_t holds; /* its owner's, and one a call that waits for a word in it */
-    enum tutti_pad_fate fate;
+    bool unseen;            /* nobody has mapped it, nor will */
     uint32_t n, me;
     uint32_t members[];
 };

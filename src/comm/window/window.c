@@ -156,7 +156,7 @@ static void map_host(struct tutti_comm *comm, const struct tutti_window_part *pa
                      struct tutti_window *window)
 {
     const size_t head = tutti_pad_head(window->n), bytes = head + pad_bytes(window->n_signals);
-    window->pad->fate = TUTTI_PAD_SHARED;
+    window->pad->unseen = false;
     for (int32_t r = 0; r < comm->size; r++) {
         struct tutti_window_peer *peer = &window->peers[r];
         const bool own = r == comm->rank;
@@ -193,7 +193,7 @@ static enum tutti_status window_agree(struct tutti_comm *comm, const struct tutt
                                       struct tutti_window *window)
 {
     bool on_device = false;
-    if (window && window->pad) window->pad->fate = TUTTI_PAD_UNSEEN;
+    if (window && window->pad) window->pad->unseen = true;
     TUTTI_TRY(refused_by(comm, parts));
     TUTTI_TRY(agree_memory(comm, parts, &on_device));
     for (uint32_t r = 0; r < window->n; r++)
