@@ -4,6 +4,8 @@
 
 #include "record/recorder.hpp"
 
+#include "record/json.hpp"
+
 #include <c10/util/Logging.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
@@ -59,6 +61,11 @@ constexpr const char *other_names[][2] = {
     {"reduce_scatter_tensor", "_reduce_scatter_base"},
     {"all_to_all_single", "all_to_all"},
     {"gather_into_tensor", "gather"},
+    {"all_gather_single", "_all_gather_base"},
+    {"reduce_scatter_single", "_reduce_scatter_base"},
+    {"all_to_all_v_single", "all_to_all"},
+    {"gather_single", "gather"},
+    {"batch_op_issue", "coalesced"},
     {"all_reduce_coalesced", "allreduce_coalesced"},
     {"all_gather_coalesced", "ALLGATHER_coalesced"},
     {"all_reduce_sparse", "all_reduce"},
@@ -80,15 +87,6 @@ std::string traced_name(c10d::OpType type, const char *name, int rank, int peer)
     for (const auto &[ours, theirs] : other_names)
         if (std::strcmp(ours, name) == 0) return c10::str("nccl:", theirs);
     return c10::str("nccl:", name);
-}
-
-void note(const Tensors &tensors, RecordedTensors &noted)
-{
-    noted.resize(tensors.size());
-    for (size_t i = 0; i < tensors.size(); i++) {
-        noted[i].sizes.assign(tensors[i].sizes().begin(), tensors[i].sizes().end());
-        noted[i].dtype = tensors[i].scalar_type();
-    }
 }
 
 /* Of a call without tensors, too, there is one, empty: fr_trace looks at the first. */
@@ -118,17 +116,31 @@ c10::IValue time_or_none(int64_t ns)
 
 } // namespace
 
-Recorder &Recorder::get()
+RecordedTensors recorded(const Tensors &tensors)
 {
-    static auto *recorder = new Recorder(); /* left: calls end while the process does */
-    return *recorder;
+    RecordedTensors noted(tensors.size());
+    for (size_t i = 0; i < tensors.size(); i++) {
+        noted[i].sizes.assign(tensors[i].sizes().begin(), tensors[i].sizes().end());
+        noted[i].dtype = tensors[i].scalar_type();
+    }
+    return noted;
 }
 
-Recorder::Recorder()
-    : capacity_(
-          size_t(std::max(0L, std::atol(variable({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}, "2000"))))),
-      with_frames_(flag({"TORCH_INCLUDE_STACK_TRACE"}, false)),
-      with_cpp_frames_(flag({"TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"}, false))
+static size_t capacity_of_process()
+{
+    const char *calls = variable({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}, "2000");
+    return size_t(std::max(0L, std::atol(calls)));
+}
+
+Recorder &Recorder::get()
+{
+    static auto *recorder = new Recorder(capacity_of_process(), flag({"TORCH_INCLUDE_STACK_TRACE"}, false),
+                                         flag({"TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"}, false));
+    return *recorder; /* left: calls end while the process does */
+}
+
+Recorder::Recorder(size_t capacity, bool with_frames, bool with_cpp_frames)
+    : capacity_(capacity), with_frames_(with_frames), with_cpp_frames_(with_cpp_frames)
 {
     constexpr size_t at_once = 20000;
     ring_.resize(std::min(capacity_, at_once)); /* call by call, new memory would cost more than all else here */
@@ -152,6 +164,14 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
                           milliseconds timeout, bool begun)
 {
     if (!enabled()) return 0;
+    RecordedCall noted{call.type, call.name, call.peer, recorded(call.inputs), recorded(call.outputs)};
+    return record(group, std::move(noted), seq, p2p_seq, timeout, begun);
+}
+
+uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, RecordedCall call, uint64_t seq,
+                          uint64_t p2p_seq, milliseconds timeout, bool begun)
+{
+    if (!enabled()) return 0;
     std::shared_ptr<torch::CapturedTraceback> frames;
     if (with_frames_ || with_cpp_frames_)
         frames = torch::CapturedTraceback::gather(with_frames_, false, with_cpp_frames_);
@@ -161,19 +181,14 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
     Entry &entry = ring_[(id - 1) % capacity_];
     entry.id = id;
     entry.group = group;
-    entry.type = call.type;
-    entry.name = call.name;
-    entry.peer = call.peer;
+    entry.call = std::move(call);
     entry.seq = seq;
     entry.p2p_seq = p2p_seq;
-    entry.is_p2p = call.is_p2p();
     entry.retired = false;
     entry.created_ns = wall_ns();
     entry.started_ns = begun ? entry.created_ns : 0;
     entry.completed_ns = 0;
     entry.timeout_ms = timeout.count();
-    note(call.inputs, entry.inputs);
-    note(call.outputs, entry.outputs);
     entry.frames = std::move(frames);
     return id;
 }
@@ -181,7 +196,7 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
 Recorder::Entry *Recorder::find(uint64_t id)
 {
     Entry &entry = ring_[(id - 1) % capacity_];
-    return entry.id == id ? &entry : nullptr;
+    return entry.id == id && id > n_forgotten_ ? &entry : nullptr;
 }
 
 template <typename Change> void Recorder::change(uint64_t id, Change f)
@@ -219,28 +234,28 @@ void Recorder::failed(uint64_t id, bool before_start)
 
 /* ---- the pickle ---- */
 
-c10::IValue Recorder::describe(const Entry &e)
+c10::IValue Recorder::describe(const Entry &e) const
 {
     Dict dict = new_dict();
-    dict.insert("record_id", int64_t(e.id - 1));
+    dict.insert("record_id", int64_t(e.id - 1 - n_forgotten_));
     dict.insert("pg_id", e.group->id);
     dict.insert("process_group", c10::ivalue::Tuple::create({e.group->name, e.group->desc}));
     dict.insert("collective_seq_id", int64_t(e.seq));
     dict.insert("p2p_seq_id", int64_t(e.p2p_seq));
     dict.insert("op_id", int64_t(e.id));
-    dict.insert("profiling_name", traced_name(e.type, e.name, e.group->rank, e.peer));
+    dict.insert("profiling_name", traced_name(e.call.type, e.call.name, e.group->rank, e.call.peer));
     dict.insert("time_created_ns", e.created_ns);
     if (e.completed_ns) dict.insert("duration_ms", double(e.completed_ns - e.started_ns) * 1e-6);
-    dict.insert("input_sizes", sizes_list(e.inputs));
-    dict.insert("input_dtypes", dtypes_list(e.inputs));
-    dict.insert("output_sizes", sizes_list(e.outputs));
-    dict.insert("output_dtypes", dtypes_list(e.outputs));
+    dict.insert("input_sizes", sizes_list(e.call.inputs));
+    dict.insert("input_dtypes", dtypes_list(e.call.inputs));
+    dict.insert("output_sizes", sizes_list(e.call.outputs));
+    dict.insert("output_dtypes", dtypes_list(e.call.outputs));
     dict.insert("state", e.completed_ns ? "completed" : e.started_ns ? "started" : "scheduled");
     dict.insert("time_discovered_started_ns", time_or_none(e.started_ns));
     dict.insert("time_discovered_completed_ns", time_or_none(e.completed_ns));
     dict.insert("retired", e.retired);
     dict.insert("timeout_ms", e.timeout_ms);
-    dict.insert("is_p2p", e.is_p2p);
+    dict.insert("is_p2p", c10d::isP2POp(e.call.type));
     return dict;
 }
 
@@ -269,7 +284,7 @@ c10::IValue Recorder::entries(bool only_active)
     std::vector<Entry> kept;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        const uint64_t n = std::min<uint64_t>(n_recorded_, capacity_);
+        const uint64_t n = std::min<uint64_t>(n_recorded_ - n_forgotten_, capacity_);
         for (uint64_t i = n_recorded_ - n; i < n_recorded_; i++) {
             const Entry &entry = ring_[i % capacity_];
             if (!only_active || !entry.completed_ns) kept.push_back(entry);
@@ -311,7 +326,19 @@ void Recorder::add_source(std::function<bool()> look)
     sources_.push_back(std::move(look));
 }
 
-std::string Recorder::dump(bool only_active)
+void Recorder::reset()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    n_forgotten_ = n_recorded_;
+}
+
+uint64_t Recorder::size()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    return n_recorded_ - n_forgotten_;
+}
+
+c10::IValue Recorder::trace(bool only_active)
 {
     {
         std::lock_guard<std::mutex> guard(sources_mutex_);
@@ -324,11 +351,21 @@ std::string Recorder::dump(bool only_active)
     dict.insert("pg_status", new_dict());
     dict.insert("comm_lib_version", c10::str("tutti ", tutti_version_text()));
     dict.insert("entries", entries(only_active));
+    return dict;
+}
+
+std::string Recorder::dump_json(bool only_active)
+{
+    return json_of(trace(only_active));
+}
+
+std::string Recorder::dump(bool only_active)
+{
     std::string bytes;
     torch::jit::Pickler pickler([&](const char *data, size_t size) { bytes.append(data, size); }, nullptr, nullptr,
                                 nullptr, nullptr, false);
     pickler.protocol();
-    pickler.pushIValue(dict);
+    pickler.pushIValue(trace(only_active));
     pickler.stop();
     return bytes;
 }

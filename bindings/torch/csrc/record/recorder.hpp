@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room record: what is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp). This room may
- * use base and tensors. Begin here.
+/* Room record: what is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp).
+ * This room may use base and tensors. Begin here.
  *
  * The flight recorder keeps the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder
  * is a template that some versions have, each a little different, with entries that hold events of a device. This one
  * is the same in all of them, and takes a lock and a few copies a call.
  *
- * Variables, as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and
- * the rank), TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call),
- * TORCH_FR_CPP_STACK, TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors). */
+ * One recorder has the calls of all process groups (get); others are made by who wants his own. Variables of that one,
+ * as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and the rank),
+ * TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call), TORCH_FR_CPP_STACK,
+ * TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors). */
 
 #include "tensors/call.hpp"
 
@@ -43,16 +44,28 @@ struct RecordedTensor {
     c10::ScalarType dtype;
 };
 using RecordedTensors = c10::SmallVector<RecordedTensor, 1>;
+RecordedTensors recorded(const Tensors &tensors);
+
+/* Of a call. */
+struct RecordedCall {
+    c10d::OpType type; /* SEND, RECV, RECVANYSOURCE, or what is none of them */
+    const char *name;  /* the call's own: fr_trace's words are found when it is dumped */
+    int peer;
+    RecordedTensors inputs, outputs;
+};
 
 class Recorder
 {
   public:
     static Recorder &get();
+    Recorder(size_t capacity, bool with_frames, bool with_cpp_frames);
 
     bool enabled() const { return capacity_ > 0; }
     std::shared_ptr<RecordedGroup> add_group(std::string name, std::string desc, std::vector<uint64_t> ranks, int rank);
     /* A call that is about to start; returns its number, 0 when the recorder is off. seq: of the collective; the calls
      * of a coalesced region share it with the entry "coalesced" that ends them. begun: it starts at once. */
+    uint64_t record(const std::shared_ptr<RecordedGroup> &group, RecordedCall call, uint64_t seq, uint64_t p2p_seq,
+                    milliseconds timeout, bool begun = false);
     uint64_t record(const std::shared_ptr<RecordedGroup> &group, const Call &call, uint64_t seq, uint64_t p2p_seq,
                     milliseconds timeout, bool begun = false);
     void started(uint64_t id);
@@ -67,6 +80,12 @@ class Recorder
 
     /* The pickle that fr_trace reads. Needs the GIL only where Python's frames were recorded. */
     std::string dump(bool only_active);
+    /* The same as JSON, which fr_trace reads with -j. */
+    std::string dump_json(bool only_active);
+    /* Forgets all calls, and numbers those that follow from 0. */
+    void reset();
+    /* Calls since then. */
+    uint64_t size();
     /* Writes the file, once a group; where that fails, says so in the log. */
     void dump_on_error(RecordedGroup &group);
 
@@ -74,13 +93,10 @@ class Recorder
     struct Entry {
         uint64_t id = 0;
         std::shared_ptr<RecordedGroup> group;
-        c10d::OpType type;
-        const char *name; /* the call's own: fr_trace's words are found when it is dumped */
-        int peer;
+        RecordedCall call;
         uint64_t seq, p2p_seq;
-        bool is_p2p, retired;
+        bool retired;
         int64_t created_ns, started_ns, completed_ns, timeout_ms;
-        RecordedTensors inputs, outputs;
         std::shared_ptr<torch::CapturedTraceback> frames;
 
         void complete(int64_t at_ns)
@@ -89,12 +105,12 @@ class Recorder
             retired = true;
         }
     };
-    Recorder();
-    Entry *find(uint64_t id); /* null when it was overwritten; with mutex_ held */
+    Entry *find(uint64_t id); /* null when it was overwritten, or forgotten; with mutex_ held */
     template <typename Change> void change(uint64_t id, Change f);
+    c10::IValue trace(bool only_active);
     c10::IValue entries(bool only_active);
     c10::IValue groups();
-    static c10::IValue describe(const Entry &entry);
+    c10::IValue describe(const Entry &entry) const;
 
     size_t capacity_;
     bool with_frames_, with_cpp_frames_;
@@ -103,6 +119,7 @@ class Recorder
     std::mutex mutex_; /* below; taken after the other */
     std::vector<Entry> ring_;
     uint64_t n_recorded_ = 0;
+    std::atomic<uint64_t> n_forgotten_{0}; /* of these */
     std::vector<std::shared_ptr<RecordedGroup>> groups_;
 };
 
