@@ -65,6 +65,7 @@ static void define_reductions(py::module_ &module)
             py::arg("other"))
         .def("__hash__", [](const ReduceOp &self) { return size_t(self.type); })
         .def_property_readonly("type", [](const ReduceOp &self) { return self.type; })
+        .def_property_readonly("factor", [](const ReduceOp &self) { return self.factor; })
         .def_static(
             "PREMUL_SUM", &ReduceOp::premul_sum, py::arg("factor"),
             "The sum of what each rank's tensor is when it is multiplied by its factor: a number, or a tensor.");

@@ -10,12 +10,15 @@
 docs/torchcomms.md has the rest."""
 
 import functools
+import importlib
+import os
 from datetime import timedelta
 
 import tutti_torch  # noqa: F401  the compiled part is checked before it is loaded
 
 from .. import device_memory
 from .._C import comms as _comms
+from . import known as _known
 
 
 class Timeout(timedelta):
@@ -67,3 +70,20 @@ _hints = _comms._hints
 InitHandle = str
 
 __all__ = ["InitHandle", "Timeout", *names()]
+
+SUBMODULES = ("device_mesh", "functional", "hooks", "objcol")
+
+
+def __getattr__(name: str):
+    """Submodules are imported when they are asked for."""
+    if name in SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+new_comm = _known.noting(new_comm)  # noqa: F821
+TorchComm.split = _known.noting(TorchComm.split)  # noqa: F821
+TorchComm.reconfigure = _known.changing(TorchComm.reconfigure)  # noqa: F821
+_known.note_reductions(ReduceOp)  # noqa: F821
+if os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1":
+    __getattr__("functional").enable()
