@@ -87,4 +87,6 @@ PYBIND11_MODULE(_C, module)
     module.def("device_memory_functions", &device_memory_functions);
     py::module_ comms = module.def_submodule("comms", "torchcomms' API");
     tutti_torch::define_comms(comms);
+    py::module_ hooks = module.def_submodule("hooks", "what can be hung on communicators");
+    tutti_torch::define_hooks(hooks);
 }
