@@ -70,6 +70,21 @@ void tutti_access_begin(struct tutti_team *team, struct tutti_one_access *access
     tutti_pair_ready(ones, pair);
 }
 
+void tutti_one_leave(struct tutti_port *port, const struct tutti_packet *packet)
+{
+    const struct tutti_packet answer = {.version = TUTTI_WIRE_VERSION,
+                                        .type = TUTTI_PACKET_ONE_ANSWER,
+                                        .flags = TUTTI_ONE_REFUSED,
+                                        .comm = packet->comm,
+                                        .epoch = packet->epoch,
+                                        .seq = packet->seq,
+                                        .call = TUTTI_ONE_LEFT};
+
+    /* Where there is no room, its board tells. */
+    if (packet->source < port->transport->n)
+        (void)port->transport->ops->send(port->transport, packet->source, &answer, NULL, 0, 0);
+}
+
 void tutti_ones_fail(struct tutti_team *team, const struct tutti_error *error)
 {
     struct tutti_ones *ones = team->ones;

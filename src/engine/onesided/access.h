@@ -27,8 +27,15 @@
 #define TUTTI_ONE_HAS_SIGNAL 8
 #define TUTTI_ONE_SIGNAL_ADD 16
 /* An answer with seq 0 has only a count. One that refuses says why in `call`. */
-enum tutti_one_reason { TUTTI_ONE_FINE, TUTTI_ONE_GONE, TUTTI_ONE_RANGE, TUTTI_ONE_ALIGNMENT, TUTTI_ONE_INDEX };
-#define TUTTI_N_ONE_REASONS (TUTTI_ONE_INDEX + 1)
+enum tutti_one_reason {
+    TUTTI_ONE_FINE,
+    TUTTI_ONE_GONE,
+    TUTTI_ONE_RANGE,
+    TUTTI_ONE_ALIGNMENT,
+    TUTTI_ONE_INDEX,
+    TUTTI_ONE_LEFT, /* the whole communicator has ended there */
+    TUTTI_N_ONE_REASONS
+};
 
 /* ---- of this rank ---- */
 struct tutti_one_pair;
@@ -75,7 +82,7 @@ struct tutti_one_held {
     enum tutti_one_state state;
     enum tutti_one_reason why;
     bool done;       /* it was carried out, and its answer has found no room yet */
-    uint64_t before; /* then: of the answer */
+    uint64_t before; /* of the answer; a word that is got */
 };
 struct tutti_part {
     struct tutti_part *next;
@@ -128,6 +135,7 @@ struct tutti_ones {
 enum tutti_status tutti_ones_need(struct tutti_team *team); /* makes team->ones. Any thread. MEMORY */
 void tutti_ones_free(struct tutti_ones *ones);
 struct tutti_part *tutti_part_find(const struct tutti_ones *ones, uint32_t window);
+bool tutti_part_is_word(const struct tutti_part *part, uint64_t offset, uint64_t bytes);
 enum tutti_status tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes);
 enum tutti_status tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before);
 enum tutti_status tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet);
@@ -197,6 +205,8 @@ void tutti_refusal_error(const struct tutti_team *team, uint32_t peer, const str
                          struct tutti_error *error);
 
 /* ---- what pass calls: pass is the only one ---- */
+/* Answers an access to a communicator that has ended here. */
+void tutti_one_leave(struct tutti_port *port, const struct tutti_packet *packet);
 void tutti_access_begin(struct tutti_team *team, struct tutti_one_access *access);
 bool tutti_ones_run(struct tutti_team *team, bool retry); /* whether anything happened */
 void tutti_ones_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,

@@ -60,6 +60,16 @@ static struct tutti_one_access *open_end(struct tutti_ones *ones, struct tutti_o
     return access;
 }
 
+/* The peer has ended the communicator: who waits for it waits in vain. */
+static void leave_take(struct tutti_team *team, const struct tutti_one_pair *pair)
+{
+    for (const struct tutti_one_access *access = team->ones->first; access; access = access->next) {
+        if (tutti_access_awaits(access) != (int32_t)pair->slot) continue;
+        tutti_access_lost(team, access, pair->slot, TUTTI_LIFE_LEFT);
+        return;
+    }
+}
+
 static void refusal_take(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_open *open,
                          enum tutti_one_reason why)
 {
@@ -102,6 +112,10 @@ void tutti_answer_take(struct tutti_team *team, struct tutti_one_pair *pair, con
     if (wrong) tutti_report_protocol(team, pair->slot, NULL, "an answer to an access that it did not make");
     if (!open && !wrong) team->engine->stats.duplicates_dropped++;
     if (!open) return;
+    if (packet->flags == TUTTI_ONE_REFUSED && packet->call == TUTTI_ONE_LEFT) {
+        leave_take(team, pair);
+        return;
+    }
     if (packet->flags == TUTTI_ONE_REFUSED) {
         refusal_take(team, pair, open, (enum tutti_one_reason)packet->call);
         return;

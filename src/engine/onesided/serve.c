@@ -38,11 +38,16 @@ static enum tutti_status answer(struct tutti_team *team, struct tutti_one_pair *
 /* ---- gets ---- */
 
 /* Where the bytes are that a get asks for. AGAIN: the stage is in use. */
-static enum tutti_status get_find(struct tutti_part *part, const struct tutti_packet *packet, const void **out)
+static enum tutti_status get_find(struct tutti_part *part, struct tutti_one_held *held, const void **out)
 {
     const struct tutti_exposed *exposed = &part->exposed;
+    const struct tutti_packet *packet = &held->packet;
 
     *out = (const unsigned char *)exposed->base + packet->offset;
+    if (tutti_part_is_word(part, packet->offset, packet->total)) {
+        held->before = atomic_load_explicit((const _Atomic uint64_t *)*out, memory_order_relaxed);
+        *out = &held->before; /* so short a payload is copied */
+    }
     if (!exposed->ops) return TUTTI_OK;
     if (part->staged) return TUTTI_AGAIN;
     *out = part->stage;
@@ -63,7 +68,7 @@ static enum tutti_status get_answer(struct tutti_team *team, struct tutti_one_pa
 
     if (!part && held->why == TUTTI_ONE_FINE) held->why = TUTTI_ONE_GONE;
     if (held->why != TUTTI_ONE_FINE) return answer(team, pair, held);
-    enum tutti_status status = get_find(part, &held->packet, &from);
+    enum tutti_status status = get_find(part, held, &from);
     if (status == TUTTI_AGAIN) return status;
     if (status < 0) {
         tutti_access_unsent(team, NULL, pair->slot, status);

@@ -90,6 +90,7 @@ void tutti_refusal_error(const struct tutti_team *team, uint32_t peer, const str
         [TUTTI_ONE_RANGE] = "has a smaller part: offset and bytes reach past its end",
         [TUTTI_ONE_ALIGNMENT] = "has no word there: offset is not aligned to 8 bytes",
         [TUTTI_ONE_INDEX] = "has no such signal: index is out of range",
+        [TUTTI_ONE_LEFT] = "has left the communicator",
     };
     char text[TUTTI_CALL_TEXT] = "";
 

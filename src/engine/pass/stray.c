@@ -2,6 +2,7 @@
 
 /* Packets for teams that do not exist here yet: a peer was faster. They are kept until the team is created. */
 
+#include "engine/onesided/access.h"
 #include "engine/pass/pass.h"
 
 #include <string.h>
@@ -43,8 +44,11 @@ void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, cons
         packet->type == TUTTI_PACKET_ONE_ANSWER)
         return;
     if (packet->bytes + sizeof(struct tutti_stray) > port->stray_stride) return;
-    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(engine->gone); i++)
-        if (engine->gone[i] == gone) return;
+    for (uint32_t i = 0; i < TUTTI_ARRAY_LEN(engine->gone); i++) {
+        if (engine->gone[i] != gone) continue;
+        if (packet->type == TUTTI_PACKET_ONE) tutti_one_leave(port, packet);
+        return;
+    }
     for (uint32_t i = 0; i < port->stray_room; i++) {
         struct tutti_stray *stray = stray_at(port, i);
         if (!oldest || stray->used < oldest->used) oldest = stray;
