@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The library across hosts that are network namespaces: hosts_test.py FOLDER [CLASS[.TEST] ...]; FOLDER has the
-programs hosts_job, hosts_windows and hosts_switch. Times are from an event to the sentence that a rank says of it, on one clock."""
+programs hosts_job, hosts_windows and hosts_switch. Times are from an event to the sentence that a rank says of it, on
+one clock."""
 
 import os
 import re
@@ -300,6 +301,18 @@ class Windows(Case):
         net.vanish(2)
         self.failures(ranks[:4], event, 5.9, None, "h2", "connection closed by peer")
         self.goes_on(net, ranks[:4], 4)
+
+    def test_partition_one_way(self):
+        """What host 2 sends is lost: who puts there, and who waits for its signal, is told."""
+        net = self.net(3)
+        ranks = self.windows(net, 1, "fail")
+        self.until(ranks, "looping", 40)
+        time.sleep(0.5)
+        event = time.monotonic()
+        net.cut(2, 0)
+        net.cut(2, 1)
+        self.failures(ranks[:2], event, 5.9, 2, "h2", "connection closed by peer")
+        self.goes_on(net, ranks[:2], 2)
 
 
 class Start(Case):

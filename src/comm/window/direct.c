@@ -107,7 +107,8 @@ static enum tutti_status wait_for(struct tutti_window *window, struct tutti_comm
                                   const struct tutti_access *access)
 {
     const _Atomic uint64_t *word = tutti_signal_of(window, window->me, access->signal->index);
-    const uint32_t spins = access->work || comm->family->world.crowded ? 1 : SPINS;
+    /* What comes by messages the engine brings. */
+    const uint32_t spins = access->work || window->far || comm->family->world.crowded ? 1 : SPINS;
     for (uint32_t i = 0; i < spins; i++) {
         const uint64_t now = atomic_load_explicit(word, memory_order_acquire);
         if (tutti_compare_holds(now, access->compare, access->signal->value)) return TUTTI_OK;
