@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the ranks of tutti_torch.comms meet when the launcher's variables say it: communicators with and without a store,
-in all orders, while MASTER_PORT is free, served by the program or by a launcher; files; and ranks that are threads."""
+"""Where the ranks of tutti_torch.comms meet when the launcher says it by variables: communicators with stores, without,
+in all orders, while MASTER_PORT is free, served by the program or by a launcher; files; ranks that are threads."""
 
 from __future__ import annotations
 
