@@ -125,6 +125,9 @@ class CommsPeer:
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # the real one looks for it whatever store it is given
         self.comm = self.api.new_comm(backend, torch.device("cpu"), f"peer_{name}", store=store)
 
+    def close(self) -> None:
+        self.comm.finalize()
+
     def call(self, case: Case) -> Callable[[], object]:
         comm, a, b, sum_of, partner = self.comm, case.a, case.b, self.api.ReduceOp.SUM, case.partner
         calls: dict[str, Callable[[], object]] = {

@@ -87,7 +87,7 @@ def measure_overhead(clock: Clock, peer, path: str, name: str, seconds: float) -
     from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the backend "fake"
 
     comms = importlib.import_module("tutti_torch.comms")
-    rank, n = dist.get_rank(), dist.get_world_size()
+    rank, n, tensor = dist.get_rank(), dist.get_world_size(), torch.zeros(2)
     fake = dist.new_group(backend="fake")
     alone = [dist.new_group([r], backend=peer.name) for r in range(n)][rank]
     result = {}
@@ -97,7 +97,7 @@ def measure_overhead(clock: Clock, peer, path: str, name: str, seconds: float) -
         store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
         hints = {"rank": str(member), "size": str(size)}
         comm = comms.new_comm("tutti", torch.device("cpu"), job, store=store, hints=hints)
-        calls = {"comms": by_comms(comm, comms.ReduceOp.SUM, torch.zeros(2)), **by_library(library, torch.zeros(2))}
+        calls = {"comms": by_comms(comm, comms.ReduceOp.SUM, tensor), **by_library(library, tensor)}
         result[where] = parts_of_a_call(clock, group, fake, calls, seconds / 2)
         library.close()
         comm.finalize()

@@ -71,5 +71,8 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
     if "cells" in chosen.parts:
         result["cells"] = measure_cells(clock, peers, rank, n, chosen, seconds * 0.7)
     clock.meet()
+    for peer in peers:
+        if hasattr(peer, "close"):
+            peer.close()
     dist.destroy_process_group()
     return result
