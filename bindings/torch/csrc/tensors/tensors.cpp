@@ -248,9 +248,12 @@ Tensor flatten(const Tensors &list)
     return flat;
 }
 
+/* As if the library had written there: views are not asked whether that is so (autograd refuses it for those that came
+ * from one function), and versions do not count up. */
 void unflatten(const Tensor &flat, const Tensors &list)
 {
     if (flat.is_alias_of(list[0])) return;
+    at::AutoDispatchBelowADInplaceOrView guard;
     each_block(flat, list, [](const Tensor &block, Tensor t) { t.copy_(block); });
 }
 
