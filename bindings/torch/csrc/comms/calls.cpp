@@ -250,7 +250,12 @@ void TorchComm::fail_in_words(const char *call, const std::exception &error) con
     const auto *known = dynamic_cast<const c10::Error *>(&error);
     const std::string text =
         c10::str(known ? known->what_without_backtrace() : error.what(), " [", call, " on ", described(), "]");
-    if (dynamic_cast<const c10::DistError *>(&error) && is_aborted()) fate_->failed(text);
+    c10::intrusive_ptr<Backend> backend;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        backend = backend_;
+    }
+    if (dynamic_cast<const c10::DistError *>(&error) && backend && backend->state() < 0) fate_->failed(text);
     if (dynamic_cast<const c10::OutOfMemoryError *>(&error)) C10_THROW_ERROR(OutOfMemoryError, text);
     if (dynamic_cast<const c10::DistError *>(&error)) C10_THROW_ERROR(DistBackendError, text);
     TORCH_CHECK(false, text);

@@ -468,6 +468,7 @@ void TorchComm::abort()
     fate_->tell_hooks();
 }
 
+/* That another rank aborted is for a rank that calls: before its first call, it has a communicator that it can abort. */
 bool TorchComm::is_aborted() const
 {
     c10::intrusive_ptr<Backend> backend;
@@ -475,7 +476,11 @@ bool TorchComm::is_aborted() const
         std::lock_guard<std::mutex> guard(mutex_);
         backend = backend_;
     }
-    return backend && backend->state() < 0;
+    if (!backend || backend->state() >= 0) return false;
+    tutti_error error;
+    tutti_comm_state(backend->host_comm()->handle(), &error);
+    const bool by_another = error.status == TUTTI_ERR_ABORTED && error.peer != backend->getRank();
+    return !by_another || backend->getSequenceNumberForGroup() > 0;
 }
 
 } // namespace tutti_torch
