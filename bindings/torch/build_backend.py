@@ -94,6 +94,7 @@ def torch_settings(facts: Facts) -> dict:
         "TUTTI_TORCH_DEFINITIONS": ";".join(pybind),
         "TUTTI_PYTHON_INCLUDE": facts.python_include,
         "TUTTI_PYTHON_SUFFIX": facts.python_suffix,
+        "TUTTI_TORCHCOMMS_LIBRARY": facts.torchcomms_library,
     }
 
 
@@ -117,7 +118,8 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
     run([facts.cmake, "-S", str(ROOT), "-B", str(tree), *definitions, *options], facts.environment,
         "configuring the build")
     parallel = [] if "CMAKE_BUILD_PARALLEL_LEVEL" in os.environ else ["--parallel", str(jobs())]
-    run([facts.cmake, "--build", str(tree), "--target", "tutti_torch", *parallel], facts.environment, "compiling")
+    targets = ["tutti_torch", *(["tutti_torchcomms"] if facts.torchcomms_library else [])]
+    run([facts.cmake, "--build", str(tree), "--target", *targets, *parallel], facts.environment, "compiling")
 
 
 def record_of_build(facts: Facts, sources_built: str) -> str:
@@ -127,6 +129,7 @@ def record_of_build(facts: Facts, sources_built: str) -> str:
         '"""Written by build_backend.py: what this package was built from and for."""',
         f"VERSION = {version()!r}",
         f"TORCH = {facts.torch_version!r}",
+        f"TORCHCOMMS = {facts.torchcomms_version!r}",
         f"PYTHON = {'.'.join(map(str, sys.version_info[:3]))!r}",
         f"CXX11_ABI = {facts.cxx11_abi!r}",
         f"SOURCES = {sources_built!r}",
@@ -137,7 +140,9 @@ def record_of_build(facts: Facts, sources_built: str) -> str:
 def built_files(facts: Facts, tree: Path, sources_built: str) -> dict:
     """What compiling made, by its name in the package."""
     major = version().split(".")[0]
+    plugin = ["libtutti_torchcomms.so"] if facts.torchcomms_library else []
     return {
+        **{f"{NAME}/lib/{name}": (tree / "torch" / name).read_bytes() for name in plugin},
         f"{NAME}/_C{facts.python_suffix}": (tree / "torch" / f"_C{facts.python_suffix}").read_bytes(),
         f"{NAME}/lib/libtutti.so.{major}": (tree / "lib" / f"libtutti.so.{major}").read_bytes(),
         f"{NAME}/_build.py": record_of_build(facts, sources_built).encode(),
@@ -162,7 +167,7 @@ def build(facts: Facts, variant: str = "", options: "list | None" = None) -> dic
 def table_of(text: str, name: str) -> dict:
     """The strings of one table of pyproject.toml: a few lines of our own, since Python 3.9 reads no TOML."""
     body = re.search(rf"^\[{re.escape(name)}\]\n((?:[^\[\n].*\n|\n)*)", text, re.M).group(1)
-    return {key: json.loads(f'"{value}"') for key, value in re.findall(r'^([\w-]+) = "(.*)"$', body, re.M)}
+    return {key: json.loads(f'"{value}"') for key, value in re.findall(r'^"?([\w:-]+)"? = "(.*)"$', body, re.M)}
 
 
 def dist_info(facts: "Facts | None") -> dict:
@@ -183,10 +188,13 @@ def dist_info(facts: "Facts | None") -> dict:
     ]
     files = {"METADATA": "\n".join(description)}
     if facts:
-        points = table_of(text, 'project.entry-points."torch.backends"').items()
+        groups = re.findall(r'^\[project\.entry-points\."([\w.]+)"\]$', text, re.M)
+        points = {group: table_of(text, f'project.entry-points."{group}"') for group in groups}
         files["WHEEL"] = ("Wheel-Version: 1.0\nGenerator: tutti build_backend\nRoot-Is-Purelib: false\n"
                           f"Tag: {facts.python_tag}\n")
-        files["entry_points.txt"] = "[torch.backends]\n" + "".join(f"{name} = {what}\n" for name, what in points)
+        files["entry_points.txt"] = "".join(
+            f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in table.items())
+            for group, table in points.items())
         files["LICENSE"] = (ROOT / "LICENSE").read_text()
     return {f"{NAME}-{version()}.dist-info/{name}": content.encode() for name, content in files.items()}
 

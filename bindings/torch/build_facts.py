@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 OLDEST_TORCH = (2, 6)
 OLDEST_CMAKE = (3, 25)
+KNOWN_TORCHCOMMS = (0, 3)  # csrc/torchcomms/torchcomms_abi.hpp, tutti_torch/torchcomms.py
 
 
 class BuildError(Exception):
@@ -30,7 +31,14 @@ except ModuleNotFoundError as error:
     if error.name != "torch": raise
     sys.exit(3)
 pybind = {name: getattr(torch._C, "_PYBIND11_" + name, None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
+try:
+    from importlib import metadata, util
+    (folder,) = util.find_spec("torchcomms").submodule_search_locations
+    comms = {"version": metadata.version("torchcomms"), "root": folder}
+except Exception:
+    comms = {}
 print(json.dumps({
+    "comms": comms,
     "version": torch.__version__,
     "root": os.path.dirname(os.path.abspath(torch.__file__)),
     "cxx11_abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI),
@@ -47,6 +55,8 @@ class Facts:
     torch_root: str
     cxx11_abi: bool
     pybind: dict
+    torchcomms_version: str  # "": the plug-in for it is not built
+    torchcomms_library: str
     python_include: str
     python_suffix: str
     python_tag: str
@@ -92,6 +102,19 @@ def find_torch() -> dict:
     if not os.path.exists(os.path.join(torch["root"], "include/torch/csrc/distributed/c10d/Backend.hpp")):
         raise BuildError(f"the torch in {torch['root']} comes without its C++ headers: install one that has them")
     return torch
+
+
+def find_torchcomms(found: dict) -> tuple:
+    """Version and library of the torchcomms that the plug-in is for; two empty strings where there is none, or another
+    one: PyPI has a package without content under the name."""
+    version, library = found.get("version", ""), os.path.join(found.get("root", ""), "libtorchcomms.so")
+    if not version or not os.path.exists(library):
+        return "", ""
+    if version_pair(version) != KNOWN_TORCHCOMMS:
+        known = ".".join(map(str, KNOWN_TORCHCOMMS))
+        print(f"tutti: torchcomms {version} is here, and the plug-in is for {known}: it is left out", flush=True)
+        return "", ""
+    return version, library
 
 
 def find_tool(names: list, package: str, what: str) -> str:
@@ -164,7 +187,9 @@ def gather() -> Facts:
         raise BuildError(f"Python's headers are missing ({include}/Python.h): install them "
                          f"(Debian: apt-get install python{sys.version_info.major}-dev)")
     torch = find_torch()
+    torchcomms_version, torchcomms_library = find_torchcomms(torch["comms"])
     return Facts(torch_version=torch["version"], torch_root=torch["root"], cxx11_abi=torch["cxx11_abi"],
-                 pybind=torch["pybind"], python_include=include,
+                 pybind=torch["pybind"], torchcomms_version=torchcomms_version,
+                 torchcomms_library=torchcomms_library, python_include=include,
                  python_suffix=sysconfig.get_config_var("EXT_SUFFIX"), python_tag=python_tag(), cmake=cmake,
                  ninja=ninja, environment=environment)

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The life of a communicator behind torchcomms. */
+
+#include "torchcomms/plug_backend.hpp"
+#include "torchcomms/plug_work.hpp"
+
+#include <future>
+#include <thread>
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+struct Last {
+    std::mutex mutex;
+    std::weak_ptr<TorchComm> comm;
+};
+
+Last &last()
+{
+    static auto *found = new Last(); /* programs may end while communicators are made */
+    return *found;
+}
+
+} // namespace
+
+std::shared_ptr<c10::Allocator> memory_of_last_communicator()
+{
+    std::lock_guard<std::mutex> guard(last().mutex);
+    const TorchComm::Ptr comm = last().comm.lock();
+    TORCH_CHECK(comm, "tutti: get_mem_allocator: memory belongs to a communicator, and there is none: make one first");
+    return comm->mem_allocator();
+}
+
+/* That a failure ends the process is torchcomms' default, which can not be told from a wish: here, as with torchcomms'
+ * gloo, it is an error, unless the environment asks for the end, too. */
+static CommOptions options_from(const torch::comms::CommOptions &options)
+{
+    CommOptions ours; /* as the environment says */
+    ours.abort_process_on_timeout_or_error &= options.abort_process_on_timeout_or_error;
+    ours.timeout = options.timeout;
+    ours.is_high_priority_stream = options.is_high_priority_stream;
+    ours.store = options.store;
+    ours.enable_reconfigure = options.enable_reconfigure;
+    ours.hints = options.hints;
+    return ours;
+}
+
+PluggedBackend::PluggedBackend(std::string which, TorchComm::Ptr comm, const CommOptionsThere &options)
+    : which_(std::move(which)), comm_(std::move(comm)), options_(options), device_(comm_->device())
+{
+    options_.store = nullptr; /* who made it may end it */
+}
+
+void PluggedBackend::init(at::Device device, const std::string &name, const CommOptionsThere &options)
+{
+    TORCH_CHECK(!comm_, "tutti: communicator '", name, "' is initialized already");
+    comm_ = TorchComm::create(which_, device, name, options_from(options));
+    options_ = options;
+    options_.store = nullptr;
+    device_ = comm_->device();
+    std::lock_guard<std::mutex> guard(last().mutex);
+    last().comm = comm_;
+}
+
+std::shared_ptr<torch::comms::TorchCommBackend>
+PluggedBackend::split(const std::vector<int> &ranks, const std::string &name, const CommOptionsThere &options)
+{
+    TorchComm::Ptr child = comm_->split(ranks, name, options_from(options));
+    return child ? std::make_shared<PluggedBackend>(which_, std::move(child), options) : nullptr;
+}
+
+void PluggedBackend::setTimeout(milliseconds timeout)
+{
+    comm_->set_timeout(timeout);
+    options_.timeout = timeout;
+}
+
+/* ---- hooks ---- */
+
+/* torchcomms' hooks take their time, since the process is about to end: its flight recorder sleeps for 15 s. Where it
+ * goes on, its error does not wait for that. */
+static torch::comms::AbortHook in_short(torch::comms::AbortHook hook)
+{
+    return [hook = std::move(hook)] {
+        auto over = std::make_shared<std::promise<void>>();
+        std::future<void> told = over->get_future();
+        std::thread([hook, over] {
+            try {
+                hook();
+                over->set_value();
+            } catch (...) {
+                over->set_exception(std::current_exception());
+            }
+        }).detach();
+        if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) told.get();
+    };
+}
+
+void PluggedBackend::registerAbortHook(int64_t id, torch::comms::AbortHook hook)
+{
+    if (!comm_->options().abort_process_on_timeout_or_error) hook = in_short(std::move(hook));
+    std::lock_guard<std::mutex> guard(hooks_mutex_);
+    abort_handles_.emplace(id, comm_->register_abort_hook(std::move(hook)));
+}
+
+void PluggedBackend::unregisterAbortHook(int64_t id)
+{
+    std::lock_guard<std::mutex> guard(hooks_mutex_);
+    auto found = abort_handles_.find(id);
+    if (found == abort_handles_.end()) return;
+    found->second.remove();
+    abort_handles_.erase(found);
+}
+
+/* They are kept, and never called: a graph that is replayed is the device's matter alone, no thread of ours sees it. */
+void PluggedBackend::registerGraphReplayHook(int64_t id, torch::comms::GraphReplayHook hook)
+{
+    graphReplayHooks_.emplace(id, std::move(hook));
+}
+
+void PluggedBackend::unregisterGraphReplayHook(int64_t id)
+{
+    graphReplayHooks_.erase(id);
+}
+
+/* ---- reconfiguration ---- */
+
+PluggedBackend::WorkThere PluggedBackend::reconfigure(const torch::comms::ReconfigureOptions &options)
+{
+    ReconfigureOptions ours;
+    ours.uuid = options.uuid;
+    ours.timeout = options.timeout;
+    ours.hints = options.hints;
+    std::visit([&](const auto &handles) { ours.handles.assign(handles.begin(), handles.end()); }, options.handles);
+    ours.ordered = std::holds_alternative<std::vector<InitHandle>>(options.handles);
+    auto work = comm_->reconfigure(std::move(ours));
+    return PluggedWork::of(std::move(work), options.timeout.value_or(options_.timeout));
+}
+
+int64_t PluggedBackend::get_device_transport()
+{
+    TORCH_CHECK(false, "tutti: get_device_transport on ", comm_->described(),
+                ": kernels reach peers by a window (new_window)");
+}
+
+} // namespace tutti_torch
