@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PAGE = os.path.normpath(os.path.join(HERE, "../../../docs/compatibility.md"))
 BACKENDS, SIZES = ("tutti", "gloo"), (2, 3, 4)
 OUTCOMES = ("passed", "failed", "skipped")
+NEXT = "\n<!-- Written by tests/torch/torchcomms_suite.py. -->"  # what follows on the page is not ours
 
 # Why a test is skipped, in plain words; the suite's own words where none of these fits.
 WHY = (
@@ -176,12 +177,12 @@ def page(results: dict, names: dict, version: str) -> str:
 
 def verdict(text: str, check: bool, version: str) -> list:
     """Writes the page, or says where the one that is there is out of date."""
+    with open(PAGE) as file:
+        old, mark, kept = file.read().partition(NEXT)
     if not check:
         with open(PAGE, "w") as file:
-            file.write(text)
+            file.write(text + mark + kept)
         return []
-    with open(PAGE) as file:
-        old = file.read()
     if f"with torch {version} " not in old or old == text:
         return []
     changed = sorted(set(text.splitlines()) ^ set(old.splitlines()))
