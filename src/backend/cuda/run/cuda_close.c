@@ -12,7 +12,8 @@ static bool wait_over(struct cuda_backend *b, uint64_t until_ns)
 {
     if (atomic_load(&b->watched.n_enqueued) == 0) return true;
     for (;;) {
-        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING && cuda_tracks_ask(b) != TUTTI_PENDING) return true;
+        if (tutti_gpu_event_query(b->gpu, b->event) != TUTTI_PENDING && cuda_tracks_ask(b) != TUTTI_PENDING)
+            return true;
         if (tutti_now_ns() >= until_ns) return false;
         tutti_sleep_ns(NAP_NS);
     }
