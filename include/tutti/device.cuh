@@ -21,6 +21,8 @@
  * puts have no order, and are there when the kernel is over, or after flush. Accesses of 4 and 8 bytes are whole,
  * others are not.
  *
+ * TUTTI_SIGNAL_ADD, fetch_add and compare_swap at a peer on another GPU need a link with atomics, as NVLink is.
+ *
  * Waits. Kernels that wait for one another have to be on the device at the same time: also those of ranks that share
  * one. A wait ends after timeout_ns, or when the communicator fails (a peer died, another deadline passed, abort). It
  * then returns -1, as does from then on what would have to wait: leave the kernel; the host has the sentence

@@ -162,6 +162,7 @@ struct tutti_backend_access {
     const void *source;
     size_t bytes;
     uint64_t *word; /* NULL: none */
+    uint32_t peer;  /* the slot whose word it is */
     enum tutti_word_change change;
     uint64_t value, expected; /* expected: of a swap */
     uint64_t *before;         /* what was there: memory of the device or of the host; NULL: not wanted */

@@ -50,6 +50,7 @@ static enum tutti_status signal(const struct on_device *call)
 {
     const struct tutti_access *a = call->access;
     struct tutti_backend_access what = {.word = signal_of(call, (uint32_t)a->peer),
+                                        .peer = (uint32_t)a->peer,
                                         .change = a->signal->op == TUTTI_SIGNAL_SET ? TUTTI_WORD_SET : TUTTI_WORD_ADD,
                                         .value = a->signal->value};
     if (a->bytes > 0) what.dest = there(call), what.source = a->source, what.bytes = a->bytes;
@@ -87,6 +88,7 @@ static enum tutti_status change(const struct on_device *call)
     const struct tutti_access *a = call->access;
     const bool swaps = a->kind == TUTTI_ACCESS_SWAP;
     return enqueue(call, &(struct tutti_backend_access){.word = there(call),
+                                                        .peer = (uint32_t)a->peer,
                                                         .change = swaps ? TUTTI_WORD_SWAP : TUTTI_WORD_ADD,
                                                         .value = a->value,
                                                         .expected = a->expected,

@@ -40,6 +40,7 @@ enum cuda_device_attribute {
     CUDA_DEVICE_CAPABILITY_MINOR = 76,
     CUDA_DEVICE_HAS_VIRTUAL_MEMORY = 102,
     CUDA_DEVICE_HAS_DESCRIPTORS = 103,
+    CUDA_LINK_HAS_ATOMICS = 3, /* of device_link */
 };
 enum cuda_pointer_attribute {
     CUDA_POINTER_MEMORY_TYPE = 2,
@@ -126,6 +127,7 @@ struct cuda_launch_config {
     NEEDED(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, int device))                            \
     NEEDED(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, int device))                                           \
     NEEDED(device_can_reach, cuDeviceCanAccessPeer, (int *can, int device, int peer))                                  \
+    LATER(device_link, cuDeviceGetP2PAttribute, (int *value, int attribute, int device, int peer))                     \
     NEEDED(primary_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                                     \
     NEEDED(primary_release, cuDevicePrimaryCtxRelease_v2, (int device))                                                \
     NEEDED(context_get, cuCtxGetCurrent, (void **context))                                                             \

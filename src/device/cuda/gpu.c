@@ -137,15 +137,29 @@ enum tutti_status tutti_gpu_reach(struct tutti_device *gpu, struct tutti_device 
     return cuda_aside_done(gpu, &aside, there ? CUDA_RESULT_OK : result, "cuCtxEnablePeerAccess");
 }
 
+/* As this process counts, -1: it does not see it. */
+static int32_t ordinal_of(const struct cuda_driver *driver, const unsigned char uuid[16])
+{
+    struct cuda_uuid other;
+    for (int32_t i = 0; i < (int32_t)driver->n_devices; i++)
+        if (driver->device_uuid(&other, i) == CUDA_RESULT_OK && memcmp(other.bytes, uuid, sizeof other.bytes) == 0)
+            return i;
+    return -1;
+}
+
 bool tutti_gpu_may_reach(struct tutti_device *gpu, const unsigned char uuid[16])
 {
-    const struct cuda_driver *driver = cuda_calls(gpu);
-    struct cuda_uuid other;
     if (cuda_forked()) return false;
-    for (int i = 0; i < (int)driver->n_devices; i++) {
-        if (driver->device_uuid(&other, i) != CUDA_RESULT_OK || memcmp(other.bytes, uuid, sizeof other.bytes) != 0)
-            continue;
-        return tutti_gpu_reaches(gpu->ordinal, i);
-    }
-    return true;
+    const int32_t other = ordinal_of(cuda_calls(gpu), uuid);
+    return other < 0 || tutti_gpu_reaches(gpu->ordinal, other);
+}
+
+bool tutti_gpu_has_atomics(struct tutti_device *gpu, const unsigned char uuid[16])
+{
+    const struct cuda_driver *driver = cuda_calls(gpu);
+    if (cuda_forked() || !driver->device_link) return true;
+    const int32_t other = ordinal_of(driver, uuid);
+    int has = 0;
+    return other < 0 || other == gpu->ordinal ||
+           driver->device_link(&has, CUDA_LINK_HAS_ATOMICS, gpu->ordinal, other) != CUDA_RESULT_OK || has;
 }

@@ -56,6 +56,9 @@ enum tutti_status tutti_gpu_block_id(const struct tutti_device *gpu, const void 
 enum tutti_status tutti_gpu_reach_memory(struct tutti_device *gpu, const void *pointer, size_t bytes);
 /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells. */
 bool tutti_gpu_may_reach(struct tutti_device *gpu, const unsigned char uuid[16]);
+/* Whether gpu's atomics on memory of the device of that uuid are atomic, as its link may not have them; true where this
+ * process does not see it. */
+bool tutti_gpu_has_atomics(struct tutti_device *gpu, const unsigned char uuid[16]);
 
 /* ---- kernels ---- */
 /* A kernel by its name in the .cu files, NULL if there is none; loaded already. Look up once, not per launch. */

@@ -392,6 +392,29 @@ static void wrong(struct rank *rank)
     side_close(&s);
 }
 
+/* Two devices whose link has no atomics. */
+static void plain_link(struct rank *rank)
+{
+    struct side s;
+    const int32_t other = after(rank, 1);
+    const struct tutti_signal_info set = {3, TUTTI_SIGNAL_SET, 5}, add = {3, TUTTI_SIGNAL_ADD, 2};
+    uint64_t value;
+    if (!side_open(rank, &s)) return;
+    const struct tutti_call_options *on = &s.m.on[0];
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "no atomics", tutti_signal(&add, other, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "no atomics",
+                     tutti_put_signal(s.buffer, 8, other, 0, &add, s.window, on, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "no atomics",
+                     tutti_fetch_add(1, &value, other, 0, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_signal(&set, other, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(3, TUTTI_COMPARE_EQ, 5, other, s.window, on, NULL));
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_signal(&add, rank->index, s.window, on, NULL));
+    RANK_CHECK_OK(rank, tutti_signal_read(3, &value, s.window, on));
+    RANK_CHECK(rank, value == 7);
+    side_close(&s);
+}
+
 /* ---- in which worlds ---- */
 
 static void run(bool forked)
@@ -408,6 +431,18 @@ static void processes(void **state)
     (void)state, run(true);
 }
 
+static void without_atomics(void **state)
+{
+    static const rank_function function = plain_link;
+    struct mixed_world world = {.n = 2, .devices = 0x3, .forked = true};
+    (void)state;
+    if (!gpu_ranks_stand_in()) skip();
+    setenv("TUTTI_STANDIN_ATOMICS", "0", 1);
+    const unsigned failed = mixed_run(&world, &function, 1);
+    unsetenv("TUTTI_STANDIN_ATOMICS");
+    assert_int_equal(failed, 0);
+}
+
 static void threads(void **state)
 {
     (void)state, run(false);
@@ -415,7 +450,8 @@ static void threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(without_atomics),
+                                       cmocka_unit_test(threads)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests_name("one-sided calls on devices", tests, NULL, NULL);
 }

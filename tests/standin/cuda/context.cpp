@@ -2,8 +2,9 @@
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
  * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
- * TUTTI_STANDIN_FDS=0 no descriptors. TUTTI_STANDIN_TRACE=1 writes every launch to stderr. In graphs, kernels whose
- * names begin with TUTTI_STANDIN_IDLE do nothing. CUDA_VISIBLE_DEVICES is obeyed.
+ * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_ATOMICS=0 no atomics between devices. TUTTI_STANDIN_TRACE=1
+ * writes every launch to stderr. In graphs, kernels whose names begin with TUTTI_STANDIN_IDLE do nothing.
+ * CUDA_VISIBLE_DEVICES is obeyed.
  */
 
 #include "driver.h"
@@ -228,6 +229,15 @@ STANDIN_API int cuDeviceCanAccessPeer(int *can, int device, int peer)
     if (status) return status;
     if (!has_device(device) || !has_device(peer)) return invalid_device;
     *can = device != peer && may_reach(device, peer);
+    return success;
+}
+
+STANDIN_API int cuDeviceGetP2PAttribute(int *value, int attribute, int device, int peer)
+{
+    const int status = usable();
+    if (status) return status;
+    if (!has_device(device) || !has_device(peer) || device == peer) return invalid_device;
+    *value = may_reach(device, peer) && (attribute != 3 || from_environment("TUTTI_STANDIN_ATOMICS", 1) != 0);
     return success;
 }
 

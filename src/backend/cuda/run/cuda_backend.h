@@ -85,6 +85,7 @@ struct cuda_backend {
     struct cuda_site site;
     struct cuda_speed speed; /* the first member's */
     bool alone;              /* no GPU serves two members */
+    uint32_t no_atomics;     /* bit q: at member q's GPU atomics of this one are none */
     struct {                 /* the fast one, else the general one */
         void *any, *sum;
     } kernels[CUDA_N_PROTOCOLS][CUDA_REDUCERS];

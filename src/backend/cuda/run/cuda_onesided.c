@@ -117,6 +117,11 @@ enum tutti_status cuda_access(struct tutti_backend *backend, const struct tutti_
     bool half = false;
     if (!e.b->one.access && access->word)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "cuda was built without kernels for windows");
+    if (access->word && access->change != TUTTI_WORD_SET && e.b->no_atomics >> access->peer & 1)
+        return tutti_fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "the link between the GPUs of ranks %u and %u has no atomics: signals can be set, not added to",
+            e.b->site.me, access->peer);
     TUTTI_TRY(begin(&e));
     const enum tutti_status status = enqueue(&e, access, &half);
     return end(&e, status, half, NULL);

@@ -223,6 +223,7 @@ static enum tutti_status reach(struct cuda_backend *b, uint32_t r, const struct 
         if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
     }
     b->bases[r] = memory;
+    if (!tutti_gpu_has_atomics(b->gpu, card->uuid)) b->no_atomics |= 1u << r;
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
     return tutti_fail(status == TUTTI_ERR_MEMORY ? status : TUTTI_ERR_UNSUPPORTED,

@@ -41,10 +41,9 @@ static void tell_signal(struct cuda_backend *b, uint32_t peer)
 
 static bool find_report(struct cuda_backend *b)
 {
-    const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_RELAXED), launch = CUDA_REPORT_SEQ(report);
+    const uint64_t report = __atomic_load_n(&b->control->report, __ATOMIC_ACQUIRE), launch = CUDA_REPORT_SEQ(report);
     if (report == 0) return false;
     if (launch & CUDA_ONE_SIDED) {
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
         tell_signal(b, CUDA_REPORT_PEER(report));
         return true;
     }
