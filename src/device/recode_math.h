@@ -121,7 +121,7 @@ RECODE uint32_t recode_float8(float x, float inverse, uint32_t mantissa, uint32_
     const float steps = recode_round(RECODE_MULTIPLY(a, RECODE_FLOAT((254u << 23) - step)), stochastic, random);
     const uint32_t bits = RECODE_BITS(RECODE_MULTIPLY(steps, RECODE_FLOAT(step)));
     const uint32_t normal = (bits - ((127u - bias) << 23)) >> (23 - mantissa);
-    return (bits < least ? (uint32_t)(int32_t)steps : normal) | (RECODE_BITS(v) >> 24 & 0x80u);
+    return (bits < least ? (uint32_t)(int32_t)steps : normal) | (RECODE_BITS(x) >> 24 & 0x80u); /* of NaN, too */
 }
 RECODE float recode_from_float8(uint32_t code, uint32_t mantissa, uint32_t bias)
 {
