@@ -22,6 +22,7 @@ from tutti_torch.comms import ReduceOp, RedOpType, functional
 
 Tensors = List[Tensor]
 FACTOR = 0.75
+COMPILING = timedelta(seconds=400)  # one rank may be done long before another
 
 
 class Collective(NamedTuple):
@@ -327,14 +328,14 @@ SOME = PLAIN + of_op("SUM") + of_op("PREMUL_SUM")[:2] + of_op("MAX")[:1] + of_op
 
 @on(2)
 def gradients_compiled(rank: int, n: int, store: Any) -> None:
-    comm = new_comm(rank, n, store, "gradients_compiled")
+    comm = new_comm(rank, n, store, "gradients_compiled", timeout=COMPILING)
     compare_compiled(comm, SOME, rank, n, "aot_eager")
     comm.finalize()
 
 
 @on(4)
 def gradients_compiled_by_inductor(rank: int, n: int, store: Any) -> None:
-    comm = new_comm(rank, n, store, "gradients_compiled_by_inductor")
+    comm = new_comm(rank, n, store, "gradients_compiled_by_inductor", timeout=COMPILING)
     compare_compiled(comm, SOME, rank, n, "inductor")
     comm.finalize()
 
@@ -356,7 +357,7 @@ def all_methods(comm: Any, rank: int, n: int, async_op: bool, backend: str) -> N
 @on(2)
 def methods_compiled(rank: int, n: int, store: Any) -> None:
     functional.enable()
-    comm = new_comm(rank, n, store, "methods_compiled")
+    comm = new_comm(rank, n, store, "methods_compiled", timeout=COMPILING)
     for async_op in (False, True):
         all_methods(comm, rank, n, async_op, "aot_eager")
     comm.finalize()
@@ -365,7 +366,7 @@ def methods_compiled(rank: int, n: int, store: Any) -> None:
 @on(4)
 def methods_compiled_by_inductor(rank: int, n: int, store: Any) -> None:
     functional.enable()
-    comm = new_comm(rank, n, store, "methods_compiled_by_inductor")
+    comm = new_comm(rank, n, store, "methods_compiled_by_inductor", timeout=COMPILING)
     for async_op in (False, True):
         all_methods(comm, rank, n, async_op, "inductor")
     comm.finalize()
@@ -375,8 +376,8 @@ def methods_compiled_by_inductor(rank: int, n: int, store: Any) -> None:
 def messages_compiled(rank: int, n: int, store: Any) -> None:
     """Their order is kept, also where nobody uses what came; hints and timeouts pass; two communicators in turns."""
     functional.enable()
-    comm = new_comm(rank, n, store, "messages_compiled")
-    other = new_comm(rank, n, store, "messages_compiled_2")
+    comm = new_comm(rank, n, store, "messages_compiled", timeout=COMPILING)
+    other = new_comm(rank, n, store, "messages_compiled_2", timeout=COMPILING)
     peer, timeout = 1 - rank, timedelta(seconds=30)
 
     def run(comm: Any, x: Tensor) -> Tensor:
