@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#define BYTES 5003 /* of rank 0; others have some more */
-#define ROUNDS 60
+#define BYTES 5003                          /* of rank 0; others have some more */
+#define ROUNDS (ranks_can_fork() ? 60 : 10) /* ThreadSanitizer is slow */
 
 struct scene {
     struct rank *rank;
@@ -204,6 +204,9 @@ static void unmapped_calls(void **state)
     (void)state;
     for (uint32_t n = 2; n <= 4; n += n) {
         assert_int_equal(ranks_threads(n, ordinary_memory, NULL), 0);
+        /* ThreadSanitizer does not know that two addresses are one memory, by which messages go from rank to rank of a
+         * host: it takes what they put in order for a race. Sockets it knows. */
+        if (!ranks_can_fork() && !ranks_on_hosts()) continue;
         assert_int_equal(ranks_forked(n, ordinary_memory, NULL), 0);
         assert_int_equal(ranks_forked(n, any_memory, NULL), 0);
     }

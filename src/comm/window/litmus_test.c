@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUNDS 400
+#define ROUNDS (ranks_can_fork() ? 400 : 60) /* ThreadSanitizer is slow */
 #define PART ((size_t)4096)
 
 struct scene {
@@ -206,12 +206,13 @@ static void chain(struct rank *rank)
 /* ---- a fence: rank 0 writes x, then y; who sees y sees x ---- */
 static void fences(struct rank *rank)
 {
-    enum { X = 0, Y = 128, LAST = 20 * ROUNDS };
+    enum { X = 0, Y = 128 };
+    const uint64_t last = (uint64_t)20 * ROUNDS;
     struct scene s;
     uint64_t x = 0, y = 0;
     scene_begin(&s, rank, PART);
     if (rank->index == 0) {
-        for (uint64_t i = 1; i <= LAST; i++) {
+        for (uint64_t i = 1; i <= last; i++) {
             RANK_CHECK_OK(rank, tutti_put(&i, sizeof i, 1, X, s.window, NULL, NULL));
             RANK_CHECK_OK(rank, tutti_fence(s.window, NULL));
             if (i % 50 == 0) delay(rank);
@@ -220,7 +221,7 @@ static void fences(struct rank *rank)
         }
         RANK_CHECK_OK(rank, tutti_flush(1, s.window, NULL, NULL));
     } else {
-        while (y < LAST) {
+        while (y < last) {
             RANK_CHECK_OK(rank, tutti_fetch_add(0, &y, 1, Y, s.window, NULL, NULL));
             RANK_CHECK_OK(rank, tutti_fetch_add(0, &x, 1, X, s.window, NULL, NULL));
             RANK_CHECK(rank, x >= y);
@@ -251,13 +252,20 @@ static void both_flush(struct rank *rank)
     scene_end(&s);
 }
 
+/* ThreadSanitizer does not know that two addresses are one memory, by which messages go from rank to rank of a host: it
+ * takes what they put in order for a race. Sockets it knows. */
+static bool may_be_seen(void)
+{
+    return ranks_can_fork() || ranks_on_hosts();
+}
+
 static void on_threads_and_processes(uint32_t n, rank_function function)
 {
     bool ordinary = false;
     assert_int_equal(ranks_threads(n, function, &ordinary), 0);
     assert_int_equal(ranks_forked(n, function, &ordinary), 0);
     ordinary = true;
-    assert_int_equal(ranks_forked(n, function, &ordinary), 0);
+    if (may_be_seen()) assert_int_equal(ranks_forked(n, function, &ordinary), 0);
 }
 
 static void test_put_then_signal(void **state)
