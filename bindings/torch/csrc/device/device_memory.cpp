@@ -19,7 +19,7 @@ namespace
 {
 
 /* A communicator's, over a segment. It does not hold the communicator, which takes its mappings along when it goes. */
-struct Window {
+struct MemoryWindow {
     struct Destroy {
         void operator()(tutti_window *window) const { tutti_window_destroy(window); }
     };
@@ -45,7 +45,7 @@ struct Segment {
     const uint64_t number; /* in the order in which they were taken */
     void *const memory;
     const size_t bytes;
-    std::vector<Window> windows;
+    std::vector<MemoryWindow> windows;
 };
 using SegmentPtr = std::shared_ptr<Segment>; /* what is being registered stays until that is over */
 
@@ -68,9 +68,9 @@ Segments &segments()
 bool has_window(Segment &segment, const std::shared_ptr<Comm> &comm)
 {
     auto &windows = segment.windows;
-    auto is_over = [](const Window &window) { return window.comm.expired(); };
+    auto is_over = [](const MemoryWindow &window) { return window.comm.expired(); };
     windows.erase(std::remove_if(windows.begin(), windows.end(), is_over), windows.end());
-    auto is_of = [&comm](const Window &window) {
+    auto is_of = [&comm](const MemoryWindow &window) {
         return !window.comm.owner_before(comm) && !comm.owner_before(window.comm);
     };
     return std::any_of(windows.begin(), windows.end(), is_of);
@@ -171,7 +171,7 @@ void device_memory_add_windows(const std::shared_ptr<Comm> &comm, const std::vec
         tutti_window *window = nullptr; /* without the lock: the others may be late */
         check(tutti_window_create(comm->handle(), segment->memory, segment->bytes, nullptr, &window));
         std::lock_guard<std::mutex> guard(segments().mutex);
-        segment->windows.push_back({comm, decltype(Window::handle)(window)});
+        segment->windows.push_back({comm, decltype(MemoryWindow::handle)(window)});
     }
 }
 
