@@ -142,6 +142,9 @@ class Backend : public c10d::Backend
     /* ---- for whoever makes calls of his own (comms) ---- */
     /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
     WorkPtr submit(Call call);
+    /* Carries a short collective on the host's memory out before it returns. False: nothing was done, it is one that
+     * submit has to be given. */
+    bool at_once(const Call &call);
     /* The same for several calls that start together; inside a coalesced region they join it. */
     WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
     Call message(bool sends, Tensors &tensors, int peer, int tag, bool async, milliseconds timeout);

@@ -226,6 +226,14 @@ bool is_on_device(const Request &request)
     return !place_of_tensors(request).is_cpu();
 }
 
+/* A collective on the host's memory that is a single call of the library. */
+bool is_of_one_call(const Request &request)
+{
+    if (size_t(request.name) < 2 || is_on_device(request)) return false;
+    auto strided = [](const Tensor &tensor) { return tensor.layout() == at::kStrided; };
+    return std::all_of(request.outputs.begin(), request.outputs.end(), strided);
+}
+
 } // namespace
 
 /* ---- a call ---- */
@@ -286,21 +294,40 @@ TorchComm::WorkPtr TorchComm::handle_of(Started work, const Request &request)
     }
     if (work) return c10::make_intrusive<TorchWork>(std::move(work), fate_);
     if (is_on_device(request)) return c10::make_intrusive<TorchWork>(current_stream(place_of_tensors(request)));
-    return c10::make_intrusive<TorchWork>();
+    return post_hooks_.any() ? c10::make_intrusive<TorchWork>() : TorchWork::complete();
+}
+
+static Call take_call(Request &request, Backend &backend)
+{
+    TakeCall taker;
+    starters[size_t(request.name)](backend, request);
+    return std::move(*taker.taken);
 }
 
 Started TorchComm::start(Request &request)
 {
-    if (request.peer != -1 || size_t(request.name) < 2) check_peer(request);
     if (C10_UNLIKELY(!request.hints.empty())) complete_hints(request);
     const c10::intrusive_ptr<Backend> backend = this->backend();
     const std::string algorithm = algorithm_for(request);
     const WithAlgorithm with(algorithm);
-    return starters[size_t(request.name)](*backend, request);
+    const Starter starter = starters[size_t(request.name)];
+    if (request.async_op || !is_of_one_call(request)) return starter(*backend, request);
+    Call call = take_call(request, *backend);
+    return backend->at_once(call) ? nullptr : backend->submit(std::move(call));
+}
+
+Call TorchComm::call_of(Request &request)
+{
+    if (request.peer != -1) check_peer(request);
+    complete_hints(request);
+    const std::string algorithm = algorithm_for(request);
+    const WithAlgorithm with(algorithm);
+    return take_call(request, *backend());
 }
 
 TorchComm::WorkPtr TorchComm::begin(Request &request)
 {
+    if (request.peer != -1 || size_t(request.name) < 2) check_peer(request);
     if (foreign_) return foreign_->run(request);
     return in_words(text_of(request.name), [&] { return handle_of(start(request), request); });
 }

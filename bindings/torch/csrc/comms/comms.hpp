@@ -141,8 +141,10 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     template <typename Body> auto told(const Request &request, Body body);
     template <typename Body> auto in_words(const char *call, Body body) const;
 
-    /* Hands it to the backend. */
+    /* Hands it to the backend. Null: it is complete, or on its stream. */
     c10::intrusive_ptr<c10d::Work> start(Request &request);
+    /* What it would hand to it. */
+    Call call_of(Request &request);
     WorkPtr handle_of(c10::intrusive_ptr<c10d::Work> work, const Request &request);
 
   private:

@@ -138,7 +138,7 @@ StorePtr tcp_store(const std::string &host, int port, bool serves, milliseconds 
 /* The one at MASTER_PORT: rank 0 serves it, unless somebody does already (torchrun's agent, or the program). */
 StorePtr master_store(const std::string &host, int port, int rank, milliseconds timeout)
 {
-    if (rank == 0) {
+    if (rank == 0 && !flag_of("TORCHELASTIC_USE_AGENT_STORE", false)) {
         try {
             return tcp_store(host, port, true, timeout);
         } catch (const std::exception &) {

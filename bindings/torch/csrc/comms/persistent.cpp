@@ -71,9 +71,10 @@ std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, 
     std::shared_ptr<Persistent> made(new Persistent(std::move(comm), std::move(request)));
     made->comm_->in_words(text_of(made->request_.name), [&] {
         made->request_.async_op = true;
-        TakeCall taker;
-        made->comm_->start(made->request_);
-        made->call_ = std::move(taker.taken);
+        auto strided = [](const Tensor &tensor) { return tensor.layout() == at::kStrided; };
+        TORCH_CHECK(std::all_of(made->request_.outputs.begin(), made->request_.outputs.end(), strided),
+                    "a persistent call takes no sparse tensors");
+        made->call_ = made->comm_->call_of(made->request_);
         made->of_ = made->comm_->backend()->host_comm();
         made->call_->first = nullptr; /* what it found under way now */
         if (!is_on_host(*made->call_)) return;

@@ -57,6 +57,8 @@ class TorchWork : public c10::intrusive_ptr_target
     /* Of a call that is complete for the host; `stream`: on which it was enqueued. */
     explicit TorchWork(std::optional<c10::Stream> stream = std::nullopt) : stream_(stream) {}
     TorchWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Fate> fate);
+    /* One for all calls that are complete, and of which nobody asks more. */
+    static const c10::intrusive_ptr<TorchWork> &complete();
     ~TorchWork() override = default;
 
     /* Never block. */
