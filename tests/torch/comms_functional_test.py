@@ -333,13 +333,6 @@ def gradients_compiled(rank: int, n: int, store: Any) -> None:
     comm.finalize()
 
 
-@on(4)
-def gradients_compiled_by_inductor(rank: int, n: int, store: Any) -> None:
-    comm = new_comm(rank, n, store, "gradients_compiled_by_inductor", timeout=COMPILING)
-    compare_compiled(comm, SOME, rank, n, "inductor")
-    comm.finalize()
-
-
 def all_methods(comm: Any, rank: int, n: int, async_op: bool, backend: str) -> None:
     made = [(make.__name__, *make(Case(rank, n, 5, torch.float32, torch.device("cpu")))) for make in COLLECTIVES]
 
@@ -360,15 +353,6 @@ def methods_compiled(rank: int, n: int, store: Any) -> None:
     comm = new_comm(rank, n, store, "methods_compiled", timeout=COMPILING)
     for async_op in (False, True):
         all_methods(comm, rank, n, async_op, "aot_eager")
-    comm.finalize()
-
-
-@on(4)
-def methods_compiled_by_inductor(rank: int, n: int, store: Any) -> None:
-    functional.enable()
-    comm = new_comm(rank, n, store, "methods_compiled_by_inductor", timeout=COMPILING)
-    for async_op in (False, True):
-        all_methods(comm, rank, n, async_op, "inductor")
     comm.finalize()
 
 
