@@ -276,6 +276,11 @@ class Windows(Case):
         net = self.net(2, plain=True)
         self.ends_well(net, self.windows(net, 3, "ring"))
 
+    def test_far_links(self):
+        net = self.net(2)
+        net.link(delay_us=50000, loss=0.01)
+        self.ends_well(net, self.windows(net, 1, "ring"), 250)
+
     def test_bad_links(self):
         net = self.net(3)
         net.link(loss=0.01, duplicate=0.02, jitter_us=200)
