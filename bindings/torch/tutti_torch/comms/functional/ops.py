@@ -4,7 +4,7 @@
 All have one form: flat inputs, the numbers of elements of the outputs, the communicator's key, and what else a call
 may have; they return new flat tensors. So none changes an argument, each has a formula for its gradient, and one
 function describes the results of all to the compiler. They keep their order in a compiled graph, and none is left out:
-PyTorch calls that an ordered effect.
+PyTorch calls that an ordered effect (Inductor of 2.13 loses the order of those that share no data).
 
 The gradient of a call is that of the sum of all ranks' losses. A rank's backward is a call of all ranks again: so all
 ranks have to agree on whether the inputs require grad, and each has to use what it got."""
