@@ -186,6 +186,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     };
     std::vector<Registered> registered_;
     std::atomic<bool> pending_{false}; /* a reconfiguration is under way */
+    std::atomic<bool> aborted_{false}; /* by this rank, since it has these members */
 };
 
 } // namespace tutti_torch

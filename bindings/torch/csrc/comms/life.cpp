@@ -464,6 +464,7 @@ void TorchComm::abort()
         backend = backend_;
     }
     TORCH_CHECK(!foreign_, "tutti: abort: backend '", backend_name_, "' can not");
+    aborted_ = true;
     if (backend) backend->abort();
     fate_->tell_hooks();
 }
@@ -480,7 +481,7 @@ bool TorchComm::is_aborted() const
     tutti_error error;
     tutti_comm_state(backend->host_comm()->handle(), &error);
     const bool by_another = error.status == TUTTI_ERR_ABORTED && error.peer != backend->getRank();
-    return !by_another || backend->getSequenceNumberForGroup() > 0;
+    return aborted_ || !by_another || backend->getSequenceNumberForGroup() > 0;
 }
 
 } // namespace tutti_torch

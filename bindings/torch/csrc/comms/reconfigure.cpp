@@ -128,6 +128,7 @@ void TorchComm::replace_backend(const ReconfigureOptions &options, size_t place)
     std::lock_guard<std::mutex> guard(mutex_);
     made->setTimeout(options_.timeout);
     fate_->renew();
+    aborted_ = false;
     rank_ = int(place);
     size_ = int(options.handles.size());
     for (int r = 0; r < size_; r++) ranks_.push_back(r);

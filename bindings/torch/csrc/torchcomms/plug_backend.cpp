@@ -5,6 +5,8 @@
 #include "torchcomms/plug_backend.hpp"
 #include "torchcomms/plug_work.hpp"
 
+#include <torch/csrc/utils/pybind.h>
+
 #include <future>
 #include <thread>
 
@@ -81,30 +83,41 @@ void PluggedBackend::setTimeout(milliseconds timeout)
 
 /* ---- hooks ---- */
 
+/* Hooks may be functions of Python, which are copied and let go with the GIL alone: one is kept for all who copy. */
+using KeptHook = std::shared_ptr<const torch::comms::AbortHook>;
+
+static KeptHook kept(torch::comms::AbortHook hook)
+{
+    return KeptHook(new torch::comms::AbortHook(std::move(hook)), [](const torch::comms::AbortHook *last) {
+        if (!Py_IsInitialized()) return;
+        pybind11::gil_scoped_acquire gil;
+        delete last;
+    });
+}
+
 /* torchcomms' hooks take their time, since the process is about to end: its flight recorder sleeps for 15 s. Where it
  * goes on, its error does not wait for that. */
-static torch::comms::AbortHook in_short(torch::comms::AbortHook hook)
+static void run_in_short(const KeptHook &hook)
 {
-    return [hook = std::move(hook)] {
-        auto over = std::make_shared<std::promise<void>>();
-        std::future<void> told = over->get_future();
-        std::thread([hook, over] {
-            try {
-                hook();
-                over->set_value();
-            } catch (...) {
-                over->set_exception(std::current_exception());
-            }
-        }).detach();
-        if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) told.get();
-    };
+    auto over = std::make_shared<std::promise<void>>();
+    std::future<void> told = over->get_future();
+    std::thread([hook, over] {
+        try {
+            (*hook)();
+            over->set_value();
+        } catch (...) {
+            over->set_exception(std::current_exception());
+        }
+    }).detach();
+    if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) told.get();
 }
 
 void PluggedBackend::registerAbortHook(int64_t id, torch::comms::AbortHook hook)
 {
-    if (!comm_->options().abort_process_on_timeout_or_error) hook = in_short(std::move(hook));
+    const bool ends = comm_->options().abort_process_on_timeout_or_error;
+    auto run = [one = kept(std::move(hook)), ends] { ends ? (*one)() : run_in_short(one); };
     std::lock_guard<std::mutex> guard(hooks_mutex_);
-    abort_handles_.emplace(id, comm_->register_abort_hook(std::move(hook)));
+    abort_handles_.emplace(id, comm_->register_abort_hook(std::move(run)));
 }
 
 void PluggedBackend::unregisterAbortHook(int64_t id)
