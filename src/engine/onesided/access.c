@@ -51,7 +51,7 @@ void tutti_access_begin(struct tutti_team *team, struct tutti_one_access *access
     access->previous = ones->last;
     *(ones->last ? &ones->last->next : &ones->first) = access;
     ones->last = access;
-    access->ticket = ++ones->ticket;
+    access->order = ++ones->order;
     tutti_engine_watch_by(team->engine, access->work.deadline_ns);
     if (info->kind == TUTTI_ONE_FLUSH) {
         tutti_flush_begin(team, access);

@@ -44,7 +44,7 @@ struct tutti_one_access {
     struct tutti_one_access *next, *previous; /* all in progress, in order */
     struct tutti_one_access *queued; /* the next one that leaves for the same peer; of flushes: the next flush */
     struct tutti_one_info info;
-    uint64_t ticket;           /* its place among all accesses of the team */
+    uint64_t order;            /* its place among all accesses of the team */
     uint64_t fence;            /* fences that were called before it */
     uint64_t sent;             /* bytes whose packets have left */
     uint32_t n_open, n_lent;   /* packets whose answer it waits for; pieces of its memory that the wire has */
@@ -55,7 +55,7 @@ struct tutti_one_access {
 /* A packet of this rank that may have an answer to come. */
 struct tutti_one_open {
     struct tutti_one_access *access; /* that waits for the answer; NULL: none does */
-    uint64_t number, ticket;
+    uint64_t number, order;
     uint64_t at, bytes, offset; /* in the access; in the part */
     const char *name;
     uint32_t window;
@@ -101,7 +101,7 @@ struct tutti_one_pair {
     struct tutti_one_access *first, **end; /* to be sent, in order */
     uint64_t sent, answered;               /* numbers of packets: all up to `answered` have taken effect */
     uint64_t fence, hold; /* fences seen; no put or get leaves before all packets up to `hold` have taken effect */
-    uint64_t ask, asked;  /* tickets: a flush waits for accesses up to `ask`; up to which an answer was asked for */
+    uint64_t ask, asked;  /* by order: a flush waits for accesses up to `ask`; up to which an answer was asked for */
     struct tutti_one_refusal refusal;
     struct tutti_one_open open[TUTTI_ONE_OPEN];
     /* in */
@@ -120,9 +120,9 @@ struct tutti_ones {
     struct tutti_one_pair *ready, *stalled;    /* something is to be done; the wire had no room */
     struct tutti_one_access *first, *last;     /* in progress, in order */
     struct tutti_one_access *flushes, **flushes_end;
-    bool flushed;             /* something has taken effect: flushes may be complete */
-    bool serves;              /* a part was exposed: somebody owns the engine until the team ends */
-    uint64_t ticket, n_moves; /* the last one given; packets that left */
+    bool flushed;            /* something has taken effect: flushes may be complete */
+    bool serves;             /* a part was exposed: somebody owns the engine until the team ends */
+    uint64_t order, n_moves; /* the last one given; packets that left */
     _Atomic uint64_t fence;
     struct tutti_part *parts[TUTTI_PART_BUCKETS];
     struct { /* windows that peers have destroyed, as this rank knows; the last ones */
@@ -165,7 +165,7 @@ void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window);
 bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair);
 
 /* ---- flush.c ---- */
-/* The first ticket of an access to the peer that may not have taken effect, UINT64_MAX: all have. */
+/* The lowest order of an access to the peer that may not have taken effect, UINT64_MAX: all have. */
 uint64_t tutti_pair_pending(const struct tutti_one_pair *pair);
 void tutti_flush_begin(struct tutti_team *team, struct tutti_one_access *access);
 void tutti_flushes_look(struct tutti_team *team);

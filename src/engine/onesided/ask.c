@@ -57,7 +57,7 @@ static enum tutti_status send_next(struct tutti_team *team, struct tutti_one_pai
     pair->sent++;
     *tutti_one_open(pair, pair->sent) = (struct tutti_one_open){.access = info->kind != TUTTI_ONE_PUT ? access : NULL,
                                                                 .number = pair->sent,
-                                                                .ticket = access->ticket,
+                                                                .order = access->order,
                                                                 .at = access->sent,
                                                                 .bytes = bytes,
                                                                 .offset = packet.offset,
@@ -70,26 +70,25 @@ static enum tutti_status send_next(struct tutti_team *team, struct tutti_one_pai
     return TUTTI_OK;
 }
 
-/* The ticket up to which somebody waits that accesses take effect, once all these have left; 0: not now. */
+/* The place in the order up to which somebody waits that accesses take effect, once all these have left; 0: not now. */
 static uint64_t awaited(struct tutti_one_pair *pair)
 {
-    if (pair->first && is_held(pair, pair->first)) return pair->first->ticket - 1;
-    return pair->first && pair->first->ticket <= pair->ask ? 0 : pair->ask;
+    if (pair->first && is_held(pair, pair->first)) return pair->first->order - 1;
+    return pair->first && pair->first->order <= pair->ask ? 0 : pair->ask;
 }
 
 /* Asks for an answer to all that has left, if somebody waits for it. */
 static enum tutti_status ask(struct tutti_team *team, struct tutti_one_pair *pair)
 {
     struct tutti_packet packet = {.type = TUTTI_PACKET_ONE, .flags = TUTTI_ONE_FLUSH, .seq = pair->sent + 1};
-    const uint64_t ticket = awaited(pair);
+    const uint64_t order = awaited(pair);
 
-    if (ticket <= pair->asked || tutti_pair_pending(pair) > ticket || !has_number(pair)) return TUTTI_OK;
+    if (order <= pair->asked || tutti_pair_pending(pair) > order || !has_number(pair)) return TUTTI_OK;
     enum tutti_status status = tutti_one_send(team, pair, &packet, NULL, NULL);
     if (status != TUTTI_OK) return status;
-    pair->asked = ticket;
+    pair->asked = order;
     pair->sent++;
-    *tutti_one_open(pair, pair->sent) =
-        (struct tutti_one_open){.number = pair->sent, .ticket = ticket, .name = "flush"};
+    *tutti_one_open(pair, pair->sent) = (struct tutti_one_open){.number = pair->sent, .order = order, .name = "flush"};
     return TUTTI_OK;
 }
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Flushes: when all that was called before has taken effect. Accesses of a team have tickets in the order of their
+/* Flushes: when all that was called before has taken effect. Accesses of a team are numbered in the order of their
  * calls, so a flush knows by one number for each peer what it waits for. */
 
 #include "engine/onesided/access.h"
 
 uint64_t tutti_pair_pending(const struct tutti_one_pair *pair)
 {
-    if (pair->answered < pair->sent) return pair->open[(pair->answered + 1) % TUTTI_ONE_OPEN].ticket;
-    return pair->first ? pair->first->ticket : UINT64_MAX;
+    if (pair->answered < pair->sent) return pair->open[(pair->answered + 1) % TUTTI_ONE_OPEN].order;
+    return pair->first ? pair->first->order : UINT64_MAX;
 }
 
-static void want(struct tutti_ones *ones, struct tutti_one_pair *pair, uint64_t ticket)
+static void want(struct tutti_ones *ones, struct tutti_one_pair *pair, uint64_t order)
 {
-    if (tutti_pair_pending(pair) > ticket) return;
-    pair->ask = ticket;
+    if (tutti_pair_pending(pair) > order) return;
+    pair->ask = order;
     tutti_pair_ready(ones, pair);
 }
 
@@ -24,10 +24,10 @@ void tutti_flush_begin(struct tutti_team *team, struct tutti_one_access *access)
 
     access->at = NULL;
     if (access->info.peer != TUTTI_NO_SLOT) {
-        want(ones, tutti_one_pair(team, access->info.peer), access->ticket);
+        want(ones, tutti_one_pair(team, access->info.peer), access->order);
     } else {
         access->at = ones->known;
-        for (struct tutti_one_pair *pair = ones->known; pair; pair = pair->next) want(ones, pair, access->ticket);
+        for (struct tutti_one_pair *pair = ones->known; pair; pair = pair->next) want(ones, pair, access->order);
     }
     *ones->flushes_end = access;
     ones->flushes_end = &access->queued;
@@ -36,8 +36,8 @@ void tutti_flush_begin(struct tutti_team *team, struct tutti_one_access *access)
 
 static bool is_flushed(struct tutti_ones *ones, struct tutti_one_access *access)
 {
-    if (access->info.peer != TUTTI_NO_SLOT) return tutti_pair_pending(&ones->pairs[access->info.peer]) > access->ticket;
-    while (access->at && tutti_pair_pending(access->at) > access->ticket) access->at = access->at->next;
+    if (access->info.peer != TUTTI_NO_SLOT) return tutti_pair_pending(&ones->pairs[access->info.peer]) > access->order;
+    while (access->at && tutti_pair_pending(access->at) > access->order) access->at = access->at->next;
     return access->at == NULL;
 }
 
