@@ -136,7 +136,8 @@ void Backend::settle_device(c10::Device device)
     const WithoutGil without_gil;
     own_device_ = device;
     const std::vector<int32_t> kinds = kinds_of_devices(host_comm()->handle(), size_, device);
-    /* Nobody goes on before all know: so who aborts at once takes it from nobody. That others did is for later calls. */
+    /* Nobody goes on before all know: so who aborts at once takes it from nobody. That others did is for later calls.
+     */
     (void)tutti_barrier(host_comm()->handle(), nullptr, nullptr);
     const auto n_cuda = std::count(kinds.begin(), kinds.end(), int32_t(c10::kCUDA));
     if (n_cuda == 0) return;

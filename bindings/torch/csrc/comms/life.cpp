@@ -469,7 +469,8 @@ void TorchComm::abort()
     fate_->tell_hooks();
 }
 
-/* That another rank aborted is for a rank that calls: before its first call, it has a communicator that it can abort. */
+/* That another rank aborted is for a rank that calls: before its first call, it has a communicator that it can abort.
+ */
 bool TorchComm::is_aborted() const
 {
     c10::intrusive_ptr<Backend> backend;
