@@ -27,7 +27,8 @@
  * one. A wait ends after timeout_ns, or when the communicator fails (a peer died, another deadline passed, abort). It
  * then returns -1, as does from then on what would have to wait: leave the kernel; the host has the sentence
  * (tutti_comm_state).
- * Calls return 0, or -1 too where a peer, an offset or an index is out of range: nothing was done. */
+ * Calls return 0, or -1 too where a peer, an offset or an index is out of range: nothing was done
+ * (fetch_add, compare_swap, read_signal and reset_signal check nothing). */
 
 #include <tutti/device.h>
 

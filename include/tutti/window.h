@@ -10,10 +10,10 @@
  *     tutti_put_signal(row, row_bytes, 1, offset, &full, window, NULL, NULL);
  *     tutti_wait_signal(0, TUTTI_COMPARE_GE, 1, 0, window, NULL, NULL);   // rank 1: from rank 0; then reads its part
  *
- * Ways. Ranks of one host whose parts come from tutti_mem_alloc reach them directly. All others (another host, other
- * memory) are reached by the network's own put and get where it has them, else by messages that the owner's library
- * serves without a call of its user. Windows of device memory: by peer mappings and copy engines, in the order of a
- * stream; where devices do not reach one another, through the host. All ways mean the same.
+ * Ways. Ranks of one host whose parts come from tutti_mem_alloc, and threads of one process, reach them directly. All
+ * others (another host, other memory) are reached by messages that the owner's library serves without a call of its
+ * user. Windows of device memory: by peer mappings and copy engines, in the order of a stream; where devices do not
+ * reach one another, window_create is UNSUPPORTED. All ways mean the same.
  *
  * Calls. Every call takes `options` and `work` as collectives do (coll.h): with work NULL it blocks until it is
  * complete, else *work is tested or waited for, and freed; calls on windows of device memory are enqueued on
@@ -33,8 +33,9 @@
  *
  * Errors. ARGUMENT, naming the call, the rank and the argument: no such peer, out of the peer's part, not aligned; the
  * peer destroyed its window. Nothing was done then. (Of a part that is reached over a network this may be known only
- * when a put or signal is complete: then the next flush of the peer says so, and calls after it at once.) A wait on a peer that dies, and a deadline that passes, end the
- * communicator with PEER_DEAD, PEER_LEFT or TIMEOUT, as for collectives; so does every other wait that is under way. */
+ * when a put or signal is complete: then the next flush of the peer says so, and calls after it at once.) A wait on a
+ * peer that dies, and a deadline that passes, end the communicator with PEER_DEAD, PEER_LEFT or TIMEOUT, as for
+ * collectives; so does every other wait that is under way. */
 
 #include <tutti/coll.h>
 
@@ -55,9 +56,8 @@ struct tutti_window_config {
 
 /* Collective over all ranks of comm. The part of this rank is [base, base + bytes): memory of tutti_mem_alloc, or any
  * other memory of this process (of the communicator's device: any that other processes can map, docs/gpu.md). Sizes may
- * differ by rank, bytes may be 0. All signals are 0. Parts are all of the host, or all of devices, or (where the
- * communicator's device memory goes through the host) mixed. The memory stays until all ranks have destroyed the
- * window.
+ * differ by rank, bytes may be 0. All signals are 0. Parts are all of the host, or all of devices that reach one
+ * another (else UNSUPPORTED). The memory stays until all ranks have destroyed the window.
  * In a window of device memory on a device that all ranks reach, the buffers of a collective that lie in it on one rank
  * lie in it on all, at the same offset; collectives on them are zero-copy. Such windows of one communicator do not
  * overlap (ARGUMENT); a call on device memory that was freed under its window fails on all ranks. */

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import unittest
 from datetime import timedelta
 from typing import Any, List
@@ -204,10 +205,10 @@ def dies(path: str) -> None:
 
 class Death(unittest.TestCase):
     def test_it_is_asked_for(self) -> None:
-        path = f"/tmp/tutti.dies.{os.getpid()}"
-        self.assertEqual(Process(dies, path).ended(60), -signal.SIGABRT)
-        self.assertTrue(os.path.exists(path))
-        os.unlink(path)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "dies")
+            self.assertEqual(Process(dies, path).ended(60), -signal.SIGABRT)
+            self.assertTrue(os.path.exists(path))
 
 
 class Later:

@@ -173,7 +173,6 @@ def survivor(path: str, n: int, what: str) -> None:
             while True:
                 window.put(data, 1, 0, False)
                 window.flush(1)
-                comm.barrier(False)
     comm.finalize()
 
 

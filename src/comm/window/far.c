@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided calls on memory that this process does not map: by the engine, in messages or by the wire's own put and
- * get. Where some rank of a window needs them, its ranks expose their parts to the engine. */
+/* One-sided calls on memory that this process does not map: by the engine, in messages. Where some rank of a window needs them, its ranks expose their parts to the engine. */
 #include "comm/window/window.h"
 #include "engine/onesided/onesided.h"
 

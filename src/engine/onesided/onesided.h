@@ -55,7 +55,7 @@ void tutti_exposed_remove(struct tutti_team *team, uint32_t window);
 
 enum tutti_one_kind {
     TUTTI_ONE_PUT,     /* with has_signal: put_signal; with no bytes: signal */
-    TUTTI_ONE_GET,     /* */
+    TUTTI_ONE_GET,
     TUTTI_ONE_ADD,     /* fetch_add: value */
     TUTTI_ONE_SWAP,    /* compare_swap: expected, value */
     TUTTI_ONE_FLUSH,   /* all windows of the pair; peer TUTTI_NO_SLOT: all peers that something was sent to */

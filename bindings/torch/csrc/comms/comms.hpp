@@ -96,7 +96,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     WorkPtr run_batch(std::vector<Request> requests, bool async_op, const Hints &hints, milliseconds timeout);
     /* Collective over the ranks that it names. [] gives null. */
     Ptr split(const std::vector<int> &ranks, const std::string &name, CommOptions options);
-    /* The call is recorded once, and started again and again (persistent.hpp). Not of devices. */
+    /* The call is recorded once, and started again and again (persistent.hpp); on devices it is kept, and made anew. */
     std::shared_ptr<Persistent> persist(Request request);
 
     /* ---- who it is ---- */

@@ -91,7 +91,6 @@ struct P2POp {
     int peer;
 };
 
-/* Options of any call: they have one shape, and are told apart by name alone. */
 struct BatchSendRecv {
     std::shared_ptr<TorchComm> comm;
     std::vector<P2POp> ops;
