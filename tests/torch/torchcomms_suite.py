@@ -320,7 +320,7 @@ def causes(results: dict) -> list:
 TEXT = """\
 {mark}
 
-# torchcomms' own tests on tutti
+## torchcomms' own tests on tutti
 
 The integration tests of torchcomms 0.3.0 (`comms/torchcomms/tests/integration/py`), {size} ranks on CPUs{how}. To run
 them again:
@@ -344,7 +344,7 @@ What does not run on tutti, and why:
 
 def page(results: dict) -> str:
     how = "" if is_real() else ", with `tutti_torch.comms` under torchcomms' name"
-    lifted = ", ".join(what for what, _ in torchcomms_edits.EDITS.values())
+    lifted = ", ".join(dict.fromkeys(what for what, _ in torchcomms_edits.EDITS.values()))
     return TEXT.format(mark=MARK, size=SIZE, how=how, lifted=lifted, summary="\n".join(summary(results)),
                        by_file="\n".join(by_file(results)), causes="\n".join(causes(results)))
 
