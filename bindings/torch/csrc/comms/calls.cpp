@@ -4,6 +4,7 @@
 
 #include "comms/comms.hpp"
 #include "comms/hints.hpp"
+#include "comms/quantized.hpp"
 #include "comms/told.hpp"
 
 #include <array>
@@ -310,8 +311,11 @@ Started TorchComm::start(Request &request)
     const c10::intrusive_ptr<Backend> backend = this->backend();
     const std::string algorithm = algorithm_for(request);
     const WithAlgorithm with(algorithm);
-    const Starter starter = starters[size_t(request.name)];
-    if (request.async_op || !is_of_one_call(request)) return starter(*backend, request);
+    const Quantised quantised = quantised_for(request);
+    const WithQuantised quantising(quantised);
+    const Starter starter = request.special ? request.special : starters[size_t(request.name)];
+    if (request.async_op || request.special || quantised.wire || !is_of_one_call(request))
+        return starter(*backend, request);
     Call call = take_call(request, *backend);
     return backend->at_once(call) ? nullptr : backend->submit(std::move(call));
 }

@@ -23,6 +23,10 @@ const std::vector<Hint> &known_hints()
         {"algorithm", at_creation | in_set_hints | with_call,
          "how collectives on host memory are carried out, by names of `tutti sched list`: of a call \"ring\", of a "
          "communicator \"all_reduce=ring,broadcast=tree:4\""},
+        {"wire", with_call,
+         "how the data of all_reduce and reduce_scatter travels: bfloat16, float8_e4m3, float8_e5m2, int8, or none"},
+        {"wire_block", with_call, "elements that share a scale, a multiple of 32 up to 1024; 256 if it is not given"},
+        {"wire_seed", with_call, "of stochastic rounding; 0, if it is not given: to nearest"},
         {"tag", with_call, "of a message, 0 or more: receives take those of the same tag"},
     };
     return table;

@@ -9,6 +9,7 @@
  * torchcomms'. */
 
 #include "base/process.hpp"
+#include "tensors/call.hpp"
 #include "tensors/tensors.hpp"
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -53,6 +54,8 @@ enum class OpName {
 inline constexpr size_t n_op_names = size_t(OpName::finalize) + 1;
 const char *text_of(OpName name); /* "all_reduce" */
 
+class Backend;
+
 class ReduceOp
 {
   public:
@@ -78,6 +81,9 @@ struct Request {
     std::string new_name{};                 /* split */
     std::vector<Request> parts{};           /* batch_op_issue */
     int tag = 0;                            /* send, recv */
+    Quantised quantised{};
+    /* Starts it in place of what its name stands for. */
+    c10::intrusive_ptr<c10d::Work> (*special)(Backend &, struct Request &) = nullptr;
     bool async_op = false;
     Hints hints{};
     milliseconds timeout{0}; /* 0: the communicator's */

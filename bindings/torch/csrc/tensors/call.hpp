@@ -60,6 +60,29 @@ class WithAlgorithm
     const std::string *before_;
 };
 
+/* How the data of a quantised call travels (tutti_call_options.wire and what follows it). */
+struct Quantised {
+    tutti_wire wire = TUTTI_WIRE_NONE;
+    uint32_t block = 0;
+    uint64_t seed = 0;
+    Tensor seeds; /* one int64 where the call's tensors are, or undefined */
+};
+
+/* While one lives, calls that this thread makes are quantised so. */
+class WithQuantised
+{
+  public:
+    explicit WithQuantised(const Quantised &how) : before_(current_) { current_ = how.wire ? &how : nullptr; }
+    ~WithQuantised() { current_ = before_; }
+    WithQuantised(const WithQuantised &) = delete;
+    WithQuantised &operator=(const WithQuantised &) = delete;
+    static Quantised current() { return C10_LIKELY(!current_) ? Quantised() : *current_; }
+
+  private:
+    inline static thread_local const Quantised *current_ = nullptr;
+    const Quantised *before_;
+};
+
 /* What a method of the backend asks for. */
 struct Call {
     c10d::OpType type;
@@ -79,6 +102,7 @@ struct Call {
     std::optional<c10::Device> device;      /* barrier: whose stream it follows */
     std::shared_ptr<Staged> staged;         /* of tensors that go through the host (device/staging.hpp) */
     std::string algorithm;                  /* empty: as the library chooses */
+    Quantised quantised;
 
     bool is_p2p() const { return c10d::isP2POp(type); }
     const Tensors &shown() const { return results.empty() ? outputs : results; }
@@ -113,6 +137,7 @@ template <typename Options> Call call_of(c10d::OpType type, const char *name, co
     call.name = name;
     call.async = is_async(options);
     call.algorithm = WithAlgorithm::current();
+    call.quantised = WithQuantised::current();
     if (options.timeout != c10d::kUnsetTimeout) call.timeout = options.timeout;
     return call;
 }
@@ -124,6 +149,12 @@ inline tutti_call_options options_of(const Call &call, const char *label)
     options.timeout_ns = to_ns(call.timeout);
     options.label = label;
     if (C10_UNLIKELY(!call.algorithm.empty())) options.algorithm = call.algorithm.c_str();
+    if (C10_UNLIKELY(call.quantised.wire)) {
+        options.wire = call.quantised.wire;
+        options.wire_block = call.quantised.block;
+        options.wire_seed = call.quantised.seed;
+        if (call.quantised.seeds.defined()) options.wire_seeds = call.quantised.seeds.data_ptr();
+    }
     if (call.factor.defined()) options.premul = call.factor.data_ptr();
     return options;
 }

@@ -69,6 +69,8 @@ _is_backend_registered = _comms._is_backend_registered
 _hints = _comms._hints
 InitHandle = str
 
+from . import quantized  # noqa: E402,F401  more methods of TorchComm
+
 __all__ = ["InitHandle", "Timeout", *names()]
 
 SUBMODULES = ("device_mesh", "functional", "hooks", "objcol")

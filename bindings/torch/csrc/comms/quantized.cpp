@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Calls that torchcomms has in its backend ncclx alone: data that travels in fewer bits, counts that only tensors know,
+ * sparse blocks. */
+
+#include "comms/quantized.hpp"
+
+#include "backend/backend.hpp"
+#include "comms/hints.hpp"
+
+namespace tutti_torch
+{
+
+static tutti_wire wire_named(const char *call, const std::string &name)
+{
+    std::string all;
+    for (int wire = TUTTI_WIRE_NONE; wire < TUTTI_N_WIRES; wire++) {
+        const std::string known = tutti_wire_name(tutti_wire(wire));
+        if (name == known) return tutti_wire(wire);
+        all += (wire ? ", " : "") + known;
+    }
+    TORCH_CHECK(false, "tutti: ", call, ": hint 'wire' is '", name, "'; it is one of ", all);
+}
+
+Quantised quantised_for(const Request &request)
+{
+    Quantised found = request.quantised;
+    if (C10_LIKELY(request.hints.empty())) return found;
+    const char *call = text_of(request.name);
+    const std::string wire = hint_of(request.hints, "wire");
+    if (!wire.empty()) found.wire = wire_named(call, wire);
+    found.block = uint32_t(number_hint(call, request.hints, "wire_block", 0, 1024, found.block));
+    found.seed = uint64_t(number_hint(call, request.hints, "wire_seed", 0, INT64_MAX, int64_t(found.seed)));
+    return found;
+}
+
+/* A seed on the host is a number; it is odd, so that it rounds stochastically. */
+static Quantised seeded(const Tensor &output, const Tensor &seed)
+{
+    TORCH_CHECK_VALUE(seed.numel() == 1 && seed.scalar_type() == at::kLong,
+                      "tutti: reduce_scatter_quantized: seed is one int64, but got ", seed.numel(), " of ",
+                      seed.scalar_type());
+    TORCH_CHECK_VALUE(seed.is_cpu() || seed.device() == output.device(),
+                      "tutti: reduce_scatter_quantized: seed is on ", seed.device(), ", output on ", output.device());
+    Quantised quantised;
+    quantised.wire = TUTTI_WIRE_BFLOAT16;
+    if (seed.is_cpu())
+        quantised.seed = uint64_t(seed.item<int64_t>()) * 2 + 1;
+    else
+        quantised.seeds = seed;
+    return quantised;
+}
+
+namespace
+{
+
+using Started = c10::intrusive_ptr<c10d::Work>;
+
+Call call_of_request(c10d::OpType type, const char *name, const Request &request)
+{
+    Call call{};
+    call.type = type;
+    call.name = name;
+    call.async = request.async_op;
+    call.quantised = quantised_for(request);
+    call.inputs = request.inputs;
+    call.outputs = request.outputs;
+    if (request.timeout.count() > 0) call.timeout = request.timeout;
+    return call;
+}
+
+void check_words(const char *call, const char *name, const Tensor &tensor, int64_t n, at::ScalarType type)
+{
+    TORCH_CHECK_VALUE(tensor.numel() == n && tensor.scalar_type() == type && tensor.is_contiguous(), "tutti: ", call,
+                      ": ", name, " is ", n, " of ", type, ", contiguous, but got ", tensor.numel(), " of ",
+                      tensor.scalar_type());
+}
+
+Started start_dynamic(Backend &backend, Request &request)
+{
+    const char *name = "all_to_all_v_dynamic";
+    Call call = call_of_request(c10d::OpType::ALLTOALL_BASE, name, request);
+    const Tensor &input = request.inputs[0], &output = request.outputs[0];
+    check_pair(name, output, input);
+    check_words(name, "the counts of what is sent", request.inputs[1], backend.getSize(), at::kLong);
+    check_words(name, "the counts of what comes", request.outputs[1], backend.getSize(), at::kLong);
+    check_words(name, "status", request.outputs[2], 1, at::kInt);
+    const Wire sent = wire_of(input), room = wire_of(output);
+    call.launch = [sent, room](const Start &s) {
+        struct tutti_all_to_all_v_dynamic what{}; /* a function has that name, too */
+        what.size = sizeof what;
+        what.send = s.in[0], what.send_capacity = sent.count;
+        what.send_counts = static_cast<const uint64_t *>(s.in[1]);
+        what.recv = s.out[0], what.recv_capacity = room.count;
+        what.recv_counts = static_cast<uint64_t *>(s.out[1]);
+        what.status = static_cast<int32_t *>(s.out[2]);
+        what.dtype = sent.dtype;
+        return tutti_all_to_all_v_dynamic(&what, s.comm, s.options, s.work);
+    };
+    return backend.submit(std::move(call));
+}
+
+Started start_sparse(Backend &backend, Request &request)
+{
+    const char *name = "all_reduce_sparse_block";
+    Call call = call_of_request(c10d::OpType::ALLREDUCE, name, request);
+    const Tensor &values = request.inputs[0], &indices = request.inputs[1], &output = request.outputs[0];
+    check_pair(name, output, values);
+    check_words(name, "indices", indices, indices.numel(), at::kLong);
+    check_words(name, "status", request.outputs[1], 1, at::kInt);
+    const size_t n = size_t(indices.numel()), block = n ? size_t(values.numel()) / n : size_t(output.numel());
+    TORCH_CHECK_VALUE(size_t(values.numel()) == n * block && (n == 0 || block > 0), "tutti: ", name, ": values has ",
+                      values.numel(), " elements, which are not ", n, " equal blocks");
+    Tensor result = output;
+    Reduction reduction = reduction_of(name, request.op.as_c10d(), result);
+    call.launch = [n, block, room = wire_of(output), op = reduction.op](const Start &s) {
+        return tutti_all_reduce_sparse_block(s.in[0], static_cast<const int64_t *>(s.in[1]), n, block, s.out[0],
+                                             room.count, room.dtype, op, static_cast<int32_t *>(s.out[1]), s.comm,
+                                             s.options, s.work);
+    };
+    return backend.submit(std::move(call));
+}
+
+} // namespace
+
+namespace requests
+{
+
+Request reduce_scatter_quantized(const Tensor &output, const Tensor &input, const ReduceOp &op, const Tensor &seed,
+                                 bool async_op)
+{
+    Request made = reduce_scatter_single(output, input, op, async_op);
+    made.quantised = seeded(output, seed);
+    return made;
+}
+
+Request all_to_all_v_dynamic(const Tensor &output, const Tensor &input, const Tensor &output_counts,
+                             const Tensor &input_counts, const Tensor &status, bool async_op)
+{
+    Request made = between(OpName::all_to_all_v_single, {output, output_counts, status}, {input, input_counts}, -1, {},
+                           async_op);
+    made.special = start_dynamic;
+    return made;
+}
+
+Request all_reduce_sparse_block(const Tensor &output, const Tensor &values, const Tensor &indices, const ReduceOp &op,
+                                const Tensor &status, bool async_op)
+{
+    Request made = between(OpName::all_reduce, {output, status}, {values, indices}, -1, op, async_op);
+    made.special = start_sparse;
+    return made;
+}
+
+} // namespace requests
+} // namespace tutti_torch
