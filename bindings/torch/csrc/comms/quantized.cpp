@@ -40,8 +40,8 @@ static Quantised seeded(const Tensor &output, const Tensor &seed)
     TORCH_CHECK_VALUE(seed.numel() == 1 && seed.scalar_type() == at::kLong,
                       "tutti: reduce_scatter_quantized: seed is one int64, but got ", seed.numel(), " of ",
                       seed.scalar_type());
-    TORCH_CHECK_VALUE(seed.is_cpu() || seed.device() == output.device(),
-                      "tutti: reduce_scatter_quantized: seed is on ", seed.device(), ", output on ", output.device());
+    TORCH_CHECK_VALUE(seed.is_cpu() || seed.device() == output.device(), "tutti: reduce_scatter_quantized: seed is on ",
+                      seed.device(), ", output on ", output.device());
     Quantised quantised;
     quantised.wire = TUTTI_WIRE_BFLOAT16;
     if (seed.is_cpu())
@@ -87,7 +87,8 @@ Started start_dynamic(Backend &backend, Request &request)
     check_words(name, "status", request.outputs[2], 1, at::kInt);
     const Wire sent = wire_of(input), room = wire_of(output);
     call.launch = [sent, room](const Start &s) {
-        struct tutti_all_to_all_v_dynamic what{}; /* a function has that name, too */
+        struct tutti_all_to_all_v_dynamic what {
+        }; /* a function has that name, too */
         what.size = sizeof what;
         what.send = s.in[0], what.send_capacity = sent.count;
         what.send_counts = static_cast<const uint64_t *>(s.in[1]);
@@ -137,8 +138,8 @@ Request reduce_scatter_quantized(const Tensor &output, const Tensor &input, cons
 Request all_to_all_v_dynamic(const Tensor &output, const Tensor &input, const Tensor &output_counts,
                              const Tensor &input_counts, const Tensor &status, bool async_op)
 {
-    Request made = between(OpName::all_to_all_v_single, {output, output_counts, status}, {input, input_counts}, -1, {},
-                           async_op);
+    Request made =
+        between(OpName::all_to_all_v_single, {output, output_counts, status}, {input, input_counts}, -1, {}, async_op);
     made.special = start_dynamic;
     return made;
 }

@@ -73,10 +73,11 @@ static void define_collectives(CommClass &comm)
                 "output_split_sizes", "input_split_sizes", "async_op");
     define_call(comm, "all_to_all", requests::all_to_all, "input_tensor_list[r] becomes rank r's output [rank].",
                 "output_tensor_list", "input_tensor_list", "async_op");
-    define_call(comm, "reduce_scatter_quantized", requests::reduce_scatter_quantized,
-                "reduce_scatter_single whose data travels as bfloat16, rounded stochastically by the seed; other formats "
-                "by the hint 'wire'.",
-                "output", "input", "op", "seed", "async_op");
+    define_call(
+        comm, "reduce_scatter_quantized", requests::reduce_scatter_quantized,
+        "reduce_scatter_single whose data travels as bfloat16, rounded stochastically by the seed; other formats "
+        "by the hint 'wire'.",
+        "output", "input", "op", "seed", "async_op");
     define_call(comm, "_all_to_all_v_dynamic", requests::all_to_all_v_dynamic, "Counts are elements.", "output",
                 "input", "output_counts", "input_counts", "status", "async_op");
     define_call(comm, "_all_reduce_sparse_block", requests::all_reduce_sparse_block, "See all_reduce_sparse_block.",
