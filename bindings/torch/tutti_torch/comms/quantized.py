@@ -40,8 +40,8 @@ def device_alltoallv_single(self, output, input, output_split_sizes, input_split
 
 def all_reduce_sparse_block(self, output, values, indices, op, async_op, hints=None, timeout=None, status=None):
     """output becomes the reduction (sum, avg) of what all ranks bring: block i of `values` belongs to block indices[i]
-    of `output`, both of the size that values.numel() / indices.numel() is; what repeats is added, the rest is 0. A wrong
-    index is an error on all ranks; on CUDA `status`, one int32, becomes negative instead."""
+    of `output`, both of the size that values.numel() / indices.numel() is; what repeats is added, the rest is 0. A
+    wrong index is an error on all ranks; on CUDA `status`, one int32, becomes negative instead."""
     return self._all_reduce_sparse_block(
         output, values, indices, op, _status(output) if status is None else status, async_op, hints, timeout
     )
