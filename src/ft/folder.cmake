@@ -5,7 +5,7 @@ option(TUTTI_FT "Servers for fault tolerance, where nghttp2 and protobuf-c are f
 file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c)
 list(FILTER served EXCLUDE REGEX "_test\\.c$")
 set(serve_none ${dir}/serve/serve_none.c)
-list(REMOVE_ITEM served ${serve_none})
+list(REMOVE_ITEM served ${serve_none} ${dir}/rpc/wire.c) # wire.c needs neither
 if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND TUTTI_PROTOC_C)
   set_source_files_properties(${serve_none} PROPERTIES HEADER_FILE_ONLY ON)
   set(made ${PROJECT_BINARY_DIR}/ft)
@@ -19,4 +19,5 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   target_link_libraries(tutti_ft PUBLIC PkgConfig::NGHTTP2 PkgConfig::PROTOBUF_C)
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
+  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c) # of the function that includes this file
 endif()
