@@ -97,7 +97,7 @@ static bool wanted(const struct engine *e, uint32_t root, uint32_t r, uint32_t c
     default:
         return false;
     }
-    for (uint32_t i = first; i <= last; i++) out->count[i] = 1;
+    for (uint32_t i = first; i <= last && i < MAX_RANKS; i++) out->count[i] = 1;
     return true;
 }
 

@@ -246,7 +246,7 @@ static enum tutti_status too_late(const struct tutti_survivors *survivors)
 enum tutti_status tutti_survivors_agree(struct tutti_survivors *survivors, uint32_t *version)
 {
     struct tutti_board board;
-    uint32_t by, missing;
+    uint32_t by = 0, missing;
     bool other;
     for (uint64_t nap = NAP_FIRST_NS; tutti_now_ns() < survivors->deadline_ns;
          nap = nap < NAP_LONGEST_NS ? 2 * nap : nap) {
