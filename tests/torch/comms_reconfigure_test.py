@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 900
+# short: Threads Killed
 """Communicators that get other members: fewer, more, others, the same; in the order of the list of handles; after an
 abort, and after a rank was killed and another process has come for it. Nothing stays behind of those that were."""
 

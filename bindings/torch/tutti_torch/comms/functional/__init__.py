@@ -30,6 +30,7 @@ from .calls import (
     scatter,
     send,
 )
+from .dynamo import know_reductions
 from .methods import enable
 from .ops import is_torch_compile_supported
 
@@ -61,3 +62,6 @@ __all__ = [
 
 def is_torch_compile_supported_and_enabled() -> bool:
     return is_torch_compile_supported() and os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"
+
+
+know_reductions()
