@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch.compile has to be told of ReduceOp. `ReduceOp.SUM` inside of a compiled function is an attribute of a class of
-C++, whose metaclass Dynamo does not look into: it asks for the value itself, and knows only types that it has a row for."""
+"""What torch.compile has to be told of ReduceOp. `ReduceOp.SUM` when compiled is an attribute of a class of C++,
+whose metaclass Dynamo does not look into: it asks for the value itself, and knows only types that it has a row for."""
 
 from __future__ import annotations
 
