@@ -423,22 +423,6 @@ static void a_missing_route_is_told(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static uint32_t n_before;
-
-static int setup(void **state)
-{
-    (void)state;
-    tutti_log_threshold = TUTTI_LOG_ERROR; /* refusals are the rule here */
-    n_before = world_descriptors();
-    return 0;
-}
-
-static int nothing_is_left(void **state)
-{
-    (void)state;
-    return world_descriptors() == n_before ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,5 +440,5 @@ int main(void)
         cmocka_unit_test(a_missing_route_is_told),
     };
     if (!tutti_hmac_available()) return 0; /* built without OpenSSL: hosts do not talk */
-    return cmocka_run_group_tests(tests, setup, nothing_is_left);
+    return cmocka_run_group_tests(tests, world_note_descriptors, world_check_descriptors);
 }

@@ -241,4 +241,21 @@ static inline uint32_t world_descriptors(void)
     return n;
 }
 
+/* ---- of all tests of a program: what was opened is closed at the end; refusals are the rule, and are not told ---- */
+static uint32_t world_n_before;
+
+static inline int world_note_descriptors(void **state)
+{
+    (void)state;
+    tutti_log_threshold = TUTTI_LOG_ERROR;
+    world_n_before = world_descriptors();
+    return 0;
+}
+
+static inline int world_check_descriptors(void **state)
+{
+    (void)state;
+    return world_descriptors() == world_n_before ? 0 : -1;
+}
+
 #endif

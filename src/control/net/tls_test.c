@@ -357,21 +357,10 @@ static void data_comes_as_streams(void **state)
     world_fini(&world);
 }
 
-static uint32_t n_before;
-
 static int setup(void **state)
 {
-    (void)state;
-    tutti_log_threshold = TUTTI_LOG_ERROR;
     signal(SIGPIPE, SIG_IGN); /* the net's thread has it blocked, this one uses TLS, too */
-    n_before = world_descriptors();
-    return 0;
-}
-
-static int nothing_is_left(void **state)
-{
-    (void)state;
-    return world_descriptors() == n_before ? 0 : -1;
+    return world_note_descriptors(state);
 }
 
 int main(void)
@@ -388,5 +377,5 @@ int main(void)
         cmocka_unit_test(data_comes_as_streams),
     };
     if (!tutti_tls_available()) return 0; /* built without OpenSSL */
-    return cmocka_run_group_tests(tests, setup, nothing_is_left);
+    return cmocka_run_group_tests(tests, setup, world_check_descriptors);
 }
