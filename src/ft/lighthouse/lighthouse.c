@@ -77,16 +77,3 @@ void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_ligh
                                             .n_missing = l->n_missing,
                                             .shrink_only = l->n_shrink > 0};
 }
-
-void tutti_lighthouse_groups(const struct tutti_lighthouse *l,
-                             void (*each)(void *arg, const struct tutti_lighthouse_group *group), void *arg)
-{
-    for (uint32_t i = 0; i < l->n; i++) {
-        const struct group *group = l->groups[i];
-        each(arg, &(struct tutti_lighthouse_group){.replica_id = group->name,
-                                                   .heard_ns = group->beat_ns,
-                                                   .heard = group->heard,
-                                                   .asks = group->replica != NULL,
-                                                   .member = group->member});
-    }
-}

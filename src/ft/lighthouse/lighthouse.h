@@ -106,13 +106,4 @@ void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_ligh
 /* Why there is no quorum now, or which one there would be: a sentence that ends like torchft's,
  * "[2/3 participants healthy][4 heartbeating][shrink_only=false]". Returns whether there is one. */
 bool tutti_lighthouse_reason(const struct tutti_lighthouse *l, uint64_t now, char *out, size_t capacity);
-/* Calls `each` for every known group, in order. */
-struct tutti_lighthouse_group {
-    const char *replica_id;
-    uint64_t heard_ns;        /* its last heartbeat */
-    bool heard, asks, member; /* member: of the last quorum */
-};
-void tutti_lighthouse_groups(const struct tutti_lighthouse *l,
-                             void (*each)(void *arg, const struct tutti_lighthouse_group *group), void *arg);
-
 #endif

@@ -96,18 +96,10 @@ static void take_encoding(struct tutti_rpc_call *call, const char *value, size_t
         malformed(call, "compressed messages are not read");
 }
 
-static void take_authorization(struct tutti_rpc_call *call, const char *value, size_t n)
-{
-    if (n < sizeof call->authorization) memcpy(call->authorization, value, n);
-}
-
 static const struct {
     const char *name;
     void (*take)(struct tutti_rpc_call *call, const char *value, size_t n);
-} headers[] = {{":path", take_path},
-               {"grpc-timeout", take_timeout},
-               {"grpc-encoding", take_encoding},
-               {"authorization", take_authorization}};
+} headers[] = {{":path", take_path}, {"grpc-timeout", take_timeout}, {"grpc-encoding", take_encoding}};
 
 void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n)
 {
@@ -166,19 +158,14 @@ static void end(struct tutti_rpc_call *call)
     tutti_loop_stop(loop_of(call), &call->timer);
 }
 
-/* The rest of prefix and body; then the trailers. */
+/* The rest of the message; then the trailers. */
 static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *out, size_t room, uint32_t *flags,
                            nghttp2_data_source *source, void *arg)
 {
     struct tutti_rpc_call *call = source->ptr;
-    size_t n = 0;
+    const size_t n = rpc_message_give(call->body->bytes, call->body->n, &call->sent, out, room);
 
     (void)arg;
-    while (n < room && call->sent < RPC_PREFIX) out[n++] = call->prefix[call->sent++];
-    size_t at = call->sent - RPC_PREFIX, left = call->body->n - at;
-    if (left > room - n) left = room - n;
-    memcpy(out + n, call->body->bytes + at, left);
-    call->sent += left, n += left;
     if (call->sent == RPC_PREFIX + call->body->n) {
         const nghttp2_nv trailers[] = {rpc_header("grpc-status", "0")};
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
@@ -195,7 +182,6 @@ void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body)
 
     end(call);
     call->body = body;
-    rpc_prefix_write(call->prefix, body->n);
     if (nghttp2_submit_response(call->conn->link.session, call->stream, headers_ok, TUTTI_ARRAY_LEN(headers_ok),
                                 &provider) != 0)
         nghttp2_submit_rst_stream(call->conn->link.session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
@@ -219,24 +205,4 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call)
 {
     return call->conn->peer;
-}
-
-const char *tutti_rpc_authorization(const struct tutti_rpc_call *call)
-{
-    return call->authorization;
-}
-
-void tutti_rpc_set_tag(struct tutti_rpc_call *call, uint64_t tag)
-{
-    call->tag = tag;
-}
-
-uint64_t tutti_rpc_tag(const struct tutti_rpc_call *call)
-{
-    return call->tag;
-}
-
-uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call)
-{
-    return call->deadline_ns;
 }

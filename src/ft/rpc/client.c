@@ -5,23 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "http://host:port", "[address]:port". */
+/* "http://host:port", and what may stand behind a slash. */
 static bool read_address(struct tutti_rpc_channel *channel, const char *address)
 {
     const char *at = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
-    const char *colon = strrchr(at, ':');
+    const size_t n = strcspn(at, "/");
 
-    if (!colon) return false;
-    const size_t n_port = strspn(colon + 1, "0123456789"), n_all = (size_t)(colon - at) + 1 + n_port;
-    if (n_port == 0 || n_port > 5 || (colon[1 + n_port] && colon[1 + n_port] != '/')) return false;
-    const char *host = at;
-    size_t n = (size_t)(colon - at);
-    if (n > 1 && host[0] == '[' && host[n - 1] == ']') host++, n -= 2;
-    if (n == 0 || n >= sizeof channel->host) return false;
-    memcpy(channel->host, host, n);
-    memcpy(channel->port, colon + 1, n_port);
-    memcpy(channel->authority, at, n_all);
-    return true;
+    if (n >= sizeof channel->authority || !rpc_address_split(at, n, channel->host, channel->port)) return false;
+    memcpy(channel->authority, at, n);
+    return channel->host[0] != '\0';
 }
 
 static struct tutti_rpc_channel *of_timer(struct tutti_loop_timer *timer)
@@ -105,7 +97,6 @@ struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, cons
                                           .done = done,
                                           .arg = arg,
                                           .status = -1};
-    rpc_prefix_write(request->prefix, body->n);
     channel->requests = request;
     tutti_loop_at(channel->config.loop, &request->timer, deadline_ns);
     if (channel->state == RPC_OPEN) {

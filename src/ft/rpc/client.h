@@ -8,7 +8,6 @@
 #include "ft/rpc/rpc.h"
 #include "ft/rpc/wire.h"
 
-#define RPC_HOST 256
 #define RPC_SENTENCE 512
 
 struct tutti_rpc_request {
@@ -16,7 +15,6 @@ struct tutti_rpc_request {
     struct tutti_rpc_channel *channel;
     int32_t stream; /* 0: it waits for a connection */
     const char *path;
-    uint8_t prefix[RPC_PREFIX];
     struct tutti_rpc_body *body;
     size_t sent; /* of prefix and body */
     uint64_t deadline_ns;
@@ -34,7 +32,7 @@ enum rpc_channel_state { RPC_IDLE, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
 struct tutti_rpc_channel {
     struct rpc_link link; /* first */
     struct tutti_rpc_channel_config config;
-    char host[RPC_HOST], port[8], authority[RPC_HOST + 8];
+    char host[RPC_HOST], port[RPC_PORT], authority[RPC_HOST + 8];
     enum rpc_channel_state state;
     struct tutti_loop_timer timer; /* until it dials again */
     uint64_t pause_ns;             /* the last one */

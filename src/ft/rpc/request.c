@@ -111,17 +111,12 @@ static ssize_t read_request(nghttp2_session *session, int32_t stream, uint8_t *o
                             nghttp2_data_source *source, void *arg)
 {
     struct tutti_rpc_request *request = of_stream(session, stream);
-    size_t n = 0;
 
     (void)source, (void)arg;
     if (!request) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* withdrawn */
-    while (n < room && request->sent < RPC_PREFIX) out[n++] = request->prefix[request->sent++];
-    const size_t at = request->sent - RPC_PREFIX;
-    const size_t left = request->body->n - at < room - n ? request->body->n - at : room - n;
-    memcpy(out + n, request->body->bytes + at, left);
-    request->sent += left;
+    const size_t n = rpc_message_give(request->body->bytes, request->body->n, &request->sent, out, room);
     if (request->sent == RPC_PREFIX + request->body->n) *flags |= NGHTTP2_DATA_FLAG_EOF;
-    return (ssize_t)(n + left);
+    return (ssize_t)n;
 }
 
 bool rpc_request_submit(struct tutti_rpc_request *request)

@@ -30,12 +30,10 @@ enum tutti_rpc_status {
     TUTTI_RPC_INVALID_ARGUMENT = 3,
     TUTTI_RPC_DEADLINE_EXCEEDED = 4,
     TUTTI_RPC_NOT_FOUND = 5,
-    TUTTI_RPC_PERMISSION_DENIED = 7,
     TUTTI_RPC_RESOURCE_EXHAUSTED = 8,
     TUTTI_RPC_UNIMPLEMENTED = 12,
     TUTTI_RPC_INTERNAL = 13,
     TUTTI_RPC_UNAVAILABLE = 14,
-    TUTTI_RPC_UNAUTHENTICATED = 16,
 };
 
 /* Bytes that several calls may send: counted. */
@@ -74,13 +72,6 @@ uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server);
 
 /* The peer's address, "10.0.0.1:41002". */
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
-/* A header of the request that was asked to be kept ("authorization"), "" if it has none. */
-const char *tutti_rpc_authorization(const struct tutti_rpc_call *call);
-/* What the caller set, for what becomes of the call later. */
-void tutti_rpc_set_tag(struct tutti_rpc_call *call, uint64_t tag);
-uint64_t tutti_rpc_tag(const struct tutti_rpc_call *call);
-/* When the caller waits no more, of CLOCK_MONOTONIC; UINT64_MAX: it did not say. */
-uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call);
 /* Takes the caller's count of the body over. */
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);

@@ -13,21 +13,6 @@
 #define BATCH 64 /* newcomers at once, before those that are here have their turn */
 #define TELL_NS TUTTI_NS_PER_S
 
-/* "host:port" or "[address]:port" into its two words; host "" stands for all addresses. */
-static bool split(const char *bind, char *host, size_t capacity, const char **port)
-{
-    const char *colon = strrchr(bind, ':'), *first = bind;
-
-    if (!colon || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1)) return false;
-    size_t n = (size_t)(colon - bind);
-    if (n > 1 && first[0] == '[' && first[n - 1] == ']') first++, n -= 2;
-    if (n >= capacity) return false;
-    memcpy(host, first, n);
-    host[n] = '\0';
-    *port = colon + 1;
-    return true;
-}
-
 static int listen_at(const struct addrinfo *info)
 {
     const int on = 1, off = 0;
@@ -47,11 +32,10 @@ static int listen_at(const struct addrinfo *info)
 static enum tutti_status listen_on(const char *bind, int *fd)
 {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    char host[256];
-    const char *port;
+    char host[RPC_HOST], port[RPC_PORT];
     struct addrinfo *found;
 
-    if (!split(bind, host, sizeof host, &port))
+    if (!rpc_address_split(bind, strlen(bind), host, port))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%s\" is no address to listen at: write HOST:PORT or [ADDRESS]:PORT",
                           bind);
     const bool all = host[0] == '\0' || strcmp(host, "::") == 0;

@@ -9,7 +9,6 @@
 #include "ft/rpc/wire.h"
 
 #define RPC_ADDRESS_TEXT 64
-#define RPC_AUTHORIZATION 256
 #define RPC_SENTENCE 512
 
 struct rpc_conn;
@@ -19,16 +18,14 @@ struct tutti_rpc_call {
     struct rpc_conn *conn;
     int32_t stream;
     const struct tutti_rpc_method *method; /* NULL: there is none of this path */
-    uint64_t tag, deadline_ns;
+    uint64_t deadline_ns;
     struct tutti_loop_timer timer;
     bool called;              /* the handler has it, and has not ended it */
     bool ended;               /* replied or failed */
     bool malformed;           /* its headers or bytes can not be */
     const char *why;          /* ... the sentence */
     struct rpc_bytes request; /* so far */
-    char authorization[RPC_AUTHORIZATION];
     /* the answer */
-    uint8_t prefix[RPC_PREFIX];
     struct tutti_rpc_body *body;
     size_t sent; /* of prefix and body */
 };

@@ -15,6 +15,38 @@ void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n)
     for (int i = 0; i < 4; i++) out[1 + i] = (uint8_t)(n >> (24 - 8 * i));
 }
 
+size_t rpc_message_give(const uint8_t *bytes, size_t n, size_t *sent, uint8_t *out, size_t room)
+{
+    uint8_t prefix[RPC_PREFIX];
+    size_t given = 0;
+
+    rpc_prefix_write(prefix, n);
+    while (given < room && *sent < RPC_PREFIX) out[given++] = prefix[(*sent)++];
+    if (given == room) return given;
+    const size_t at = *sent - RPC_PREFIX, left = n - at < room - given ? n - at : room - given;
+    memcpy(out + given, bytes + at, left);
+    *sent += left;
+    return given + left;
+}
+
+bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char port[RPC_PORT])
+{
+    size_t colon = n;
+
+    while (colon > 0 && text[colon - 1] != ':') colon--;
+    const size_t n_port = n - colon, digits = strspn(text + colon, "0123456789");
+    if (colon == 0 || n_port == 0 || n_port >= RPC_PORT || digits < n_port) return false;
+    size_t n_host = colon - 1;
+    const bool framed = n_host > 1 && text[0] == '[' && text[n_host - 1] == ']';
+    if (framed) n_host -= 2;
+    if (n_host >= RPC_HOST) return false;
+    memcpy(host, text + (framed ? 1 : 0), n_host);
+    host[n_host] = '\0';
+    memcpy(port, text + colon, n_port);
+    port[n_port] = '\0';
+    return true;
+}
+
 bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message)
 {
     uint64_t length = 0;

@@ -9,8 +9,17 @@
 /* A message: one byte, 0 (not compressed), four of length, big endian. */
 #define RPC_PREFIX 5
 void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n);
+/* The next bytes of a message with these n bytes, of which *sent, the prefix included, went before; how many there are,
+ * at most room. */
+size_t rpc_message_give(const uint8_t *bytes, size_t n, size_t *sent, uint8_t *out, size_t room);
 /* The one message of a unary call in [bytes, bytes + n): false when it is not exactly that, uncompressed. */
 bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message);
+
+/* "host:port" or "[address]:port", of which `n` bytes are read; host: without brackets, may be empty. False: it is not.
+ */
+#define RPC_HOST 256
+#define RPC_PORT 6
+bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char port[RPC_PORT]);
 
 /* Bytes that come in pieces. */
 struct rpc_bytes {
