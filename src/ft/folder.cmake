@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # HTTP/2 is nghttp2's, messages are protobuf-c's, which makes their code from torchft.proto. Without them serve_none.c
-# stands for the servers; what is not compiled stays listed.
+# stands for the servers; without libmicrohttpd http_none.c for the page. What is not compiled stays listed.
 option(TUTTI_FT "Servers for fault tolerance, where nghttp2 and protobuf-c are found" ON)
 file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c)
 list(FILTER served EXCLUDE REGEX "_test\\.c$")
@@ -17,7 +17,13 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c)
   target_include_directories(tutti_ft SYSTEM PRIVATE ${made})
   target_link_libraries(tutti_ft PUBLIC PkgConfig::NGHTTP2 PkgConfig::PROTOBUF_C)
+  set(without_page ${dir}/serve/http.c)
+  if(TARGET PkgConfig::MICROHTTPD)
+    set(without_page ${dir}/serve/http_none.c)
+    target_link_libraries(tutti_ft PUBLIC PkgConfig::MICROHTTPD)
+  endif()
+  set_source_files_properties(${without_page} PROPERTIES HEADER_FILE_ONLY ON)
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
-  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c) # of the function that includes this file
+  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c) # of the function that includes this file
 endif()

@@ -139,6 +139,7 @@ void lighthouse_silence(struct tutti_lighthouse *l, struct group *group)
     count(l, group, TAKEN);
     group->heard = false;
     count(l, group, ADDED);
+    if (l->out.lost) l->out.lost(l->out.arg, group->name);
 }
 
 static bool has_aged(const struct group *group, uint64_t now, uint64_t age_ns)

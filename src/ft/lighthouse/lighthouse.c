@@ -77,3 +77,22 @@ void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_ligh
                                             .n_missing = l->n_missing,
                                             .shrink_only = l->n_shrink > 0};
 }
+
+void tutti_lighthouse_each(const struct tutti_lighthouse *l,
+                           void (*see)(void *arg, const struct tutti_lighthouse_seen *seen), void *arg)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct group *group = l->groups[i];
+        const struct tutti_lighthouse_seen seen = {
+            .replica_id = group->name,
+            .heard = group->heard,
+            .asks = group->replica != NULL,
+            .member = group->member,
+            .beat_ns = group->beat_ns,
+            .replica = group->replica  ? group->replica
+                       : group->member ? tutti_quorum_find(l->last, group->name)
+                                       : NULL,
+        };
+        see(arg, &seen);
+    }
+}

@@ -63,6 +63,9 @@ struct tutti_lighthouse_out {
     /* The next number is about to be used: what must be durable before anybody hears of it. False: it is not, so
      * nothing is published now; the machine asks again at its next tick. NULL: nothing is to be done. */
     bool (*commit)(void *arg, const struct tutti_quorum *quorum);
+    /* The group was heard, and is no more: it is late, or left. The machine may not be called from here. NULL: nobody
+     * wants to know. */
+    void (*lost)(void *arg, const char *replica_id);
 };
 
 struct tutti_lighthouse;
@@ -103,6 +106,15 @@ struct tutti_lighthouse_counts {
     bool shrink_only;
 };
 void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_lighthouse_counts *out);
+struct tutti_lighthouse_seen {
+    const char *replica_id;
+    bool heard, asks, member;
+    uint64_t beat_ns;                    /* of its last heartbeat */
+    const struct tutti_replica *replica; /* as it asks, else as it was in the last quorum; NULL: it said nothing */
+};
+/* Each group that is known, in the order of their names. */
+void tutti_lighthouse_each(const struct tutti_lighthouse *l,
+                           void (*see)(void *arg, const struct tutti_lighthouse_seen *seen), void *arg);
 /* Why there is no quorum now, or which one there would be: a sentence that ends like torchft's,
  * "[2/3 participants healthy][4 heartbeating][shrink_only=false]". Returns whether there is one. */
 bool tutti_lighthouse_reason(const struct tutti_lighthouse *l, uint64_t now, char *out, size_t capacity);

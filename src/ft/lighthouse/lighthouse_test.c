@@ -48,7 +48,7 @@ static bool on_commit(void *arg, const struct tutti_quorum *quorum)
 static struct tutti_lighthouse *make(uint64_t min_replicas, uint64_t join_ns, struct answers *answers)
 {
     const struct tutti_lighthouse_options options = {min_replicas, join_ns, 5000 * MS, 100 * MS, HOUR};
-    const struct tutti_lighthouse_out out = {answers, on_answer, on_commit};
+    const struct tutti_lighthouse_out out = {.arg = answers, .answer = on_answer, .commit = on_commit};
     struct tutti_lighthouse *l;
 
     *answers = (struct answers){0};

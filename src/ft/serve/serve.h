@@ -2,9 +2,10 @@
 #ifndef TUTTI_FT_SERVE_SERVE_H
 #define TUTTI_FT_SERVE_SERVE_H
 
-/* The lighthouse as a server: the machine of ft/lighthouse behind torchft's protocol (torchft.proto) on one port. It
- * runs on a thread of its own until it is closed. Begin with serve.c. Where this build has no nghttp2 or protobuf-c,
- * serve_none.c stands for the room.
+/* The lighthouse as a server: machines of ft/lighthouse behind torchft's protocol (torchft.proto), and a page for
+ * people on the same port. It runs on a thread of its own until it is closed. Begin with serve.c, its life; calls.c has
+ * the protocol, jobs.c what is remembered, show.c and http.c what people see. Where this build has no nghttp2 or
+ * protobuf-c, serve_none.c stands for the room; without libmicrohttpd http_none.c for the page.
  *
  * Thread: any, all calls. */
 
@@ -14,9 +15,11 @@ struct tutti_serve;
 struct tutti_serve_config {
     const char *bind; /* "host:port" */
     struct tutti_lighthouse_options options;
+    char token[65]; /* what a kill takes; "": nobody may */
 };
 /* "": it can be; else what this build lacks, and how to get it. */
 const char *tutti_serve_missing(void);
+const char *tutti_serve_page_missing(void); /* the same of its page */
 /* UNSUPPORTED: this build can not. ARGUMENT, SYSTEM: the sentence names the option or the address. */
 enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, struct tutti_serve **out);
 /* "http://HOST:PORT", with this host's name, as torchft's servers say it. */

@@ -8,6 +8,11 @@ const char *tutti_serve_missing(void)
            "protobuf-c-compiler, then build again";
 }
 
+const char *tutti_serve_page_missing(void)
+{
+    return tutti_serve_missing();
+}
+
 enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, struct tutti_serve **out)
 {
     (void)config, (void)out;

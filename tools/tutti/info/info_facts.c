@@ -105,6 +105,8 @@ static void features_gather(struct info *info)
               tutti_hmac_available());
     const char *lacks = tutti_serve_missing();
     info_flag(info, features, "lighthouse", lacks[0] ? lacks : "nghttp2 and protobuf-c", !lacks[0]);
+    const char *page_lacks = tutti_serve_page_missing();
+    info_flag(info, features, "lighthouse_page", page_lacks[0] ? page_lacks : "libmicrohttpd", !page_lacks[0]);
     simd_gather(info);
     tuning_gather(info);
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Jobs by their names, and what each has to remember of itself. */
+#include "ft/serve/jobs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct tutti_lighthouse_time serve_now(void)
+{
+    struct timespec wall;
+
+    clock_gettime(CLOCK_REALTIME, &wall);
+    return (struct tutti_lighthouse_time){tutti_now_ns(),
+                                          (int64_t)wall.tv_sec * (int64_t)TUTTI_NS_PER_S + wall.tv_nsec};
+}
+
+/* ---- what happened ---- */
+void serve_note(struct serve_job *job, const char *format, ...)
+{
+    struct serve_event *event = &job->events[job->n_events++ % JOB_EVENTS];
+    va_list args;
+
+    event->wall_ns = serve_now().wall;
+    va_start(args, format);
+    vsnprintf(event->text, sizeof event->text, format, args);
+    va_end(args);
+    tutti_log(TUTTI_LOG_INFO, "job %s: %s", job->name, event->text);
+}
+
+static void on_lost(void *arg, const char *replica_id)
+{
+    struct serve_job *job = arg;
+
+    job->n_lost++;
+    serve_note(job, "%.64s is not heard any more", replica_id);
+}
+
+/* Names of one quorum that the other lacks: how many, and the first. */
+static uint32_t count_new(const struct tutti_quorum *quorum, const struct tutti_quorum *other, const char **first)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; quorum && i < quorum->n; i++) {
+        if (other && tutti_quorum_find(other, quorum->members[i]->replica_id)) continue;
+        if (n++ == 0) *first = quorum->members[i]->replica_id;
+    }
+    return n;
+}
+
+static void note_quorum(struct serve_job *job, const struct tutti_quorum *quorum)
+{
+    const char *in = "", *out = "";
+    const uint32_t n_in = count_new(quorum, job->told, &in), n_out = count_new(job->told, quorum, &out);
+    char text[EVENT_TEXT] = "";
+
+    if (n_in > 0) tutti_append(text, sizeof text, ", %u new: %.60s%s", n_in, in, n_in > 1 ? " ..." : "");
+    if (n_out > 0) tutti_append(text, sizeof text, ", %u gone: %.60s%s", n_out, out, n_out > 1 ? " ..." : "");
+    if (n_in + n_out == 0) tutti_append(text, sizeof text, ", the same members: a step was not committed");
+    serve_note(job, "quorum %" PRId64 ": %" PRIu32 " groups%s", quorum->id, quorum->n, text);
+}
+
+void serve_settle(struct serve_job *job)
+{
+    /* The machine's count is the job's, too: it is given back when another is told. */
+    struct tutti_quorum *last = (struct tutti_quorum *)(uintptr_t)tutti_lighthouse_last(job->machine);
+    const uint64_t due = tutti_lighthouse_due(job->machine);
+
+    if (last && (!job->told || last->id != job->told->id)) {
+        note_quorum(job, last);
+        tutti_quorum_give(job->told);
+        job->told = last;
+        last->refs++;
+        job->n_quorums++;
+    }
+    if (due == UINT64_MAX)
+        tutti_loop_stop(job->serve->loop, &job->timer);
+    else
+        tutti_loop_at(job->serve->loop, &job->timer, due);
+}
+
+static void on_due(struct tutti_loop_timer *timer)
+{
+    struct serve_job *job = (struct serve_job *)((char *)timer - offsetof(struct serve_job, timer));
+
+    tutti_lighthouse_tick(job->machine, serve_now());
+    serve_settle(job);
+}
+
+/* ---- life ---- */
+struct serve_job *serve_job_find(const struct tutti_serve *serve, const char *name)
+{
+    struct serve_job *job = serve->jobs;
+
+    while (job && strcmp(job->name, name) != 0) job = job->next;
+    return job;
+}
+
+static struct serve_job *make(struct tutti_serve *serve, const char *name)
+{
+    struct serve_job *job = tutti_alloc(sizeof(*job));
+    const struct tutti_lighthouse_out out = {.arg = job, .answer = serve->answer, .lost = on_lost};
+
+    if (!job) {
+        tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a job");
+        return NULL;
+    }
+    if (tutti_lighthouse_create(&serve->config.options, &out, &job->machine) < 0) {
+        tutti_free(job);
+        return NULL;
+    }
+    job->serve = serve;
+    job->timer.due = on_due;
+    memcpy(job->name, name, strlen(name));
+    job->next = serve->jobs;
+    serve->jobs = job;
+    serve->n_jobs++;
+    return job;
+}
+
+struct serve_job *serve_job(struct tutti_serve *serve, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    struct serve_job *job = serve_job_find(serve, name);
+    const size_t n = strlen(name);
+
+    if (job) return job;
+    if (n == 0 || n > JOB_NAME || strspn(name, allowed) != n)
+        tutti_fail(TUTTI_ERR_ARGUMENT, "a job's name has 1 to %d of the characters a-z A-Z 0-9 . _ -", JOB_NAME);
+    else if (serve->n_jobs >= JOB_MOST)
+        tutti_fail(TUTTI_ERR_MEMORY, "this lighthouse has %d jobs already", JOB_MOST);
+    else
+        job = make(serve, name);
+    return job;
+}
+
+void serve_jobs_end(struct tutti_serve *serve)
+{
+    while (serve->jobs) {
+        struct serve_job *job = serve->jobs;
+        serve->jobs = job->next;
+        tutti_lighthouse_destroy(job->machine);
+        tutti_quorum_give(job->told);
+        for (int kind = 0; kind < N_SHOWS; kind++) free(job->shown[kind].text);
+        tutti_free(job);
+    }
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_SERVE_JOBS_H
+#define TUTTI_FT_SERVE_JOBS_H
+
+/* What the files of this room share: the server, and its jobs, each with a machine of its own. Of this room alone, on
+ * the loop's thread. */
+
+#include "ft/rpc/rpc.h"
+#include "ft/serve/serve.h"
+
+#include <stdio.h>
+
+#define JOB_NAME 64
+#define JOB_EVENTS 64
+#define JOB_MOST 1024
+#define EVENT_TEXT 240
+
+/* What happened, for people: a ring of the last ones. */
+struct serve_event {
+    int64_t wall_ns;
+    char text[EVENT_TEXT];
+};
+/* A text for people, made at most so often: who asks for it again and again costs a copy. */
+#define SHOWN_NS (200 * TUTTI_NS_PER_MS)
+enum serve_kind { SHOW_PAGE, SHOW_JSON, SHOW_METRICS, N_SHOWS };
+struct serve_shown {
+    char *text;
+    size_t n;
+    uint64_t made_ns;
+};
+struct serve_job {
+    struct serve_job *next;
+    struct tutti_serve *serve;
+    struct tutti_loop_timer timer;
+    struct tutti_lighthouse *machine;
+    struct tutti_quorum *told; /* the last one with a new number; counted */
+    char name[JOB_NAME + 1];
+    struct serve_event events[JOB_EVENTS];
+    uint64_t n_events, n_quorums, n_lost, n_beats, n_asks;
+    struct serve_shown shown[N_SHOWS];
+};
+
+struct serve_http;
+struct serve_kill;
+struct tutti_serve {
+    struct tutti_serve_config config; /* bind NULL */
+    struct tutti_loop *loop;
+    struct tutti_rpc_server *rpc;
+    /* What a job's machine tells of a request that is over; the job is the argument. */
+    void (*answer)(void *arg, uint64_t request, struct tutti_quorum *quorum);
+    struct serve_http *http; /* NULL: this build has no page */
+    struct serve_job *jobs;
+    struct serve_kill *kills;
+    uint32_t n_jobs;
+    char address[320];
+};
+
+/* ---- jobs.c ---- */
+struct tutti_lighthouse_time serve_now(void);
+/* NULL: there is none of this name. */
+struct serve_job *serve_job_find(const struct tutti_serve *serve, const char *name);
+/* Finds or makes; NULL: the record says why. */
+struct serve_job *serve_job(struct tutti_serve *serve, const char *name);
+void serve_jobs_end(struct tutti_serve *serve);
+/* After every event of a job's machine. */
+void serve_settle(struct serve_job *job);
+void serve_note(struct serve_job *job, const char *format, ...) TUTTI_PRINTF(2, 3);
+
+/* ---- calls.c ---- */
+extern const struct tutti_rpc_method serve_methods[];
+extern const size_t serve_n_methods;
+void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum);
+void serve_cancelled(void *arg, struct tutti_rpc_call *call);
+
+/* ---- show.c ---- */
+/* NULL: out of memory. Borrowed until the next call for the same. */
+const struct serve_shown *serve_show(struct serve_job *job, enum serve_kind kind);
+
+/* ---- page.c: what does not change ---- */
+extern const char serve_page_html[], serve_page_css[], serve_page_js[];
+
+/* ---- kill.c ---- */
+/* `done` is called once, later: why is "" when the manager has taken it. False: there is no such member, or it can not
+ * be told; done is not called. */
+bool serve_kill(struct serve_job *job, const char *replica_id, void (*done)(void *arg, const char *why), void *arg);
+void serve_kills_end(struct tutti_serve *serve); /* done is not called any more */
+
+/* ---- http.c or http_none.c ---- */
+enum tutti_status serve_http_open(struct tutti_serve *serve, struct serve_http **out);
+void serve_http_close(struct serve_http *http); /* on the loop's thread; NULL is allowed */
+void serve_http_take(void *arg, int fd);        /* a connection, now its own; arg: the server */
+
+#endif
