@@ -3,7 +3,7 @@
 # for sizes up to 257, among the long tests. (Deferred: the tests of this folder are added after this file is read.)
 function(verify_tests)
   math(EXPR timeout "600 * ${TUTTI_TIMEOUT_FACTOR}")
-  set_tests_properties(verify.algorithms_test PROPERTIES TIMEOUT ${timeout})
+  set_tests_properties(verify.algorithms_test PROPERTIES TIMEOUT ${timeout} ENVIRONMENT TUTTI_TEST_LAST_SIZE=40)
   if(TUTTI_SANITIZE)
     set_tests_properties(verify.algorithms_test PROPERTIES ENVIRONMENT TUTTI_TEST_LAST_SIZE=20)
     return()

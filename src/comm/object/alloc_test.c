@@ -126,7 +126,7 @@ static void in_shrink(struct rank *rank)
     tutti_comm_destroy(rest);
 }
 
-#define SHORT_NS (UINT64_C(200) * 1000000) /* how long the others wait for a rank that could not call */
+#define SHORT_NS (UINT64_C(50) * 1000000) /* how long the others wait for a rank that could not call */
 #define LONG_NS (UINT64_C(30) * 1000000000)
 
 static void attempt(rank_function function, bool makes_comm, struct trial *trial)
