@@ -392,6 +392,42 @@ def messages_compiled(rank: int, n: int, store: Any) -> None:
 
 
 @on(2)
+def order_in_inductor(rank: int, n: int, store: Any) -> None:
+    """Ranks whose graphs differ, and calls that share no data: the default backend keeps the order of all."""
+    functional.enable()
+    comm = new_comm(rank, n, store, "order_in_inductor", timeout=COMPILING)
+
+    def run(x: Tensor, y: Tensor, z: Tensor) -> Tensors:
+        parts = functional.gather(comm, z, 1)  # whose results only rank 1 uses
+        got = torch.empty(3)
+        if rank == 0:
+            comm.send(z, 1, async_op=False)
+        else:
+            comm.recv(got, 0, async_op=False)
+        work = comm.all_reduce(y, ReduceOp.MAX, async_op=True)
+        alone = functional.all_reduce(comm, x, ReduceOp.SUM)
+        after = functional.all_gather_single(comm, alone)
+        comm.barrier(async_op=False)
+        work.wait()
+        root = functional.broadcast(comm, z, 0)
+        return [after, alone] if rank == 0 else [root, after, got, *parts]
+
+    step = compiled(run, "inductor")
+    for turn in range(2):
+        x = torch.full((2,), float(rank + turn), requires_grad=True)
+        y, z = torch.full((5,), float(rank)), torch.full((3,), 10.0 * rank + turn)
+        results = step(x, y, z)
+        alone = torch.full((2,), 1.0 + 2 * turn)
+        sent = torch.full((3,), float(turn))
+        want = [alone.repeat(n), alone] if rank == 0 else [sent, alone.repeat(n), sent, sent, z]
+        same([result.detach() for result in results], want, "inductor")
+        assert torch.equal(y, torch.ones(5)), y
+        results[rank].sum().backward()  # of the all_gather_single on both
+        assert torch.equal(x.grad, torch.full((2,), float(n * n))), x.grad
+    comm.finalize()
+
+
+@on(2)
 def methods_with_grad(rank: int, n: int, store: Any) -> None:
     """Eager: tensors that require grad pass through; what is returned are the results, and a handle."""
     functional.enable()

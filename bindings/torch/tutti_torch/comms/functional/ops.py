@@ -4,7 +4,7 @@
 All have one form: flat inputs, the numbers of elements of the outputs, the communicator's key, and what else a call
 may have; they return new flat tensors. So none changes an argument, each has a formula for its gradient, and one
 function describes the results of all to the compiler. They keep their order in a compiled graph, and none is left out:
-PyTorch calls that an ordered effect (Inductor of 2.13 loses the order of those that share no data).
+PyTorch calls that an ordered effect (for Inductor, see inductor.py).
 
 The gradient of a call is that of the sum of all ranks' losses. A rank's backward is a call of all ranks again: so all
 ranks have to agree on whether the inputs require grad, and each has to use what it got."""
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..known import comm_of
+from .inductor import keep_order
 
 NAMESPACE = "tutti_comms"
 ARGUMENTS = (
@@ -139,6 +140,7 @@ def start(call: str, inputs: List[Tensor], a: Args, async_op: bool) -> Running:
 
 def described(inputs: List[Tensor], a: Args) -> List[Tensor]:
     """The results, as the compiler has to know them."""
+    keep_order(operators)
     return [torch.empty(count, dtype=a.dtype, device=a.device) for count in a.counts]
 
 
@@ -369,6 +371,7 @@ def define_begin_and_end() -> None:
         return torch.tensor([ticket])
 
     def begin_fake(call: str, inputs: List[Tensor], *args: Any) -> Tensor:
+        keep_order(operators)
         return torch.empty(1, dtype=torch.int64)
 
     def end(call: str, ticket: Tensor, inputs: List[Tensor], *args: Any) -> List[Tensor]:
@@ -402,6 +405,10 @@ def define_begin_and_end() -> None:
 for _name in RUN:
     define_call(_name)
 define_begin_and_end()
+
+
+def operators() -> List[Any]:
+    return [getattr(torch.ops.tutti_comms, name).default for name in (*RUN, "begin", "end")]
 
 
 def traced(name: str, inputs: List[Tensor], a: Args, ticket: Optional[Tensor] = None) -> Any:
