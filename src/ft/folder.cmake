@@ -15,7 +15,7 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
     DEPENDS ${dir}/serve/torchft.proto VERBATIM)
   set_source_files_properties(${made}/torchft.pb-c.c PROPERTIES COMPILE_OPTIONS -w)
   target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c)
-  target_include_directories(tutti_ft SYSTEM PRIVATE ${made})
+  target_include_directories(tutti_ft SYSTEM PUBLIC ${made})
   target_link_libraries(tutti_ft PUBLIC PkgConfig::NGHTTP2 PkgConfig::PROTOBUF_C)
   set(without_page ${dir}/serve/http.c)
   if(TARGET PkgConfig::MICROHTTPD)

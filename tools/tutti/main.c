@@ -17,6 +17,7 @@ int main(int argc, char **argv)
         {"doctor", NULL, "say why a running job hangs or is slow, and which rank is to blame", tutti_cmd_doctor},
         {"lighthouse", NULL, "say which replica groups take part in the next step (torchft's lighthouse)",
          tutti_cmd_lighthouse},
+        {"ft", NULL, "what people ask of lighthouses", tutti_cmd_ft},
         {"tune", NULL, "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
         {"sched", NULL, "list, draw and prove the algorithms", tutti_cmd_sched},
     };

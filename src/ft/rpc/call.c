@@ -132,7 +132,11 @@ void rpc_call_run(struct tutti_rpc_call *call)
     const uint8_t *message;
     size_t n;
 
-    if (!call->method) {
+    rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
+    if (call->conn->stranger) {
+        tutti_rpc_fail(call, TUTTI_RPC_UNAUTHENTICATED,
+                       "this server believes who knows its job's secret (TUTTI_SECRET), over TLS");
+    } else if (!call->method) {
         tutti_rpc_fail(call, TUTTI_RPC_UNIMPLEMENTED, "there is no such method");
     } else if (call->malformed) {
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, call->why);

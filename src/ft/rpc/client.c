@@ -35,12 +35,15 @@ enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *
 
     if (!channel) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a client");
     channel->config = *config;
+    channel->config.secret = NULL;
+    channel->has_key = config->secret != NULL;
     channel->timer.due = on_pause_over;
     channel->link = (struct rpc_link){.watch.fd = -1, .loop = config->loop};
     enum tutti_status status = TUTTI_OK;
     if (!read_address(channel, config->address))
         status = tutti_fail(TUTTI_ERR_ARGUMENT, "\"%.200s\" is no address of a server: write http://HOST:PORT",
                             config->address);
+    if (status >= 0 && channel->has_key) status = rpc_link_key(config->secret, channel->key);
     if (status >= 0) status = rpc_client_callbacks(&channel->callbacks);
     if (status < 0)
         tutti_free(channel);
@@ -62,6 +65,7 @@ void tutti_rpc_channel_close(struct tutti_rpc_channel *channel)
     if (!channel) return;
     tutti_loop_run(channel->config.loop, end_all, channel);
     nghttp2_session_callbacks_del(channel->callbacks);
+    explicit_bzero(channel->key, sizeof channel->key);
     tutti_free(channel);
 }
 

@@ -37,7 +37,9 @@ struct tutti_rpc_channel {
     struct tutti_loop_timer timer; /* until it dials again */
     uint64_t pause_ns;             /* the last one */
     uint32_t n_dialed;             /* which of the host's addresses is next */
-    char why[RPC_SENTENCE];        /* why there is no connection */
+    bool has_key;
+    uint8_t key[TUTTI_HMAC_BYTES];
+    char why[RPC_SENTENCE]; /* why there is no connection */
     nghttp2_session_callbacks *callbacks;
     struct tutti_rpc_request *requests;
 };

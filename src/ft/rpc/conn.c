@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it says what it speaks */
+#define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it is no stranger any more */
+#define STRANGERS 1024               /* beyond that the oldest makes room */
+#define TLS_HANDSHAKE 0x16           /* the first byte of a connection that is to be encrypted (RFC 8446, 5.1) */
 #define HEADER_BYTES (16 << 10)
 
 /* ---- what nghttp2 tells ---- */
@@ -75,14 +77,62 @@ enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out)
     return TUTTI_OK;
 }
 
+/* ---- strangers ---- */
+static void stranger_add(struct rpc_conn *conn)
+{
+    struct tutti_rpc_server *server = conn->server;
+
+    conn->stranger = true;
+    conn->older = server->youngest_stranger;
+    *(conn->older ? &conn->older->younger : &server->oldest_stranger) = conn;
+    server->youngest_stranger = conn;
+    server->n_strangers++;
+}
+
+static void stranger_take(struct rpc_conn *conn)
+{
+    struct tutti_rpc_server *server = conn->server;
+
+    if (!conn->stranger) return;
+    conn->stranger = false;
+    *(conn->older ? &conn->older->younger : &server->oldest_stranger) = conn->younger;
+    *(conn->younger ? &conn->younger->older : &server->youngest_stranger) = conn->older;
+    server->n_strangers--;
+    tutti_loop_stop(server->config.loop, &conn->timer);
+}
+
+/* ---- what it speaks ---- */
+static void on_rested(struct tutti_loop_timer *timer)
+{
+    rpc_link_pause(&((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)))->link, false);
+}
+
+/* Whose address asks for too much rests; a stranger has had his time. True: it is over for now. */
+static bool rests(struct rpc_conn *conn, uint32_t events)
+{
+    const uint64_t now = tutti_now_ns();
+    const bool gone = events & (EPOLLHUP | EPOLLERR);
+
+    const uint64_t wait = rpc_limit_take(&conn->server->limit, conn->address, 1, now);
+    if (wait == 0) return false;
+    if (conn->stranger || gone) {
+        rpc_conn_close(conn);
+    } else {
+        rpc_link_pause(&conn->link, true);
+        conn->timer.due = on_rested;
+        tutti_loop_at(conn->server->config.loop, &conn->timer, now + wait);
+    }
+    return true;
+}
+
 static void on_ready(struct tutti_loop_fd *w, uint32_t events)
 {
     struct rpc_conn *conn = (struct rpc_conn *)w;
 
+    if ((events & ~(uint32_t)EPOLLOUT) && rests(conn, events)) return;
     if (!rpc_link_run(&conn->link, events)) rpc_conn_close(conn);
 }
 
-/* ---- life ---- */
 static enum tutti_status speak(struct rpc_conn *conn)
 {
     const struct tutti_rpc_server_config *config = &conn->server->config;
@@ -92,16 +142,18 @@ static enum tutti_status speak(struct rpc_conn *conn)
     if (nghttp2_session_server_new(&conn->link.session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
     if (nghttp2_submit_settings(conn->link.session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
         return TUTTI_ERR_MEMORY;
-    tutti_loop_stop(config->loop, &conn->timer);
+    if (conn->link.tls || !conn->server->has_key) stranger_take(conn);
     conn->link.watch.ready = on_ready;
     return TUTTI_OK;
 }
 
-/* Takes the connection off the loop and the list, and frees it; its descriptor is returned. */
+/* ---- life ---- */
+/* Takes the connection off the loop and the lists, and frees it; its descriptor is returned. */
 static int detach(struct rpc_conn *conn)
 {
     const int fd = conn->link.watch.fd;
 
+    stranger_take(conn);
     tutti_loop_stop(conn->server->config.loop, &conn->timer);
     tutti_loop_forget(conn->server->config.loop, &conn->link.watch);
     *conn->from = conn->next;
@@ -116,12 +168,61 @@ void rpc_conn_close(struct rpc_conn *conn)
     conn->link.inside = true; /* nothing is sent any more */
     while (conn->calls) rpc_call_free(conn->calls);
     nghttp2_session_del(conn->link.session);
+    if (conn->link.tls) tutti_tls_close(conn->link.tls);
     close(detach(conn));
 }
 
 static void on_silence(struct tutti_loop_timer *timer)
 {
     rpc_conn_close((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)));
+}
+
+/* TLS: both ends show that they know the secret; then it speaks. */
+static void on_agree(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)w;
+    const enum tutti_status status = rpc_link_agree(&conn->link);
+
+    (void)events;
+    if (status == TUTTI_PENDING) return;
+    if (status < 0 || speak(conn) < 0)
+        rpc_conn_close(conn);
+    else
+        on_ready(w, EPOLLIN);
+}
+
+static void begin_tls(struct rpc_conn *conn)
+{
+    const struct tutti_rpc_server *server = conn->server;
+
+    if (!server->has_key || tutti_tls_open(conn->link.watch.fd, false, server->key, &conn->link.tls) < 0) {
+        rpc_conn_close(conn);
+        return;
+    }
+    conn->link.watch.ready = on_agree;
+    on_agree(&conn->link.watch, EPOLLIN);
+}
+
+static void begin_http2(struct rpc_conn *conn)
+{
+    const int any = 1;
+
+    setsockopt(conn->link.watch.fd, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof any);
+    if (speak(conn) < 0)
+        rpc_conn_close(conn);
+    else
+        on_ready(&conn->link.watch, EPOLLIN);
+}
+
+/* The kernel tells of it again when all of the preface is here, or nothing more comes: then it is no preface. */
+static void await_preface(struct rpc_conn *conn)
+{
+    const int all = NGHTTP2_CLIENT_MAGIC_LEN;
+
+    if (conn->awaits || setsockopt(conn->link.watch.fd, SOL_SOCKET, SO_RCVLOWAT, &all, sizeof all) < 0)
+        rpc_conn_close(conn);
+    else
+        conn->awaits = true;
 }
 
 /* The first bytes say what it speaks; they are not taken. */
@@ -136,12 +237,13 @@ static void on_first(struct tutti_loop_fd *w, uint32_t events)
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (n <= 0) {
         rpc_conn_close(conn);
+    } else if (first[0] == TLS_HANDSHAKE) {
+        begin_tls(conn);
     } else if (memcmp(first, NGHTTP2_CLIENT_MAGIC, (size_t)n) == 0) {
-        if ((size_t)n < sizeof first && !(events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))) return; /* more will come */
-        if (speak(conn) < 0)
-            rpc_conn_close(conn);
+        if ((size_t)n < sizeof first)
+            await_preface(conn);
         else
-            on_ready(w, EPOLLIN);
+            begin_http2(conn);
     } else if (config->http) {
         config->http(config->arg, detach(conn));
     } else {
@@ -149,7 +251,7 @@ static void on_first(struct tutti_loop_fd *w, uint32_t events)
     }
 }
 
-void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer)
+void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer, const uint8_t address[16])
 {
     struct tutti_loop *loop = server->config.loop;
     struct rpc_conn *conn = tutti_alloc(sizeof(*conn));
@@ -167,7 +269,12 @@ void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer)
     if (conn->next) conn->next->from = &conn->next;
     server->conns = conn;
     server->n_conns++;
+    stranger_add(conn);
+    memcpy(conn->address, address, sizeof conn->address);
     memcpy(conn->peer, peer, strnlen(peer, sizeof conn->peer - 1));
     tutti_loop_at(loop, &conn->timer, tutti_now_ns() + SAY_NS);
-    if (tutti_loop_watch(loop, &conn->link.watch, EPOLLIN) < 0) rpc_conn_close(conn);
+    if (tutti_loop_watch(loop, &conn->link.watch, EPOLLIN) < 0)
+        rpc_conn_close(conn);
+    else if (server->n_strangers > STRANGERS)
+        rpc_conn_close(server->oldest_stranger);
 }

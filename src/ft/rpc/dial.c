@@ -29,6 +29,7 @@ void rpc_hang_up(struct tutti_rpc_channel *channel)
         close(channel->link.watch.fd);
     }
     nghttp2_session_del(channel->link.session);
+    if (channel->link.tls) tutti_tls_close(channel->link.tls);
     channel->link = (struct rpc_link){.watch.fd = -1, .loop = channel->config.loop};
     channel->state = RPC_IDLE;
 }
@@ -76,9 +77,31 @@ static void speak(struct tutti_rpc_channel *channel)
     channel->state = RPC_OPEN;
     channel->pause_ns = 0;
     link->watch.ready = on_ready;
-    link->writes = true; /* it was watched for room */
+    if (!link->tls) link->writes = true; /* it was watched for room */
     while ((request = first(channel, false)) && rpc_request_submit(request)) continue;
     rpc_link_flush(link);
+}
+
+static void on_agree(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_rpc_channel *channel = (struct tutti_rpc_channel *)w;
+    const enum tutti_status status = rpc_link_agree(&channel->link);
+
+    (void)events;
+    if (status < 0)
+        lost(channel, "it does not show that it knows this job's secret");
+    else if (status != TUTTI_PENDING)
+        speak(channel);
+}
+
+static void begin_tls(struct tutti_rpc_channel *channel)
+{
+    channel->link.writes = true; /* it was watched for room */
+    channel->link.watch.ready = on_agree;
+    if (tutti_tls_open(channel->link.watch.fd, true, channel->key, &channel->link.tls) < 0)
+        lost(channel, tutti_last_error()->text);
+    else
+        on_agree(&channel->link.watch, EPOLLOUT);
 }
 
 static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
@@ -92,6 +115,8 @@ static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
     if (wrong == EINPROGRESS) return;
     if (wrong != 0)
         lost(channel, strerror(wrong));
+    else if (channel->has_key)
+        begin_tls(channel);
     else
         speak(channel);
 }

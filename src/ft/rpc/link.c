@@ -3,6 +3,7 @@
 #include "ft/rpc/link.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define READ_BYTES (64 << 10)
@@ -12,11 +13,71 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
+enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES])
+{
+    static const char purpose[] = "tutti ft rpc 1";
+
+    if (!tutti_tls_available())
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "a secret needs OpenSSL: install libssl-dev, then build again");
+    return tutti_hmac(secret, strlen(secret), purpose, sizeof purpose - 1, out);
+}
+
+static void watch(struct rpc_link *link)
+{
+    const uint32_t in = link->paused ? 0 : EPOLLIN, out = link->writes ? EPOLLOUT : 0;
+
+    tutti_loop_change(link->loop, &link->watch, in | out);
+}
+
 static void want(struct rpc_link *link, bool room)
 {
     if (link->writes == room) return;
     link->writes = room;
-    tutti_loop_change(link->loop, &link->watch, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    watch(link);
+}
+
+void rpc_link_pause(struct rpc_link *link, bool paused)
+{
+    link->paused = paused;
+    watch(link);
+}
+
+enum tutti_status rpc_link_agree(struct rpc_link *link)
+{
+    const enum tutti_status status = tutti_tls_agree(link->tls);
+
+    if (status >= 0) want(link, tutti_tls_wants_room(link->tls));
+    return status;
+}
+
+/* How many bytes went; 0: there is no room now; -1: the link is broken. */
+static ssize_t put(struct rpc_link *link, const uint8_t *bytes, size_t n)
+{
+    size_t written = 0;
+    ssize_t sent;
+
+    if (link->tls) {
+        const enum tutti_status status = tutti_tls_write(link->tls, bytes, n, &written);
+        return status < 0 ? -1 : status == TUTTI_PENDING ? 0 : (ssize_t)written;
+    }
+    do sent = send(link->watch.fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 && would_block() ? 0 : sent;
+}
+
+/* The same of bytes that came. */
+static ssize_t get(struct rpc_link *link, uint8_t *bytes, size_t capacity)
+{
+    size_t n = 0;
+    ssize_t got;
+
+    if (link->tls) {
+        const enum tutti_status status = tutti_tls_read(link->tls, bytes, capacity, &n);
+        return status < 0 ? -1 : status == TUTTI_PENDING ? 0 : (ssize_t)n;
+    }
+    do got = recv(link->watch.fd, bytes, capacity, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got == 0 || (got < 0 && !would_block()) ? -1 : got < 0 ? 0 : got;
 }
 
 /* Writes until nghttp2 has nothing more to say, or there is no room. */
@@ -29,9 +90,8 @@ static void drain(struct rpc_link *link)
             if (n <= 0) break;
             link->n_out = (size_t)n;
         }
-        const ssize_t n = send(link->watch.fd, link->out, link->n_out, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && would_block()) break;
+        const ssize_t n = put(link, link->out, link->n_out);
+        if (n == 0) break;
         if (n < 0)
             link->broken = true;
         else
@@ -49,15 +109,16 @@ void rpc_link_flush(struct rpc_link *link)
     if (link->broken) shutdown(link->watch.fd, SHUT_RDWR);
 }
 
+/* All that TLS has, as the kernel does not tell of what it holds; else one piece. */
 static void fill(struct rpc_link *link)
 {
     uint8_t bytes[READ_BYTES];
     ssize_t n;
 
-    do n = recv(link->watch.fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n == 0 || (n < 0 && !would_block())) link->broken = true;
-    if (n > 0 && nghttp2_session_mem_recv(link->session, bytes, (size_t)n) < 0) link->broken = true;
+    do {
+        n = get(link, bytes, sizeof bytes);
+        if (n < 0 || (n > 0 && nghttp2_session_mem_recv(link->session, bytes, (size_t)n) < 0)) link->broken = true;
+    } while (link->tls && n > 0 && !link->broken);
 }
 
 bool rpc_link_run(struct rpc_link *link, uint32_t events)

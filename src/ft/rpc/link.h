@@ -6,23 +6,31 @@
  * thread. */
 
 #include "control/net/loop.h"
+#include "control/net/tls.h"
 
 #include <nghttp2/nghttp2.h>
 
 struct rpc_link {
     struct tutti_loop_fd watch; /* first */
     struct tutti_loop *loop;
+    struct tutti_tls *tls;    /* NULL: in the clear */
     nghttp2_session *session; /* NULL: nothing is spoken yet */
     const uint8_t *out;       /* nghttp2's, still to be written */
     size_t n_out;
     bool writes; /* waits for room */
+    bool paused; /* does not read */
     bool inside; /* nghttp2 is on the stack: what it is told is sent when it returns */
     bool broken;
 };
 
+/* The key of connections between those who know the secret. */
+enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES]);
+/* Both ends show that they have the key: OK, once they have. PENDING: again, when the socket is ready. PROTOCOL. */
+enum tutti_status rpc_link_agree(struct rpc_link *link);
 /* What the socket has, up to a bound, goes to nghttp2, and what it then has to say to the socket. False: the link is
  * over, and its owner closes it. */
 bool rpc_link_run(struct rpc_link *link, uint32_t events);
+void rpc_link_pause(struct rpc_link *link, bool paused);
 /* Writes what nghttp2 has to say, unless it is on the stack. Where that breaks the link the loop runs it soon. */
 void rpc_link_flush(struct rpc_link *link);
 

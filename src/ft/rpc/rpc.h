@@ -2,9 +2,10 @@
 #ifndef TUTTI_FT_RPC_RPC_H
 #define TUTTI_FT_RPC_RPC_H
 
-/* Unary gRPC over HTTP/2 in clear text with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by
- * nghttp2. A server answers calls on a loop's thread, at once or later; connections that speak HTTP/1.1 are handed on.
- * Sources: "gRPC over HTTP2" of the gRPC project, RFC 9113.
+/* Unary gRPC over HTTP/2 with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by nghttp2. In
+ * clear text, as they do, or where both ends have the job's secret inside TLS 1.3 with a key made of it. A server
+ * answers calls on a loop's thread, at once or later; connections that speak HTTP/1.1 are handed on. Sources: "gRPC
+ * over HTTP2" of the gRPC project, RFC 9113.
  *
  *     static void on_ask(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
  *     {
@@ -15,12 +16,16 @@
  * Each call ends in exactly one of: reply, fail, `cancelled`. A call whose grpc-timeout passes fails with CANCELLED
  * and "Timeout expired", as torchft's servers do, and is then cancelled like one whose peer closes the stream or goes.
  *
- * Bounds: connections, calls of a connection, bytes of a message and of headers, and the time until a connection has
- * said what it speaks, so strangers can not take more than so much.
+ * Bounds: connections, those of strangers (who have not shown the secret, or not said yet what they speak), calls of a
+ * connection, bytes of a message and of headers, what one address may ask for in a second, and the time until a
+ * connection has said what it speaks. So strangers can not take more than so much: the oldest of them makes room for
+ * the next, and of who asks for more than may be nothing is read for a while.
  *
  * Thread: the loop's, all; open and close any other. Ownership: what a handler gets is borrowed until it returns. */
 
 #include "control/net/loop.h"
+
+#include <sys/socket.h>
 
 /* Of gRPC's statuses those that are used here. */
 enum tutti_rpc_status {
@@ -34,6 +39,7 @@ enum tutti_rpc_status {
     TUTTI_RPC_UNIMPLEMENTED = 12,
     TUTTI_RPC_INTERNAL = 13,
     TUTTI_RPC_UNAVAILABLE = 14,
+    TUTTI_RPC_UNAUTHENTICATED = 16,
 };
 
 /* Bytes that several calls may send: counted. */
@@ -63,12 +69,18 @@ struct tutti_rpc_server_config {
     void (*http)(void *arg, int fd);
     uint32_t max_connections, max_calls; /* max_calls: of a connection, at once */
     size_t max_message;
+    /* The job's secret: who has not shown that he knows it gets UNAUTHENTICATED. NULL: all are believed. */
+    const char *secret;
+    uint32_t
+        rate; /* units that an address may ask for in a second: a call and a read are one, a connection 20; 0: any */
 };
 struct tutti_rpc_server;
 /* SYSTEM: the sentence names the address. ARGUMENT: bind is no address. */
 enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *config, struct tutti_rpc_server **out);
 void tutti_rpc_server_close(struct tutti_rpc_server *server); /* its calls are cancelled */
 uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server);
+/* Counts other work of the server for this address; false: it has had its share for now. */
+bool tutti_rpc_server_allows(struct tutti_rpc_server *server, const struct sockaddr *from, uint32_t units);
 
 /* The peer's address, "10.0.0.1:41002". */
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
@@ -83,6 +95,7 @@ struct tutti_rpc_channel_config {
     struct tutti_loop *loop;
     const char *address; /* "http://host:port" or "host:port"; copied */
     size_t max_message;
+    const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
 };
 struct tutti_rpc_channel;
 enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out);

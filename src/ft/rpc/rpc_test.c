@@ -5,6 +5,7 @@
 
 #include "test.h"
 
+#include "control/net/tls.h"
 #include "ft/rpc/rpc.h"
 
 #include <arpa/inet.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +64,9 @@ static void on_http(void *arg, int fd)
     atomic_fetch_add(&n_http, 1);
 }
 
+static const char *server_secret, *client_secret; /* of what is opened next */
+static uint32_t server_rate;
+
 static struct tutti_rpc_server *serve(uint16_t port, uint32_t max_connections)
 {
     static const struct tutti_rpc_method methods[] = {
@@ -78,7 +83,9 @@ static struct tutti_rpc_server *serve(uint16_t port, uint32_t max_connections)
                                                    .http = on_http,
                                                    .max_connections = max_connections,
                                                    .max_calls = 300,
-                                                   .max_message = MOST};
+                                                   .max_message = MOST,
+                                                   .secret = server_secret,
+                                                   .rate = server_rate};
     if (tutti_rpc_server_open(&config, &server) < 0) fail_msg("%s", tutti_last_error()->text);
     return server;
 }
@@ -162,7 +169,8 @@ static struct tutti_rpc_channel *dial(uint16_t port)
     struct tutti_rpc_channel *channel;
 
     snprintf(address, sizeof address, "http://localhost:%u", port);
-    const struct tutti_rpc_channel_config config = {.loop = loop, .address = address, .max_message = MOST};
+    const struct tutti_rpc_channel_config config = {
+        .loop = loop, .address = address, .max_message = MOST, .secret = client_secret};
     assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_OK);
     return channel;
 }
@@ -325,6 +333,119 @@ static void test_strangers(void **state)
     tutti_rpc_server_close(server);
 }
 
+static void test_secret(void **state)
+{
+    static const size_t sizes[] = {0, 16384, 65536, MOST};
+    static const char *const others[] = {NULL, "another"};
+
+    (void)state;
+    if (!tutti_tls_available()) skip();
+    server_secret = client_secret = "sesame";
+    struct tutti_rpc_server *server = serve(0, 100);
+    const uint16_t port = tutti_rpc_server_port(server);
+    struct tutti_rpc_channel *friend = dial(port);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) assert_true(ask(friend, "/t/Echo", sizes[i], 60 * S).same);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(others); i++) {
+        client_secret = others[i];
+        struct tutti_rpc_channel *stranger = dial(port);
+        const struct asked asked = ask(stranger, "/t/Echo", 8, 400 * MS);
+        if (client_secret)
+            assert_non_null(strstr(asked.message, "does not show that it knows this job's secret"));
+        else
+            assert_int_equal(asked.status, TUTTI_RPC_UNAUTHENTICATED);
+        tutti_rpc_channel_close(stranger);
+    }
+    assert_true(ask(friend, "/t/Echo", 8, 60 * S).same);
+    tutti_rpc_channel_close(friend);
+    tutti_rpc_server_close(server);
+    server_secret = NULL, client_secret = "sesame"; /* a server without a secret is none of ours */
+    server = serve(0, 100);
+    friend = dial(tutti_rpc_server_port(server));
+    assert_int_equal(ask(friend, "/t/Echo", 8, 400 * MS).status, TUTTI_RPC_DEADLINE_EXCEEDED);
+    tutti_rpc_channel_close(friend);
+    tutti_rpc_server_close(server);
+    client_secret = NULL;
+}
+
+/* More strangers than may be, of all kinds, while a friend asks. */
+static void test_flood_of_strangers(void **state)
+{
+    static const char *const words[] = {"", "PRI * HTTP/2.0\r\n", "\x16\x03\x01\x02\x00\x01",
+                                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+    enum { N = 3000 };
+    struct rlimit most;
+
+    (void)state;
+    if (!tutti_tls_available()) skip();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &most), 0);
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+    if (most.rlim_cur < 2 * N) skip();
+    int *fds = malloc(N * sizeof *fds);
+    server_secret = client_secret = "sesame";
+    struct tutti_rpc_server *server = serve(0, 65536);
+    struct tutti_rpc_channel *friend = dial(tutti_rpc_server_port(server));
+    assert_true(ask(friend, "/t/Echo", 8, 60 * S).same);
+    for (int i = 0; i < N; i++) {
+        const char *word = words[i % 4];
+        fds[i] = stranger(tutti_rpc_server_port(server));
+        send(fds[i], word, strlen(word), MSG_NOSIGNAL);
+        if (i % 500 == 0) assert_true(ask(friend, "/t/Echo", 8, 60 * S).same);
+    }
+    assert_true(is_closed(fds[0])); /* the oldest made room */
+    struct tutti_rpc_channel *late = dial(tutti_rpc_server_port(server));
+    assert_true(ask(late, "/t/Echo", 8, 60 * S).same);
+    assert_true(ask(friend, "/t/Echo", 8, 60 * S).same);
+    for (int i = 0; i < N; i++) close(fds[i]);
+    free(fds);
+    tutti_rpc_channel_close(late);
+    tutti_rpc_channel_close(friend);
+    tutti_rpc_server_close(server);
+    server_secret = client_secret = NULL;
+}
+
+/* An address that asks for more than its share gets it later. */
+static void test_rate(void **state)
+{
+    server_rate = 100;
+    struct tutti_rpc_server *server = serve(0, 100);
+    struct tutti_rpc_channel *channel = dial(tutti_rpc_server_port(server));
+    const uint64_t before = tutti_now_ns();
+
+    (void)state;
+    for (int i = 0; i < 150; i++) assert_true(ask(channel, "/t/Echo", 8, 60 * S).same); /* two units each */
+    assert_true(tutti_now_ns() - before > 500 * MS);
+    tutti_rpc_channel_close(channel);
+    tutti_rpc_server_close(server);
+    server_rate = 0;
+}
+
+/* No descriptor is left: who is here goes on, and who comes then is served when there is one again. */
+static void test_no_descriptors(void **state)
+{
+    struct tutti_rpc_server *server = serve(0, 65536);
+    struct tutti_rpc_channel *channel = dial(tutti_rpc_server_port(server));
+    struct rlimit before, tight;
+    int n = 0, fds[256];
+
+    (void)state;
+    assert_true(ask(channel, "/t/Echo", 8, 60 * S).same);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = before, tight.rlim_cur = 200;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    const int newcomer = stranger(tutti_rpc_server_port(server));
+    while (n < 256 && (fds[n] = dup(newcomer)) >= 0) n++;
+    assert_true(n < 256);
+    assert_true(ask(channel, "/t/Echo", 8, 60 * S).same);
+    while (n > 0) close(fds[--n]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(send(newcomer, "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
+    assert_true(is_closed(newcomer)); /* as on_http does it */
+    close(newcomer);
+    tutti_rpc_channel_close(channel);
+    tutti_rpc_server_close(server);
+}
+
 static void test_addresses(void **state)
 {
     static const char *const wrong[] = {"", "localhost", "localhost:", "http://:1", "[::1]", "x:123456", "x:1y"};
@@ -357,9 +478,16 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),           cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_who_waits_no_more), cmocka_unit_test(test_server_goes_and_comes_back),
-        cmocka_unit_test(test_strangers),         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_who_waits_no_more),
+        cmocka_unit_test(test_server_goes_and_comes_back),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_secret),
+        cmocka_unit_test(test_flood_of_strangers),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_no_descriptors),
+        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

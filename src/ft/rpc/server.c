@@ -12,6 +12,8 @@
 
 #define BATCH 64 /* newcomers at once, before those that are here have their turn */
 #define TELL_NS TUTTI_NS_PER_S
+#define CONNECTION_UNITS 20
+#define REST_NS (100 * TUTTI_NS_PER_MS) /* without a descriptor to spare, and nobody to take one from */
 
 static int listen_at(const struct addrinfo *info)
 {
@@ -67,10 +69,34 @@ static void tell_refused(struct tutti_rpc_server *server, const char *peer)
 
     server->n_untold++;
     if (now < server->told_ns + TELL_NS) return;
-    tutti_log(TUTTI_LOG_WARN, "refused %u connections, the last one from %s: there are %u", server->n_untold, peer,
-              server->n_conns);
+    tutti_log(TUTTI_LOG_WARN,
+              "refused %u connections, the last one from %s: it makes too many, or there are too many (%u)",
+              server->n_untold, peer, server->n_conns);
     server->told_ns = now;
     server->n_untold = 0;
+}
+
+static void on_rested(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_server *server =
+        (struct tutti_rpc_server *)((char *)timer - offsetof(struct tutti_rpc_server, timer));
+
+    tutti_loop_change(server->config.loop, &server->listener, EPOLLIN);
+}
+
+/* Nobody could be accepted: the oldest stranger makes room, or it is tried again later. */
+static bool make_room(struct tutti_rpc_server *server)
+{
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == EINTR || errno == ECONNABORTED) return true;
+    if (server->oldest_stranger) {
+        rpc_conn_close(server->oldest_stranger);
+        return true;
+    }
+    tutti_loop_change(server->config.loop, &server->listener, 0);
+    server->timer.due = on_rested;
+    tutti_loop_at(server->config.loop, &server->timer, tutti_now_ns() + REST_NS);
+    return false;
 }
 
 static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
@@ -84,25 +110,35 @@ static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
         struct sockaddr_storage from = {0};
         socklen_t n = sizeof from;
         char peer[RPC_ADDRESS_TEXT];
+        uint8_t address[16];
         const int fd = accept4(w->fd, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0 && make_room(server)) continue;
         if (fd < 0) return;
         address_text(&from, n, peer);
-        if (server->n_conns >= server->config.max_connections) {
+        rpc_limit_address((const struct sockaddr *)&from, address);
+        const bool often = rpc_limit_take(&server->limit, address, CONNECTION_UNITS, tutti_now_ns()) > 0;
+        if (often || server->n_conns >= server->config.max_connections) {
             tell_refused(server, peer);
             close(fd);
             continue;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        rpc_conn_open(server, fd, peer);
+        rpc_conn_open(server, fd, peer, address);
     }
 }
 
+/* On the loop's thread: who comes finds the server where its owner will. */
+struct opening {
+    struct tutti_rpc_server *server, **out;
+    bool watched;
+};
 static void watch(void *arg)
 {
-    struct tutti_rpc_server *server = arg;
+    struct opening *opening = arg;
+    struct tutti_rpc_server *server = opening->server;
 
-    if (tutti_loop_watch(server->config.loop, &server->listener, EPOLLIN) < 0) server->port = 0;
+    opening->watched = tutti_loop_watch(server->config.loop, &server->listener, EPOLLIN) >= 0;
+    if (opening->watched) *opening->out = server;
 }
 
 static uint16_t port_of(int fd)
@@ -121,13 +157,19 @@ enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *co
 
     if (!server) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a server");
     server->config = *config;
+    server->config.secret = NULL;
+    server->has_key = config->secret != NULL;
+    server->limit.rate = config->rate;
     server->listener = (struct tutti_loop_fd){.fd = -1, .ready = on_newcomer};
     enum tutti_status status = rpc_callbacks_new(&server->callbacks);
+    if (status >= 0) status = tutti_random_bytes(&server->limit.seed, sizeof server->limit.seed);
+    if (status >= 0 && server->has_key) status = rpc_link_key(config->secret, server->key);
     if (status >= 0) status = listen_on(config->bind, &server->listener.fd);
     if (status >= 0) {
         server->port = port_of(server->listener.fd);
-        tutti_loop_run(config->loop, watch, server);
-        if (server->port == 0) status = tutti_fail(TUTTI_ERR_SYSTEM, "can not watch the socket at %s", config->bind);
+        struct opening opening = {.server = server, .out = out};
+        tutti_loop_run(config->loop, watch, &opening);
+        if (!opening.watched) status = tutti_fail(TUTTI_ERR_SYSTEM, "can not watch the socket at %s", config->bind);
     }
     if (status < 0) {
         if (server->listener.fd >= 0) close(server->listener.fd);
@@ -135,7 +177,6 @@ enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *co
         tutti_free(server);
         return status;
     }
-    *out = server;
     return TUTTI_OK;
 }
 
@@ -144,6 +185,7 @@ static void end_all(void *arg)
     struct tutti_rpc_server *server = arg;
 
     tutti_loop_forget(server->config.loop, &server->listener);
+    tutti_loop_stop(server->config.loop, &server->timer);
     while (server->conns) rpc_conn_close(server->conns);
 }
 
@@ -153,10 +195,19 @@ void tutti_rpc_server_close(struct tutti_rpc_server *server)
     tutti_loop_run(server->config.loop, end_all, server);
     close(server->listener.fd);
     nghttp2_session_callbacks_del(server->callbacks);
+    explicit_bzero(server->key, sizeof server->key);
     tutti_free(server);
 }
 
 uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server)
 {
     return server->port;
+}
+
+bool tutti_rpc_server_allows(struct tutti_rpc_server *server, const struct sockaddr *from, uint32_t units)
+{
+    uint8_t address[16];
+
+    rpc_limit_address(from, address);
+    return rpc_limit_take(&server->limit, address, units, tutti_now_ns()) == 0;
 }

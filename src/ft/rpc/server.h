@@ -4,6 +4,7 @@
 
 /* A server's connections and calls; of this room alone. */
 
+#include "ft/rpc/limit.h"
 #include "ft/rpc/link.h"
 #include "ft/rpc/rpc.h"
 #include "ft/rpc/wire.h"
@@ -32,28 +33,37 @@ struct tutti_rpc_call {
 
 struct rpc_conn {
     struct rpc_link link;          /* first */
-    struct tutti_loop_timer timer; /* until it has said what it speaks */
+    struct tutti_loop_timer timer; /* until it is no stranger any more; then while it is paused */
     struct rpc_conn *next, **from; /* of the server; from: what points here */
     struct tutti_rpc_server *server;
     struct tutti_rpc_call *calls;
     uint32_t n_calls;
+    bool awaits;                      /* the rest of its preface */
+    bool stranger;                    /* has not shown the secret, or where there is none: what it speaks */
+    struct rpc_conn *older, *younger; /* strangers */
+    uint8_t address[16];              /* as limit.h has it */
     char peer[RPC_ADDRESS_TEXT];
 };
 
 struct tutti_rpc_server {
     struct tutti_rpc_server_config config;
     struct tutti_loop_fd listener;
+    struct tutti_loop_timer timer; /* until it accepts again */
     uint16_t port;
     nghttp2_session_callbacks *callbacks;
     struct rpc_conn *conns;
-    uint32_t n_conns, n_untold; /* untold: refused since the log was told of it */
+    struct rpc_conn *oldest_stranger, *youngest_stranger;
+    uint32_t n_conns, n_strangers, n_untold; /* untold: refused since the log was told of it */
     uint64_t told_ns;
+    bool has_key;
+    uint8_t key[TUTTI_HMAC_BYTES];
+    struct rpc_limit limit;
 };
 
 /* ---- conn.c ---- */
 enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out);
 /* Takes the descriptor over. */
-void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer);
+void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer, const uint8_t address[16]);
 /* Its calls are cancelled. */
 void rpc_conn_close(struct rpc_conn *conn);
 

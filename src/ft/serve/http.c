@@ -81,7 +81,7 @@ static bool is_this_host(struct MHD_Connection *c)
 /* In a time that says nothing but the token's length. */
 static bool is_token(const struct serve_http *http, const char *text, size_t n)
 {
-    const char *token = http->serve->config.token;
+    const char *token = http->serve->token;
     unsigned wrong = 0;
 
     if (n == 0 || n != strlen(token)) return false;
@@ -106,6 +106,14 @@ static bool has_password(const struct serve_http *http, struct MHD_Connection *c
     return good;
 }
 
+/* A text costs its address as many units as it has KiB. */
+static bool is_allowed(struct serve_http *http, struct MHD_Connection *c, size_t n)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+
+    return info && tutti_rpc_server_allows(http->serve->rpc, info->client_addr, 1 + (uint32_t)(n >> 10));
+}
+
 /* ---- what there is ---- */
 static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c, enum serve_kind kind,
                                const char *type)
@@ -115,6 +123,8 @@ static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c
     const struct serve_shown *shown = job ? serve_show(job, kind) : NULL;
 
     if (!job) return say(c, MHD_HTTP_NOT_FOUND, "There is no such job.\n");
+    if (shown && !is_allowed(http, c, shown->n))
+        return say(c, MHD_HTTP_TOO_MANY_REQUESTS, "This address has had its share for now.\n");
     if (!shown) return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "The lighthouse is out of memory.\n");
     return answer(c, MHD_HTTP_OK, type, shown->text, shown->n);
 }
@@ -134,7 +144,7 @@ static const struct {
 
 static enum MHD_Result get(struct serve_http *http, struct MHD_Connection *c, const char *path)
 {
-    const bool open = http->serve->config.token[0] == '\0' || is_this_host(c);
+    const bool open = http->serve->token[0] == '\0' || is_this_host(c);
 
     if (!open && !has_bearer(http, c) && !has_password(http, c))
         return say(c, MHD_HTTP_UNAUTHORIZED, "The token is missing: `tutti ft token` says it.\n");
@@ -182,7 +192,7 @@ static enum MHD_Result kill_it(struct serve_http *http, struct MHD_Connection *c
         http->kill.waits = NULL;
         return say(c, http->kill.why[0] == 'K' ? MHD_HTTP_OK : MHD_HTTP_INTERNAL_SERVER_ERROR, http->kill.why);
     }
-    if (http->serve->config.token[0] == '\0')
+    if (http->serve->token[0] == '\0')
         return say(c, MHD_HTTP_FORBIDDEN, "Nobody kills by an unauthenticated lighthouse: start it with a secret.\n");
     if (!has_bearer(http, c)) return say(c, MHD_HTTP_FORBIDDEN, "The token is wrong: `tutti ft token` says it.\n");
     if (!read_name(path, name, sizeof name)) return say(c, MHD_HTTP_NOT_FOUND, "There is no such page.\n");

@@ -44,6 +44,7 @@ struct serve_http;
 struct serve_kill;
 struct tutti_serve {
     struct tutti_serve_config config; /* bind NULL */
+    char token[TUTTI_SERVE_TOKEN];    /* "": no secret */
     struct tutti_loop *loop;
     struct tutti_rpc_server *rpc;
     /* What a job's machine tells of a request that is over; the job is the argument. */

@@ -62,8 +62,10 @@ bool serve_kill(struct serve_job *job, const char *replica_id, void (*done)(void
     const struct tutti_replica *member = last ? tutti_quorum_find(last, replica_id) : NULL;
     struct serve_kill *kill = member ? tutti_alloc(sizeof(*kill)) : NULL;
     struct tutti_rpc_body *body = kill ? encode() : NULL;
-    const struct tutti_rpc_channel_config config = {
-        .loop = job->serve->loop, .address = member ? member->address : "", .max_message = 4096};
+    const struct tutti_rpc_channel_config config = {.loop = job->serve->loop,
+                                                    .address = member ? member->address : "",
+                                                    .max_message = 4096,
+                                                    .secret = job->serve->config.secret};
 
     if (!body || tutti_rpc_channel_open(&config, &kill->channel) < 0) {
         tutti_rpc_body_give(body);

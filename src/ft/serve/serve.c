@@ -14,6 +14,16 @@ const char *tutti_serve_missing(void)
     return "";
 }
 
+enum tutti_status tutti_serve_token(const char *secret, char out[TUTTI_SERVE_TOKEN])
+{
+    static const char purpose[] = "tutti ft token 1";
+    uint8_t mac[TUTTI_HMAC_BYTES];
+
+    TUTTI_TRY(tutti_hmac(secret, strlen(secret), purpose, sizeof purpose - 1, mac));
+    for (int i = 0; i < TUTTI_SERVE_TOKEN / 2; i++) snprintf(out + 2 * i, 3, "%02x", mac[i]);
+    return TUTTI_OK;
+}
+
 static void open_page(void *arg)
 {
     struct tutti_serve *serve = arg;
@@ -25,6 +35,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
 {
     char host[256] = "localhost";
 
+    if (serve->config.secret) TUTTI_TRY(tutti_serve_token(serve->config.secret, serve->token));
     TUTTI_TRY(tutti_loop_open("tutti-lighthouse", &serve->loop));
     TUTTI_TRY(tutti_loop_start(serve->loop));
     if (!serve_job(serve, "default")) return tutti_last_error()->status;
@@ -38,7 +49,9 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .http = serve_http_take,
                                                 .max_connections = MAX_CONNECTIONS,
                                                 .max_calls = MAX_CALLS,
-                                                .max_message = MAX_MESSAGE};
+                                                .max_message = MAX_MESSAGE,
+                                                .secret = serve->config.secret,
+                                                .rate = serve->config.rate};
     TUTTI_TRY(tutti_rpc_server_open(&rpc, &serve->rpc));
     gethostname(host, sizeof host - 1);
     snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, (unsigned)tutti_rpc_server_port(serve->rpc));

@@ -15,8 +15,12 @@ struct tutti_serve;
 struct tutti_serve_config {
     const char *bind; /* "host:port" */
     struct tutti_lighthouse_options options;
-    char token[65]; /* what a kill takes; "": nobody may */
+    const char *secret; /* the job's, borrowed until it is closed; NULL: all who come are believed, and nobody kills */
+    uint32_t rate;      /* what one address may ask for in a second (rpc.h); 0: anything */
 };
+/* What a kill takes, and who reads the page from another host: made of the secret, so that it is told without it. */
+#define TUTTI_SERVE_TOKEN 33
+enum tutti_status tutti_serve_token(const char *secret, char out[TUTTI_SERVE_TOKEN]);
 /* "": it can be; else what this build lacks, and how to get it. */
 const char *tutti_serve_missing(void);
 const char *tutti_serve_page_missing(void); /* the same of its page */

@@ -19,6 +19,12 @@ enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, stru
     return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no lighthouse: %s", tutti_serve_missing());
 }
 
+enum tutti_status tutti_serve_token(const char *secret, char out[TUTTI_SERVE_TOKEN])
+{
+    (void)secret, (void)out;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no lighthouse: %s", tutti_serve_missing());
+}
+
 const char *tutti_serve_address(const struct tutti_serve *serve)
 {
     (void)serve;

@@ -111,7 +111,7 @@ static uint64_t first_event(const struct serve_job *job)
 
 static bool is_trusted(const struct serve_job *job)
 {
-    return job->serve->config.token[0] != '\0';
+    return job->serve->token[0] != '\0';
 }
 
 /* ---- JSON ---- */

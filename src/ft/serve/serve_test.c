@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* A lighthouse with a secret, its groups and their managers, and strangers: who may what, and that a flood of them
+ * stops nothing. */
+
+#include "test.h"
+
+#include "control/net/tls.h"
+#include "ft/rpc/rpc.h"
+#include "ft/serve/serve.h"
+
+#include <torchft.pb-c.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MS TUTTI_NS_PER_MS
+#define S TUTTI_NS_PER_S
+#define SECRET "sesame"
+
+static struct tutti_loop *loop;
+static _Atomic int n_killed;
+
+static struct tutti_serve *serve(const char *secret, uint64_t min_replicas)
+{
+    const struct tutti_serve_config config = {
+        .bind = "127.0.0.1:0", .secret = secret, .options = {min_replicas, 100 * MS, 60 * S, 100 * MS, 3600 * S}};
+    struct tutti_serve *served;
+
+    if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
+    return served;
+}
+
+static uint16_t port_of(const struct tutti_serve *served)
+{
+    return (uint16_t)atoi(strrchr(tutti_serve_address(served), ':') + 1);
+}
+
+/* ---- a group ---- */
+struct asked {
+    struct tutti_rpc_channel *channel;
+    const char *name, *address;
+    int64_t step;
+    _Atomic bool done;
+    enum tutti_rpc_status status;
+    int64_t id;
+    size_t n;
+};
+
+static void on_done(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct asked *asked = arg;
+
+    (void)message;
+    asked->status = status;
+    if (status == TUTTI_RPC_OK) {
+        Torchft__LighthouseQuorumResponse *response = torchft__lighthouse_quorum_response__unpack(NULL, n, bytes);
+        assert_non_null(response);
+        asked->id = response->quorum->quorum_id;
+        asked->n = response->quorum->n_participants;
+        torchft__lighthouse_quorum_response__free_unpacked(response, NULL);
+    }
+    atomic_store(&asked->done, true);
+}
+
+static void ask_now(void *arg)
+{
+    struct asked *asked = arg;
+    Torchft__QuorumMember member = TORCHFT__QUORUM_MEMBER__INIT;
+    Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
+
+    member.replica_id = (char *)(uintptr_t)asked->name;
+    member.address = (char *)(uintptr_t)asked->address;
+    member.step = asked->step;
+    request.requester = &member;
+    struct tutti_rpc_body *body = tutti_rpc_body_new(torchft__lighthouse_quorum_request__get_packed_size(&request));
+    torchft__lighthouse_quorum_request__pack(&request, body->bytes);
+    tutti_rpc_send(asked->channel, "/torchft.LighthouseService/Quorum", body, tutti_now_ns() + 60 * S, on_done, asked);
+}
+
+static void await(_Atomic bool *done)
+{
+    for (int i = 0; !atomic_load(done); i++) {
+        if (i > 300000) fail_msg("no end within a minute");
+        usleep(200);
+    }
+}
+
+static struct asked ask(struct tutti_rpc_channel *channel, const char *name, const char *address)
+{
+    struct asked asked = {.channel = channel, .name = name, .address = address};
+
+    tutti_loop_run(loop, ask_now, &asked);
+    await(&asked.done);
+    return asked;
+}
+
+static struct tutti_rpc_channel *dial(uint16_t port, const char *secret)
+{
+    char address[40];
+    struct tutti_rpc_channel *channel;
+
+    snprintf(address, sizeof address, "http://127.0.0.1:%u", port);
+    const struct tutti_rpc_channel_config config = {
+        .loop = loop, .address = address, .max_message = 1 << 20, .secret = secret};
+    assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_OK);
+    return channel;
+}
+
+/* ---- its manager ---- */
+static void on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    Torchft__KillRequest *request = torchft__kill_request__unpack(NULL, n, message);
+
+    (void)arg;
+    assert_non_null(request);
+    assert_non_null(strstr(request->msg, "lighthouse"));
+    torchft__kill_request__free_unpacked(request, NULL);
+    atomic_fetch_add(&n_killed, 1);
+    tutti_rpc_reply(call, tutti_rpc_body_new(0));
+}
+
+static struct tutti_rpc_server *manage(const char *secret)
+{
+    static const struct tutti_rpc_method methods[] = {{"/torchft.ManagerService/Kill", on_kill}};
+    const struct tutti_rpc_server_config config = {.loop = loop,
+                                                   .bind = "127.0.0.1:0",
+                                                   .methods = methods,
+                                                   .n_methods = 1,
+                                                   .max_connections = 10,
+                                                   .max_calls = 10,
+                                                   .max_message = 4096,
+                                                   .secret = secret};
+    struct tutti_rpc_server *server;
+
+    assert_int_equal(tutti_rpc_server_open(&config, &server), TUTTI_OK);
+    return server;
+}
+
+/* ---- people ---- */
+static int connect_to(uint16_t port)
+{
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct timeval most = {20, 0};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+/* HTTP's status of POST /replica/NAME/kill. */
+static int kill_it(uint16_t port, const char *name, const char *token)
+{
+    char text[512];
+    const int fd = connect_to(port);
+    size_t n = 0;
+
+    snprintf(text, sizeof text,
+             "POST /replica/%s/kill HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 0\r\n\r\n", name,
+             token);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    memset(text, 0, sizeof text);
+    while (n < 12) {
+        const ssize_t got = recv(fd, text + n, sizeof text - 1 - n, 0);
+        assert_true(got > 0);
+        n += (size_t)got;
+    }
+    close(fd);
+    return atoi(text + 9);
+}
+
+/* ---- tests ---- */
+static void test_kill_takes_the_token(void **state)
+{
+    char token[TUTTI_SERVE_TOKEN], other[TUTTI_SERVE_TOKEN], address[40];
+
+    (void)state;
+    if (!tutti_tls_available() || tutti_serve_page_missing()[0]) skip();
+    struct tutti_serve *served = serve(SECRET, 1);
+    struct tutti_rpc_server *manager = manage(SECRET);
+    struct tutti_rpc_channel *channel = dial(port_of(served), SECRET), *stranger = dial(port_of(served), NULL);
+    snprintf(address, sizeof address, "http://127.0.0.1:%u", tutti_rpc_server_port(manager));
+    assert_int_equal(ask(stranger, "stranger", "").status, TUTTI_RPC_UNAUTHENTICATED);
+    assert_int_equal(ask(channel, "a", address).id, 1);
+    assert_int_equal(tutti_serve_token(SECRET, token), TUTTI_OK);
+    assert_int_equal(tutti_serve_token("other", other), TUTTI_OK);
+    assert_int_equal(strlen(token), 32);
+    assert_int_equal(kill_it(port_of(served), "a", other), 403);
+    assert_int_equal(kill_it(port_of(served), "a", ""), 403);
+    assert_int_equal(kill_it(port_of(served), "b", token), 500);
+    assert_int_equal(atomic_load(&n_killed), 0);
+    assert_int_equal(kill_it(port_of(served), "a", token), 200);
+    assert_int_equal(atomic_load(&n_killed), 1);
+    tutti_rpc_server_close(manager); /* who does not answer */
+    manager = manage("another");
+    snprintf(address, sizeof address, "http://127.0.0.1:%u", tutti_rpc_server_port(manager));
+    assert_int_equal(ask(channel, "a", address).id, 1);
+    const int waits = connect_to(port_of(served)); /* a kill that is under way when the lighthouse ends */
+    char text[256];
+    snprintf(text, sizeof text, "POST /replica/a/kill HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", token);
+    assert_true(send(waits, text, strlen(text), MSG_NOSIGNAL) > 0);
+    usleep(100000);
+    assert_int_equal(kill_it(port_of(served), "a", token), 503);
+    tutti_serve_close(served);
+    close(waits);
+    assert_int_equal(atomic_load(&n_killed), 1);
+    tutti_rpc_channel_close(channel);
+    tutti_rpc_channel_close(stranger);
+    tutti_rpc_server_close(manager);
+}
+
+static void test_nobody_kills_without_a_secret(void **state)
+{
+    (void)state;
+    if (tutti_serve_page_missing()[0]) skip();
+    struct tutti_serve *served = serve(NULL, 1);
+    struct tutti_rpc_channel *channel = dial(port_of(served), NULL);
+    assert_int_equal(ask(channel, "a", "http://127.0.0.1:1").id, 1);
+    assert_int_equal(kill_it(port_of(served), "a", ""), 403);
+    tutti_rpc_channel_close(channel);
+    tutti_serve_close(served);
+}
+
+/* 20 steps of two groups, while strangers come without end: silent ones, pages that nobody reads, nonsense. */
+static void test_flood(void **state)
+{
+    static const char *const words[] = {"",         "GET /status.json HTTP/1.1\r\nHost: x\r\n\r\n",
+                                        "GET /",    "\x16\x03\x01",
+                                        "\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxxxxxxxx"};
+    enum { N = 400 };
+    int fds[N];
+    uint64_t n = 0;
+
+    (void)state;
+    if (!tutti_tls_available()) skip();
+    struct tutti_serve *served = serve(SECRET, 2);
+    struct tutti_rpc_channel *channels[2] = {dial(port_of(served), SECRET), dial(port_of(served), SECRET)};
+    memset(fds, -1, sizeof fds);
+    for (int step = 0; step < 20; step++) {
+        struct asked asked[2] = {{.channel = channels[0], .name = "a", .address = "", .step = step},
+                                 {.channel = channels[1], .name = "b", .address = "", .step = step}};
+        for (int i = 0; i < 100; i++, n++) {
+            if (fds[n % N] >= 0) close(fds[n % N]);
+            fds[n % N] = connect_to(port_of(served));
+            send(fds[n % N], words[n % 6], strlen(words[n % 6]), MSG_NOSIGNAL);
+        }
+        for (int i = 0; i < 2; i++) tutti_loop_run(loop, ask_now, &asked[i]);
+        for (int i = 0; i < 2; i++) {
+            await(&asked[i].done);
+            assert_int_equal(asked[i].status, TUTTI_RPC_OK);
+            assert_int_equal(asked[i].id, 1);
+            assert_int_equal(asked[i].n, 2);
+        }
+    }
+    for (int i = 0; i < N; i++) close(fds[i]);
+    for (int i = 0; i < 2; i++) tutti_rpc_channel_close(channels[i]);
+    tutti_serve_close(served);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return tutti_loop_open("test", &loop) < 0 || tutti_loop_start(loop) < 0 ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    tutti_loop_close(loop);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kill_takes_the_token),
+        cmocka_unit_test(test_nobody_kills_without_a_secret),
+        cmocka_unit_test(test_flood),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
