@@ -35,7 +35,7 @@ _tutti() {
         return
     fi
     COMPREPLY=($(compgen -W "$words" -- "$current"))
-    [[ ${#COMPREPLY[@]} -gt 0 || $verb != run ]] || COMPREPLY=($(compgen -c -- "$current"))
+    [[ ${#COMPREPLY[@]} -gt 0 || ! $verb =~ ^(run|chaos)$ ]] || COMPREPLY=($(compgen -c -- "$current"))
 }
 
 complete -o filenames -F _tutti tutti

@@ -2,7 +2,7 @@
 #ifndef TUTTI_TOOLS_CMD_H
 #define TUTTI_TOOLS_CMD_H
 
-/* The command `tutti`. Begin with main.c, the table of subcommands; each has a folder (run, bench, info, doctor, tune, sched)
+/* The command `tutti`. Begin with main.c, the table of subcommands; each has a folder (run, bench, ...)
  * with a header that says more. This room may use base alone. Here: the subcommands, the parser of options that they
  * share (args.c), and ranks as processes (ranks.c). A subcommand returns the exit status: 0 done, 1 it found something
  * wrong, 2 it was not understood. argv[0] is the subcommand's name. */
@@ -16,6 +16,7 @@
 #define TUTTI_EXIT_USAGE 2
 
 int tutti_cmd_run(int argc, char **argv);
+int tutti_cmd_chaos(int argc, char **argv);
 int tutti_cmd_bench(int argc, char **argv);
 int tutti_cmd_doctor(int argc, char **argv);
 int tutti_cmd_ft(int argc, char **argv);

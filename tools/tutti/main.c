@@ -18,6 +18,7 @@ int main(int argc, char **argv)
         {"lighthouse", NULL, "say which replica groups take part in the next step (torchft's lighthouse)",
          tutti_cmd_lighthouse},
         {"ft", NULL, "what people ask of lighthouses", tutti_cmd_ft},
+        {"chaos", NULL, "kill, stop and cut the groups of a fault-tolerant job, and tell what it cost", tutti_cmd_chaos},
         {"tune", NULL, "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
         {"sched", NULL, "list, draw and prove the algorithms", tutti_cmd_sched},
     };

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_CHAOS_H
+#define TUTTI_TOOLS_CHAOS_H
+
+/* `tutti chaos` shows what a fault-tolerant job is worth: it starts lighthouses and replica groups, lets them train
+ * undisturbed for a while, then kills, stops and cuts them by a seed, and tells how many steps were committed beside
+ * the undisturbed rate, and for how long all stood still after each blow. Begin with cmd_chaos.c. Pure: what happens
+ * when (chaos_plan.c), what it cost (chaos_judge.c). Edges: processes (chaos_member.c), the networks that can be cut
+ * (chaos_net.c), the lighthouse's step over HTTP (chaos_watch.c), and the loop over them (chaos_run.c). */
+
+#include "tools/tutti/cmd.h"
+
+#include "base/base.h"
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#define CHAOS_MEMBERS 64 /* groups and lighthouses */
+#define CHAOS_ADDRESSES 4096
+
+enum chaos_kind { CHAOS_KILL, CHAOS_STOP, CHAOS_CUT, CHAOS_LIGHTHOUSE, CHAOS_KINDS };
+extern const char *const chaos_names[CHAOS_KINDS];
+
+struct chaos_options {
+    uint32_t n_groups, n_lighthouses, n_ranks; /* ranks: of a group */
+    uint32_t n_kinds;                          /* at least 1 */
+    enum chaos_kind kinds[CHAOS_KINDS];
+    uint64_t seed;
+    uint64_t calm_ns, chaos_ns; /* undisturbed, then disturbed */
+    uint64_t every_ns;          /* between two blows */
+    uint64_t hold_ns, pause_ns; /* how long a stop or a cut lasts; until what was killed is started again */
+    const char *lighthouse;     /* addresses of those that run already; NULL: own ones */
+    const char *min_replicas;
+    struct tutti_arg_list lighthouse_options;
+    const char *json; /* file, "-": stdout; NULL: none */
+    char **argv;      /* of the program, NULL at the end */
+};
+
+/* ---- what happens when (chaos_plan.c) ---- */
+struct chaos_blow {
+    uint64_t at_ns; /* since the blows began */
+    enum chaos_kind kind;
+    uint32_t member; /* group or lighthouse, by the kind */
+};
+/* The blow after one at after_ns, 0 for the first: kinds by turns in an order that the seed mixes, members by chance
+ * but never one twice in a row where there are several, times by chance within a quarter of every_ns around its
+ * multiples. *state: the seed at first, kept by the caller. */
+struct chaos_blow chaos_next(const struct chaos_options *options, uint64_t *state, const struct chaos_blow *last,
+                             uint32_t number);
+
+/* ---- what it cost (chaos_judge.c) ---- */
+struct chaos_sample {
+    uint64_t at_ns;
+    int64_t step; /* of the group that is furthest */
+};
+struct chaos_record {
+    struct chaos_sample *samples; /* one for each change */
+    size_t n, capacity;
+    uint64_t calm_ns, begin_ns, end_ns; /* undisturbed from calm_ns to begin_ns, blows from there to end_ns */
+    uint64_t blows[1024];               /* when each fell */
+    size_t n_blows;
+};
+struct chaos_verdict {
+    double calm_rate, chaos_rate, goodput; /* steps a second; their ratio. calm_rate 0: nothing was seen */
+    double calm_gap_s;                     /* median time from step to step, undisturbed */
+    double stall_s, worst_stall_s;         /* after a blow the longest gap, beyond calm_gap_s: median and greatest */
+};
+bool chaos_note(struct chaos_record *record, uint64_t at_ns, int64_t step); /* false: out of memory */
+struct chaos_verdict chaos_judge(const struct chaos_record *record);
+
+/* ---- members (chaos_member.c): a process and all below it ---- */
+struct chaos_member {
+    char name[32];    /* "group 2", "lighthouse 0" */
+    char address[64]; /* of its network, "" if it has none of its own */
+    char **argv, **environment;
+    pid_t pid;         /* 0: it does not run */
+    uint64_t again_ns; /* when it is started or released; 0: not asked for */
+    bool stopped, cut, is_group, done;
+    uint32_t n_starts;
+};
+/* In its own session, with output as ours; in a network of its own where address is set. False: a sentence was printed.
+ */
+bool chaos_start(struct chaos_member *member);
+/* To it and all its descendants, the deepest first. */
+void chaos_signal(const struct chaos_member *member, int number);
+/* Whether it ended; *status as of waitpid. */
+bool chaos_ended(struct chaos_member *member, int *status);
+void chaos_end_all(struct chaos_member *members, uint32_t n);
+
+/* ---- networks (chaos_net.c) ---- */
+/* This process gets a network of its own with a switch in it. False: a sentence was printed. */
+bool chaos_net_open(void);
+/* Gives pid, which has unshared its network, a link to the switch; in the child: sets it up. Status 0: well. */
+bool chaos_net_link(pid_t pid, const char *address);
+bool chaos_net_enter(const char *address);
+bool chaos_net_cut(const char *address, bool cut);
+
+/* ---- the lighthouse's step (chaos_watch.c) ---- */
+/* Asks /metrics of the first of the addresses ("http://a:1,http://b:2") that answers within 200 ms for the greatest
+ * step of the last quorum. False: none answers, or there was no quorum yet. */
+bool chaos_ask_step(const char *addresses, int64_t *step);
+
+/* ---- all together (chaos_run.c) ---- */
+int chaos_run(const struct chaos_options *options);
+
+/* Prints "tutti chaos: ..." to stderr (chaos_say.c). */
+void chaos_say(const char *format, ...) TUTTI_PRINTF(1, 2);
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The loop: members are started, watched, struck, released and started again until the time is over. */
+#include "chaos.h"
+#include "tools/tutti/json.h"
+#include "tools/tutti/run/run.h"
+
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define LOOK_NS (20 * TUTTI_NS_PER_MS)
+#define FIRST_STEP_NS (300 * TUTTI_NS_PER_S) /* a job that has not begun to train by then never does */
+#define OPTIONS_MAX 16
+
+struct chaos {
+    const struct chaos_options *options;
+    struct chaos_member members[CHAOS_MEMBERS]; /* lighthouses, then groups */
+    uint32_t n;
+    char addresses[CHAOS_ADDRESSES]; /* of the lighthouses */
+    char self[4096];
+    struct chaos_record record;
+    uint64_t begin_ns;                   /* of the run */
+    unsigned counts[CHAOS_KINDS], ended; /* ended: groups that failed by themselves */
+};
+
+static volatile sig_atomic_t told_to_end;
+static void on_signal(int number)
+{
+    told_to_end = number;
+}
+
+static double since(const struct chaos *c)
+{
+    return (double)(tutti_now_ns() - c->begin_ns) / 1e9;
+}
+
+/* ---- members ---- */
+static bool needs_net(const struct chaos_options *o)
+{
+    for (uint32_t i = 0; i < o->n_kinds; i++)
+        if (o->kinds[i] == CHAOS_CUT) return true;
+    return false;
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t n = sizeof address;
+
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, n) == 0) getsockname(fd, (struct sockaddr *)&address, &n);
+    if (fd >= 0) close(fd);
+    return ntohs(address.sin_port);
+}
+
+static char *text(const char *format, ...) TUTTI_PRINTF(1, 2);
+static char *text(const char *format, ...)
+{
+    char *out = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vasprintf(&out, format, arguments) < 0) out = NULL;
+    va_end(arguments);
+    return out;
+}
+
+/* Our environment with more; strings and array live as long as the process. */
+static char **environment(char *const *more, size_t n_more)
+{
+    size_t n = 0, k = 0;
+
+    while (environ[n]) n++;
+    char **out = calloc(n + n_more + 1, sizeof *out);
+    for (size_t i = 0; out && i < n; i++) {
+        bool again = false;
+        const size_t name = strcspn(environ[i], "=") + 1;
+        for (size_t m = 0; m < n_more; m++) again |= strncmp(environ[i], more[m], name) == 0;
+        if (!again) out[k++] = environ[i];
+    }
+    for (size_t m = 0; out && m < n_more; m++) out[k++] = more[m];
+    return out;
+}
+
+static void name_member(struct chaos *c, struct chaos_member *m, const char *kind, uint32_t number, bool net)
+{
+    snprintf(m->name, sizeof m->name, "%s %u", kind, number);
+    if (net) snprintf(m->address, sizeof m->address, "10.79.0.%u", 2 + (unsigned)(m - c->members));
+}
+
+static bool make_lighthouse(struct chaos *c, uint32_t i, bool net)
+{
+    struct chaos_member *m = &c->members[c->n++];
+    const struct chaos_options *o = c->options;
+    const size_t used = strlen(c->addresses);
+    char *words[] = {c->self, (char *)"lighthouse",     (char *)"--bind",
+                     NULL,    (char *)"--min-replicas", (char *)(uintptr_t)o->min_replicas};
+    size_t n = TUTTI_ARRAY_LEN(words);
+
+    name_member(c, m, "lighthouse", i, net);
+    words[3] = net ? text("%s:29510", m->address) : text("localhost:%u", free_port());
+    m->argv = calloc(n + o->lighthouse_options.n + 1, sizeof *m->argv);
+    m->environment = environment(NULL, 0);
+    if (!words[3] || !m->argv || !m->environment) return false;
+    memcpy(m->argv, words, sizeof words);
+    for (size_t k = 0; k < o->lighthouse_options.n; k++)
+        m->argv[n++] = (char *)(uintptr_t)o->lighthouse_options.values[k];
+    snprintf(c->addresses + used, sizeof c->addresses - used, "%shttp://%s", used ? "," : "", words[3]);
+    return true;
+}
+
+/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them. */
+static bool make_group(struct chaos *c, uint32_t i, bool net)
+{
+    struct chaos_member *m = &c->members[c->n++];
+    const struct chaos_options *o = c->options;
+    char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
+                    text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
+    char *words[] = {c->self, (char *)"run", (char *)"-n", text("%u", o->n_ranks), (char *)"--"};
+    size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
+
+    name_member(c, m, "group", i, net);
+    m->is_group = true;
+    while (o->argv[n_program]) n_program++;
+    m->argv = calloc(n + n_program + 1, sizeof *m->argv);
+    m->environment = environment(more, TUTTI_ARRAY_LEN(more));
+    if (!more[0] || !more[1] || !more[2] || !words[3] || !m->argv || !m->environment) return false;
+    memcpy(m->argv, words, sizeof words);
+    memcpy(m->argv + n, o->argv, n_program * sizeof *o->argv);
+    return true;
+}
+
+static bool make_members(struct chaos *c)
+{
+    const struct chaos_options *o = c->options;
+    const bool net = needs_net(o);
+
+    if (net && !chaos_net_open()) return false;
+    if (o->lighthouse) snprintf(c->addresses, sizeof c->addresses, "%s", o->lighthouse);
+    for (uint32_t i = 0; i < o->n_lighthouses; i++)
+        if (!make_lighthouse(c, i, net)) return false;
+    for (uint32_t i = 0; i < o->n_groups; i++)
+        if (!make_group(c, i, net)) return false;
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!chaos_start(&c->members[i])) return false;
+    return true;
+}
+
+/* ---- the loop ---- */
+/* Starts again what was killed or ended, and lets go what was held. False: no group is left to run. */
+static bool look_after(struct chaos *c)
+{
+    const uint64_t now = tutti_now_ns();
+    bool any = false;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct chaos_member *m = &c->members[i];
+        int status;
+        if (chaos_ended(m, &status)) {
+            m->done = m->is_group && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+            if (!m->done && m->again_ns == 0) {
+                chaos_say("%.1f s: %s ended by itself with status %d", since(c), m->name, status);
+                m->again_ns = now + c->options->pause_ns, c->ended++;
+            }
+        }
+        if (m->again_ns > 0 && now >= m->again_ns && !m->done) {
+            if (m->stopped) chaos_signal(m, SIGCONT);
+            if (m->cut) chaos_net_cut(m->address, false);
+            if (m->pid == 0) chaos_start(m);
+            m->stopped = m->cut = false;
+            m->again_ns = 0;
+            chaos_say("%.1f s: %s again", since(c), m->name);
+        }
+        any |= m->is_group && !m->done;
+    }
+    return any;
+}
+
+static void strike(struct chaos *c, const struct chaos_blow *blow)
+{
+    const bool lighthouse = blow->kind == CHAOS_LIGHTHOUSE;
+    struct chaos_member *m = &c->members[blow->member + (lighthouse ? 0 : c->options->n_lighthouses)];
+    struct chaos_record *r = &c->record;
+    const uint64_t now = tutti_now_ns();
+
+    if (m->pid == 0 || m->stopped || m->cut) return; /* it is down already */
+    switch (blow->kind) {
+    case CHAOS_STOP:
+        chaos_signal(m, SIGSTOP);
+        m->stopped = true;
+        break;
+    case CHAOS_CUT:
+        m->cut = chaos_net_cut(m->address, true);
+        break;
+    default:
+        chaos_signal(m, SIGKILL);
+    }
+    m->again_ns = now + (m->stopped || m->cut ? c->options->hold_ns : c->options->pause_ns);
+    if (r->n_blows < TUTTI_ARRAY_LEN(r->blows)) r->blows[r->n_blows++] = now;
+    c->counts[blow->kind]++;
+    chaos_say("%.1f s: %s %s", since(c), chaos_names[blow->kind],
+              lighthouse ? m->name + strlen("lighthouse ") : m->name);
+}
+
+static bool look(struct chaos *c)
+{
+    int64_t step;
+    const bool going = look_after(c);
+
+    if (chaos_ask_step(c->addresses, &step) && !chaos_note(&c->record, tutti_now_ns(), step)) return false;
+    tutti_sleep_ns(LOOK_NS);
+    return going && !told_to_end;
+}
+
+/* Blows from begin_ns on. */
+static void go(struct chaos *c)
+{
+    const struct chaos_options *o = c->options;
+    uint64_t state = o->seed;
+    uint32_t number = 0;
+    struct chaos_blow blow = chaos_next(o, &state, NULL, number);
+
+    c->record.begin_ns = tutti_now_ns();
+    while (tutti_now_ns() < c->record.begin_ns + o->chaos_ns && look(c)) {
+        if (tutti_now_ns() < c->record.begin_ns + blow.at_ns) continue;
+        strike(c, &blow);
+        blow = chaos_next(o, &state, &blow, ++number);
+    }
+    c->record.end_ns = tutti_now_ns();
+}
+
+/* ---- the report ---- */
+static void report(const struct chaos *c, const struct chaos_verdict *v)
+{
+    printf("# seed %" PRIu64 ": %zu blows in %.0f s (", c->options->seed, c->record.n_blows,
+           (double)(c->record.end_ns - c->record.begin_ns) / 1e9);
+    for (int i = 0; i < CHAOS_KINDS; i++) printf("%s%u %s", i ? ", " : "", c->counts[i], chaos_names[i]);
+    printf(")\nundisturbed  %10.2f steps/s, one in %.3f s\n", v->calm_rate, v->calm_gap_s);
+    printf("disturbed    %10.2f steps/s\ngoodput      %10.2f\n", v->chaos_rate, v->goodput);
+    printf("stall        %10.2f s in the median, %.2f s at most\n", v->stall_s, v->worst_stall_s);
+    if (c->ended > 0) printf("%u times a group ended by itself\n", c->ended);
+}
+
+static bool report_json(const struct chaos *c, const struct chaos_verdict *v)
+{
+    const bool out = strcmp(c->options->json, "-") == 0;
+    FILE *file = out ? stdout : fopen(c->options->json, "we");
+
+    if (!file) return chaos_say("%s can not be written", c->options->json), false;
+    fprintf(file, "{\"seed\":%" PRIu64 ",\"blows\":%zu", c->options->seed, c->record.n_blows);
+    for (int i = 0; i < CHAOS_KINDS; i++) fprintf(file, ",\"%s\":%u", chaos_names[i], c->counts[i]);
+    fprintf(file,
+            ",\"seconds\":%.3f,\"undisturbed_per_s\":%.4f,\"step_s\":%.4f,\"disturbed_per_s\":%.4f,\"goodput\":%.4f,"
+            "\"stall_median_s\":%.4f,\"stall_worst_s\":%.4f,\"ended\":%u}\n",
+            (double)(c->record.end_ns - c->record.begin_ns) / 1e9, v->calm_rate, v->calm_gap_s, v->chaos_rate,
+            v->goodput, v->stall_s, v->worst_stall_s, c->ended);
+    return out || fclose(file) == 0;
+}
+
+static int run(struct chaos *c)
+{
+    const uint64_t limit = tutti_now_ns() + FIRST_STEP_NS;
+    struct chaos_record *r = &c->record;
+
+    if (!make_members(c)) return TUTTI_EXIT_WRONG;
+    while (r->n < 3) /* programs that start are no rate */
+        if (!look(c) || tutti_now_ns() > limit) {
+            chaos_say("the groups did not begin to train within %.0f s", since(c));
+            return TUTTI_EXIT_WRONG;
+        }
+    r->calm_ns = tutti_now_ns();
+    chaos_say("%.1f s: all train", since(c));
+    while (tutti_now_ns() < r->calm_ns + c->options->calm_ns)
+        if (!look(c)) break;
+    go(c);
+    const struct chaos_verdict verdict = chaos_judge(r);
+    report(c, &verdict);
+    if (c->options->json && !report_json(c, &verdict)) return TUTTI_EXIT_WRONG;
+    return told_to_end || verdict.calm_rate <= 0 ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+}
+
+int chaos_run(const struct chaos_options *options)
+{
+    struct chaos *c = tutti_alloc(sizeof *c);
+    const struct sigaction end = {.sa_handler = on_signal};
+    ssize_t n;
+    int status = TUTTI_EXIT_WRONG;
+
+    if (!c) return TUTTI_EXIT_WRONG;
+    c->options = options;
+    c->begin_ns = tutti_now_ns();
+    n = readlink("/proc/self/exe", c->self, sizeof c->self - 1);
+    c->self[n > 0 ? n : 0] = '\0';
+    run_adopt();
+    sigaction(SIGINT, &end, NULL), sigaction(SIGTERM, &end, NULL);
+    status = run(c);
+    chaos_end_all(c->members, c->n);
+    free(c->record.samples);
+    tutti_free(c);
+    return status;
+}
