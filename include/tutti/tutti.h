@@ -4,6 +4,7 @@
 
 #include <tutti/coll.h>
 #include <tutti/comm.h>
+#include <tutti/ft.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/types.h>

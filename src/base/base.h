@@ -52,6 +52,7 @@ void tutti_error_set(struct tutti_error *error, enum tutti_status status, const 
 
 /* ---- text (text.c): appends to what is in `out`, cut where the room ends. ---- */
 void tutti_append(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
+char *tutti_text_copy(const char *text); /* by tutti_alloc; NULL: out of memory */
 
 /* ---- log (log.c): TUTTI_LOG=error|warn|info|debug|trace (default warn), to stderr or TUTTI_LOG_FILE. One write a
  * line. */

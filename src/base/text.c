@@ -16,3 +16,11 @@ void tutti_append(char *out, size_t capacity, const char *format, ...)
     vsnprintf(out + used, capacity - used, format, args);
     va_end(args);
 }
+
+char *tutti_text_copy(const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    char *copy = tutti_alloc(n);
+
+    return copy ? memcpy(copy, text, n) : NULL;
+}

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # HTTP/2 is nghttp2's, messages are protobuf-c's, which makes their code from torchft.proto. Without them serve_none.c
-# stands for the servers; without libmicrohttpd http_none.c for the page. What is not compiled stays listed.
+# and public_none.c stand for servers and clients; without libmicrohttpd http_none.c for the page. What is not compiled
+# stays listed.
 option(TUTTI_FT "Servers for fault tolerance, where nghttp2 and protobuf-c are found" ON)
-file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c)
+file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c ${dir}/message/*.c ${dir}/ask/*.c ${dir}/lead/*.c)
 list(FILTER served EXCLUDE REGEX "_test\\.c$")
-set(serve_none ${dir}/serve/serve_none.c)
+set(serve_none ${dir}/serve/serve_none.c ${dir}/serve/public_none.c)
 list(REMOVE_ITEM served ${serve_none} ${dir}/rpc/wire.c) # wire.c needs neither
 if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND TUTTI_PROTOC_C)
   set_source_files_properties(${serve_none} PROPERTIES HEADER_FILE_ONLY ON)
   set(made ${PROJECT_BINARY_DIR}/ft)
   file(MAKE_DIRECTORY ${made})
   add_custom_command(OUTPUT ${made}/torchft.pb-c.c ${made}/torchft.pb-c.h
-    COMMAND ${TUTTI_PROTOC_C} --c_out=${made} --proto_path=${dir}/serve torchft.proto
-    DEPENDS ${dir}/serve/torchft.proto VERBATIM)
+    COMMAND ${TUTTI_PROTOC_C} --c_out=${made} --proto_path=${dir}/message torchft.proto
+    DEPENDS ${dir}/message/torchft.proto VERBATIM)
   set_source_files_properties(${made}/torchft.pb-c.c PROPERTIES COMPILE_OPTIONS -w)
   target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c)
   target_include_directories(tutti_ft SYSTEM PUBLIC ${made})
@@ -25,5 +26,5 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   set_source_files_properties(${without_page} PROPERTIES HEADER_FILE_ONLY ON)
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
-  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c) # of the function that includes this file
+  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c ${dir}/lead/lead_test.c) # of the caller
 endif()

@@ -37,6 +37,8 @@ struct tutti_replica {
     const char *replica_id, *address, *store_address, *data;
     const uint8_t *raw; /* the same as it goes to the others, with what the machine does not know; n_raw 0: none */
     size_t n_raw;
+    const char *const *handles; /* by which the process groups of its ranks are reached, as managers tell one another */
+    uint32_t n_handles;         /* world_size, or 0. Not copied: to the machine they are a part of raw */
     int64_t step, commit_failures;
     uint64_t world_size;
     bool shrink_only;
@@ -52,6 +54,8 @@ struct tutti_quorum {
     void *encoded;                  /* the edge's: what goes to clients, made once */
     void (*discard)(void *encoded); /* the edge's: called when the quorum goes, if set */
 };
+/* Of no members yet, which are of tutti_alloc; NULL: out of memory. */
+struct tutti_quorum *tutti_quorum_new(uint32_t n);
 void tutti_quorum_give(struct tutti_quorum *quorum); /* NULL is allowed */
 /* NULL: it is not a member. */
 const struct tutti_replica *tutti_quorum_find(const struct tutti_quorum *quorum, const char *replica_id);

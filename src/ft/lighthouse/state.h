@@ -68,6 +68,5 @@ void lighthouse_request_end(struct tutti_lighthouse *l, struct request *request)
 
 /* ---- quorum.c ---- */
 struct tutti_replica *tutti_replica_copy(const struct tutti_replica *replica); /* NULL: out of memory */
-struct tutti_quorum *tutti_quorum_new(uint32_t n);
 
 #endif

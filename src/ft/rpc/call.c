@@ -206,6 +206,11 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
     rpc_link_flush(&call->conn->link);
 }
 
+uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call)
+{
+    return call->deadline_ns;
+}
+
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call)
 {
     return call->conn->peer;

@@ -16,19 +16,6 @@ static bool read_address(struct tutti_rpc_channel *channel, const char *address)
     return channel->host[0] != '\0';
 }
 
-static struct tutti_rpc_channel *of_timer(struct tutti_loop_timer *timer)
-{
-    return (struct tutti_rpc_channel *)((char *)timer - offsetof(struct tutti_rpc_channel, timer));
-}
-
-static void on_pause_over(struct tutti_loop_timer *timer)
-{
-    struct tutti_rpc_channel *channel = of_timer(timer);
-
-    channel->state = RPC_IDLE;
-    if (channel->requests) rpc_dial(channel);
-}
-
 enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out)
 {
     struct tutti_rpc_channel *channel = tutti_alloc(sizeof(*channel));
@@ -37,7 +24,7 @@ enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *
     channel->config = *config;
     channel->config.secret = NULL;
     channel->has_key = config->secret != NULL;
-    channel->timer.due = on_pause_over;
+    channel->timer.due = rpc_on_time;
     channel->link = (struct rpc_link){.watch.fd = -1, .loop = config->loop};
     enum tutti_status status = TUTTI_OK;
     if (!read_address(channel, config->address))
@@ -50,6 +37,16 @@ enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *
     else
         *out = channel;
     return status;
+}
+
+const char *tutti_rpc_channel_authority(const struct tutti_rpc_channel *channel)
+{
+    return channel->authority;
+}
+
+void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel, const char *why)
+{
+    if (channel->state == RPC_OPEN) rpc_lost(channel, why);
 }
 
 static void end_all(void *arg)

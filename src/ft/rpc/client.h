@@ -34,9 +34,10 @@ struct tutti_rpc_channel {
     struct tutti_rpc_channel_config config;
     char host[RPC_HOST], port[RPC_PORT], authority[RPC_HOST + 8];
     enum rpc_channel_state state;
-    struct tutti_loop_timer timer; /* until it dials again */
+    struct tutti_loop_timer timer; /* until it dials again, or has dialled for too long */
     uint64_t pause_ns;             /* the last one */
-    uint32_t n_dialed;             /* which of the host's addresses is next */
+    uint32_t n_dialed;             /* which of the host's addresses is next ... */
+    uint32_t n_addresses, n_tried; /* ... of how many, and how many were tried since there was a connection */
     bool has_key;
     uint8_t key[TUTTI_HMAC_BYTES];
     char why[RPC_SENTENCE]; /* why there is no connection */
@@ -55,5 +56,8 @@ enum tutti_status rpc_client_callbacks(nghttp2_session_callbacks **out);
 /* Dials, unless there is a connection, or one is being made. */
 void rpc_dial(struct tutti_rpc_channel *channel);
 void rpc_hang_up(struct tutti_rpc_channel *channel);
+void rpc_on_time(struct tutti_loop_timer *timer); /* the channel's */
+/* What was sent is lost; what was not waits for the next connection. */
+void rpc_lost(struct tutti_rpc_channel *channel, const char *why);
 
 #endif

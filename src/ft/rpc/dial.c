@@ -15,7 +15,10 @@
 
 static void dial_later(struct tutti_rpc_channel *channel)
 {
-    channel->pause_ns = channel->pause_ns ? channel->pause_ns + channel->pause_ns / 2 : PAUSE_FIRST_NS;
+    if (channel->config.gives_up)
+        channel->pause_ns = 1; /* the next address, or those who wait are told: in the next turn */
+    else
+        channel->pause_ns = channel->pause_ns ? channel->pause_ns + channel->pause_ns / 2 : PAUSE_FIRST_NS;
     if (channel->pause_ns > PAUSE_MOST_NS) channel->pause_ns = PAUSE_MOST_NS;
     channel->state = RPC_PAUSES;
     tutti_loop_at(channel->config.loop, &channel->timer, tutti_now_ns() + channel->pause_ns);
@@ -43,8 +46,7 @@ static struct tutti_rpc_request *first(const struct tutti_rpc_channel *channel, 
     return request;
 }
 
-/* What was sent is lost; what was not waits for the next connection. */
-static void lost(struct tutti_rpc_channel *channel, const char *why)
+void rpc_lost(struct tutti_rpc_channel *channel, const char *why)
 {
     struct tutti_rpc_request *request;
 
@@ -57,11 +59,30 @@ static void lost(struct tutti_rpc_channel *channel, const char *why)
     if (channel->requests && channel->state == RPC_IDLE) dial_later(channel);
 }
 
+void rpc_on_time(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_channel *channel =
+        (struct tutti_rpc_channel *)((char *)timer - offsetof(struct tutti_rpc_channel, timer));
+    struct tutti_rpc_request *request;
+
+    if (channel->state == RPC_DIALS) {
+        rpc_lost(channel, "it does not answer");
+        return;
+    }
+    channel->state = RPC_IDLE;
+    if (!channel->config.gives_up || channel->n_tried < channel->n_addresses) {
+        if (channel->requests) rpc_dial(channel);
+        return;
+    }
+    channel->n_tried = 0;
+    while ((request = first(channel, false))) rpc_request_end(request, TUTTI_RPC_UNAVAILABLE, channel->why);
+}
+
 static void on_ready(struct tutti_loop_fd *w, uint32_t events)
 {
     struct tutti_rpc_channel *channel = (struct tutti_rpc_channel *)w;
 
-    if (!rpc_link_run(&channel->link, events)) lost(channel, "the server closed the connection");
+    if (!rpc_link_run(&channel->link, events)) rpc_lost(channel, "the server closed the connection");
 }
 
 static void speak(struct tutti_rpc_channel *channel)
@@ -71,11 +92,13 @@ static void speak(struct tutti_rpc_channel *channel)
 
     if (nghttp2_session_client_new(&link->session, channel->callbacks, channel) != 0 ||
         nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, NULL, 0) != 0) {
-        lost(channel, "out of memory for HTTP/2");
+        rpc_lost(channel, "out of memory for HTTP/2");
         return;
     }
+    tutti_loop_stop(link->loop, &channel->timer);
     channel->state = RPC_OPEN;
     channel->pause_ns = 0;
+    channel->n_tried = 0;
     link->watch.ready = on_ready;
     if (!link->tls) link->writes = true; /* it was watched for room */
     while ((request = first(channel, false)) && rpc_request_submit(request)) continue;
@@ -89,7 +112,7 @@ static void on_agree(struct tutti_loop_fd *w, uint32_t events)
 
     (void)events;
     if (status < 0)
-        lost(channel, "it does not show that it knows this job's secret");
+        rpc_lost(channel, "it does not show that it knows this job's secret");
     else if (status != TUTTI_PENDING)
         speak(channel);
 }
@@ -99,7 +122,7 @@ static void begin_tls(struct tutti_rpc_channel *channel)
     channel->link.writes = true; /* it was watched for room */
     channel->link.watch.ready = on_agree;
     if (tutti_tls_open(channel->link.watch.fd, true, channel->key, &channel->link.tls) < 0)
-        lost(channel, tutti_last_error()->text);
+        rpc_lost(channel, tutti_last_error()->text);
     else
         on_agree(&channel->link.watch, EPOLLOUT);
 }
@@ -114,7 +137,7 @@ static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
     if (getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &wrong, &n) < 0) wrong = errno;
     if (wrong == EINPROGRESS) return;
     if (wrong != 0)
-        lost(channel, strerror(wrong));
+        rpc_lost(channel, strerror(wrong));
     else if (channel->has_key)
         begin_tls(channel);
     else
@@ -129,11 +152,14 @@ static int dial_one(struct tutti_rpc_channel *channel)
     uint32_t count = 0, i = 0;
     const int on = 1, wrong = getaddrinfo(channel->host, channel->port, &hints, &all);
 
+    channel->n_tried++;
+    channel->n_addresses = 1;
     if (wrong != 0) {
         snprintf(channel->why, sizeof channel->why, "%s", gai_strerror(wrong));
         return -1;
     }
     for (one = all; one; one = one->ai_next) count++;
+    channel->n_addresses = count;
     for (one = all; one->ai_next && i < channel->n_dialed % count; one = one->ai_next) i++;
     channel->n_dialed++;
     const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -155,7 +181,9 @@ void rpc_dial(struct tutti_rpc_channel *channel)
         return;
     }
     channel->state = RPC_DIALS;
+    if (channel->config.dial_ns)
+        tutti_loop_at(channel->config.loop, &channel->timer, tutti_deadline_ns(channel->config.dial_ns));
     channel->link.watch = (struct tutti_loop_fd){.fd = fd, .ready = on_dialed};
     if (tutti_loop_watch(channel->config.loop, &channel->link.watch, EPOLLIN | EPOLLOUT) < 0)
-        lost(channel, tutti_last_error()->text);
+        rpc_lost(channel, tutti_last_error()->text);
 }

@@ -35,7 +35,9 @@ enum tutti_rpc_status {
     TUTTI_RPC_INVALID_ARGUMENT = 3,
     TUTTI_RPC_DEADLINE_EXCEEDED = 4,
     TUTTI_RPC_NOT_FOUND = 5,
+    TUTTI_RPC_PERMISSION_DENIED = 7,
     TUTTI_RPC_RESOURCE_EXHAUSTED = 8,
+    TUTTI_RPC_ABORTED = 10,
     TUTTI_RPC_UNIMPLEMENTED = 12,
     TUTTI_RPC_INTERNAL = 13,
     TUTTI_RPC_UNAVAILABLE = 14,
@@ -84,6 +86,7 @@ bool tutti_rpc_server_allows(struct tutti_rpc_server *server, const struct socka
 
 /* The peer's address, "10.0.0.1:41002". */
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
+uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call); /* TUTTI_NEVER: it has none */
 /* Takes the caller's count of the body over. */
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
@@ -96,9 +99,17 @@ struct tutti_rpc_channel_config {
     const char *address; /* "http://host:port" or "host:port"; copied */
     size_t max_message;
     const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
+    uint64_t dial_ns;   /* so long one address of the host may take; 0: as long as the kernel tries */
+    /* A request does not wait for a connection that could not be made: it ends with UNAVAILABLE, and the next one tries
+     * the host's next address. */
+    bool gives_up;
 };
 struct tutti_rpc_channel;
 enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out);
+/* "host:port" */
+const char *tutti_rpc_channel_authority(const struct tutti_rpc_channel *channel);
+/* The server is held for lost: requests that were sent end with UNAVAILABLE and this sentence. */
+void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel, const char *why);
 /* Its requests are withdrawn. */
 void tutti_rpc_channel_close(struct tutti_rpc_channel *channel);
 
@@ -108,7 +119,7 @@ typedef void (*tutti_rpc_done)(void *arg, enum tutti_rpc_status status, const ch
                                size_t n);
 /* Takes the caller's count of the body over; path is static. done is called once, later, at the deadline at the latest
  * (CLOCK_MONOTONIC): while there is no connection the request waits for one; one that was sent on a connection that is
- * lost ends with UNAVAILABLE. NULL: out of memory. */
+ * lost ends with UNAVAILABLE. done does not send on the same channel. NULL: out of memory. */
 struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const char *path,
                                          struct tutti_rpc_body *body, uint64_t deadline_ns, tutti_rpc_done done,
                                          void *arg);

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_FT_H
+#define TUTTI_FT_H
+
+/* Fault tolerance of replica groups. A job is several groups of ranks that train the same model; a group is lost as a
+ * whole. Before each step its ranks ask who takes part; after the step they vote whether it counts.
+ *
+ *     lighthouse   one a job (or several that replace one another): decides who takes part, the quorum
+ *     manager      one a group: speaks for it, gathers its ranks' requests and votes
+ *     client       one a rank: asks its group's manager
+ *
+ *     tutti_ft_manager_open(&config, &manager);                       // rank 0 of the group
+ *     tutti_ft_client_open(address_of_manager, timeout_ns, &client);  // every rank
+ *     tutti_ft_client_quorum(client, &request, timeout_ns, &place);   // who takes part, and what this rank does
+ *     ... one step with place->replica_world_size members ...
+ *     tutti_ft_client_should_commit(client, rank, step, !failed, timeout_ns, &commit);
+ *     tutti_ft_place_free(place);
+ *
+ * All three speak torchft's protocol (gRPC over HTTP/2 in clear text), so each may be torchft's own at the other end.
+ * Source: github.com/meta-pytorch/torchft, proto/torchft.proto and src/manager.rs of 2026-04.
+ *
+ * Threads: every call from any thread; calls of one client run side by side. Every call that waits has a timeout, after
+ * which it fails with TIMEOUT. Strings of arguments are copied. Addresses: "http://host:port" or "host:port"; where a
+ * lighthouse is meant, several with commas between. Where there is a secret of the job, all calls are TLS 1.3 with a
+ * key made of it, and who does not know it is refused; clients read it from TUTTI_SECRET or the file TUTTI_SECRET_FILE,
+ * too, and can then not talk to torchft's parts. Without nghttp2 and protobuf-c every open is UNSUPPORTED. Errors of
+ * all: ARGUMENT naming the argument, or what the other end said of it; MEMORY; SYSTEM, also for an end that can not be
+ * reached or is gone; TIMEOUT; AUTH. What the other end answers is in the text in torchft's words: 'status: NotFound,
+ * message: "..."'. */
+
+#include <tutti/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a group says of itself: torchft's QuorumMember. */
+struct tutti_ft_member {
+    const char *replica_id;    /* unlike all others', and new after each restart */
+    const char *address;       /* of its manager */
+    const char *store_address; /* "host:port" of the store where ranks of the groups may meet */
+    const char *data;          /* the user's own, passed on; "" if none */
+    int64_t step, commit_failures;
+    uint64_t world_size;
+    bool shrink_only;
+    uint32_t n_handles;         /* world_size, or 0 where the group has none */
+    const char *const *handles; /* of its ranks in order: by which their process groups are reached */
+};
+/* Members in the order of their names. Belongs to the caller, freed by tutti_ft_quorum_free. */
+struct tutti_ft_quorum {
+    int64_t id;
+    int64_t created_ns; /* the lighthouse's wall clock, since 1970 */
+    uint32_t n_members;
+    const struct tutti_ft_member *members;
+};
+TUTTI_API void tutti_ft_quorum_free(struct tutti_ft_quorum *quorum); /* NULL is allowed */
+
+/* ---- lighthouse ---- */
+struct tutti_ft_lighthouse_config {
+    size_t size;                   /* sizeof(struct tutti_ft_lighthouse_config) */
+    const char *bind;              /* "host:port"; port 0: any */
+    uint64_t min_replicas;         /* at least 1 */
+    uint64_t join_timeout_ns;      /* so long a quorum waits for groups that are heard but do not ask */
+    uint64_t tick_ns;              /* period of looking again */
+    uint64_t heartbeat_timeout_ns; /* a group unheard for so long is gone */
+    const char *secret;            /* as the manager's */
+};
+#define TUTTI_FT_LIGHTHOUSE_CONFIG_INIT                                                                                \
+    {                                                                                                                  \
+        sizeof(struct tutti_ft_lighthouse_config), "[::]:29510", 1, 60000000000, 100000000, 5000000000, NULL           \
+    }
+struct tutti_ft_lighthouse;
+/* Serves from a thread of this process. */
+TUTTI_API enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_config *config,
+                                                     struct tutti_ft_lighthouse **out) TUTTI_MUST_USE;
+TUTTI_API const char *tutti_ft_lighthouse_address(const struct tutti_ft_lighthouse *lighthouse);
+TUTTI_API void tutti_ft_lighthouse_close(struct tutti_ft_lighthouse *lighthouse);
+
+/* A group without a manager asks itself. */
+struct tutti_ft_lighthouse_client;
+/* Blocks until a lighthouse of the list answers. */
+TUTTI_API enum tutti_status tutti_ft_lighthouse_client_open(const char *addresses, uint64_t connect_timeout_ns,
+                                                            struct tutti_ft_lighthouse_client **out) TUTTI_MUST_USE;
+/* Blocks until there is a quorum with the member in it. */
+TUTTI_API enum tutti_status tutti_ft_lighthouse_client_quorum(struct tutti_ft_lighthouse_client *client,
+                                                              const struct tutti_ft_member *member, uint64_t timeout_ns,
+                                                              struct tutti_ft_quorum **out) TUTTI_MUST_USE;
+TUTTI_API enum tutti_status tutti_ft_lighthouse_client_heartbeat(struct tutti_ft_lighthouse_client *client,
+                                                                 const char *replica_id,
+                                                                 uint64_t timeout_ns) TUTTI_MUST_USE;
+TUTTI_API void tutti_ft_lighthouse_client_close(struct tutti_ft_lighthouse_client *client);
+
+/* ---- manager ---- */
+struct tutti_ft_manager_config {
+    size_t size; /* sizeof(struct tutti_ft_manager_config) */
+    const char *replica_id;
+    const char *lighthouse;
+    const char *hostname; /* under which the other groups reach it; NULL: this host's name */
+    const char *bind;     /* "[::]:0" */
+    const char *store_address;
+    uint32_t world_size; /* ranks of the group */
+    uint64_t heartbeat_interval_ns;
+    uint64_t connect_timeout_ns; /* to the lighthouse */
+    uint32_t quorum_retries;     /* how often the lighthouse is asked anew when it refuses or can not be reached */
+    const char *secret;          /* of the job; NULL: TUTTI_SECRET, or the file TUTTI_SECRET_FILE */
+    bool anyone_may_kill;        /* as with torchft: tutti_ft_client_kill needs no secret */
+};
+#define TUTTI_FT_MANAGER_CONFIG_INIT                                                                                   \
+    {                                                                                                                  \
+        sizeof(struct tutti_ft_manager_config), NULL, NULL, NULL, "[::]:0", "", 1, 100000000, 60000000000, 0, NULL,    \
+            false                                                                                                      \
+    }
+struct tutti_ft_manager;
+/* Serves from a thread of this process and sends heartbeats to the lighthouse until it is closed. Does not wait for the
+ * lighthouse. A lighthouse that is lost is dialled again, and the next of the list is; a quorum that was asked for
+ * waits for connect_timeout, then all ranks are told. */
+TUTTI_API enum tutti_status tutti_ft_manager_open(const struct tutti_ft_manager_config *config,
+                                                  struct tutti_ft_manager **out) TUTTI_MUST_USE;
+TUTTI_API const char *tutti_ft_manager_address(const struct tutti_ft_manager *manager); /* "http://host:port" */
+/* The lighthouse is told that the group leaves, if it can be reached at once. */
+TUTTI_API void tutti_ft_manager_close(struct tutti_ft_manager *manager);
+
+/* ---- client of a manager ---- */
+struct tutti_ft_client;
+/* Blocks until the manager answers. A manager on this host watches this process from its first quorum on, and so knows
+ * at once when it ends. */
+TUTTI_API enum tutti_status tutti_ft_client_open(const char *address, uint64_t connect_timeout_ns,
+                                                 struct tutti_ft_client **out) TUTTI_MUST_USE;
+TUTTI_API void tutti_ft_client_close(struct tutti_ft_client *client); /* its calls end with CANCELLED */
+
+struct tutti_ft_request {
+    uint32_t group_rank; /* of the caller, in its group */
+    int64_t step;
+    const char *checkpoint_metadata; /* where others can fetch this rank's state */
+    bool shrink_only;                /* no new groups now */
+    bool init_sync;                  /* at step 0 all take one group's state */
+    int64_t commit_failures;         /* one after another, until now */
+    const char *reconfigure_handle;  /* by which the process group of this rank is reached; NULL or "": none */
+};
+/* What this rank does in the next step. Freed by tutti_ft_place_free. */
+struct tutti_ft_place {
+    int64_t quorum_id;
+    uint32_t replica_rank, replica_world_size; /* among the groups that take part */
+    uint32_t max_replica_rank, max_world_size; /* among those that are up to date; rank UINT32_MAX: it is not */
+    int64_t max_step;
+    int64_t commit_failures;            /* the most of any member */
+    const char *store_address;          /* where the ranks of this number of all groups meet */
+    bool heal;                          /* this rank takes the state of a peer first ... */
+    uint32_t source_rank;               /* ... this one; UINT32_MAX: none */
+    const char *source_manager_address; /* "" if none */
+    uint32_t n_targets;                 /* groups that take the state from this rank */
+    const uint32_t *targets;
+    uint32_t n_replicas; /* = replica_world_size; 0 where the manager does not tell the names */
+    const char *const *replica_ids;
+    const char *const *handles; /* of the ranks of this number in the n_replicas groups; NULL: some group has none */
+};
+TUTTI_API void tutti_ft_place_free(struct tutti_ft_place *place); /* NULL is allowed */
+/* Blocks until all ranks of the group have asked and the lighthouse has answered. */
+TUTTI_API enum tutti_status tutti_ft_client_quorum(struct tutti_ft_client *client,
+                                                   const struct tutti_ft_request *request, uint64_t timeout_ns,
+                                                   struct tutti_ft_place **out) TUTTI_MUST_USE;
+/* Blocks until all ranks of the group have voted; *commit: nobody voted false. ARGUMENT: ranks vote for other steps. */
+TUTTI_API enum tutti_status tutti_ft_client_should_commit(struct tutti_ft_client *client, uint32_t group_rank,
+                                                          int64_t step, bool vote, uint64_t timeout_ns,
+                                                          bool *commit) TUTTI_MUST_USE;
+/* What the rank of that number gave as checkpoint_metadata, freed by free(). */
+TUTTI_API enum tutti_status tutti_ft_client_checkpoint_metadata(struct tutti_ft_client *client, uint32_t group_rank,
+                                                                uint64_t timeout_ns, char **out) TUTTI_MUST_USE;
+/* Liveness is progress: how far this rank is, by its last step and the number of its last collective. Goes to the
+ * lighthouse with the next heartbeat; does not wait. torchft's managers do not know the call (UNSUPPORTED). */
+TUTTI_API enum tutti_status tutti_ft_client_progress(struct tutti_ft_client *client, uint32_t group_rank, int64_t step,
+                                                     uint64_t collective) TUTTI_MUST_USE;
+/* The manager's process ends itself (SIGTERM, 5 s later SIGKILL), as torchft's does. A manager of tutti without a
+ * secret refuses it (AUTH), unless its configuration says otherwise. */
+TUTTI_API enum tutti_status tutti_ft_client_kill(struct tutti_ft_client *client, const char *why,
+                                                 uint64_t timeout_ns) TUTTI_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

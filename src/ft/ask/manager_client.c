@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Public calls: a rank that asks its group's manager. */
+#include "ft/ask/asker.h"
+
+#include "ft/message/message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How far a rank is, on its way. One message at a time; what came meanwhile goes after it. */
+struct told {
+    struct tutti_loop_post post;
+    struct tutti_asked asked;
+    pthread_mutex_t mutex;
+    uint32_t group_rank;
+    int64_t step;
+    uint64_t collective;
+    bool fresh;
+};
+struct tutti_ft_client {
+    struct asker asker;
+    bool is_ours; /* the manager knows our calls */
+    struct told told;
+};
+
+static void told_send(struct tutti_loop_post *post);
+
+enum tutti_status tutti_ft_client_open(const char *address, uint64_t connect_timeout_ns, struct tutti_ft_client **out)
+{
+    if (!address || !out)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_open: %s is NULL", address ? "out" : "address");
+    struct tutti_ft_client *client = tutti_alloc(sizeof(*client));
+    if (!client) return tutti_fail(TUTTI_ERR_MEMORY, "ft_client_open: out of memory");
+    pthread_mutex_init(&client->told.mutex, NULL);
+    client->told.post.call = told_send;
+    const enum tutti_status status = asker_open(&client->asker, address, "connecting to the manager",
+                                                "/tutti.ManagerService/Hello", connect_timeout_ns, &client->is_ours);
+    if (status >= 0)
+        *out = client;
+    else
+        tutti_ft_client_close(client);
+    return status;
+}
+
+void tutti_ft_client_close(struct tutti_ft_client *client)
+{
+    if (!client) return;
+    const struct tutti_error why = *tutti_last_error();
+    asker_close(&client->asker);
+    pthread_mutex_destroy(&client->told.mutex);
+    tutti_free(client);
+    if (why.status < 0) tutti_fail_record(&why);
+}
+
+/* ---- quorum: what a caller gets, and behind it what it points into ---- */
+struct given {
+    struct tutti_ft_place place; /* first */
+    Torchft__ManagerQuorumResponse *response;
+    uint32_t targets[];
+};
+
+void tutti_ft_place_free(struct tutti_ft_place *place)
+{
+    struct given *given = (struct given *)place;
+
+    if (!given) return;
+    torchft__manager_quorum_response__free_unpacked(given->response, NULL);
+    tutti_free(given);
+}
+
+static bool is_rank(int64_t rank, int64_t size)
+{
+    return rank >= 0 && rank < size;
+}
+
+/* Ranks are ranks. */
+static bool is_sound(const Torchft__ManagerQuorumResponse *r)
+{
+    const bool has_source = r->source_case == TORCHFT__MANAGER_QUORUM_RESPONSE__SOURCE_RECOVER_SRC_REPLICA_RANK;
+    const bool has_max = r->max_case == TORCHFT__MANAGER_QUORUM_RESPONSE__MAX_MAX_REPLICA_RANK;
+    const int64_t n = r->replica_world_size;
+
+    if (n < 1 || n > INT32_MAX || !is_rank(r->replica_rank, n) || r->max_world_size < 0 || r->max_world_size > n)
+        return false;
+    if ((has_source && !is_rank(r->recover_src_replica_rank, n)) || (has_max && !is_rank(r->max_replica_rank, n)))
+        return false;
+    if (r->n_recover_dst_replica_ranks > (size_t)n || (r->n_replica_ids > 0 && r->n_replica_ids != (size_t)n))
+        return false;
+    for (size_t i = 0; i < r->n_recover_dst_replica_ranks; i++)
+        if (!is_rank(r->recover_dst_replica_ranks[i], n)) return false;
+    return !r->heal || has_source;
+}
+
+static void fill(struct given *given)
+{
+    const Torchft__ManagerQuorumResponse *r = given->response;
+    const bool has_source = r->source_case == TORCHFT__MANAGER_QUORUM_RESPONSE__SOURCE_RECOVER_SRC_REPLICA_RANK;
+    const bool has_max = r->max_case == TORCHFT__MANAGER_QUORUM_RESPONSE__MAX_MAX_REPLICA_RANK;
+    const bool has_handles = r->n_reconfigure_handles == (size_t)r->replica_world_size;
+
+    for (size_t i = 0; i < r->n_recover_dst_replica_ranks; i++)
+        given->targets[i] = (uint32_t)r->recover_dst_replica_ranks[i];
+    given->place = (struct tutti_ft_place){
+        .quorum_id = r->quorum_id,
+        .replica_rank = (uint32_t)r->replica_rank,
+        .replica_world_size = (uint32_t)r->replica_world_size,
+        .max_replica_rank = has_max ? (uint32_t)r->max_replica_rank : UINT32_MAX,
+        .max_world_size = (uint32_t)r->max_world_size,
+        .max_step = r->max_step,
+        .commit_failures = r->commit_failures,
+        .store_address = r->store_address,
+        .heal = r->heal,
+        .source_rank = has_source ? (uint32_t)r->recover_src_replica_rank : UINT32_MAX,
+        .source_manager_address = r->recover_src_manager_address,
+        .n_targets = (uint32_t)r->n_recover_dst_replica_ranks,
+        .targets = given->targets,
+        .n_replicas = (uint32_t)r->n_replica_ids,
+        .replica_ids = (const char *const *)r->replica_ids,
+        .handles = has_handles ? (const char *const *)r->reconfigure_handles : NULL,
+    };
+}
+
+static enum tutti_status read_place(void *out, const uint8_t *bytes, size_t n)
+{
+    Torchft__ManagerQuorumResponse *response = torchft__manager_quorum_response__unpack(NULL, n, bytes);
+
+    if (!response || !is_sound(response)) {
+        if (response) torchft__manager_quorum_response__free_unpacked(response, NULL);
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the manager's answer is no place in a quorum");
+    }
+    struct given *given =
+        tutti_alloc(sizeof(*given) + response->n_recover_dst_replica_ranks * sizeof(given->targets[0]));
+    if (!given) {
+        torchft__manager_quorum_response__free_unpacked(response, NULL);
+        return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a place in a quorum");
+    }
+    given->response = response;
+    fill(given);
+    *(struct tutti_ft_place **)out = &given->place;
+    return TUTTI_OK;
+}
+
+static char *text_of(const char *text)
+{
+    return (char *)(uintptr_t)(text ? text : ""); /* what is packed is not changed */
+}
+
+enum tutti_status tutti_ft_client_quorum(struct tutti_ft_client *client, const struct tutti_ft_request *request,
+                                         uint64_t timeout_ns, struct tutti_ft_place **out)
+{
+    Torchft__ManagerQuorumRequest packed = TORCHFT__MANAGER_QUORUM_REQUEST__INIT;
+    char what[64];
+
+    if (!client || !request || !out)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_quorum: client, request or out is NULL");
+    packed.group_rank = request->group_rank;
+    packed.step = request->step;
+    packed.checkpoint_metadata = text_of(request->checkpoint_metadata);
+    packed.shrink_only = request->shrink_only;
+    packed.init_sync = request->init_sync;
+    packed.commit_failures = request->commit_failures;
+    packed.reconfigure_handle = text_of(request->reconfigure_handle);
+    packed.pid = getpid();
+    snprintf(what, sizeof what, "quorum of rank %" PRIu32, request->group_rank);
+    const struct asker_call call = {.what = what,
+                                    .path = "/torchft.ManagerService/Quorum",
+                                    .body = tutti_message_body(&packed.base),
+                                    .timeout_ns = timeout_ns,
+                                    .read = read_place,
+                                    .out = out};
+    return asker_call(&client->asker, &call);
+}
+
+/* ---- votes ---- */
+static enum tutti_status read_commit(void *out, const uint8_t *bytes, size_t n)
+{
+    Torchft__ShouldCommitResponse *response = torchft__should_commit_response__unpack(NULL, n, bytes);
+
+    if (!response) return tutti_fail(TUTTI_ERR_PROTOCOL, "the manager's answer to a vote can not be read");
+    *(bool *)out = response->should_commit;
+    torchft__should_commit_response__free_unpacked(response, NULL);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_ft_client_should_commit(struct tutti_ft_client *client, uint32_t group_rank, int64_t step,
+                                                bool vote, uint64_t timeout_ns, bool *commit)
+{
+    Torchft__ShouldCommitRequest packed = TORCHFT__SHOULD_COMMIT_REQUEST__INIT;
+    char what[80];
+
+    if (!client || !commit)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_should_commit: %s is NULL", client ? "commit" : "client");
+    packed.group_rank = group_rank;
+    packed.step = step;
+    packed.should_commit = vote;
+    snprintf(what, sizeof what, "should_commit of rank %" PRIu32 ", step %" PRId64, group_rank, step);
+    const struct asker_call call = {.what = what,
+                                    .path = "/torchft.ManagerService/ShouldCommit",
+                                    .body = tutti_message_body(&packed.base),
+                                    .timeout_ns = timeout_ns,
+                                    .read = read_commit,
+                                    .out = commit};
+    return asker_call(&client->asker, &call);
+}
+
+/* ---- where the state is ---- */
+static enum tutti_status read_metadata(void *out, const uint8_t *bytes, size_t n)
+{
+    Torchft__CheckpointMetadataResponse *response = torchft__checkpoint_metadata_response__unpack(NULL, n, bytes);
+
+    if (!response) return tutti_fail(TUTTI_ERR_PROTOCOL, "the manager's answer is no checkpoint_metadata");
+    char *text = strdup(response->checkpoint_metadata); /* by malloc: the caller frees it */
+    torchft__checkpoint_metadata_response__free_unpacked(response, NULL);
+    if (!text) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for checkpoint_metadata");
+    *(char **)out = text;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_ft_client_checkpoint_metadata(struct tutti_ft_client *client, uint32_t group_rank,
+                                                      uint64_t timeout_ns, char **out)
+{
+    Torchft__CheckpointMetadataRequest packed = TORCHFT__CHECKPOINT_METADATA_REQUEST__INIT;
+    char what[64];
+
+    if (!client || !out)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_checkpoint_metadata: %s is NULL", client ? "out" : "client");
+    packed.rank = group_rank;
+    snprintf(what, sizeof what, "checkpoint_metadata of rank %" PRIu32, group_rank);
+    const struct asker_call call = {.what = what,
+                                    .path = "/torchft.ManagerService/CheckpointMetadata",
+                                    .body = tutti_message_body(&packed.base),
+                                    .timeout_ns = timeout_ns,
+                                    .read = read_metadata,
+                                    .out = out};
+    return asker_call(&client->asker, &call);
+}
+
+/* ---- progress ---- */
+#define TOLD_NS (5 * TUTTI_NS_PER_S)
+
+static void on_told(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct told *told = arg;
+
+    (void)status, (void)message, (void)bytes, (void)n; /* the next one says more */
+    pthread_mutex_lock(&told->mutex);
+    const bool fresh = told->fresh;
+    pthread_mutex_unlock(&told->mutex);
+    struct tutti_ft_client *client = (struct tutti_ft_client *)((char *)told - offsetof(struct tutti_ft_client, told));
+    if (fresh) tutti_loop_post(client->asker.loop, &told->post);
+}
+
+static void told_send(struct tutti_loop_post *post)
+{
+    struct told *told = (struct told *)post;
+    struct tutti_ft_client *client = (struct tutti_ft_client *)((char *)told - offsetof(struct tutti_ft_client, told));
+    Torchft__ProgressRequest packed = TORCHFT__PROGRESS_REQUEST__INIT;
+
+    if (client->asker.closes || tutti_asked_open(&told->asked)) return;
+    pthread_mutex_lock(&told->mutex);
+    packed.group_rank = told->group_rank;
+    packed.step = told->step;
+    packed.collective = told->collective;
+    told->fresh = false;
+    pthread_mutex_unlock(&told->mutex);
+    told->asked = (struct tutti_asked){.path = "/tutti.ManagerService/Progress",
+                                       .body = tutti_message_body(&packed.base),
+                                       .deadline_ns = tutti_deadline_ns(TOLD_NS),
+                                       .done = on_told,
+                                       .arg = told};
+    if (told->asked.body) tutti_servers_ask(client->asker.servers, &told->asked);
+}
+
+enum tutti_status tutti_ft_client_progress(struct tutti_ft_client *client, uint32_t group_rank, int64_t step,
+                                           uint64_t collective)
+{
+    if (!client) return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_progress: client is NULL");
+    if (!client->is_ours)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "ft_client_progress: the manager is not tutti's, and knows no progress");
+    pthread_mutex_lock(&client->told.mutex);
+    client->told.group_rank = group_rank;
+    client->told.step = step;
+    client->told.collective = collective;
+    client->told.fresh = true;
+    pthread_mutex_unlock(&client->told.mutex);
+    tutti_loop_post(client->asker.loop, &client->told.post);
+    return TUTTI_OK;
+}
+
+/* ---- the end ---- */
+enum tutti_status tutti_ft_client_kill(struct tutti_ft_client *client, const char *why, uint64_t timeout_ns)
+{
+    Torchft__KillRequest packed = TORCHFT__KILL_REQUEST__INIT;
+
+    if (!client) return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_client_kill: client is NULL");
+    packed.msg = text_of(why);
+    const struct asker_call call = {.what = "kill",
+                                    .path = "/torchft.ManagerService/Kill",
+                                    .body = tutti_message_body(&packed.base),
+                                    .timeout_ns = timeout_ns,
+                                    .gone_is_done = true};
+    return asker_call(&client->asker, &call);
+}

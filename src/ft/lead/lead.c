@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Public calls: the manager's life. */
+#include "ft/lead/lead.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_CALLS 4096 /* of a connection */
+#define MAX_CONNECTIONS_OF_STRANGERS 1024
+#define CLOSE_NS (500 * TUTTI_NS_PER_MS)
+
+static enum tutti_status check(const struct tutti_ft_manager_config *config)
+{
+    const struct {
+        const char *name, *text;
+    } texts[] = {{"replica_id", config->replica_id},
+                 {"lighthouse", config->lighthouse},
+                 {"bind", config->bind},
+                 {"store_address", config->store_address}};
+
+    if (config->size != sizeof(*config))
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "ft_manager_open: config.size is %zu, not %zu: begin with "
+                          "TUTTI_FT_MANAGER_CONFIG_INIT",
+                          config->size, sizeof(*config));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(texts); i++) {
+        if (!texts[i].text) return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: config.%s is NULL", texts[i].name);
+        if (strlen(texts[i].text) >= TUTTI_MESSAGE_TEXT)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: config.%s is longer than %d bytes", texts[i].name,
+                              TUTTI_MESSAGE_TEXT);
+    }
+    if (!config->replica_id[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: config.replica_id is empty");
+    if (config->world_size == 0 || config->world_size > INT32_MAX)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: config.world_size is %u", config->world_size);
+    if (config->heartbeat_interval_ns == 0)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: config.heartbeat_interval_ns is 0");
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_machine(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config)
+{
+    const struct tutti_manager_options options = {.replica_id = config->replica_id,
+                                                  .address = lead->address,
+                                                  .store_address = config->store_address,
+                                                  .world_size = config->world_size,
+                                                  .quorum_retries = config->quorum_retries,
+                                                  .heartbeat_ns = config->heartbeat_interval_ns};
+    const struct tutti_manager_out out = {.arg = lead,
+                                          .ask = lead_ask,
+                                          .withdraw = lead_withdraw,
+                                          .placed = lead_placed,
+                                          .decided = lead_decided,
+                                          .refused = lead_refused,
+                                          .beat = lead_beat,
+                                          .leave = lead_leave};
+
+    return tutti_manager_create(&options, &out, tutti_now_ns(), &lead->machine);
+}
+
+/* What talks: to the lighthouses, and with the ranks. */
+static enum tutti_status open_ends(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config,
+                                   const char *secret)
+{
+    const struct tutti_rpc_server_config rpc = {.loop = lead->loop,
+                                                .bind = config->bind,
+                                                .methods = lead_methods,
+                                                .n_methods = lead_n_methods,
+                                                .arg = lead,
+                                                .cancelled = lead_cancelled,
+                                                .max_connections = config->world_size + MAX_CONNECTIONS_OF_STRANGERS,
+                                                .max_calls = MAX_CALLS,
+                                                .max_message = TUTTI_MESSAGE_BYTES,
+                                                .secret = secret};
+
+    lead->has_secret = secret != NULL;
+    TUTTI_TRY(tutti_servers_open(lead->loop, config->lighthouse, "lighthouse", secret, &lead->lighthouses));
+    return tutti_rpc_server_open(&rpc, &lead->rpc);
+}
+
+/* The loop runs last: until then nobody is inside anything. The socket listens before, since its port is a part of what
+ * the machine says. */
+static enum tutti_status open_parts(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config)
+{
+    char host[256] = "localhost", secret[TUTTI_MESSAGE_SECRET];
+
+    lead->replica_id = tutti_text_copy(config->replica_id);
+    lead->ranks = tutti_alloc_array(config->world_size, sizeof(lead->ranks[0]));
+    if (!lead->replica_id || !lead->ranks) return tutti_fail(TUTTI_ERR_MEMORY, "ft_manager_open: out of memory");
+    for (uint32_t i = 0; i < config->world_size; i++) lead->ranks[i].watch.fd = -1, lead->ranks[i].lead = lead;
+    lead->world_size = config->world_size;
+    TUTTI_TRY(tutti_loop_open("tutti-manager", &lead->loop));
+    TUTTI_TRY(tutti_message_secret(config->secret, secret));
+    const enum tutti_status status = open_ends(lead, config, secret[0] ? secret : NULL);
+    explicit_bzero(secret, sizeof secret);
+    if (status < 0) return status;
+    gethostname(host, sizeof host - 1);
+    snprintf(lead->address, sizeof lead->address, "http://%s:%u", config->hostname ? config->hostname : host,
+             (unsigned)tutti_rpc_server_port(lead->rpc));
+    TUTTI_TRY(open_machine(lead, config));
+    lead_settle(lead);
+    return tutti_loop_start(lead->loop);
+}
+
+enum tutti_status tutti_ft_manager_open(const struct tutti_ft_manager_config *config, struct tutti_ft_manager **out)
+{
+    if (!config || !out)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_manager_open: %s is NULL", config ? "out" : "config");
+    TUTTI_TRY(check(config));
+    struct tutti_ft_manager *lead = tutti_alloc(sizeof(*lead));
+    if (!lead) return tutti_fail(TUTTI_ERR_MEMORY, "ft_manager_open: out of memory");
+    lead->timer.due = lead_due;
+    lead->end.due = lead_end;
+    lead->connect_ns = config->connect_timeout_ns;
+    lead->anyone_may_kill = config->anyone_may_kill;
+    const enum tutti_status status = open_parts(lead, config);
+    if (status >= 0)
+        *out = lead;
+    else
+        tutti_ft_manager_close(lead);
+    return status;
+}
+
+const char *tutti_ft_manager_address(const struct tutti_ft_manager *manager)
+{
+    return manager->address;
+}
+
+static void leave_now(void *arg)
+{
+    struct tutti_ft_manager *lead = arg;
+
+    lead->closes = true;
+    tutti_loop_stop(lead->loop, &lead->timer);
+    lead_leave(lead, "its manager was closed");
+}
+
+static void rest(void *arg)
+{
+    struct tutti_ft_manager *lead = arg;
+
+    tutti_loop_stop(lead->loop, &lead->end);
+    lead_unwatch_all(lead);
+}
+
+void tutti_ft_manager_close(struct tutti_ft_manager *manager)
+{
+    const uint64_t until = tutti_deadline_ns(CLOSE_NS);
+
+    if (!manager) return;
+    const struct tutti_error why = *tutti_last_error();
+    if (manager->machine) {
+        tutti_loop_run(manager->loop, leave_now, manager);
+        while (!atomic_load(&manager->left) && tutti_now_ns() < until) tutti_futex_wait(&manager->left, 0, until);
+        tutti_loop_run(manager->loop, rest, manager);
+    }
+    tutti_rpc_server_close(manager->rpc);
+    tutti_servers_close(manager->lighthouses);
+    if (manager->loop) tutti_loop_close(manager->loop);
+    tutti_manager_destroy(manager->machine);
+    tutti_free(manager->replica_id);
+    tutti_free(manager->ranks);
+    tutti_free(manager);
+    if (why.status < 0) tutti_fail_record(&why);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the manager says to the lighthouse: for a quorum, that it lives and how far its ranks are, that it leaves. */
+#include "ft/lead/lead.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BEAT_NS (5 * TUTTI_NS_PER_S) /* a lighthouse that does not answer a heartbeat for so long is lost */
+#define LEAVE_NS (300 * TUTTI_NS_PER_MS)
+
+static char *text_of(const char *text)
+{
+    return (char *)(uintptr_t)text; /* what is packed is not changed */
+}
+
+/* ---- quorums ---- */
+static void on_quorum(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct tutti_ft_manager *lead = arg;
+    struct tutti_quorum *quorum;
+    char text[500];
+
+    if (status == TUTTI_RPC_OK && tutti_message_quorum(bytes, n, &quorum) >= 0) {
+        tutti_manager_answered(lead->machine, quorum);
+        tutti_quorum_give(quorum);
+    } else {
+        snprintf(text, sizeof text, "the lighthouse at %s %s: %.300s", tutti_servers_authority(lead->lighthouses),
+                 status == TUTTI_RPC_UNAVAILABLE ? "can not be reached" : "gives no quorum",
+                 status == TUTTI_RPC_OK ? tutti_last_error()->text : message);
+        tutti_log(TUTTI_LOG_WARN, "%s: %s", lead->replica_id, text);
+        tutti_manager_unanswered(lead->machine, text, tutti_now_ns());
+    }
+    lead_settle(lead);
+}
+
+void lead_ask(void *arg, const struct tutti_replica *group, uint64_t deadline_ns)
+{
+    struct tutti_ft_manager *lead = arg;
+    Torchft__QuorumMember member = TORCHFT__QUORUM_MEMBER__INIT;
+    Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
+
+    member.replica_id = text_of(group->replica_id);
+    member.address = text_of(group->address);
+    member.store_address = text_of(group->store_address);
+    member.data = text_of(group->data);
+    member.step = group->step;
+    member.commit_failures = group->commit_failures;
+    member.world_size = group->world_size;
+    member.shrink_only = group->shrink_only;
+    member.n_reconfigure_handles = group->n_handles;
+    member.reconfigure_handles = (char **)(uintptr_t)group->handles;
+    request.requester = &member;
+    lead->quorum = (struct tutti_asked){.path = "/torchft.LighthouseService/Quorum",
+                                        .body = tutti_message_body(&request.base),
+                                        .deadline_ns = deadline_ns,
+                                        .reach_ns = lead->connect_ns,
+                                        .done = on_quorum,
+                                        .arg = lead};
+    if (lead->quorum.body) tutti_servers_ask(lead->lighthouses, &lead->quorum); /* else the ranks' deadlines end it */
+}
+
+void lead_withdraw(void *arg)
+{
+    struct tutti_ft_manager *lead = arg;
+
+    if (tutti_asked_open(&lead->quorum)) tutti_servers_withdraw(&lead->quorum);
+}
+
+/* ---- heartbeats: one at a time ---- */
+static void on_beat(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    (void)arg, (void)status, (void)message, (void)bytes, (void)n; /* the next one is due soon */
+}
+
+void lead_beat(void *arg, const struct tutti_manager_progress *progress)
+{
+    struct tutti_ft_manager *lead = arg;
+    Torchft__Progress packed = TORCHFT__PROGRESS__INIT;
+    Torchft__LighthouseHeartbeatRequest request = TORCHFT__LIGHTHOUSE_HEARTBEAT_REQUEST__INIT;
+
+    if (tutti_asked_open(&lead->beat)) return;
+    packed.step = progress->step;
+    packed.collective = progress->collective;
+    packed.rank = progress->rank;
+    packed.n_ranks = progress->n_ranks;
+    request.replica_id = lead->replica_id;
+    request.progress = progress->n_ranks > 0 ? &packed : NULL;
+    lead->beat = (struct tutti_asked){.path = "/torchft.LighthouseService/Heartbeat",
+                                      .body = tutti_message_body(&request.base),
+                                      .deadline_ns = tutti_deadline_ns(BEAT_NS),
+                                      .reach_ns = BEAT_NS,
+                                      .probe = true,
+                                      .done = on_beat,
+                                      .arg = lead};
+    if (lead->beat.body) tutti_servers_ask(lead->lighthouses, &lead->beat);
+}
+
+/* ---- the end ---- */
+static void on_left(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct tutti_ft_manager *lead = arg;
+
+    (void)status, (void)message, (void)bytes, (void)n; /* torchft's does not know it */
+    atomic_store(&lead->left, 1);
+    tutti_futex_wake(&lead->left, 1);
+}
+
+void lead_leave(void *arg, const char *why)
+{
+    struct tutti_ft_manager *lead = arg;
+    Torchft__LeaveRequest request = TORCHFT__LEAVE_REQUEST__INIT;
+
+    if (tutti_asked_open(&lead->beat)) tutti_servers_withdraw(&lead->beat); /* it would say that the group lives */
+    if (tutti_asked_open(&lead->leave)) return;
+    request.replica_id = lead->replica_id;
+    request.why = text_of(why);
+    lead->leave = (struct tutti_asked){.path = "/tutti.LighthouseService/Leave",
+                                       .body = tutti_message_body(&request.base),
+                                       .deadline_ns = tutti_deadline_ns(LEAVE_NS),
+                                       .done = on_left,
+                                       .arg = lead};
+    if (lead->leave.body)
+        tutti_servers_ask(lead->lighthouses, &lead->leave);
+    else
+        on_left(lead, TUTTI_RPC_RESOURCE_EXHAUSTED, "", NULL, 0);
+}
