@@ -117,14 +117,24 @@ static bool make_lighthouse(struct chaos *c, uint32_t i, bool net)
     return true;
 }
 
-/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them. */
+/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but one secret is all groups' and the
+ * lighthouses'. */
 static bool make_group(struct chaos *c, uint32_t i, bool net)
 {
     struct chaos_member *m = &c->members[c->n++];
     const struct chaos_options *o = c->options;
+    const char *secret = getenv("TUTTI_SECRET"), *file = getenv("TUTTI_SECRET_FILE");
     char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
                     text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
-    char *words[] = {c->self, (char *)"run", (char *)"-n", text("%u", o->n_ranks), (char *)"--"};
+    char *words[] = {c->self,
+                     (char *)"run",
+                     (char *)"-n",
+                     text("%u", o->n_ranks),
+                     (char *)"--env",
+                     text("TUTTI_SECRET=%s", secret ? secret : ""),
+                     (char *)"--env",
+                     text("TUTTI_SECRET_FILE=%s", file ? file : ""),
+                     (char *)"--"};
     size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
 
     name_member(c, m, "group", i, net);
@@ -132,7 +142,9 @@ static bool make_group(struct chaos *c, uint32_t i, bool net)
     while (o->argv[n_program]) n_program++;
     m->argv = calloc(n + n_program + 1, sizeof *m->argv);
     m->environment = environment(more, TUTTI_ARRAY_LEN(more));
-    if (!more[0] || !more[1] || !more[2] || !words[3] || !m->argv || !m->environment) return false;
+    for (size_t k = 0; k < n; k++)
+        if (!words[k]) return false;
+    if (!more[0] || !more[1] || !more[2] || !m->argv || !m->environment) return false;
     memcpy(m->argv, words, sizeof words);
     memcpy(m->argv + n, o->argv, n_program * sizeof *o->argv);
     return true;
