@@ -215,8 +215,9 @@ static enum tutti_status quick(struct tutti_window *window, struct tutti_comm *c
 
 /* ---- what may wait ---- */
 
-static void end_wait(void *arg)
+static void end_wait(void *arg, const struct tutti_error *error)
 {
+    (void)error;
     tutti_pad_drop(arg);
 }
 

@@ -102,6 +102,7 @@ bool tutti_ones_run(struct tutti_team *team, bool retry)
 
     if (!ones) return false;
     const uint64_t before = ones->n_moves;
+    if (tutti_moves_any(ones)) tutti_moves_take(team);
     for (int list = 0; list < 2; list++) {
         struct tutti_one_pair **from = list == 0 ? &ones->ready : &ones->stalled;
         if (list == 1 && !retry) break;

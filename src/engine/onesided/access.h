@@ -15,6 +15,7 @@
  *   part.c     memory that is exposed
  *   admit.c    what of a packet is believed, and where its payload goes
  *   serve.c    carries them out, and answers
+ *   moves.c    has that done where the part is not the host's
  *   expose.c   begins and ends that
  *
  * words.c has the sentences; access.c is what the rooms above call. All is the owner's where nothing else is said. */
@@ -72,7 +73,8 @@ struct tutti_one_refusal {
 /* ---- of peers ---- */
 enum tutti_one_state {
     TUTTI_ONE_FREE,
-    TUTTI_ONE_PLACED, /* its payload is on the way into the part */
+    TUTTI_ONE_PLACED, /* its payload is on the way into the part, or to its move */
+    TUTTI_ONE_MOVING, /* somebody else carries it out */
     TUTTI_ONE_DUE,    /* to be carried out, or to be answered: see `done` */
     TUTTI_ONE_LENT,   /* the wire has its answer */
     TUTTI_ONE_OVER,
@@ -81,15 +83,14 @@ struct tutti_one_held {
     struct tutti_packet packet;
     enum tutti_one_state state;
     enum tutti_one_reason why;
-    bool done;       /* it was carried out, and its answer has found no room yet */
-    uint64_t before; /* of the answer; a word that is got */
+    bool done;               /* it was carried out, and its answer has found no room yet */
+    uint64_t before;         /* of the answer; a word that is got */
+    struct tutti_move *move; /* which has its payload; NULL: there is none, or it is over */
 };
 struct tutti_part {
     struct tutti_part *next;
-    struct tutti_exposed exposed; /* ops NULL: plain */
-    uint32_t window, n_lent;
-    unsigned char *stage; /* of parts with ops: what is read for an answer */
-    bool staged;          /* the wire has it */
+    struct tutti_exposed exposed;
+    uint32_t window, n_lent, n_moving;
 };
 
 struct tutti_one_pair {
@@ -129,6 +130,8 @@ struct tutti_ones {
         uint32_t slot, window;
     } lost[TUTTI_ONE_GONE_KEPT];
     uint32_t n_lost;
+    struct tutti_move *made, *idle;    /* all moves; unused ones */
+    _Atomic(struct tutti_move *) over; /* the last one that came back, before which others did */
 };
 
 /* ---- part.c ---- */
@@ -136,9 +139,9 @@ enum tutti_status tutti_ones_need(struct tutti_team *team); /* makes team->ones.
 void tutti_ones_free(struct tutti_ones *ones);
 struct tutti_part *tutti_part_find(const struct tutti_ones *ones, uint32_t window);
 bool tutti_part_is_word(const struct tutti_part *part, uint64_t offset, uint64_t bytes);
-enum tutti_status tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes);
-enum tutti_status tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before);
-enum tutti_status tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet);
+void tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes);
+void tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before);
+void tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet);
 
 /* ---- pair.c ---- */
 static inline struct tutti_one_open *tutti_one_open(struct tutti_one_pair *pair, uint64_t number)
@@ -184,12 +187,32 @@ bool tutti_admit_place(struct tutti_team *team, struct tutti_one_pair *pair, con
 void tutti_admit_take(struct tutti_team *team, struct tutti_one_pair *pair, const struct tutti_packet *packet,
                       const void *payload);
 
-/* The wire gave back what it had of a part. */
+/* The wire gave back what it had of a part, or of a move's memory. */
 void tutti_part_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
 
 /* ---- serve.c ---- */
 /* Carries out what is due, and answers. False: the wire had no room. */
 bool tutti_pair_serve(struct tutti_team *team, struct tutti_one_pair *pair);
+
+/* What is left of an access whose payload is in the part: the signal of a put. */
+static inline enum tutti_one_state tutti_one_rest(const struct tutti_packet *packet)
+{
+    const bool put = (packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_PUT;
+    return put && !(packet->flags & TUTTI_ONE_HAS_SIGNAL) ? TUTTI_ONE_OVER : TUTTI_ONE_DUE;
+}
+
+/* ---- moves.c ---- */
+/* With memory for one payload. NULL: no memory; the record says so. */
+struct tutti_move *tutti_move_take(struct tutti_team *team);
+void tutti_move_give(struct tutti_ones *ones, struct tutti_one_held *held); /* that of held, if it has one */
+/* Begins what held->packet says, by held->move. */
+void tutti_move_begin(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_part *part,
+                      struct tutti_one_held *held);
+void tutti_moves_take(struct tutti_team *team); /* those that are over */
+static inline bool tutti_moves_any(const struct tutti_ones *ones)
+{
+    return ones && atomic_load(&ones->over) != NULL;
+}
 
 /* ---- words.c ---- */
 /* The peer that it waits for, -1: none. */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Accesses of peers as they come: what can not be ends the communicator, what may not be is refused, what came before
- * is dropped. A payload goes straight into the part; what has to wait is kept, which is a packet without payload. */
+ * is dropped. A payload goes straight into the part, or to a move; what has to wait is kept, which is a packet without
+ * payload. */
 
 #include "engine/onesided/access.h"
 #include "engine/report/report.h"
+
+#include <string.h>
 
 /* Whether there can be such an access at all. */
 static bool is_well_formed(const struct tutti_team *team, const struct tutti_packet *packet)
@@ -59,27 +62,24 @@ bool tutti_admit_place(struct tutti_team *team, struct tutti_one_pair *pair, con
     bool wrong;
 
     if (!is_well_formed(team, packet) || packet->bytes == 0 || !is_new(pair, packet->seq, &wrong)) return false;
-    if (reason_of(part, packet) != TUTTI_ONE_FINE || part->exposed.ops) return false;
-    keep(pair, packet, TUTTI_ONE_FINE, TUTTI_ONE_PLACED);
-    part->n_lent++;
-    *target = (struct tutti_target){(unsigned char *)part->exposed.base + packet->offset, packet->bytes};
-    what->of = part;
+    if (reason_of(part, packet) != TUTTI_ONE_FINE) return false;
+    struct tutti_move *move = part->exposed.move ? tutti_move_take(team) : NULL;
+    if (part->exposed.move && !move) return false; /* it arrives, and that is told then */
+    keep(pair, packet, TUTTI_ONE_FINE, TUTTI_ONE_PLACED)->move = move;
+    if (!move) part->n_lent++;
+    *target = (struct tutti_target){move ? move->memory : (unsigned char *)part->exposed.base + packet->offset,
+                                    packet->bytes};
+    what->of = move ? NULL : part;
     what->step = TUTTI_LOAN_PART;
     what->number = packet->seq;
     return true;
 }
 
-/* Its payload is in the part: what is left is its signal. */
-static enum tutti_one_state state_of(const struct tutti_packet *packet)
-{
-    const bool put = (packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_PUT;
-    return put && !(packet->flags & TUTTI_ONE_HAS_SIGNAL) ? TUTTI_ONE_OVER : TUTTI_ONE_DUE;
-}
-
 void tutti_admit_take(struct tutti_team *team, struct tutti_one_pair *pair, const struct tutti_packet *packet,
                       const void *payload)
 {
-    const struct tutti_part *part = tutti_part_find(team->ones, packet->slice);
+    struct tutti_part *part = tutti_part_find(team->ones, packet->slice);
+    const bool get = (packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_GET;
     bool wrong = false;
 
     if (!is_well_formed(team, packet)) {
@@ -94,14 +94,37 @@ void tutti_admit_take(struct tutti_team *team, struct tutti_one_pair *pair, cons
         return;
     }
     const enum tutti_one_reason why = reason_of(part, packet);
-    if (packet->bytes > 0 && why == TUTTI_ONE_FINE &&
-        tutti_part_write(part, packet->offset, payload, packet->bytes) < 0) {
-        tutti_access_unsent(team, NULL, pair->slot, tutti_last_error()->status);
+    const bool moves = why == TUTTI_ONE_FINE && (get || packet->bytes > 0) && part->exposed.move;
+    struct tutti_move *move = moves ? tutti_move_take(team) : NULL;
+    if (moves && !move) {
+        tutti_access_unsent(team, NULL, pair->slot, TUTTI_ERR_MEMORY);
         return;
     }
-    keep(pair, packet, why, why == TUTTI_ONE_FINE ? state_of(packet) : TUTTI_ONE_DUE);
-    if ((packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_GET) pair->gets |= UINT64_C(1) << packet->seq % TUTTI_ONE_OPEN;
+    struct tutti_one_held *held =
+        keep(pair, packet, why, why == TUTTI_ONE_FINE ? tutti_one_rest(packet) : TUTTI_ONE_DUE);
+    held->move = move;
+    if (move) {
+        if (packet->bytes > 0) memcpy(move->memory, payload, packet->bytes);
+        tutti_move_begin(team, pair, part, held);
+        return;
+    }
+    if (packet->bytes > 0 && why == TUTTI_ONE_FINE) tutti_part_write(part, packet->offset, payload, packet->bytes);
+    if (get) pair->gets |= UINT64_C(1) << packet->seq % TUTTI_ONE_OPEN;
     tutti_pair_ready(team->ones, pair);
+}
+
+/* The payload is where its move wants it, if its part is still there. */
+static void move_on(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_held *held)
+{
+    struct tutti_part *part = tutti_part_find(team->ones, held->packet.slice);
+
+    if (part) {
+        tutti_move_begin(team, pair, part, held);
+        return;
+    }
+    tutti_move_give(team->ones, held);
+    held->state = TUTTI_ONE_DUE;
+    held->why = TUTTI_ONE_GONE;
 }
 
 void tutti_part_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status)
@@ -110,11 +133,16 @@ void tutti_part_back(struct tutti_team *team, const struct tutti_loan *loan, enu
     struct tutti_one_held *held = tutti_one_held(pair, loan->number);
     struct tutti_part *part = loan->of;
 
-    part->n_lent--;
-    if (part->staged) team->retry = true; /* others wait for the stage */
-    part->staged = false;
+    if (part) part->n_lent--;
     if (status < 0) pair->gone = true; /* it sends no more, and what it sent is not whole */
-    if (held->state == TUTTI_ONE_LENT) held->state = TUTTI_ONE_OVER;
-    if (held->state == TUTTI_ONE_PLACED && status == TUTTI_OK) held->state = state_of(&held->packet);
+    if (held->state == TUTTI_ONE_LENT) {
+        held->state = TUTTI_ONE_OVER;
+        tutti_move_give(team->ones, held);
+    } else if (held->state == TUTTI_ONE_PLACED && status == TUTTI_OK) {
+        if (held->move)
+            move_on(team, pair, held);
+        else
+            held->state = tutti_one_rest(&held->packet);
+    }
     tutti_pair_ready(team->ones, pair);
 }

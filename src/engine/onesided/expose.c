@@ -6,24 +6,19 @@
 #include "engine/onesided/access.h"
 
 #define REMOVE_NS (2 * TUTTI_NS_PER_S) /* that peers have to take what is on its way out of a part */
+#define LOOK_NS (10 * TUTTI_NS_PER_MS)
 
 enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, const struct tutti_exposed *exposed)
 {
     struct tutti_owner *owner = team->engine->owner;
     struct tutti_part *part = tutti_alloc(sizeof(*part));
-    const size_t staged = exposed->ops ? team->port->transport->max_payload : 0;
 
-    if (part && staged) part->stage = tutti_alloc(staged);
-    if (!part || (staged && !part->stage)) {
-        tutti_free(part);
-        return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a window");
-    }
+    if (!part) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a window");
     part->exposed = *exposed;
     part->window = window;
     enum tutti_status status = tutti_ones_need(team);
     if (status == TUTTI_OK) status = tutti_helper_start(owner);
     if (status < 0) {
-        tutti_free(part->stage);
         tutti_free(part);
         return status;
     }
@@ -48,7 +43,24 @@ struct leaving {
 static bool is_free(const void *arg)
 {
     const struct leaving *leaving = arg;
+    if (leaving->part->n_moving > 0) return false;
     return leaving->part->n_lent == 0 || atomic_load(&leaving->team->failed);
+}
+
+/* Until nobody touches the part, or until_ns; moves come back in any case. The owner's. */
+static void await_free(struct tutti_team *team, const struct tutti_part *part)
+{
+    struct tutti_owner *owner = team->engine->owner;
+    const uint64_t until_ns = tutti_owner_deadline(owner, REMOVE_NS);
+    const struct leaving leaving = {team, part};
+
+    for (;;) {
+        tutti_moves_take(team); /* a pass does not, of a team that has failed */
+        if (is_free(&leaving) || (part->n_moving == 0 && tutti_owner_now(owner) >= until_ns)) return;
+        tutti_owner_own(owner, is_free, &leaving, tutti_owner_deadline(owner, LOOK_NS));
+        tutti_owner_leave(owner); /* somebody else may want to own */
+        tutti_owner_enter(owner);
+    }
 }
 
 static void take_back(struct tutti_team *team, const struct tutti_part *part)
@@ -73,17 +85,9 @@ void tutti_exposed_remove(struct tutti_team *team, uint32_t window)
     while (*at && (*at)->window != window) at = &(*at)->next;
     part = *at;
     if (part) *at = part->next;
-    const uint64_t until = tutti_owner_deadline(owner, REMOVE_NS);
-    const struct leaving leaving = {team, part};
-    while (part && !is_free(&leaving) && tutti_owner_now(owner) < until) {
-        tutti_owner_own(owner, is_free, &leaving, until);
-        tutti_owner_leave(owner); /* somebody else may want to own */
-        tutti_owner_enter(owner);
-    }
+    if (part) await_free(team, part);
     if (part && !team->failed) take_back(team, part);
     tutti_owner_leave(owner);
-    if (!part) return;
-    tutti_free(part->stage);
     tutti_free(part);
 }
 

@@ -4,8 +4,8 @@
 
 /* One-sided calls over the wire: put, get, signals and atomics on the part of a peer that this process can not map.
  * The owner's engine serves them, while it makes progress for whatever reason: so an engine that has an exposed part
- * keeps a helper that sleeps in the poller, until its team ends. The room uses team, report and work. Begin here, then
- * access.h.
+ * keeps a helper that sleeps in the poller, until its team ends. Parts in memory of devices it does not touch itself:
+ * see moves. The room uses team, report and work. Begin here, then access.h.
  *
  * Protocol. An access is one or more packets TUTTI_PACKET_ONE, numbered by the pair of ranks within a communicator,
  * whatever the window. At most TUTTI_ONE_OPEN of a pair may not have taken effect: that is the flow control, and the
@@ -26,7 +26,27 @@
 
 #define TUTTI_ONE_OPEN 64
 
-/* What this rank exposes: memory of the host that stays, and words for signals, until tutti_exposed_remove. */
+/* A move of bytes between a part and memory of the host, or a change of a word of the part, which somebody else carries
+ * out, and returns by tutti_move_over. */
+enum tutti_move_kind { TUTTI_MOVE_WRITE, TUTTI_MOVE_READ, TUTTI_MOVE_ADD, TUTTI_MOVE_SWAP };
+struct tutti_move {
+    struct tutti_move *next; /* for whoever has it */
+    enum tutti_move_kind kind;
+    uint64_t offset; /* in the part */
+    size_t bytes;
+    void *memory;                     /* of the host; of WRITE and READ */
+    uint64_t value, expected, before; /* of ADD and SWAP, as in calls */
+    struct tutti_error error;         /* its status: OK, or why it was not carried out */
+    /* the engine's: */
+    struct tutti_team *team;
+    struct tutti_part *part;
+    struct tutti_move *made; /* all of the team */
+    uint32_t peer;
+    uint64_t number;
+};
+void tutti_move_over(struct tutti_move *move); /* any thread, not from within `move` below */
+
+/* What this rank exposes: memory that stays, and words of the host for signals, until tutti_exposed_remove. */
 struct tutti_exposed {
     void *base;
     size_t bytes;
@@ -34,27 +54,21 @@ struct tutti_exposed {
     uint32_t n_signals, signal_step; /* step: words from one signal to the next */
     /* A signal has changed, or a word by an atomic access. The owner's thread; may be NULL. */
     void (*changed)(void *arg);
-    /* Instead of plain copies, for parts in memory of devices: NULL, memcpy and atomics of the host. */
-    const struct tutti_exposed_ops *ops;
+    /* NULL: the engine copies, and changes words, itself. Else it begins a move and returns at once; those of a part
+     * take effect in their order. The owner's thread. */
+    void (*move)(void *arg, struct tutti_move *move);
     void *arg;
-};
-struct tutti_exposed_ops {
-    enum tutti_status (*write)(void *arg, uint64_t offset, const void *from, size_t bytes);
-    enum tutti_status (*read)(void *arg, uint64_t offset, void *to, size_t bytes);
-    /* swap: writes value if `expected` is there; else adds value. */
-    enum tutti_status (*change)(void *arg, uint64_t offset, bool swap, uint64_t expected, uint64_t value,
-                                uint64_t *before);
-    enum tutti_status (*signal)(void *arg, uint32_t index, bool add, uint64_t value);
 };
 
 /* `window`: its number in the communicator, the same on all members, never used twice. Before any peer may access it,
  * and on each member that accesses parts of others. Any thread. MEMORY. */
 enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, const struct tutti_exposed *part);
-/* Later accesses are refused. Returns when the owner's engine touches the part no more. Any thread. */
+/* Later accesses are refused. Returns when the owner's engine touches the part no more, and all its moves are over. Any
+ * thread. */
 void tutti_exposed_remove(struct tutti_team *team, uint32_t window);
 
 enum tutti_one_kind {
-    TUTTI_ONE_PUT,     /* with has_signal: put_signal; with no bytes: signal */
+    TUTTI_ONE_PUT, /* with has_signal: put_signal; with no bytes: signal */
     TUTTI_ONE_GET,
     TUTTI_ONE_ADD,     /* fetch_add: value */
     TUTTI_ONE_SWAP,    /* compare_swap: expected, value */
@@ -76,9 +90,12 @@ struct tutti_one_info {
     uint64_t timeout_ns;      /* 0: the team's */
     const char *name;         /* static, for sentences: "put_signal" */
     const char *label;
+    /* It is complete; error NULL: well. May be NULL. The owner's thread, before who waits for the work is woken. */
+    void (*end)(void *arg, const struct tutti_error *error);
+    void *arg;
 };
 /* Starts it: complete as window.h says. Any thread; calls of one thread for one peer leave in their order. helper as
- * for tutti_engine_start. */
+ * for tutti_engine_start. On failure `end` is not called. */
 enum tutti_status tutti_engine_one(struct tutti_team *team, const struct tutti_one_info *info, bool helper,
                                    struct tutti_work **work);
 /* Puts and gets for each peer that come later take effect after those before. */
@@ -94,7 +111,8 @@ struct tutti_one_wait {
     uint64_t timeout_ns;     /* 0: the team's */
     struct tutti_bell *bell; /* who changes the word in place rings it. NULL: nobody does */
     const char *label;
-    void (*end)(void *arg); /* the word is looked at no more; may be NULL. The owner's thread */
+    /* The word is looked at no more; otherwise as above. */
+    void (*end)(void *arg, const struct tutti_error *error);
     void *arg;
 };
 /* The work is complete when the word compares so. A caller that waits for it spins on the word as on a collective.

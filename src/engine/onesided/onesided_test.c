@@ -296,11 +296,28 @@ static void test_threads(void **state)
     run_all(threads, 2);
 }
 
+/* The same where the engine touches every second part by moves alone. */
+static void test_moves(void **state)
+{
+    static void (*const mains[])(struct rig_rank * rank) = {random_ones, litmus, atomics, threads};
+
+    (void)state;
+    every_second_moves = true;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(mains); i++) {
+        struct rig rigs[] = {
+            {.n = 3, .main = mains[i], .tcp = true},
+            {.n = 2, .main = mains[i], .decorators = "fault", .fault = "seed=5,duplicate=0.2,delay=0.05:1ms"},
+        };
+        for (size_t r = 0; r < TUTTI_ARRAY_LEN(rigs); r++) rig_run(&rigs[r]);
+    }
+    every_second_moves = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),  cmocka_unit_test(test_litmus),  cmocka_unit_test(test_atomics),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_threads), cmocka_unit_test(test_moves),
     };
     return cmocka_run_group_tests_name("engine.onesided", tests, NULL, NULL);
 }

@@ -60,6 +60,7 @@ void tutti_access_end(struct tutti_team *team, struct tutti_one_access *access, 
 
     *(access->previous ? &access->previous->next : &ones->first) = access->next;
     *(access->next ? &access->next->previous : &ones->last) = access->previous;
+    if (access->info.end) access->info.end(access->info.arg, error);
     tutti_team_complete(&access->work, error);
 }
 

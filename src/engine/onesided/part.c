@@ -28,9 +28,13 @@ void tutti_ones_free(struct tutti_ones *ones)
         while (ones->parts[b]) {
             struct tutti_part *part = ones->parts[b];
             ones->parts[b] = part->next;
-            tutti_free(part->stage);
             tutti_free(part);
         }
+    }
+    while (ones->made) {
+        struct tutti_move *move = ones->made;
+        ones->made = move->made;
+        tutti_free(move);
     }
     tutti_unmap(ones->pairs, ones->map_bytes);
     tutti_free(ones);
@@ -59,54 +63,43 @@ struct tutti_part *tutti_part_find(const struct tutti_ones *ones, uint32_t windo
 bool tutti_part_is_word(const struct tutti_part *part, uint64_t offset, uint64_t bytes)
 {
     const uintptr_t at = (uintptr_t)part->exposed.base + offset;
-    return !part->exposed.ops && bytes == sizeof(uint64_t) && at % sizeof(uint64_t) == 0;
+    return bytes == sizeof(uint64_t) && at % sizeof(uint64_t) == 0;
 }
 
-/* ---- what is done to one: OK, or why a device could not ---- */
+/* ---- what is done to one ---- */
 
-enum tutti_status tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes)
+void tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes)
 {
-    const struct tutti_exposed *exposed = &part->exposed;
-
-    if (exposed->ops) return exposed->ops->write(exposed->arg, offset, from, bytes);
-    unsigned char *to = (unsigned char *)exposed->base + offset;
+    unsigned char *to = (unsigned char *)part->exposed.base + offset;
     uint64_t word;
+
     if (!tutti_part_is_word(part, offset, bytes)) {
         memcpy(to, from, bytes);
-        return TUTTI_OK;
+        return;
     }
     memcpy(&word, from, sizeof(word));
     atomic_store_explicit((_Atomic uint64_t *)(void *)to, word, memory_order_relaxed);
-    return TUTTI_OK;
 }
 
-enum tutti_status tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before)
+void tutti_part_change(const struct tutti_part *part, const struct tutti_packet *packet, uint64_t *before)
 {
-    const struct tutti_exposed *exposed = &part->exposed;
-    const bool swap = (packet->flags & TUTTI_ONE_KIND) == TUTTI_ONE_SWAP;
+    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)((unsigned char *)part->exposed.base + packet->offset);
     const uint64_t value = packet->call, expected = packet->signature;
 
-    if (exposed->ops) return exposed->ops->change(exposed->arg, packet->offset, swap, expected, value, before);
-    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)((unsigned char *)exposed->base + packet->offset);
-    if (!swap) {
+    if ((packet->flags & TUTTI_ONE_KIND) != TUTTI_ONE_SWAP) {
         *before = atomic_fetch_add(word, value);
     } else {
         *before = expected;
         atomic_compare_exchange_strong(word, before, value);
     }
-    return TUTTI_OK;
 }
 
-enum tutti_status tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet)
+void tutti_part_signal(const struct tutti_part *part, const struct tutti_packet *packet)
 {
-    const struct tutti_exposed *exposed = &part->exposed;
-    const bool add = packet->flags & TUTTI_ONE_SIGNAL_ADD;
+    _Atomic uint64_t *word = part->exposed.signals + (size_t)packet->fifo * part->exposed.signal_step;
 
-    if (exposed->ops) return exposed->ops->signal(exposed->arg, packet->fifo, add, packet->call);
-    _Atomic uint64_t *word = exposed->signals + (size_t)packet->fifo * exposed->signal_step;
-    if (add)
+    if (packet->flags & TUTTI_ONE_SIGNAL_ADD)
         atomic_fetch_add(word, packet->call);
     else
         atomic_store(word, packet->call);
-    return TUTTI_OK;
 }

@@ -2,7 +2,8 @@
 #ifndef TUTTI_ENGINE_ONESIDED_PART_TEST_H
 #define TUTTI_ENGINE_ONESIDED_PART_TEST_H
 
-/* What the tests of this room share: a part for each rank, and calls in one line. */
+/* What the tests of this room share: a part for each rank, by itself or by a thread that carries out its moves, and
+ * calls in one line. */
 
 #include "engine/onesided/onesided.h"
 #include "engine/pass/rig_test.h"
@@ -14,11 +15,76 @@ struct part {
     size_t bytes;
     _Atomic uint64_t signals[8 * N_SIGNALS];
     _Atomic uint32_t n_changed;
+    pthread_t mover; /* carries out moves, now and then late */
+    pthread_mutex_t lock;
+    struct tutti_move *first, **end;
+    _Atomic uint32_t moved; /* rung for each */
+    _Atomic bool over;
 };
+
+static bool every_second_moves; /* parts of ranks 0, 2, ... are not touched by the engine */
 
 static inline void changed(void *arg)
 {
     atomic_fetch_add(&((struct part *)arg)->n_changed, 1);
+}
+
+/* ---- a part that the engine does not touch ---- */
+
+static inline void begin_move(void *arg, struct tutti_move *move)
+{
+    struct part *part = arg;
+
+    pthread_mutex_lock(&part->lock);
+    move->next = NULL;
+    *part->end = move;
+    part->end = &move->next;
+    pthread_mutex_unlock(&part->lock);
+    atomic_fetch_add(&part->moved, 1);
+    tutti_futex_wake(&part->moved, 1);
+}
+
+static inline struct tutti_move *next_move(struct part *part)
+{
+    pthread_mutex_lock(&part->lock);
+    struct tutti_move *move = part->first;
+    if (move) part->first = move->next;
+    if (!part->first) part->end = &part->first;
+    pthread_mutex_unlock(&part->lock);
+    return move;
+}
+
+static inline void carry_out_move(struct part *part, struct tutti_move *move)
+{
+    unsigned char *at = part->base + move->offset;
+    uint64_t word;
+
+    if (move->kind == TUTTI_MOVE_WRITE) memcpy(at, move->memory, move->bytes);
+    if (move->kind == TUTTI_MOVE_READ) memcpy(move->memory, at, move->bytes);
+    if (move->kind < TUTTI_MOVE_ADD) return;
+    memcpy(&move->before, at, sizeof(word));
+    word = move->kind == TUTTI_MOVE_ADD     ? move->before + move->value
+           : move->before == move->expected ? move->value
+                                            : move->before;
+    memcpy(at, &word, sizeof(word));
+}
+
+static inline void *run_moves(void *arg)
+{
+    struct part *part = arg;
+
+    for (uint32_t n = 0; !atomic_load(&part->over);) {
+        const uint32_t moved = atomic_load(&part->moved);
+        struct tutti_move *move = next_move(part);
+        if (move) {
+            if (++n % 16 == 0) tutti_sleep_ns(50000);
+            carry_out_move(part, move);
+            tutti_move_over(move);
+        } else {
+            tutti_futex_wait(&part->moved, moved, tutti_deadline_ns(10 * TUTTI_NS_PER_MS));
+        }
+    }
+    return NULL;
 }
 
 static inline void expose_as(struct rig_rank *rank, struct part *part, size_t bytes, uint32_t window)
@@ -26,12 +92,19 @@ static inline void expose_as(struct rig_rank *rank, struct part *part, size_t by
     part->base = aligned_alloc(64, (bytes + 127) / 64 * 64);
     part->bytes = bytes;
     memset(part->base, 0, bytes);
+    const bool moves = every_second_moves && rank->me % 2 == 0;
+    if (moves) {
+        part->end = &part->first;
+        pthread_mutex_init(&part->lock, NULL);
+        RIG_CHECK(rank, pthread_create(&part->mover, NULL, run_moves, part) == 0, "no thread");
+    }
     const struct tutti_exposed exposed = {.base = part->base,
                                           .bytes = bytes,
                                           .signals = part->signals,
                                           .n_signals = N_SIGNALS,
                                           .signal_step = 8,
                                           .changed = changed,
+                                          .move = moves ? begin_move : NULL,
                                           .arg = part};
     RIG_OK(rank, tutti_exposed_add(rank->team, window, &exposed));
     rig_meet(rank);
@@ -46,6 +119,11 @@ static inline void withdraw(struct rig_rank *rank, struct part *part)
 {
     rig_meet(rank);
     tutti_exposed_remove(rank->team, WINDOW);
+    if (part->end) {
+        atomic_store(&part->over, true);
+        pthread_join(part->mover, NULL);
+        pthread_mutex_destroy(&part->lock);
+    }
     free(part->base);
 }
 

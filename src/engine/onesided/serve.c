@@ -37,21 +37,16 @@ static enum tutti_status answer(struct tutti_team *team, struct tutti_one_pair *
 
 /* ---- gets ---- */
 
-/* Where the bytes are that a get asks for. AGAIN: the stage is in use. */
-static enum tutti_status get_find(struct tutti_part *part, struct tutti_one_held *held, const void **out)
+/* Where the bytes are that a get asks for. */
+static const void *get_find(const struct tutti_part *part, struct tutti_one_held *held)
 {
-    const struct tutti_exposed *exposed = &part->exposed;
     const struct tutti_packet *packet = &held->packet;
 
-    *out = (const unsigned char *)exposed->base + packet->offset;
-    if (tutti_part_is_word(part, packet->offset, packet->total)) {
-        held->before = atomic_load_explicit((const _Atomic uint64_t *)*out, memory_order_relaxed);
-        *out = &held->before; /* so short a payload is copied */
-    }
-    if (!exposed->ops) return TUTTI_OK;
-    if (part->staged) return TUTTI_AGAIN;
-    *out = part->stage;
-    return exposed->ops->read(exposed->arg, packet->offset, part->stage, (size_t)packet->total);
+    if (held->move) return held->move->memory;
+    const unsigned char *at = (const unsigned char *)part->exposed.base + packet->offset;
+    if (!tutti_part_is_word(part, packet->offset, packet->total)) return at;
+    held->before = atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
+    return &held->before; /* so short a payload is copied */
 }
 
 static enum tutti_status get_answer(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_held *held)
@@ -62,21 +57,20 @@ static enum tutti_status get_answer(struct tutti_team *team, struct tutti_one_pa
                                   .seq = held->packet.seq,
                                   .bytes = (uint32_t)held->packet.total,
                                   .total = held->packet.total};
-    const struct tutti_loan what = {
-        .team = team, .of = part, .step = TUTTI_LOAN_PART, .peer = pair->slot, .number = packet.seq};
-    const void *from;
+    const struct tutti_loan what = {.team = team,
+                                    .of = held->move ? NULL : part,
+                                    .step = TUTTI_LOAN_PART,
+                                    .peer = pair->slot,
+                                    .number = packet.seq};
 
-    if (!part && held->why == TUTTI_ONE_FINE) held->why = TUTTI_ONE_GONE;
+    if (!part && !held->move && held->why == TUTTI_ONE_FINE) held->why = TUTTI_ONE_GONE;
     if (held->why != TUTTI_ONE_FINE) return answer(team, pair, held);
-    enum tutti_status status = get_find(part, held, &from);
-    if (status == TUTTI_AGAIN) return status;
-    if (status < 0) {
-        tutti_access_unsent(team, NULL, pair->slot, status);
-        return status;
-    }
-    status = tutti_one_send(team, pair, &packet, &(struct tutti_span){from, packet.bytes}, &what);
-    if (status == TUTTI_PENDING) part->n_lent++, part->staged = part->exposed.ops != NULL;
-    return answered(team, pair, held, status);
+    enum tutti_status status =
+        tutti_one_send(team, pair, &packet, &(struct tutti_span){get_find(part, held), packet.bytes}, &what);
+    if (status == TUTTI_PENDING && what.of) part->n_lent++;
+    status = answered(team, pair, held, status);
+    if (held->state == TUTTI_ONE_OVER) tutti_move_give(team->ones, held);
+    return status;
 }
 
 static enum tutti_status gets_answer(struct tutti_team *team, struct tutti_one_pair *pair)
@@ -97,7 +91,7 @@ static enum tutti_status gets_answer(struct tutti_team *team, struct tutti_one_p
 static enum tutti_status carry_out(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_held *held)
 {
     const uint8_t kind = held->packet.flags & TUTTI_ONE_KIND;
-    const struct tutti_part *part = tutti_part_find(team->ones, held->packet.slice);
+    struct tutti_part *part = tutti_part_find(team->ones, held->packet.slice);
 
     if (kind == TUTTI_ONE_FLUSH) {
         pair->owes = true;
@@ -109,9 +103,14 @@ static enum tutti_status carry_out(struct tutti_team *team, struct tutti_one_pai
     if (held->why != TUTTI_ONE_FINE) return TUTTI_OK;
     if (kind == TUTTI_ONE_PUT) {
         held->state = TUTTI_ONE_OVER;
-        TUTTI_TRY(tutti_part_signal(part, &held->packet));
+        tutti_part_signal(part, &held->packet);
+    } else if (part->exposed.move) {
+        held->move = tutti_move_take(team);
+        if (!held->move) return TUTTI_ERR_MEMORY;
+        tutti_move_begin(team, pair, part, held);
+        return TUTTI_OK;
     } else {
-        TUTTI_TRY(tutti_part_change(part, &held->packet, &held->before));
+        tutti_part_change(part, &held->packet, &held->before);
     }
     if (part->exposed.changed) part->exposed.changed(part->exposed.arg);
     return TUTTI_OK;

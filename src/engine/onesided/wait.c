@@ -46,7 +46,7 @@ static void end(struct tutti_team *team, struct tutti_word_wait **at, const stru
         team->board.letter = TUTTI_BOARD_NO_LETTER;
         tutti_team_publish(team);
     }
-    if (wait->what.end) wait->what.end(wait->what.arg);
+    if (wait->what.end) wait->what.end(wait->what.arg, error);
     tutti_team_complete(&wait->work, error);
 }
 

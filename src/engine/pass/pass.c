@@ -288,7 +288,7 @@ static bool waits_begin(const struct tutti_engine *engine, struct tutti_bed *bed
             if (!tutti_wait_listens(wait, bed) && !is_full(bed, bed->n_bells)) fence |= tutti_wait_listen(wait, bed);
     if (fence) tutti_fence_all();
     for (const struct tutti_team *team = engine->busy; team; team = team->next)
-        if (tutti_waits_any(team)) return false;
+        if (tutti_waits_any(team) || tutti_moves_any(team->ones)) return false;
     return true;
 }
 
